@@ -21,8 +21,9 @@ __all__ = ["FOLDER", "GROUPS", "api", "menu", "pages", "public", "used"]
 FOLDER = ROOT / "docs" / "api"
 GROUPS = {
     "Running": (
-        "motley.run", "motley.compare", "motley.build", "motley.register", "motley.Experiment", "motley.rounds.loop.RoundLoop",
-        "motley.rounds.config.RoundSummary", "motley.experiments.config.load",
+        "motley.run", "motley.compare", "motley.inspect", "motley.build", "motley.register", "motley.Experiment",
+        "motley.rounds.loop.RoundLoop", "motley.rounds.config.RoundSummary", "motley.experiments.config.load",
+        "motley.inspection.inspected.Inspected", "motley.inspection.federation.InspectedFederation",
     ),
     "Results": (
         "motley.load", "motley.load_all", "motley.frame", "motley.report", "motley.Run", "motley.TrainedRun",
@@ -70,6 +71,7 @@ GROUPS = {
 MEMBERS = {"motley.Experiment": ("replace", "resolved", "run_id", "result_id", "horizon_keys", "papers", "part", "cohort_size")}
 """Objects of which not all members are shown."""
 SHOWN = {
+    "motley.inspection.inspected.Inspected": "inspect.md", "motley.inspection.federation.InspectedFederation": "inspect.md",
     "motley.rounds.config.RoundSummary": "experiment-file.md#objects", "motley.Run": "results.md", "motley.TrainedRun": "results.md",
     "motley.experiments.trained.ClientModel": "results.md", "motley.results.load.citations": "results.md",
     "motley.SelectionRule": "adding-a-method.md", "motley.SelectionContext": "adding-a-method.md",

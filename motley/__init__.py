@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from motley.experiments.run import run
     from motley.experiments.sweep import compare
     from motley.experiments.trained import TrainedRun, load
+    from motley.inspection.inspecting import inspect
     from motley.results.labels import frame
     from motley.results.load import Run, load_all
     from motley.results.report import report
@@ -73,6 +74,7 @@ __all__ = [
     "build",
     "compare",
     "frame",
+    "inspect",
     "load",
     "load_all",
     "register",
@@ -97,6 +99,7 @@ _NAMES = {
     "motley.experiments.sweep": ("compare",),
     "motley.results.labels": ("frame",),
     "motley.experiments.trained": ("TrainedRun", "load"),
+    "motley.inspection.inspecting": ("inspect",),
     "motley.results.load": ("Run", "load_all"),
     "motley.results.report": ("report",),
     "motley.selectors.base": ("SelectionRule", "Selector"),

@@ -20,6 +20,7 @@ import typer
 
 from motley.commands import audit as audit_command
 from motley.commands import data as data_command
+from motley.commands import inspect as inspect_command
 from motley.commands import reproduce as reproduce_command
 from motley.commands import watch as watch_command
 from motley.commands.options import (
@@ -48,6 +49,7 @@ Examples:
   motley run first.toml --set seed=1                           one run: tables and a report
   motley compare first.toml --over selector.name=uniform,oort --seeds 0,1,2
   motley report runs/first                                     the report of a folder of runs
+  motley inspect first.toml                                    how its clients differ, and the pitfalls of the experiment
   motley list selectors                                        names, options, what leaves a client
   motley reproduce flash --scale smoke                         a paper's tables and figures
   motley --install-completion                                  complete commands in this shell
@@ -295,6 +297,7 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
 
 app.command()(reproduce_command.reproduce)
 app.command("audit-privacy")(audit_command.audit_privacy)
+app.command()(inspect_command.inspect)
 app.command()(watch_command.watch)
 
 

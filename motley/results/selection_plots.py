@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["class_distribution", "components", "diagnosed", "shares", "shares_by_score"]
+__all__ = ["class_distribution", "class_picture", "components", "diagnosed", "shares", "shares_by_score"]
 
 Groups = Mapping[str, Sequence[Run]]
 Notes = Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]]
@@ -207,18 +207,28 @@ def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure
 
 
 def class_distribution(run: Run) -> Picture | None:
-    """Draw the data of each client: stacked bars for a few clients, a map of class shares for many; None when unlabelled.
-
-    Clients are ordered by the class they hold most of. A strip below shows the share of wrong labels, where there are any. Of more
-    than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring clients are drawn.
-    """
+    """Draw the data of each client as :func:`class_picture` does; None when unlabelled."""
     counts, known = label_counts(run)
     if not known.any():
         return None
-    order = np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))
-    noise = np.nan_to_num(np.asarray(run.column("federation", "noise"), float))[known][order]
-    counts = counts[order]
+    noise = np.nan_to_num(np.asarray(run.column("federation", "noise"), float))[known]
     classes = run.meta.get("task", {}).get("classes", [])
+    title = "Who holds what" + (f" (seed {run.seed})" if "seed" in run.meta else "")
+    return class_picture(counts, noise, classes, title)
+
+
+def class_picture(counts: NDArray[np.float64], noise: NDArray[np.float64], classes: Sequence[str], title: str) -> Picture:
+    """Draw training samples per client and class: stacked bars for a few clients, a map of class shares for many.
+
+    Clients are ordered by the class they hold most of. A strip below shows the share of wrong labels, where there are any. Of more
+    than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring clients are drawn.
+
+    Parameters
+    ----------
+    counts: ``[K, C]``. noise: share of wrong labels ``[K]``. classes: their names; numbers where there are not C of them.
+    """
+    order = np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))
+    counts, noise = counts[order], noise[order]
     names = [str(c) for c in (classes if len(classes) == counts.shape[1] else range(counts.shape[1]))]
     few = len(counts) <= 60 and counts.shape[1] <= len(CLASS_COLOURS)
     with styled():
@@ -232,7 +242,7 @@ def class_distribution(run: Run) -> Picture | None:
             rows[1].set_ylabel("wrong\nlabels (%)")
         rows[-1].set_xlabel(f"the {len(counts)} clients, grouped by their largest class{grouping(len(counts))}")
         rows[-1].set_xticks([])
-        rows[0].set_title("Who holds what" + (f" (seed {run.seed})" if "seed" in run.meta else ""))
+        rows[0].set_title(title)
         return to_svg(figure, "classes", f"Class distribution over {len(counts)} clients")
 
 

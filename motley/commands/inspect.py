@@ -1,0 +1,75 @@
+"""The command ``motley inspect``: how the clients of a federation differ, on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from motley.commands.options import Data, Settings, check_data, tell
+
+if TYPE_CHECKING:
+    from motley.inspection.inspected import Inspected
+
+__all__ = ["inspect"]
+
+What = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE.toml|RUNS ...", help="Experiments, or folders of runs; several stand side by side."),
+]
+Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=0, help="Run so many rounds, and measure drift again.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="The page; .html or .md. inspect-NAME.html below runs/ unless given."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and write no page unless --out names one.")]
+AllowImport = Annotated[
+    bool, typer.Option("--allow-import", help="Let components be named module:Class, which runs the module's code.")
+]
+
+_WIDTH = 160
+
+
+def inspect(
+    what: What,
+    rounds: Rounds = 0,
+    set: Settings = None,
+    data: Data = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    allow_import: AllowImport = False,
+) -> None:
+    """Measure how clients differ in data, speed and presence, and name the pitfalls of an experiment or of runs."""
+    from rich.console import Console
+
+    from motley.inspection.inspecting import inspect as inspect_federations
+
+    check_data(data)
+    first, *more = what
+    with Console(stderr=True).status("reading") as status:
+        found = inspect_federations(
+            first, *more, rounds=rounds, data=data, overrides=set or [], allow_import=allow_import, tell=status.update
+        )
+    if as_json:
+        tell(found.to_json())
+    else:
+        _show(found)
+    if out is not None or not as_json:
+        names = "-".join(one.stem if one.suffix == ".toml" else one.name for one in what)
+        tell(f"page: {found.write(out or Path('runs') / f'inspect-{names[:80]}.html')}", err=as_json)
+
+
+def _show(found: Inspected) -> None:
+    """Print the findings and the pitfalls."""
+    from rich.console import Console
+
+    from motley.inspection.terminal import as_table, bullets, heads
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    tell(heads(found))
+    console.print(as_table(found))
+    if said := bullets(found):
+        tell(said)

@@ -1,0 +1,190 @@
+"""How far clients pull the model apart: gradients at the model that a round sends out, and updates over some rounds.
+
+    drift               B^2 / (B^2 + G^2), 0 where all gradients are the same, 1 where nothing is common to them
+    gradient_diversity  (B^2 + G^2) / G^2, the mean squared norm of a gradient over the squared norm of their mean
+    gradient_cosine     mean cosine between the gradients of two clients
+    update_cosine       mean cosine between two updates of the same server step, over the rounds that were run
+
+``B^2`` and ``G^2`` are those of :mod:`motley.rounds.diagnostics`. Where there are more than :data:`CLIENTS` clients with samples, or
+theirs would be more than :data:`SAMPLES`, some are drawn uniformly, and both are corrected for that:
+
+    B^2 = n / (n - 1) (K - 1) / K B_n^2      G^2 = B_n^2 + G_n^2 - B^2      of n of K clients
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from typing_extensions import override
+
+from motley.core.arrays import Floats, Ids
+from motley.core.keys import Key
+from motley.engines.base import TrainResult
+from motley.experiments.build import Ready
+from motley.heterogeneity.record import Finding
+from motley.rounds.backend import Landed
+from motley.rounds.config import EvaluationSchedule, Stop
+from motley.rounds.diagnostics import distances
+from motley.rounds.loop import RoundLoop
+from motley.rounds.simulated import simulation
+from motley.rounds.upload import ReceivedUpload
+
+__all__ = ["CLIENTS", "HELD", "SAMPLES", "ObservedLoop", "drift_after", "drift_at_start", "mean_cosine", "of_all"]
+
+CLIENTS, LEAST = 200, 10
+"""Clients whose gradients are measured, at most and at least."""
+SAMPLES = 20_000
+"""Samples on which they are measured, at most unless that would be fewer than the least number of clients."""
+HELD = 20_000_000
+"""Numbers of gradients that are held, likewise."""
+LEAST_NORM = 1e-300
+
+
+def drift_at_start(loop: RoundLoop) -> list[Finding]:
+    """Return the findings at the initial model; empty where clients have no common model, or fewer than two have samples."""
+    return _at_model(loop, "")
+
+
+def drift_after(ready: Ready, rounds: int, tell: Callable[[int], None]) -> list[Finding]:
+    """Return the findings after a short run of the experiment, and those of its updates.
+
+    Parameters
+    ----------
+    ready: the parts of the run. rounds: server steps. tell: is told the number of each step that is done.
+    """
+    every = EvaluationSchedule(every=rounds + 1, per_client=False)
+    config = dataclasses.replace(ready.config, stop=Stop(rounds=rounds), evaluate=every)
+    loop: Any = simulation(config, ready.engine, ready.selector, ready.model, kind=ObservedLoop)
+    for step in range(1, rounds + 1):
+        loop.step()
+        tell(step)
+    found, cosines = _at_model(loop, "_after"), np.array(loop.cosines)
+    if not len(cosines):
+        return found
+    low, high = np.percentile(cosines, [2.5, 97.5]).tolist()
+    last = Finding(
+        "update_cosine", float(cosines.mean()), low, high, unit="cosine", how="estimated", needs="a client's whole update",
+        federated="the updates divided by their norms, as a secure sum", federated_bytes=4 * loop.setting.task.layout.size,
+        note=f"between two updates of one step; 95 % of {len(cosines)} steps lie in the interval",
+    )  # fmt: skip
+    return [*found, last]
+
+
+class ObservedLoop(RoundLoop):
+    """A round loop that remembers how alike the updates of each server step are.
+
+    Attributes
+    ----------
+    cosines: mean cosine between two updates of each step that had at least two.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.cosines: list[float] = []
+        self._directions: Tensor | None = None  # their sum, of the step under way
+        self._count = 0
+
+    @override
+    def _with_server_signals(self, landed: Landed, row: int, upload: ReceivedUpload) -> TrainResult:
+        if upload.result.finite and "delta" in self.algorithm.correction.uploads:
+            parts = {**upload.result.parts, **upload.model_update}
+            update = self.algorithm.correction.update(parts).detach().cpu().double()
+            direction = update / max(float(update.norm()), LEAST_NORM)
+            self._directions = direction if self._directions is None else self._directions + direction
+            self._count += 1
+        return super()._with_server_signals(landed, row, upload)
+
+    @override
+    def _learn(self, landed: Landed) -> Any:
+        found, total = super()._learn(landed), self._directions
+        if total is not None and self._count > 1:
+            self.cosines.append(mean_cosine(float(total @ total), self._count))
+        self._directions, self._count = None, 0
+        return found
+
+
+def mean_cosine(square: float, n: int) -> float:
+    """Return the mean cosine between two of n vectors; ``square``: the squared norm of the sum of their directions.
+
+    >>> mean_cosine(2.0, 2), mean_cosine(4.0, 2)  # two at a right angle, two alike
+    (0.0, 1.0)
+    """
+    return (square - n) / (n * (n - 1))
+
+
+def of_all(b_n: float, g_n: float, n: int, population: int) -> tuple[float, float]:
+    """Return B^2 and G^2 of all clients from those of n that were drawn.
+
+    >>> of_all(4.0, 3.0, 5, 5)  # everybody
+    (4.0, 3.0)
+    """
+    b = b_n * n / (n - 1) * (population - 1) / population
+    return b, max(0.0, b_n + g_n - b)
+
+
+def _at_model(loop: RoundLoop, suffix: str) -> list[Finding]:
+    """Return the findings of gradients at the newest model, their names with a suffix."""
+    clients = np.flatnonzero(loop.federation.seen > 0)
+    chosen = _drawn(clients, loop.federation.seen, loop.setting.task.layout.size, loop.setting.streams.key("probe"))
+    if len(chosen) < 2 or not loop.algorithm.correction.shared or loop.backend.widths(loop.state) is not None:
+        return []
+    download = loop.algorithm.correction.download(loop.state.server)
+    view = loop.backend.data_view(loop.state, chosen)
+    gradients = loop.engine.measure(chosen, download, {}, {"gradient": None}, Key(0), view)["gradient"]
+    return _findings(gradients, len(clients), suffix)
+
+
+def _drawn(clients: Ids, sizes: Ids, numbers: int, key: Key) -> Ids:
+    """Return the clients whose gradients are measured, sorted."""
+    mean = float(sizes[clients].mean()) if len(clients) else 1.0
+    most = max(LEAST, min(CLIENTS, int(SAMPLES / mean), HELD // max(numbers, 1)))
+    if len(clients) <= most:
+        return clients
+    order = key.fold("gradients").numpy().permutation(len(clients))
+    return np.sort(clients[order[:most]])
+
+
+def _findings(gradients: Floats, population: int, suffix: str) -> list[Finding]:
+    """Return the findings of gradients ``[n, D]`` of n of ``population`` clients."""
+    n = len(gradients)
+    spread, g_n = distances(iter([gradients]), np.full((1, n), 1.0 / n))
+    b, g = of_all(float(spread[0]), g_n, n, population)
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    total = (gradients / np.where(norms > 0, norms, 1.0)).sum(0)
+    size = gradients.shape[1]
+    said = f"of {'all' if n == population else 'the'} {n} clients{'' if n == population else f' drawn of {population}'}"
+    how: Any = "exact" if n == population else "estimated"
+    whole: dict[str, Any] = {
+        "how": how, "needs": "a gradient of each client", "federated_bytes": 4 * (2 * size + 1),
+        "federated": "gradients and their squared norms as one secure sum",
+    }  # fmt: skip
+    ratio = (b + g) / g if g > 0 else math.inf
+    low, high = _interval(gradients, population) if n < population else (math.nan, math.nan)
+    return [
+        Finding(f"drift{suffix}", b / (b + g) if b + g else 0.0, low, high, "share", note=f"B^2 / (B^2 + G^2) {said}", **whole),
+        Finding(f"B2{suffix}", b, note="mean squared distance to the mean gradient", **whole),
+        Finding(f"gradient_diversity{suffix}", ratio if math.isfinite(ratio) else math.nan, unit="times",
+                note="mean squared norm of a gradient over the squared norm of their mean", **whole),
+        Finding(f"gradient_cosine{suffix}", mean_cosine(float(total @ total), n), unit="cosine",
+                note="between the gradients of two clients", **whole),
+    ]  # fmt: skip
+
+
+def _interval(gradients: Floats, population: int) -> tuple[float, float]:
+    """Return a 95 % interval of B^2 / (B^2 + G^2) of all clients, by the jackknife over those drawn."""
+    n, gram = len(gradients), gradients @ gradients.T
+    whole, rows, squares = float(gram.sum()), gram.sum(1), np.diag(gram)
+    share = []
+    for i in range(n):
+        g_n = (whole - 2 * rows[i] + squares[i]) / (n - 1) ** 2
+        mean = (squares.sum() - squares[i]) / (n - 1)
+        b, g = of_all(mean - g_n, g_n, n - 1, population)
+        share.append(b / (b + g) if b + g else 0.0)
+    each = np.array(share)
+    error = 1.96 * math.sqrt((n - 1) / n * float(np.square(each - each.mean()).sum()))
+    return max(0.0, float(each.mean()) - error), min(1.0, float(each.mean()) + error)

@@ -1,0 +1,31 @@
+"""One federation as it was inspected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from motley.core.arrays import Floats
+from motley.heterogeneity.record import Inspection
+from motley.results.blocks import Picture
+
+__all__ = ["InspectedFederation"]
+
+
+@dataclass(frozen=True, eq=False)
+class InspectedFederation:
+    """One federation as it was inspected.
+
+    Parameters
+    ----------
+    label: file, folder or name that it was given by. inspection: its findings. facts: name and value of what is known beside them.
+    pitfalls: sentences about its experiment, with the key to change. classes: picture of who holds which class; None without classes.
+    drift: what diagnostics measured over the rounds of runs, name -> (rounds, values).
+    """
+
+    label: str
+    inspection: Inspection
+    facts: Sequence[tuple[str, str]] = ()
+    pitfalls: Sequence[str] = ()
+    classes: Picture | None = None
+    drift: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)

@@ -1,0 +1,150 @@
+"""The page of an inspection, made of the blocks of reports: profile, findings, pictures, pitfalls, and the federated ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isnan, nan
+
+from motley.heterogeneity.record import PROFILE, Finding
+from motley.inspection.federation import InspectedFederation
+from motley.inspection.pictures import client_curves, drift_curves, profile_bars
+from motley.inspection.words import bytes_in_words, interval_text, title, value_text
+from motley.results.blocks import DASH, Block, BulletList, Page, Section, Table, TableCell, TableRow, Text, non_empty
+
+__all__ = ["SYSTEM", "finding_names", "inspection_page"]
+
+SYSTEM = (
+    "speed_spread", "step_s", "link_spread", "up_mbps", "availability", "availability_bias", "waiting", "round_s", "dropouts",
+    "probe_all_bytes", "probe_all_s",
+)  # fmt: skip
+"""Findings about speed, links and absence, in the order in which they are shown."""
+_DRIFT = ("drift", "B2", "gradient_diversity", "gradient_cosine", "update_cosine")
+
+
+def inspection_page(federations: Sequence[InspectedFederation], pitfalls: Sequence[str], advice: Sequence[str]) -> Page:
+    """Return the page of an inspection.
+
+    Parameters
+    ----------
+    pitfalls, advice: sentences, at the page's beginning and end.
+    """
+    labels = [one.label for one in federations]
+    data, system, drift = finding_names(federations)
+    blocks = non_empty(
+        BulletList(pitfalls, "Pitfalls, and the key to change") if pitfalls else None,
+        Section("At a glance", non_empty(profile_bars(federations), _profile_table(federations))),
+        _section("How the data differs", federations, data, _classes(federations)),
+        _section("Speed, links and absence", federations, system),
+        _section("Drift", federations, drift, [picture for picture in [drift_curves(federations)] if picture]),
+        _federated(federations),
+        Section("Notes", [BulletList(notes)]) if (notes := _notes(federations)) else None,
+        Section("What calls for what", [BulletList(advice)]) if advice else None,
+    )
+    name = labels[0] if len(labels) == 1 else " and ".join(labels)
+    return Page(f"Inspection of {name}", _facts(federations), blocks, labels if len(labels) > 1 else ())
+
+
+def finding_names(federations: Sequence[InspectedFederation]) -> tuple[list[str], list[str], list[str]]:
+    """Return the names of all findings about data, about the system and about drift."""
+    names = list(dict.fromkeys(name for one in federations for name in one.inspection.findings))
+    drift = [name for name in names if name.removesuffix("_after") in _DRIFT]
+    system = [name for name in SYSTEM if name in names]
+    return [name for name in names if name not in (*drift, *system)], system, drift
+
+
+def _facts(federations: Sequence[InspectedFederation]) -> list[tuple[str, str]]:
+    """Return the facts under the title; of several federations one value each, or one for all."""
+    names = list(dict.fromkeys(name for one in federations for name, _ in one.facts))
+    each = {name: [dict(one.facts).get(name, DASH) for one in federations] for name in names}
+    return [(name, values[0] if len(set(values)) == 1 else " | ".join(values)) for name, values in each.items()]
+
+
+def _profile_table(federations: Sequence[InspectedFederation]) -> Table | None:
+    """Return the profiles of several federations side by side; None for one, whose bars say it all."""
+    if len(federations) < 2:
+        return None
+    profiles = [one.inspection.profile() for one in federations]
+    known = [name for name in PROFILE if not all(isnan(profile[name]) for profile in profiles)]
+    rows = [TableRow(title(name), [_number(profile[name]) for profile in profiles]) for name in known]
+    return Table(("profile", *(one.label for one in federations)), rows)
+
+
+def _section(
+    name: str,
+    federations: Sequence[InspectedFederation],
+    findings: Sequence[str],
+    pictures: Sequence[Block] = (),
+) -> Section | None:
+    """Return a section of findings with its pictures; None without findings."""
+    if not findings:
+        return None
+    table = _one_table(federations[0], findings) if len(federations) == 1 else _side_by_side(federations, findings)
+    return Section(name, [*non_empty(*pictures, client_curves(federations, findings, name)), table])
+
+
+def _one_table(one: InspectedFederation, names: Sequence[str]) -> Table:
+    """Return the findings of one federation with intervals and sentences."""
+    rows = []
+    for name in names:
+        found = one.inspection[name]
+        cells = [TableCell(value_text(found), found.value), TableCell(interval_text(found) or DASH), TableCell(found.how)]
+        rows.append(TableRow(title(name), [*cells, TableCell(found.note or DASH)]))
+    return Table(("finding", "value", "95% interval", "how", "in words"), rows)
+
+
+def _side_by_side(federations: Sequence[InspectedFederation], names: Sequence[str]) -> Table:
+    """Return the same findings of several federations, a column each, with intervals in brackets."""
+    rows = []
+    for name in names:
+        found = [one.inspection.findings.get(name) for one in federations]
+        rows.append(TableRow(title(name), [_cell(one) for one in found]))
+    return Table(
+        ("finding", *(one.label for one in federations)), rows, "In brackets: 95% intervals, where the number is an estimate."
+    )
+
+
+def _cell(found: Finding | None) -> TableCell:
+    if found is None:
+        return TableCell(DASH)
+    interval = interval_text(found)
+    return TableCell(value_text(found) + (f" ({interval})" if interval else ""), found.value)
+
+
+def _number(value: float) -> TableCell:
+    return TableCell(DASH if isnan(value) else f"{value:.3f}", value)
+
+
+def _classes(federations: Sequence[InspectedFederation]) -> list[Block]:
+    return [one.classes for one in federations if one.classes is not None]
+
+
+def _notes(federations: Sequence[InspectedFederation]) -> list[str]:
+    several = len(federations) > 1
+    return [f"{one.label}: {text}" if several else text for one in federations for text in one.inspection.notes]
+
+
+def _federated(federations: Sequence[InspectedFederation]) -> Section | None:
+    """Return what each number takes where samples stay with the clients; of the first federation that has it."""
+    found: dict[str, tuple[Finding, int]] = {}
+    for one in federations:
+        for name, finding in one.inspection.findings.items():
+            if finding.needs:
+                found.setdefault(name, (finding, one.inspection.population))
+    rows = []
+    for name, (finding, population) in found.items():
+        each = finding.federated_bytes
+        size = [TableCell(DASH)] * 2
+        if each is not None:
+            size = [
+                TableCell(bytes_in_words(each), float(each)),
+                TableCell(bytes_in_words(each * population), each * population),
+            ]
+        measured = "" if finding.measured else "not measured here"
+        way = finding.federated or "nobody can"
+        rows.append(TableRow(title(name), [TableCell(finding.needs), TableCell(way), *size, TableCell(measured, nan)]))
+    heads = ("finding", "what must leave a client", "without moving samples", "a client", "all clients", "")
+    intro = Text(
+        "All numbers above were computed where all samples lie in one place. In a deployment they do not; this is what each number "
+        "takes there."
+    )
+    return Section("The same numbers in a deployment", [intro, Table(heads, rows)]) if rows else None

@@ -1,0 +1,247 @@
+"""Pitfalls of one experiment: a function each, which returns a sentence with the key to change, or None.
+
+What they look at is what the parts declare of themselves, the keys, and what was measured of the clients; a pitfall that depends on a
+measurement that is not there is not found. Those that are left to the reader stand in docs/inspect.md#pitfalls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from motley.algorithms.base import JobContext
+from motley.algorithms.fednova import NormalisedUpdate
+from motley.experiments.build import Ready
+from motley.experiments.config import Experiment
+from motley.heterogeneity.record import Inspection
+from motley.rounds.planning import WorkPlanner
+from motley.timing.synchrony import Synchronous
+
+__all__ = ["PITFALLS", "Examined", "pitfalls"]
+
+DIFFERENT = 0.2
+"""Label divergence, feature shift or concept shift from which clients count as different in this respect."""
+WRONG = 0.05
+"""Share of wrong labels that is worth a warning."""
+ABSENT = 0.05
+"""Share of labels that absence moves to other classes that is worth a warning."""
+IDLE = 0.5
+"""Share of a round spent waiting that is worth a warning."""
+SELDOM = 10.0
+"""Rounds between two visits to a client from which its state is old."""
+MANY_EPOCHS = 5
+
+
+@dataclass(frozen=True)
+class Examined:
+    """An experiment as pitfalls look at it: its keys, its parts, and what was measured of its clients."""
+
+    experiment: Experiment
+    ready: Ready
+    found: Inspection
+
+    def value(self, name: str) -> float:
+        """Return a measured number; NaN where it was not measured."""
+        one = self.found.findings.get(name)
+        return float("nan") if one is None else one.value
+
+    @property
+    def wrong_labels(self) -> float:
+        """The mean share of wrong training labels, as far as known: as estimated, else as the world makes them."""
+        made = self.ready.config.setting.task.federation.noise
+        known = self.value("label_noise")
+        return float(made.mean()) if len(made) and made.any() else 0.0 if np.isnan(known) else known
+
+    @property
+    def labels_differ(self) -> bool:
+        """Whether clients differ much in their classes."""
+        return self.value("label_divergence") > DIFFERENT
+
+    @property
+    def features_differ(self) -> bool:
+        """Whether clients differ in what inputs look like."""
+        made = self.ready.config.setting.task.federation.domain
+        return bool(len(made) and made.any()) or self.value("feature_shift") > DIFFERENT
+
+    @property
+    def concepts_differ(self) -> bool:
+        """Whether labels mean something else at some clients."""
+        made = self.ready.config.setting.task.federation.cluster
+        return bool(len(made) and made.any()) or self.value("concept_shift") > DIFFERENT
+
+
+def pitfalls(one: Examined) -> list[str]:
+    """Return a sentence for each pitfall that an experiment commits, in the order of :data:`PITFALLS`."""
+    return [sentence for look in PITFALLS for sentence in [look(one)] if sentence is not None]
+
+
+def averaged_batch_norm(one: Examined) -> str | None:
+    """BatchNorm statistics are averaged although the clients' features differ."""
+    config = one.ready.config
+    correction, task = config.setting.algorithm.correction, config.setting.task
+    normalised = any(isinstance(module, _BatchNorm) for module in task.model().modules())
+    apart = not correction.sends_whole_model or not correction.shared or correction.static_norm
+    if not normalised or not one.features_differ or apart or config.recalibrate is not None:
+        return None
+    return (
+        "BatchNorm statistics are averaged over clients whose inputs look different, which fit none of them; "
+        'set algorithm = "fedbn", recalibrate = { batches = 20 }, or a model without BatchNorm (task.model)'
+    )
+
+
+def fair_to_wrong_labels(one: Examined) -> str | None:
+    """An objective that lifts clients of high loss, where wrong labels or broken updates make losses high."""
+    config = one.ready.config
+    algorithm = config.setting.algorithm
+    parts = (algorithm.correction, algorithm.loss, algorithm.aggregator, algorithm.server)
+    corrupted = config.world.failures.corrupts_updates or one.wrong_labels > WRONG
+    if not corrupted or not any(part.warns() for part in parts):
+        return None
+    cause = "updates are corrupted" if config.world.failures.corrupts_updates else f"{one.wrong_labels:.0%} of labels are wrong"
+    return (
+        f"the algorithm gives more weight to clients of high loss, and {cause}, which makes losses high, too; set "
+        'aggregator = "median" or a robust loss, or compare with algorithm = "fedavg" before calling it fair'
+    )
+
+
+def chosen_for_wrong_labels(one: Examined) -> str | None:
+    """A selector that chooses by the loss on training labels, of which many are wrong."""
+    needs = one.ready.selector.rule.needs()
+    heard = {*needs.probed, *needs.reported} & {"loss", "arrival_loss", "loss_rms"}
+    if not heard or not one.wrong_labels > WRONG:
+        return None
+    signal = sorted(heard)[0]
+    return (
+        f"the selector hears {signal} on training labels, of which {one.wrong_labels:.0%} are wrong, so that it may prefer clients "
+        "that hold these; look at participation against noise, or set selector to a rule that hears robust_loss"
+    )
+
+
+def hidden_clients(one: Examined) -> str | None:
+    """Only a global figure is measured, although the clients differ."""
+    if not (one.labels_differ or one.features_differ or one.concepts_differ):
+        return None
+    if one.experiment.split.test == "global":
+        return (
+            "clients differ, and only one common test set is measured, so that nobody sees who is served badly; set "
+            'split.test = "client"'
+        )
+    if not one.experiment.evaluate.per_client:
+        return "clients differ, and no figure of single clients is kept; set evaluate.per_client = true"
+    return None
+
+
+def stopped_by_test(one: Examined) -> str | None:
+    """The run ends as soon as a test figure is good enough, which makes that figure too good."""
+    if one.experiment.stop.target is None:
+        return None
+    return (
+        "the run ends at the first evaluation whose test figure is on target, so that its final figure is chosen by test samples; "
+        "set stop.rounds or stop.virtual_hours instead: the report has the cost to a target (--target) of runs that go on"
+    )
+
+
+def absence_moves_labels(one: Examined) -> str | None:
+    """Absence moves the labels that rounds meet."""
+    moved = one.value("availability_bias")
+    if not moved > ABSENT:
+        return None
+    return (
+        f"clients that are often away hold other labels than the others: {moved:.0%} of the labels that rounds meet are of other "
+        'classes than in the whole federation; report clients by their share online, and run once with availability = "always"'
+    )
+
+
+def old_client_state(one: Examined) -> str | None:
+    """Corrections that clients keep between rounds are old when they are used again."""
+    config = one.ready.config
+    correction, pool = config.setting.algorithm.correction, config.setting.task.federation.pool
+    gap = pool / config.cohort
+    if not correction.keeps_state or correction.personal_model or config.setting.algorithm.personal or gap <= SELDOM:
+        return None
+    share = np.ceil(pool / SELDOM)
+    return (
+        f"the algorithm corrects by what a client kept from its last visit, about {gap:.0f} rounds ago at {config.cohort} of {pool} "
+        f"clients a round; ask more of them (cohort = {share:.0f} makes it {SELDOM:.0f}), or use a method without client state"
+    )
+
+
+def many_epochs(one: Examined) -> str | None:
+    """Many local epochs under label skew."""
+    epochs = one.experiment.local.work().epochs or 0
+    if epochs < MANY_EPOCHS or not one.labels_differ:
+        return None
+    return (
+        f"{epochs:g} local epochs under label skew (divergence {one.value('label_divergence'):.2f}) pull clients apart; compare at "
+        "equal gradient steps before taking them for efficient: motley compare --over local.epochs=1,2,5"
+    )
+
+
+def pulled_is_not_personal(one: Examined) -> str | None:
+    """One model for clients whose labels mean different things."""
+    setting = one.ready.config.setting
+    algorithm = setting.algorithm
+    if not one.concepts_differ or algorithm.personal or not algorithm.correction.shared:
+        return None
+    context = JobContext(one.ready.model.x, {}, None, 1, 1.0, 1, 1.0, setting.task.layout)
+    proximal = not algorithm.correction.keeps_state and float(algorithm.correction.gradient_correction(context).proximal) > 0
+    pull = "; the algorithm's pull towards it makes it nobody's own" if proximal else ""
+    return (
+        f"labels mean different things at different clients, and one model cannot be right for all{pull}; set "
+        'algorithm = "ifca", "ditto" or another of personal models'
+    )
+
+
+def nothing_to_normalise(one: Examined) -> str | None:
+    """FedNova where all clients take the same number of steps."""
+    config = one.ready.config
+    if not isinstance(config.setting.algorithm.correction, NormalisedUpdate) or config.stragglers is not None:
+        return None
+    steps = WorkPlanner(config, frozenset()).full_steps
+    if len(np.unique(steps[steps > 0])) > 1:
+        return None
+    return (
+        "the algorithm mends unequal numbers of local steps, and here all clients take as many: whatever else makes clients differ "
+        "stays as it is; set local.epochs instead of local.steps, or choose an algorithm for what does differ"
+    )
+
+
+def idle_rounds(one: Examined) -> str | None:
+    """Synchronous rounds that are mostly waiting."""
+    waiting = one.value("waiting")
+    if not waiting > IDLE or not isinstance(one.ready.config.synchrony, Synchronous):
+        return None
+    return (
+        f"clients spend {waiting:.0%} of a round waiting for the slowest, however alike their data; set synchrony = "
+        '{ name = "deadline", seconds = ... } or "buffered", and compare by virtual time'
+    )
+
+
+def diagnosed_in_private(one: Examined) -> str | None:
+    """Diagnostics or single signals beside differential privacy, which its account does not cover."""
+    if one.ready.config.privacy is None or not one.experiment.evaluate.diagnostics:
+        return None
+    return (
+        "diagnostics look at every client's own gradient, which the privacy account does not cover and no private deployment has; "
+        "set evaluate.diagnostics = false in runs whose figures are shown as private"
+    )
+
+
+PITFALLS: tuple[Callable[[Examined], str | None], ...] = (
+    averaged_batch_norm,
+    fair_to_wrong_labels,
+    chosen_for_wrong_labels,
+    hidden_clients,
+    stopped_by_test,
+    absence_moves_labels,
+    old_client_state,
+    many_epochs,
+    pulled_is_not_personal,
+    nothing_to_normalise,
+    idle_rounds,
+    diagnosed_in_private,
+)
+"""The pitfalls of one experiment, in the order in which they are told."""
