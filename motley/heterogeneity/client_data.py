@@ -1,0 +1,172 @@
+"""The samples of clients as the estimators read them: classes, rows of samples, and a small random part of both.
+
+Targets of every kind become classes where that is possible: numbers are cut at the quantiles of all clients' first target. Samples
+are read by row, so that memory does not grow with the number of samples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from motley.core.arrays import Bools, Floats, Ids, Ints
+from motley.core.errors import DataError
+from motley.core.keys import Key
+from motley.core.ragged import Ragged
+from motley.heterogeneity.features import cheap_features
+from motley.tasks.base import IGNORED, Federation, Targets
+
+__all__ = ["BINS", "BUDGET", "CLIENTS", "ClientData", "Sample", "of_arrays", "of_federation"]
+
+BINS = 5
+"""Quantile bins of a regression's first target, which stand for classes."""
+BUDGET = 6000
+"""Samples that the estimators of features, concept and label noise read in all."""
+CLIENTS = 300
+"""Clients that they read at most."""
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """The training samples of all clients.
+
+    Parameters
+    ----------
+    rows: the rows of each client's samples. read: returns the samples of rows ``[m]`` as an array ``[m, ...]``.
+    labels: aligned with ``rows.values``: int64 classes ``[n]``, a class per position ``[n, T]``, or labels 0 and 1 ``[n, C]``.
+    classes: number of classes, C. targets: the kind of the targets as the task has them.
+    """
+
+    rows: Ragged
+    read: Callable[[Ints], NDArray[Any]]
+    labels: NDArray[Any]
+    classes: int
+    targets: Targets
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def per_sample(self) -> bool:
+        """Whether every sample has one class."""
+        return self.targets in ("classes", "numbers")
+
+    def histogram(self, clients: slice) -> Floats:
+        """Return the number of labels per client and class, ``[k, C]``, for clients one after the other."""
+        first, end, _ = clients.indices(len(self))
+        labels = self.labels[slice(*self.rows.offsets[[first, end]].tolist())]
+        owner = np.repeat(np.arange(end - first), self.rows.sizes[first:end])
+        if self.targets == "multilabel":
+            row, labels = np.nonzero(labels)
+            owner = owner[row]
+        elif self.targets == "positions":
+            row, column = np.nonzero(labels != IGNORED)
+            owner, labels = owner[row], labels[row, column]
+        counts = np.bincount(owner * self.classes + labels, minlength=(end - first) * self.classes)
+        return counts.reshape(end - first, self.classes).astype(np.float64)
+
+    def sample(self, key: Key, budget: int = BUDGET, clients: int = CLIENTS) -> Sample:
+        """Return a random part of the samples: at most ``clients`` clients, about equally many samples each, ``budget`` in all."""
+        held = np.flatnonzero(self.rows.sizes)
+        each = max(budget // max(min(len(held), clients), 1), 20)
+        shuffled = held[key.fold("clients").numpy().permutation(len(held))[:clients]]
+        wanted = np.cumsum(np.minimum(self.rows.sizes[shuffled], each))
+        chosen = np.sort(shuffled[: max(int(np.searchsorted(wanted, budget, side="right")), 1)])
+        drawn = [_some(key.fold("rows", int(k)), self.rows.offsets[k], int(self.rows.sizes[k]), each) for k in chosen]
+        at = np.concatenate(drawn)
+        owner = np.repeat(np.arange(len(chosen)), [len(one) for one in drawn])
+        return Sample(chosen, owner, cheap_features(self.read(self.rows.values[at]), key), self.labels[at], self.classes)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A random part of the clients' samples.
+
+    Parameters
+    ----------
+    clients: ids of the S clients drawn, ascending. owner: position in ``clients`` of each sample's client ``[m]``.
+    x: float32 cheap features ``[m, d]``. y: int64 classes ``[m]``. classes: C.
+    """
+
+    clients: Ids
+    owner: Ids
+    x: NDArray[np.float32]
+    y: Ints
+    classes: int
+
+    def part(self, which: Bools) -> Sample:
+        """Return the sample with some of its samples ``[m]``."""
+        return dataclasses.replace(self, owner=self.owner[which], x=self.x[which], y=self.y[which])
+
+
+def _some(key: Key, first: int, size: int, each: int) -> Ints:
+    """Return the positions of at most ``each`` of a client's samples, ascending."""
+    return np.sort(key.numpy().choice(size, min(size, each), replace=False)) + first
+
+
+def of_federation(federation: Federation, first: Ints | None = None, names: Ints | None = None) -> ClientData:
+    """Return the training samples of a federation, with the labels that its clients have.
+
+    Parameters
+    ----------
+    first: the position at which each client's window of ``federation.seen`` samples begins ``[K]``, under a drift; None: 0.
+    names: what each client calls each class now, ``[K, C]``, under a drift; None: classes keep their names.
+    """
+    rows, labels = federation.train, federation.labels.cpu().numpy()
+    if federation.window is not None:
+        begin = np.zeros(len(rows), np.int64) if first is None else first
+        seen = Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(federation.seen)]), np.zeros(0, np.int64))
+        within = np.arange(seen.offsets[-1]) - np.repeat(seen.offsets[:-1], seen.sizes)
+        at = rows.offsets[:-1][seen.owner] + (within + begin[seen.owner]) % rows.sizes[seen.owner]
+        rows, labels = Ragged(seen.offsets, rows.values[at]), labels[at]
+    if names is not None:
+        labels = names[rows.owner, labels]
+
+    def read(at: Ints) -> NDArray[Any]:
+        return np.asarray(federation.x[torch.from_numpy(at)].cpu().numpy())
+
+    if federation.classes is None:
+        return ClientData(rows, read, _bins(labels), BINS, "numbers")
+    return ClientData(rows, read, labels, federation.classes, federation.targets)
+
+
+def of_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike) -> ClientData:
+    """Return the samples of plain arrays.
+
+    Parameters
+    ----------
+    features: ``[n, ...]`` numbers. labels: ``[n]`` classes as whole numbers or strings, or real numbers of a regression.
+    client_ids: ``[n]`` numbers or strings; clients are numbered in sorted order.
+
+    Raises
+    ------
+    DataError: lengths that differ, no samples, or features that are no finite numbers.
+    """
+    x, y, ids = np.asarray(features), np.asarray(labels), np.asarray(client_ids)
+    if not len(x) == len(y) == len(ids) or not len(x):
+        raise DataError(
+            f"got {len(x)} features, {len(y)} labels and {len(ids)} client ids; expected one of each per sample, and a sample"
+        )
+    if y.ndim != 1 or ids.ndim != 1:
+        raise DataError(f"got labels {list(y.shape)} and client ids {list(ids.shape)}; expected one of each per sample, [n]")
+    if x.dtype.kind not in "biuf" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
+        raise DataError("the features are not all finite numbers; fill gaps and encode words first")
+    order = np.argsort(ids, kind="stable")
+    _, sizes = np.unique(ids, return_counts=True)
+    rows = Ragged(np.concatenate([[0], np.cumsum(sizes)]), order)
+    if y.dtype.kind == "f" and len(np.unique(y)) > 2 * BINS:
+        return ClientData(rows, lambda at: x[at], _bins(y[order]), BINS, "numbers")
+    names, classes = np.unique(y, return_inverse=True)
+    return ClientData(rows, lambda at: x[at], classes[order].astype(np.int64), len(names), "classes")
+
+
+def _bins(numbers: NDArray[Any]) -> Ints:
+    """Return the quantile bin of each sample's first target."""
+    value = np.asarray(numbers, np.float64).reshape(len(numbers), -1)[:, 0]
+    return np.searchsorted(np.quantile(value, np.arange(1, BINS) / BINS), value, side="right")

@@ -1,0 +1,106 @@
+"""All that can be measured of how clients' data differ, in one :class:`~motley.heterogeneity.record.Inspection`."""
+
+from __future__ import annotations
+
+import math
+
+from numpy.typing import ArrayLike
+
+from motley.core.arrays import Ints
+from motley.core.errors import DataError
+from motley.core.keys import Key
+from motley.heterogeneity.client_data import ClientData, Sample, of_arrays, of_federation
+from motley.heterogeneity.concept_shift import concept_finding
+from motley.heterogeneity.duplicates import duplicate_findings
+from motley.heterogeneity.feature_shift import feature_findings
+from motley.heterogeneity.label_noise import noise_findings
+from motley.heterogeneity.labels import label_findings
+from motley.heterogeneity.neighbours import agreeing, nearest
+from motley.heterogeneity.record import Finding, Inspection
+from motley.heterogeneity.sizes import size_findings
+from motley.tasks.base import NO_CLASSES, Federation, Task
+
+__all__ = ["measure", "measure_arrays"]
+
+_SAMPLED = ("feature_shift", "domains", "concept_shift", "label_noise", "label_noise_spread")
+_LEAST = 40
+"""Samples below which neighbours say nothing."""
+_DOUBTFUL = 0.03
+"""Label noise or concept shift from which on features are compared only on samples whose label is that of their neighbours."""
+
+
+def measure(data: Task | Federation, key: Key, first: Ints | None = None, names: Ints | None = None) -> Inspection:
+    """Return how the training samples of a federation's clients differ, with the labels that clients have.
+
+    Parameters
+    ----------
+    data: a federation, or a task that holds one. key: of the clients and samples drawn; the same key gives the same bits.
+    first, names: the clients' data views under a drift: the position at which each client's window begins ``[K]``, and what each
+    client calls each class ``[K, C]``.
+
+    Raises
+    ------
+    DataError: no client has a training sample.
+
+    Example
+    -------
+    >>> import numpy as np
+    >>> from motley.tasks.own import from_arrays
+    >>> x, y = np.arange(80.0).reshape(40, 2), np.arange(40) // 20
+    >>> found = measure(from_arrays(x, y, np.arange(40) // 20), Key(0))
+    >>> round(found["label_divergence"].value, 2), found["missing_classes"].value
+    (0.55, 0.5)
+    """
+    return _measured(of_federation(data.federation if isinstance(data, Task) else data, first, names), key)
+
+
+def measure_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike, key: Key) -> Inspection:
+    """Return how the samples of clients differ, from plain arrays.
+
+    Parameters
+    ----------
+    features: ``[n, ...]`` numbers. labels: ``[n]`` classes as whole numbers or strings, or real numbers of a regression.
+    client_ids: ``[n]`` numbers or strings; clients are numbered in sorted order. key: of the clients and samples drawn.
+
+    Raises
+    ------
+    DataError: lengths that differ, no samples, or features that are no finite numbers.
+    """
+    return _measured(of_arrays(features, labels, client_ids), key)
+
+
+def _measured(data: ClientData, key: Key) -> Inspection:
+    sizes = data.rows.sizes
+    if not sizes.any():
+        raise DataError("no client has a training sample; there is nothing to measure")
+    findings = [*size_findings(sizes), *label_findings(data)]
+    notes: tuple[str, ...] = ()
+    if data.per_sample:
+        sample = data.sample(key.fold("inspect"))
+        sampled, notes = _sampled(data, sample, key.fold("inspect"))
+        findings += sampled
+    else:
+        why = f"{NO_CLASSES[data.targets]}; only laws of labels are measured"
+        findings += [Finding(name, math.nan, how="not measurable", note=why) for name in _SAMPLED]
+    return Inspection.of([*findings, *duplicate_findings(data)], len(data), notes)
+
+
+def _sampled(data: ClientData, sample: Sample, key: Key) -> tuple[list[Finding], tuple[str, ...]]:
+    """Return the findings that a part of the samples is enough for, and what was read for them."""
+    note = f"features, concept and label noise: {len(sample.y)} samples of {len(sample.clients)} clients, drawn by the seed"
+    population, folded = len(data), key.fold("features")
+    if len(sample.clients) < 2 or len(sample.y) < _LEAST:
+        why = f"{len(sample.y)} samples of {len(sample.clients)} clients are too few to compare neighbours"
+        lost = [Finding(name, math.nan, how="not measurable", note=why) for name in _SAMPLED[2:]]
+        return [*feature_findings(sample, population, folded), *lost], (note,)
+    near = nearest(sample)
+    concept, rules = concept_finding(sample, near, population, key.fold("concept"))
+    if data.targets == "numbers":
+        why = "a wrong number cannot be told from what the features do not say"
+        noise = [Finding(name, math.nan, how="not measurable", note=why) for name in _SAMPLED[3:]]
+        note += "; quantile bins of the first target stand for classes"
+    else:
+        noise = noise_findings(sample, near, rules, population)
+    if concept.value > _DOUBTFUL or noise[0].value > _DOUBTFUL:  # a class means the same where the vote of all says so
+        sample = sample.part(agreeing(sample, near))
+    return [*feature_findings(sample, population, folded), concept, *noise], (note,)
