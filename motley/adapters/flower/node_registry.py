@@ -130,7 +130,8 @@ class NodeRegistry:
     ----------
     node_of: the node of every connected client. enrolled: every client that ever enrolled. bits_down, bits_up: traffic so far.
     numbers: by node, the client's id where no node names one.
-    restarted: nodes that were found started again at the last look; they are asked anew which client they are.
+    restarted: nodes that were found started again at the last look; they are asked anew which client they are. refusal: why no node
+    is known, although some answered; empty where none did.
 
     Raises
     ------
@@ -165,6 +166,7 @@ class NodeRegistry:
         self._pauses: dict[int, tuple[int, int]] = {}  # node that failed to answer -> calls left to skip, calls skipped in all
         self._classes: int | None = None
         self._warned: set[int] = set()
+        self.refusal = ""
 
     @property
     def clients(self) -> Ids:
@@ -241,6 +243,7 @@ class NodeRegistry:
         try:
             self._take_in(answered)
         except ConfigError as error:
+            self.refusal = str(error)
             LOG.warning("%s", error)
 
     def _take_in(self, answers: list[SentMessage]) -> None:

@@ -58,3 +58,13 @@ def test_under_the_loop_when_they_raise_at_the_first_question(tmp_path):
     with pytest.raises(ConfigError, match=r"all 3 clients refuse \(client \d answered: its client app raised RuntimeError"):
         deploy(grid, setup, tmp_path / "real")
     assert grid.now_s < 20  # of 30 s that it would wait for clients that may still come
+
+
+def test_under_the_loop_when_no_node_says_which_client_it_is(tmp_path):
+    setup = experiment(population=3, cohort=2)
+    grid = broken(federation(setup, tmp_path), "query.motley_enrol")
+    with pytest.raises(
+        ConfigError,
+        match=r"no client came within 30 s \(all 3 nodes answered .*the first error: its client app raised RuntimeError: no",
+    ):
+        deploy(grid, setup, tmp_path / "real")

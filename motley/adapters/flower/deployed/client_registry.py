@@ -214,8 +214,10 @@ class ClientRegistry:
             self.transport.wait([], min(until_s, self.transport.now_s + self.limits.look_s))
         if not self.met.any():
             refusal = f"all {len(self.met)} clients refuse" if hopeless else f"no client came within {self.limits.start_s:g} s"
+            silent = self.transport.transport.refusal
+            why = self._refusal or (f" ({silent})" if silent else "")
             raise ConfigError(
-                f"{refusal}{self._refusal}; start nodes whose apps answer for this experiment, "
+                f"{refusal}{why}; start nodes whose apps answer for this experiment, "
                 "or give more time with limits=Limits(start_s=...)"
             )
         for client in sorted(set(np.flatnonzero(expected).tolist()) - self._connected - self._gone):

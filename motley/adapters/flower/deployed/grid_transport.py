@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from motley.adapters.flower.deployed.transport import Channel, Reply, Transport
 from motley.adapters.flower.limited_grid import LimitedGrid
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, Outbox, WallClock, flower
@@ -54,6 +56,11 @@ class GridTransport(Transport):
         self.registry = NodeRegistry(key, limit_s=limit_s, clock=clock, wait=False)
         self.outbox = Outbox(self.grid, clock)
         self._came: dict[str, Reply] = {}
+
+    @property
+    @override
+    def refusal(self) -> str:
+        return self.registry.refusal
 
     def now_s(self) -> float:
         """Return the seconds of the server's clock."""

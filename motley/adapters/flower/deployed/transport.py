@@ -33,6 +33,11 @@ class Reply(NamedTuple):
 class Transport(ABC):
     """Messages to clients, addressed by their stable ids."""
 
+    @property
+    def refusal(self) -> str:
+        """Why no client can be reached, although something answered; empty where nothing did."""
+        return ""
+
     @abstractmethod
     def now_s(self) -> float:
         """Return the seconds of a clock that never goes back."""
