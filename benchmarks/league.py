@@ -117,8 +117,8 @@ def frozen(plan: RankPlan, chosen: Mapping[str, Mapping[str, Any]], asked: Mappi
     trials, where = asked["trials"], "; ".join(asked["environments"])
     lines = [
         "# Made by benchmarks/league.py tune from spaces.toml; not written by hand.",
-        f"# {trials['halved']} trials an entrant with successive halving, {trials['whole']} whole ones where halving is refused, judged by",
-        f"# the clients' validation accuracy in the mean over: {where}; seed {asked['seed']}, which is none of the league's.",
+        f"# {trials['halved']} trials an entrant with successive halving, {trials['whole']} whole ones where halving is refused,",
+        f"# judged by the clients' validation accuracy in the mean over: {where}; seed {asked['seed']}, not one of the league's.",
     ]
     for name, values in chosen.items():
         settings = [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in values.items()]

@@ -19,7 +19,7 @@ from motley.tasks.formats.npz import arrays
 from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation
 from motley.tasks.raw_table import RawTable, TableOptions, arrow_table, raw_table, read_arrow
 
-__all__ = ["BUILTIN", "Columns", "make_dataset", "read_columns", "read_table", "take_columns"]
+__all__ = ["BUILTIN", "Columns", "cut", "make_dataset", "read_columns", "read_table", "take_columns"]
 
 BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
 """Data sets of scikit-learn; ``diabetes`` has a number as its target."""
@@ -28,25 +28,56 @@ Columns = tuple[Any, NDArray[Any], NDArray[Any] | None]
 """Features ``[n, ...]`` or an Arrow table of them, targets ``[n]`` or ``[n, d]``, client ids ``[n]`` or None."""
 
 
-def read_table(data: str, label: str, client: str | None, classes: bool, options: TableOptions | None = None) -> Dataset:
+def read_table(
+    data: str,
+    label: str,
+    client: str | None,
+    classes: bool,
+    options: TableOptions | None = None,
+    client_groups: int | None = None,
+) -> Dataset:
     """Return the data set of a name of :data:`BUILTIN` or a path to an ``.npz``, ``.parquet`` or ``.csv`` file.
 
     Parameters
     ----------
     label, client: names of columns (an ``.npz`` always has the arrays ``y`` and ``client``).
-    classes: whether targets are classes; else numbers. options: how columns become inputs.
+    classes: whether targets are classes; else numbers. options: how columns become inputs. client_groups: how many groups the numbers
+    of the column ``client`` are cut into; None: each of its entries is a client.
     """
     options = options or TableOptions()
     if data in BUILTIN:
         x, y, names = _builtin(data, classes)
-        return make_dataset(arrow_table(x, names), y, None, classes, f"scikit-learn's {data}", options=options)
+        where, table = f"scikit-learn's {data}", arrow_table(x, names)
+        inputs, ids = (
+            (table, None) if client is None else take_columns(table.append_column(label, [y]), label, client, where)[::2]
+        )
+        return make_dataset(inputs, y, cut(ids, client_groups, where), classes, where, options=options)
     path = Path(data).expanduser()
     if not is_file(path):
         raise DataError(
             f"task.data: got {data!r}{suggest(data, BUILTIN)}; expected one of: {', '.join(BUILTIN)}, or the path of an .npz, "
             f".parquet or .csv file that exists{where_paths_start(data)}"
         )
-    return make_dataset(*read_columns(path, label, client), classes, str(path), options=options)
+    inputs, targets, ids = read_columns(path, label, client)
+    return make_dataset(inputs, targets, cut(ids, client_groups, str(path)), classes, str(path), options=options)
+
+
+def cut(ids: NDArray[Any] | None, groups: int | None, where: str) -> NDArray[Any] | None:
+    """Return client ids as groups of about equal size, from the smallest numbers to the largest; equal numbers stay together.
+
+    Raises
+    ------
+    DataError: the ids are no numbers.
+
+    >>> cut(np.array([3.0, 1.0, 2.0, 4.0]), 2, "a table")
+    array([1, 0, 0, 1])
+    """
+    if ids is None or groups is None:
+        return ids
+    if ids.dtype.kind not in "biuf":
+        raise DataError(f"{where}: the clients' column holds words, and client_groups cuts numbers; leave client_groups out")
+    edges = np.quantile(ids, np.arange(1, groups) / groups)
+    return np.asarray(np.searchsorted(edges, ids, side="left"))
 
 
 def make_dataset(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from torch import nn
 from typing_extensions import override
 
-from motley.core.errors import DataError
+from motley.core.errors import ConfigError, DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource
@@ -31,6 +31,8 @@ class Tabular(TaskSource):
     data: ``breast_cancer``, ``iris`` or ``wine`` (scikit-learn's), or the path of an ``.npz`` (arrays ``x``, ``y`` and
         perhaps ``client``), ``.parquet`` or ``.csv`` file.
     label: the column of targets. client: the column of client ids, which define the natural clients; None: there are none.
+    client_groups: the column ``client`` holds numbers, which are cut into so many groups of about equal size, the clients; None: each
+        of its entries is a client.
     model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, if it has dropout layers.
     scale, impute, missing, categories, words, drop, gaps: how columns become model inputs, see
         :class:`~motley.tasks.raw_table.TableOptions`.
@@ -40,6 +42,7 @@ class Tabular(TaskSource):
     data: str = "breast_cancer"
     label: str = "label"
     client: str | None = None
+    client_groups: int | None = None
     model: str | Mapping[str, Any] | Model = "logistic_regression"
     scale: Scale = "standard"
     dropout: float = 0.0
@@ -55,6 +58,11 @@ class Tabular(TaskSource):
 
     def __post_init__(self) -> None:
         self._options()
+        if self.client_groups is not None and (self.client is None or self.client_groups < 2):
+            raise ConfigError(
+                f"got client_groups = {self.client_groups} and client = {self.client!r}; expected at least 2 groups of the numbers of "
+                'a column, e.g. client = "mean radius", client_groups = 20'
+            )
 
     def _options(self) -> TableOptions:
         return TableOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(TableOptions)})
@@ -65,7 +73,7 @@ class Tabular(TaskSource):
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
-        dataset = read_table(self.data, self.label, self.client, self._classes, self._options())
+        dataset = read_table(self.data, self.label, self.client, self._classes, self._options(), self.client_groups)
         if self._classes and dataset.y.dim() > 1:
             raise DataError(f"{self.data}: labels of shape {list(dataset.y.shape)}; expected one class per row")
         return dataset if dataset.table is not None else dataclasses.replace(dataset, x=dataset.x.float())

@@ -6,7 +6,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from motley.core.errors import DataError
+from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.tasks import TASKS
 from motley.tasks.base import Dataset
@@ -54,6 +54,27 @@ def test_tables_with_words_as_labels_and_clients(tmp_path: Path, kind: str) -> N
     assert (made.y.tolist(), made.names) == ([0, 1, 0], ("no", "yes"))
     assert made.groups is not None
     assert made.groups.tolist() == [0, 1, 0]
+
+
+def test_a_feature_divides_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,size,label\n1,30,0\n2,10,1\n3,20,0\n4,40,1\n5,10,1\n6,50,0\n")
+    made = pool(data=str(path), client="size", client_groups=2, scale="none")
+    # the median of 10, 10, 20, 30, 40, 50 is 25; the column is no input
+    assert made.groups is not None
+    assert made.groups.tolist() == [1, 0, 0, 1, 0, 1]
+    assert made.x.tolist() == [[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]]
+    cancer = pool(data="breast_cancer", client="mean radius", client_groups=10)
+    assert cancer.x.shape == (569, 29)
+    assert cancer.groups is not None
+    assert sorted(set(np.bincount(cancer.groups).tolist())) == [56, 57, 58]
+    with pytest.raises(DataError, match=r"no column 'mean radios' \(did you mean 'mean radius'\?\)"):
+        pool(data="breast_cancer", client="mean radios", client_groups=10)
+    with pytest.raises(ConfigError, match="got client_groups = 4 and client = None; expected at least 2 groups"):
+        pool(client_groups=4)
+    path.write_text("a,size,label\n1,big,0\n2,small,1\n")
+    with pytest.raises(DataError, match="the clients' column holds words, and client_groups cuts numbers"):
+        pool(data=str(path), client="size", client_groups=2)
 
 
 def test_npz(tmp_path: Path) -> None:
