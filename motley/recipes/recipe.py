@@ -100,7 +100,7 @@ class Exhibit(_Table):
     title: str
     """Description of what the exhibit shows."""
     like: str | None = None
-    """Another exhibit, whose settings, axes, target and scales hold where this one gives none."""
+    """Another exhibit, whose settings, axes, target, scales and ranks hold where this one gives none."""
     set: Settings = Field(default_factory=dict)
     """Settings of all its cells."""
     target: float | None = None
@@ -370,7 +370,7 @@ def _expanded(keys: dict[str, Any]) -> dict[str, Any]:
         return keys  # which is refused, with the key
     for exhibit in keys.get("exhibit", []):
         model = expanded.get(exhibit.get("like", ""), {})
-        taken = {key: model[key] for key in ("target", "scale") if key in model}
+        taken = {key: model[key] for key in ("target", "scale", "ranks") if key in model}
         axes = {**model.get("axes", {}), **exhibit.get("axes", {})}
         over = {**taken, **exhibit, "axes": axes, "set": {**model.get("set", {}), **exhibit.get("set", {})}}
         expanded[exhibit.get("name", "")] = over
