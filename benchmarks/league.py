@@ -25,7 +25,17 @@ from motley.core.errors import ConfigError
 from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.store import slug
-from motley.recipes.advice import EVIDENCE, PROFILES, Effect, evidence_csv, league_evidence, profiles_csv, proof
+from motley.recipes.advice import (
+    EVIDENCE,
+    OUTSIDE,
+    PROFILES,
+    Effect,
+    Proof,
+    evidence_csv,
+    league_evidence,
+    profiles_csv,
+    proof,
+)
 from motley.recipes.recipe import Cell, Exhibit, RankPlan, Recipe, read
 from motley.recipes.reproduce import Reproduction, reproduce
 from motley.recipes.standings import rankings
@@ -127,20 +137,29 @@ def frozen(plan: RankPlan, chosen: Mapping[str, Mapping[str, Any]], asked: Mappi
 
 
 def write_evidence(out: Path, scale: str) -> None:
-    """Write the effects and profiles that advice looks at, and print its proof."""
-    _, exhibit, plan = league()
-    found = reproduce("league", ["league"], scale=scale, out=out, run=False)
-    effects = effects_of(found, exhibit, plan)
-    profiles = {name: profile_of(found, exhibit, plan, name) for name in effects}
-    (FOLDER / EVIDENCE).write_text(evidence_csv(effects), encoding="utf-8")
-    (FOLDER / PROFILES).write_text(profiles_csv(profiles), encoding="utf-8")
-    league_evidence.cache_clear()
-    evidence = league_evidence()
-    assert evidence is not None
-    shown = proof(evidence)
+    """Write the effects and profiles that advice looks at, of the league and of the federations outside it; print the proofs."""
+    for name, prefix in (("league", ""), ("outside", OUTSIDE)):
+        exhibit = read("league").named(name)
+        assert exhibit.ranks is not None
+        found = reproduce("league", [name], scale=scale, out=out, run=False)
+        effects = effects_of(found, exhibit, exhibit.ranks)
+        if not effects:
+            say(f"{name}: no runs yet")
+            return
+        profiles = {environment: profile_of(found, exhibit, exhibit.ranks, environment) for environment in effects}
+        (FOLDER / f"{prefix}{EVIDENCE}").write_text(evidence_csv(effects), encoding="utf-8")
+        (FOLDER / f"{prefix}{PROFILES}").write_text(profiles_csv(profiles), encoding="utf-8")
+        league_evidence.cache_clear()
+        evidence = league_evidence()
+        assert evidence is not None
+        tell(proof(evidence, league_evidence(prefix) if prefix else None), exhibit.ranks.against)
+
+
+def tell(shown: Proof, control: str) -> None:
+    """Print a proof."""
     for name, (advised, *regrets) in shown.by_environment.items():
         say(f"{name}: {advised}; regrets {', '.join(f'{one:.2f}' for one in regrets)}")
-    say(f"regret of advice {shown.advice:.2f}, of the overall winner {shown.winner:.2f}, of {plan.against} {shown.control:.2f}")
+    say(f"regret of advice {shown.advice:.2f}, of the overall winner {shown.winner:.2f}, of {control} {shown.control:.2f}")
     say(
         f"gain {shown.gain.mean:+.2f} [{shown.gain.low:+.2f}, {shown.gain.high:+.2f}]: {'holds' if shown.holds else 'does not hold'}"
     )
@@ -149,7 +168,9 @@ def write_evidence(out: Path, scale: str) -> None:
 def effects_of(found: Reproduction, exhibit: Exhibit, plan: RankPlan) -> dict[str, dict[str, Effect]]:
     """Return environment -> entrant -> effect, of entrants that have a number in every environment."""
     first = exhibit.measures[0]
-    ranked = rankings(exhibit, plan, {first: found.values(exhibit, first)})[first]
+    ranked = rankings(exhibit, plan, {first: found.values(exhibit, first)}).get(first)
+    if ranked is None:
+        return {}
     whole = [one.entrant for one in ranked.standings]
     time, traffic = (found.values(exhibit, name) for name in ("seconds_to_target", "traffic_mb_to_target"))
     return {
@@ -179,8 +200,8 @@ def profile_of(found: Reproduction, exhibit: Exhibit, plan: RankPlan, environmen
     place = {plan.over: environment, plan.of: plan.against}
     cell = Cell(exhibit, tuple(place[axis] for axis in exhibit.axes))
     say(f"inspecting {environment}")
-    inspected = motley.inspect(found.recipe.experiment(cell, found.scale, 0))  # type: ignore[attr-defined]
-    return inspected.profile()  # type: ignore[no-any-return]
+    inspected = motley.inspect(found.recipe.experiment(cell, found.scale, 0))
+    return inspected.federations[0].inspection.profile()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 
 from cells import ROOT, code, prose, table
 
+from motley.recipes.advice import OUTSIDE, Proof, league_evidence, proof
 from motley.recipes.difference_map import difference_map
 from motley.recipes.earlier import MEASURED, read_rows
 from motley.recipes.measuring import measure_of
@@ -19,7 +20,7 @@ from motley.recipes.standings import rankings, standings_table, summary
 from motley.results.blocks import Picture
 from motley.results.measures import Censored
 
-__all__ = ["league_entrants", "league_environments", "league_standings", "league_tuned", "pictures"]
+__all__ = ["league_advice", "league_entrants", "league_environments", "league_standings", "league_tuned", "pictures"]
 
 NOT_RUN = "Not run yet."
 _PICTURE = ROOT / "docs" / "assets" / "league.svg"
@@ -66,6 +67,32 @@ def league_tuned() -> str:
     chosen = document.parse(path.read_text(encoding="utf-8"), "tuned.toml").get(plan.of, {})
     rows = [(f"`{name}`", ", ".join(f"`{key} = {code(value)}`" for key, value in one.items())) for name, one in chosen.items()]
     return table(("entrant", "chosen"), rows)
+
+
+def league_advice() -> str:
+    """Tell what leaving environments out, and federations outside the league, say about the advice."""
+    evidence = league_evidence()
+    if evidence is None:
+        return NOT_RUN
+    shown, outside = proof(evidence), league_evidence(OUTSIDE)
+    verdict = (
+        "beats always taking the overall winner, so `motley inspect` advises by likeness"
+        if shown.holds
+        else "does not surely beat always taking the overall winner, so `motley inspect` recommends the overall winner"
+    )
+    gain = f"{shown.gain.mean:+.2f} points [{shown.gain.low:+.2f}, {shown.gain.high:+.2f}]".replace("-", "−")
+    parts = [f"Advice by likeness {verdict}: its regret is smaller by {gain}.", _regrets(shown, evidence.control)]
+    if outside is not None:
+        parts += ["Outside the league:", _regrets(proof(evidence, outside), evidence.control)]
+    return "\n\n".join(parts)
+
+
+def _regrets(shown: Proof, control: str) -> str:
+    rows = [(name, f"`{one}`", *(f"{r:.1f}" for r in regrets)) for name, (one, *regrets) in shown.by_environment.items()]
+    mean = ("**mean**", "", *(f"**{one:.1f}**" for one in (shown.advice, shown.winner, shown.control)))
+    return table(
+        ("environment", "advised", "regret of advice, points", "of the overall winner", f"of {control}"), [*rows, mean]
+    )
 
 
 def league_standings() -> str:

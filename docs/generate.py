@@ -50,6 +50,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_peers.beside_peers,
         ),
         *(from_league.league_environments, from_league.league_entrants, from_league.league_standings, from_league.league_tuned),
+        from_league.league_advice,
         *(from_recipes.recipes, from_recipes.results, from_recipes.verdicts, from_recipes.recipe_words),
     )
 } | {f"measured_{name}": partial(from_measurements.heterogeneity, name) for name in from_measurements.measured("heterogeneity")}

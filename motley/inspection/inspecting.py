@@ -23,6 +23,7 @@ from motley.inspection.pitfalls_of_sets import one_constant_for_all, pitfalls_of
 from motley.inspection.planned import synchronous_loop
 from motley.inspection.sources import InspectionSource, source_of
 from motley.inspection.system import system_findings
+from motley.recipes.advice import advice_lines
 from motley.results.blocks import Picture
 from motley.results.load import Run
 from motley.results.measures import grouped_notes
@@ -83,7 +84,8 @@ def inspect(
     labels = _labels([source.label for source in sources])
     found = [_one(source, label, rounds, folder, said) for source, label in zip(sources, labels, strict=True)]
     shared = one_constant_for_all([keys for source in sources for keys in source.keys]) if more else None
-    return Inspected(found, [shared] if shared else [])
+    advice = [] if more else advice_lines(found[0].inspection.profile())
+    return Inspected(found, [shared] if shared else [], advice)
 
 
 def _labels(names: Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ from motley.recipes.earlier import to_csv
 from motley.results.measures import Interval, interval, paired, spread
 
 __all__ = [
-    "EVIDENCE", "NEAREST", "PROFILES", "Advice", "Effect", "Evidence", "Proof", "advice_lines", "advise", "distance",
+    "EVIDENCE", "NEAREST", "OUTSIDE", "PROFILES", "Advice", "Effect", "Evidence", "Proof", "advice_lines", "advise", "distance",
     "evidence_csv", "league_evidence", "profiles_csv", "proof", "read_evidence",
 ]  # fmt: skip
 
@@ -33,6 +33,8 @@ NEAREST = 5
 """Environments that advice looks at."""
 EVIDENCE, PROFILES = "evidence.csv", "profiles.csv"
 """Files of the league's folder: effects by environment and entrant, and the environments' profiles."""
+OUTSIDE = "outside-"
+"""Before the names of the files of federations that are no part of the league."""
 Profile = Mapping[str, float]
 """Name of a finding -> its value, about 0 to 1; NaN where it was not measured."""
 _WORDS = {
@@ -158,20 +160,32 @@ def advise(profile: Profile, evidence: Evidence, by_likeness: bool, entrants: Se
     return Advice(best, chosen, effect, bool(near))
 
 
-def proof(evidence: Evidence) -> Proof:
-    """Return the regrets when each environment that has a profile is left out and advised from the others."""
+def proof(evidence: Evidence, outside: Evidence | None = None) -> Proof:
+    """Return the regrets when each environment that has a profile is left out and advised from the others.
+
+    Parameters
+    ----------
+    outside: what was found in other federations, which are advised from all of the evidence instead.
+    """
+    there = evidence if outside is None else outside
     out: dict[str, tuple[str, float, float, float]] = {}
-    for name in (name for name in evidence.effects if name in evidence.profiles):
-        others, here = evidence.without(name), evidence.effects[name]
-        if others.effects:
-            advised = advise(evidence.profiles[name], others, by_likeness=True).entrant
-            winner = others.best(list(others.effects))
-            most = max(_finite(here[one].difference) for one in evidence.entrants)
-            regrets = [most - _finite(here[one].difference) for one in (advised, winner, evidence.control)]
-            out[name] = (advised, regrets[0], regrets[1], regrets[2])
+    for name in (name for name in there.effects if name in there.profiles):
+        known = evidence.without(name) if outside is None else evidence
+        if known.effects:
+            out[name] = _regrets(there.profiles[name], known, there.effects[name])
     means = [float(np.mean([row[i] for row in out.values()])) if out else nan for i in (1, 2, 3)]
     gain = paired([row[2] for row in out.values()], [row[1] for row in out.values()])
     return Proof(means[0], means[1], means[2], gain, out)
+
+
+def _regrets(profile: Profile, known: Evidence, here: Mapping[str, Effect]) -> tuple[str, float, float, float]:
+    """The entrant advised by likeness, and how far it, the overall winner and the control stay behind the best of those known."""
+    entrants = [one for one in known.entrants if one in here]
+    advised = advise(profile, known, by_likeness=True, entrants=entrants).entrant
+    winner = known.best(list(known.effects), entrants)
+    most = max(_finite(here[one].difference) for one in entrants)
+    behind = [most - _finite(here[one].difference) for one in (advised, winner, known.control)]
+    return advised, behind[0], behind[1], behind[2]
 
 
 def advice_lines(profile: Profile, evidence: Evidence | None = None) -> list[str]:
@@ -253,8 +267,12 @@ def _finite(difference: float) -> float:
 
 
 @cache
-def league_evidence() -> Evidence | None:
+def league_evidence(prefix: str = "") -> Evidence | None:
     """Return the evidence that comes with the package; None before the league was run.
+
+    Parameters
+    ----------
+    prefix: of the files' names; :data:`OUTSIDE` for the federations that are no part of the league.
 
     Raises
     ------
@@ -263,14 +281,15 @@ def league_evidence() -> Evidence | None:
     from motley.recipes.recipe import read
 
     folder = resources.files("motley.recipes") / "league"
-    if not ((folder / EVIDENCE).is_file() and (folder / PROFILES).is_file()):
+    files = [folder / f"{prefix}{name}" for name in (EVIDENCE, PROFILES)]
+    if not all(file.is_file() for file in files):
         return None
     plan = read("league").named("league").ranks
     if plan is None:
         return None
     kinds = {entrant: title for title, names in plan.groups.items() for entrant in names}
-    texts = [(folder / name).read_text(encoding="utf-8") for name in (EVIDENCE, PROFILES)]
-    return read_evidence(texts[0], texts[1], plan.against, kinds)
+    effects, profiles = (file.read_text(encoding="utf-8") for file in files)
+    return read_evidence(effects, profiles, plan.against, kinds)
 
 
 def read_evidence(effects: str, profiles: str, control: str, kinds: Mapping[str, str]) -> Evidence:

@@ -237,7 +237,9 @@ def exhibit_section(found: Reproduction, exhibit: Exhibit) -> Section:
     title = f"{exhibit.name[:1].upper()}{exhibit.name[1:]}. {exhibit.title}"
     if exhibit.ranks is not None:
         cells = Section("Every cell", _cell_tables(found, exhibit, ()), folded=True)
-        return Section(title, non_empty(*texts, *standings(exhibit.ranks, _rankings(found, exhibit, exhibit.ranks)), cells))
+        return Section(
+            title, non_empty(*texts, *standings(exhibit, exhibit.ranks, _rankings(found, exhibit, exhibit.ranks)), cells)
+        )
     methods, pictures = _pictures(found, exhibit)
     return Section(title, non_empty(*texts, *exhibit_tables(found, exhibit, methods), *pictures), methods)
 

@@ -113,6 +113,8 @@ class Exhibit(_Table):
     """Pictures drawn of its runs."""
     ranks: RankPlan | None = None
     """Rank the values of an axis by each of the measures."""
+    without: dict[str, Place] = Field(default_factory=dict)
+    """Why -> cells that are not run."""
     note: str = ""
     """A note for the reader."""
     scale: dict[Scale, Scaled] = Field(default_factory=dict)
@@ -124,7 +126,10 @@ class Exhibit(_Table):
         if at.skip is not None:
             return []
         values = [[v for v in axis if v in at.only.get(name, axis)] for name, axis in self.axes.items()]
-        return [Cell(self, combination) for combination in itertools.product(*values)]
+        every = [Cell(self, combination) for combination in itertools.product(*values)]
+        return [
+            c for c in every if not any(all(c.at[a] in some for a, some in place.items()) for place in self.without.values())
+        ]
 
     def tuned(self, axis: str | None) -> Exhibit:
         """Return the exhibit with ``own`` and ``elsewhere`` as the values of an axis; the exhibit itself for None."""
@@ -435,6 +440,8 @@ def _exhibit_problems(exhibit: Exhibit, known: Mapping[str, Exhibit]) -> Iterato
             yield f"{exhibit.name}: {picture} needs at least {AXES_OF[kind]} axes; it has {len(exhibit.axes)}"
     if exhibit.ranks is not None:
         yield from _rank_problems(exhibit, exhibit.ranks)
+    for place in exhibit.without.values():
+        yield from _unknown_values(exhibit, place, f"{exhibit.name}: without")
     for scaled in exhibit.scale.values():
         for place in (scaled.only, {axis: list(values) for axis, values in scaled.axes.items()}):
             yield from _unknown_values(exhibit, place, exhibit.name)

@@ -51,13 +51,16 @@ def rankings(exhibit: Exhibit, plan: RankPlan, values: Mapping[str, Values]) -> 
     }
 
 
-def standings(plan: RankPlan, ranked: Mapping[str, Ranking]) -> list[Block]:
+def standings(exhibit: Exhibit, plan: RankPlan, ranked: Mapping[str, Ranking]) -> list[Block]:
     """Return what a report shows of rankings: a summary, the map of differences, the table, and who is not in it."""
     first = next(iter(ranked), None)
     if first is None:
         return []
     found = ranked[first]
-    excused = [f"{name}: {why}." for name, why in plan.excused.items()]
+    excused = [f"{name}: {why}." for name, why in plan.excused.items()] + [
+        f"{', '.join(place.get(plan.of, ['nobody']))} in {', '.join(place.get(plan.over, ['any']))}: {why}."
+        for why, place in exhibit.without.items()
+    ]
     unranked = [f"{entrant}: no number in some of the environments." for entrant in found.unranked]
     return list(
         non_empty(

@@ -125,3 +125,12 @@ def test_the_leagues_own_evidence_is_whole_or_not_there():
     else:
         assert found.control in found.entrants
         assert set(found.effects) <= set(found.profiles)
+
+
+def test_federations_outside_are_advised_from_all_of_the_evidence():
+    outside = Evidence({"new": {"base": Effect(0.0), "label": Effect(3.0), "speed": Effect(5.0), "own": Effect(4.0)}},
+                       {"new": profile(0.9, 0.0)}, "base", KINDS)  # fmt: skip
+    shown = proof(world(), outside)
+    # likeness says `label`, 5 - 3 behind; the winner over all twelve is `own`, 5 - 4 behind
+    assert shown.by_environment == {"new": ("label", 2.0, 1.0, 5.0)}
+    assert not shown.holds

@@ -19,7 +19,7 @@ def league():
 
 def test_every_method_is_an_entrant_or_excused(league):
     """A new method is one row in ``recipe.toml``: an entrant in one of the groups, or a reason in ``excused``."""
-    (exhibit,) = league.exhibit
+    exhibit = league.named("league")
     (environment, *_) = exhibit.axes["environment"]
     made = [cell for cell in exhibit.cells("small") if cell.at["environment"] == environment]
     experiments = [league.experiment(cell, "small", 0) for cell in made]
@@ -32,7 +32,7 @@ def test_every_method_is_an_entrant_or_excused(league):
 
 
 def test_the_environments_are_a_grid(league):
-    (exhibit,) = league.exhibit
+    exhibit = league.named("league")
     environments = exhibit.axes["environment"]
     assert len(environments) >= 16
     for factor in ("labels", "sizes", "label noise", "features", "concepts", "speeds", "absences", "liars"):
@@ -46,7 +46,7 @@ def test_the_environments_are_a_grid(league):
 
 
 def test_each_entrant_is_in_one_group(league):
-    (exhibit,) = league.exhibit
+    exhibit = league.named("league")
     assert sorted(chain(*exhibit.ranks.groups.values())) == sorted(exhibit.axes["entrant"])
 
 
@@ -127,6 +127,14 @@ def _folder(where, recipe):
     where.mkdir(parents=True, exist_ok=True)
     (where / "recipe.toml").write_text(recipe)
     return where
+
+
+def test_cells_without_runs_are_said(tmp_path):
+    text = RANKED.replace("[exhibit.ranks]", 'without = { "is too slow" = { world = "iid", method = "all" } }\n[exhibit.ranks]')
+    recipe = read(_folder(tmp_path, text))
+    assert [cell.name for cell in recipe.exhibit[0].cells("small")] == ["iid / random", "skewed / random", "skewed / all"]
+    with pytest.raises(ConfigError, match="world has no value 'moon'"):
+        read(_folder(tmp_path, text.replace('world = "iid", method', 'world = "moon", method')))
 
 
 def test_a_report_with_ranks(tmp_path, capsys):
