@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-ray test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
+.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-ray test-trackers test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ test-flower-faults:  ## faults in real deployments: killed, paused, late, full d
 
 test-ray:  ## the engine on a Ray cluster of two nodes (about 5 minutes; builds .venv-ray)
 	@scripts/test-ray
+
+test-trackers:  ## the trackers against MLflow and W&B themselves (about 1 minute; builds .venv-trackers)
+	@scripts/test-trackers
 
 test-lowest:  ## the test suite with the lowest versions that pyproject.toml declares (builds .venv-lowest)
 	@scripts/test-lowest
@@ -66,4 +69,4 @@ release-check: install  ## build wheel and source distribution, check them, inst
 	@scripts/release-check
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-flower .venv-ray .venv-lowest .venv-3.* benchmarks/peers/.venv-* site dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-flower .venv-ray .venv-trackers .venv-lowest .venv-3.* benchmarks/peers/.venv-* site dist build .pytest_cache .mypy_cache .ruff_cache

@@ -42,7 +42,7 @@ from motley.experiments.tables import (
     GuardKey,
     InitialWeights,
     Local,
-    Log,
+    LogKey,
     Names,
     PrivacyKey,
     Probe,
@@ -188,8 +188,8 @@ class Experiment(BaseModel):
     """Where the state that clients keep between rounds is stored; changes no result."""
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     """When a checkpoint is written."""
-    log: Log = Field(default_factory=Log)
-    """Further outputs."""
+    log: LogKey = Field(default_factory=list)
+    """Trackers beside the tables: ``tensorboard``, ``mlflow``, ``wandb``; a name or several. Changes no result."""
     grid: Grids = Field(default_factory=list)
     """Key path -> values, for compare: every combination; of each, where several are given (``[[grid]]``). With a ``name``, a grid
     can be chosen (``--grid``). A plain run leaves grids aside."""

@@ -7,16 +7,21 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["digest_of", "lineage_id"]
+__all__ = ["digest_of", "lineage_id", "result_keys"]
 
 _NO_RESULT = ("name", "method", "engine", "client_state", "checkpoint", "log", "stop", "grid")
 
 
 def lineage_id(config: Mapping[str, Any]) -> str:
     """Return a hash of a resolved experiment (also one in a ``run.json``) without what changes no round, and without its end."""
+    return digest_of(result_keys(config))
+
+
+def result_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a resolved experiment that change a round; of initial weights the digest, not the path."""
     init = (config.get("init") or {}).get("digest")
     counts = {key: value for key, value in config.items() if key not in _NO_RESULT and not (key == "privacy" and value is None)}
-    return digest_of({**counts, "init": init})
+    return {**counts, "init": init}
 
 
 def digest_of(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What runs show while they go on: progress bars on a terminal, lines in a log, and figures for TensorBoard."""
+"""What runs show while they go on: progress bars on a terminal, and lines in a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -15,13 +14,12 @@ from rich.table import Column
 from rich.text import Text
 from typing_extensions import override
 
-from motley.core.errors import ConfigError
 from motley.core.round_line import round_line, round_of
 from motley.core.untrusted import printable
 from motley.experiments.config import Experiment
 from motley.rounds.config import RoundSummary
 
-__all__ = ["OneRun", "ProgressBars", "ProgressDisplay", "ProgressLog", "RoundLog", "TensorBoardLog", "display"]
+__all__ = ["OneRun", "ProgressBars", "ProgressDisplay", "ProgressLog", "RoundLog", "display"]
 
 
 class OneRun:
@@ -249,33 +247,3 @@ class ProgressLog(ProgressDisplay):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._over.set()
         self._thread.join()
-
-
-class TensorBoardLog:
-    """Writes each round's headline figures for TensorBoard: ``log = { tensorboard = true }``.
-
-    Parameters
-    ----------
-    directory: of the event files. start: round from which the run is resumed; later figures of before are hidden.
-
-    Raises
-    ------
-    ConfigError: TensorBoard is not installed.
-    """
-
-    def __init__(self, directory: Path, start: int = 0) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise ConfigError("TensorBoard is not installed; pip install motley-fl[tensorboard]", "log.tensorboard") from None
-        self._writer = SummaryWriter(str(directory), purge_step=start + 1 if start else None)
-
-    def add(self, done: RoundSummary) -> None:
-        """Write one point per figure."""
-        for name in ("train_loss", "score", "accepted", "time_s"):
-            self._writer.add_scalar(name, getattr(done, name), done.round)
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Close the event file."""
-        self._writer.close()

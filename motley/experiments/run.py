@@ -27,7 +27,7 @@ from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
 from motley.experiments.config import Experiment, load
 from motley.experiments.data_variants import check_variants, data_variants
-from motley.experiments.progress import OneRun, TensorBoardLog, display
+from motley.experiments.progress import OneRun, display
 from motley.experiments.store import (
     RunFolder,
     default_folder,
@@ -38,6 +38,8 @@ from motley.experiments.store import (
     stop_in_words,
 )
 from motley.experiments.tables import Checkpointing
+from motley.experiments.trackers.base import RunGroup
+from motley.experiments.trackers.running import Trackers, tracked
 from motley.experiments.trained import TrainedRun, describe_samples, save_preparation
 from motley.experiments.trained import load as load_run
 from motley.privacy.disclosure import algorithm_disclosure, selector_disclosure
@@ -86,8 +88,8 @@ def run(
     task: Task | None = None,
     on_round: OnRound | None = None,
     on_end: OnEnd | None = None,
-    allow_import: bool = False,
-) -> TrainedRun:
+    allow_import: bool = False, group: RunGroup | None = None,
+) -> TrainedRun:  # fmt: skip
     """Run an experiment to its end and load its results.
 
     Parameters
@@ -101,6 +103,7 @@ def run(
     on_round: called with the summary of every server step. on_end: called with the results, also of a run that was finished before.
     Both may look and change nothing; an error in ``on_round`` ends the run, which can be resumed, and is raised again.
     allow_import: let components be named ``"module:Class"``, which imports the module.
+    group: for trackers (``log``), the comparison that the run belongs to; by default that of its name alone.
 
     Raises
     ------
@@ -127,12 +130,12 @@ def run(
         ensure_space(path)
         loop = build(experiment, packs, folder=path / "checkpoints")
         record = {**run_record(experiment, loop.config, loop.engine), "data": data_variants(experiment, packs)}
-        with _cleared_away(loop, path, state), _shown(experiment, progress) as shown:
+        with _cleared_away(loop, path, state), _shown(experiment, progress) as shown, tracked(experiment, path, group) as told:
             _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
             folder.write(record)
             save_preparation(loop.federation, path)
-            written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round)
+            written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round, told)
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
         _tidy(path, checkpoints, experiment)
     return _ended(path, experiment, on_end)
@@ -297,7 +300,7 @@ def _opened(experiment: Experiment, loop: RoundLoop, checkpoints: Checkpoints, p
 
 def _run_to_end(
     experiment: Experiment, loop: RoundLoop, checkpoints: Checkpoints, path: Path, marks: Marks | None, shown: OneRun,
-    on_round: OnRound | None,
+    on_round: OnRound | None, trackers: Trackers,
 ) -> Marks:  # fmt: skip
     """Run the loop to its end and return what counts of its tables; ``marks`` as for :func:`_opened`."""
     _note_shared_cores(loop.engine)
@@ -305,7 +308,7 @@ def _run_to_end(
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
     state, writer = loop.state, _opened(experiment, loop, checkpoints, path, marks)
     loop.write_to(writer)
-    tensorboard = TensorBoardLog(path / "tensorboard", state.round) if experiment.log.tensorboard else None
+    trackers.begin(state.round)
     timer = CheckpointTimer(experiment.checkpoint)
     while not loop.done:
         began = time.perf_counter()
@@ -313,8 +316,7 @@ def _run_to_end(
         spent = {f"{name}_s": value for name, value in loop.watch.lap().items()}
         writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
         writer.flush()
-        if tensorboard is not None:
-            tensorboard.add(done)
+        trackers.log(done, loop)
         if state.best is not None and state.best.round == state.round:
             save_best_model(loop, path)
         if timer.due(state.version, time.monotonic()) and not loop.done:
@@ -328,13 +330,12 @@ def _run_to_end(
         except Exception:
             checkpoints.save(state.round, state.save(), writer.sync())  # the run goes on from here when it is resumed
             raise
-    if tensorboard is not None:
-        tensorboard.close()
     written = writer.finish()
     checkpoints.save(state.round, state.save(), written)
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
     save_best_model(loop, path)
     save_client_models(loop, path)
+    trackers.finish(written)
     return written
 
 

@@ -25,6 +25,7 @@ from motley.experiments.progress import OneRun, ProgressDisplay, display
 from motley.experiments.ray_runner import spread
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
 from motley.experiments.store import RunFolder, default_folder, slug
+from motley.experiments.trackers.base import RunGroup
 from motley.experiments.trained import TrainedRun, load
 from motley.tasks.base import Task
 
@@ -262,7 +263,10 @@ def run_points(
     shown = display([point.experiment for point in points], labels) if progress else None
     calls = [{"experiment": p.experiment, "folder": folder, "data": data} for p, folder in zip(points, folders, strict=True)]
     errors: dict[int, Exception | None] = {}
-    work = partial(_one, allow_other_numerics=allow_other_numerics)
+    groups = {
+        folder.resolve(): RunGroup(folder.parent.parent, p.name or p.label) for p, folder in zip(points, folders, strict=True)
+    }
+    work = partial(_one, groups=groups, allow_other_numerics=allow_other_numerics)
     with (
         workers_kept(),
         shown or nullcontext(),
@@ -312,9 +316,13 @@ def _spread(
 
 
 def _one(
-    experiment: Experiment, folder: Path, data: Path | None, progress: OneRun | bool = False, allow_other_numerics: bool = False
-) -> TrainedRun:
+    experiment: Experiment, folder: Path, data: Path | None, progress: OneRun | bool = False, *,
+    groups: Mapping[Path, RunGroup], allow_other_numerics: bool = False,
+) -> TrainedRun:  # fmt: skip
     if RunFolder(folder).finished(experiment):
         check_variants(RunFolder(folder).read() or {}, experiment, data)
         return load(folder)
-    return run(experiment, out=folder, resume=True, data=data, progress=progress, allow_other_numerics=allow_other_numerics)
+    return run(
+        experiment, out=folder, resume=True, data=data, progress=progress, allow_other_numerics=allow_other_numerics,
+        group=groups[folder.resolve()],
+    )  # fmt: skip

@@ -29,9 +29,10 @@ from pydantic import (
 
 from motley.algorithms.local import Clip
 from motley.core import bounds
-from motley.core.errors import ConfigError, DataError
+from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import no_file
 from motley.core.work import LocalWork
+from motley.experiments.trackers import TRACKERS
 from motley.privacy.options import Privacy
 from motley.rounds.guard import Guard
 from motley.selectors.defence import Defence
@@ -48,7 +49,7 @@ __all__ = [
     "InitialWeights",
     "KeyTable",
     "Local",
-    "Log",
+    "LogKey",
     "Names",
     "Positive",
     "PrivacyKey",
@@ -317,8 +318,18 @@ def at_path(value: object) -> object:
     return {"path": str(value)} if isinstance(value, str | PathLike) else value
 
 
-class Log(KeyTable):
-    """Further outputs."""
+def _trackers(value: object) -> object:
+    """Return names of trackers, each once; a table of names and flags, as experiments had, is those that are on."""
+    if isinstance(value, Mapping):
+        value = [name for name, on in value.items() if on]
+    names = list(value) if isinstance(value, list | tuple) else [value]
+    for name in names:
+        if name not in TRACKERS.names():
+            hint = suggest(name, TRACKERS.names()) if isinstance(name, str) else ""
+            known = ", ".join(TRACKERS.names())
+            raise ConfigError(f'got {name!r}{hint}; expected some of: {known}, e.g. log = ["tensorboard"]', "log")
+    return list(dict.fromkeys(names))
 
-    tensorboard: Flag = False
-    """Write the evaluations and round figures for TensorBoard into the run's folder (needs ``motley-fl[tensorboard]``)."""
+
+LogKey = Annotated[list[str], BeforeValidator(_trackers)]
+"""Names of trackers, or a single one."""

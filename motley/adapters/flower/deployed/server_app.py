@@ -39,6 +39,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.progress import OneRun, RoundLog
 from motley.experiments.run import as_experiment, best_record, run_record, save_best_model, save_model
 from motley.experiments.store import RunFolder, default_folder, ensure_space
+from motley.experiments.trackers.running import Trackers, tracked
 from motley.experiments.trained import save_preparation
 from motley.results.load import Run
 from motley.results.load import load as load_results
@@ -119,8 +120,9 @@ def run(
         loop = deployment(experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register))
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
         marks = _restored(loop, saved) if state == "interrupted" else None
-        with stopping_in_a_sentence(path):
-            written = _go(loop, checkpoints, marks, path, _shown(progress, experiment, loop, path, bool(saved), limits), told)
+        shown = _shown(progress, experiment, loop, path, bool(saved), limits)
+        with stopping_in_a_sentence(path), tracked(experiment, path, kind="deployment") as trackers:
+            written = _go(loop, checkpoints, marks, path, shown, told, trackers)
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
         _tidy(path)
     return _ended(path, report)
@@ -282,18 +284,20 @@ def _ready(
 
 def _go(
     loop: RoundLoop, checkpoints: Checkpoints, marks: Mapping[str, Mark] | None, path: Path, shown: OneRun,
-    told: Callable[[RoundSummary], None] | None,
+    told: Callable[[RoundSummary], None] | None, trackers: Trackers,
 ) -> Mapping[str, Mark]:  # fmt: skip
     """Run from wherever the deployment is to its end; ``marks``: what counts of the tables of one that goes on, None for a new one."""
     writer = Writer(path, marks)
     loop.write_to(writer)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
+    trackers.begin(loop.state.round if marks else 0)
     while not loop.done:
         began = time.perf_counter()
         done = loop.step()
         spent = {f"{name}_s": value for name, value in loop.watch.lap().items()}
         writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
         writer.flush()
+        trackers.log(done, loop)
         checkpoints.save(loop.state.round, loop.state.save(), writer.sync())
         shown.round(done)
         if told is not None:
@@ -306,4 +310,5 @@ def _go(
     if (draws := backend.transcript(loop.state)) is not None:
         with replacing(path / "draws.json") as file:
             file.write(draws.encode())
+    trackers.finish(written)
     return written

@@ -19,7 +19,7 @@ KEYS: dict[str, Any] = {
     "partition": "by_writer",
     "evaluate": {"every": 2},
     "checkpoint": {"every_rounds": 1},
-    "log": {"tensorboard": True},
+    "log": ["tensorboard"],
 }
 
 
@@ -59,5 +59,5 @@ def test_a_run_that_goes_on_writes_each_round_once(tmp_path: Path) -> None:
 
 
 def test_without_the_key_nothing_is_written(tmp_path: Path) -> None:
-    motley.run({**KEYS, "log": {}}, out=tmp_path / "run")
+    motley.run({**KEYS, "log": []}, out=tmp_path / "run")
     assert not (tmp_path / "run" / "tensorboard").exists()

@@ -1,0 +1,122 @@
+"""MLflow: the figures of all runs of a folder in one store of files, which ``mlflow ui`` shows."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from motley.experiments.lineage import result_keys
+from motley.experiments.trackers.base import Figures, Status, TrackedRun, Tracker
+
+__all__ = ["MLflow"]
+
+_MOST = 100
+"""Parameters in one call."""
+_STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+
+
+class MLflow(Tracker):
+    """Writes into the folder ``mlruns`` that the runs of a comparison share: an MLflow experiment is the experiment's name, an MLflow
+    run a run, its parameters the keys that change results, its step the round.
+
+    MLflow's own run id stays in ``mlflow.json`` in the run's folder, so that a run that is resumed goes on in the same MLflow run; of
+    its rounds those are written that the store does not hold yet, for it deletes nothing.
+    """
+
+    _client: Any
+    _metric: Any
+    _id: str
+
+    @override
+    def begin(self, run: TrackedRun) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions would rather have a database
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric
+
+        store, note = run.store.resolve() / "mlruns", run.folder / "mlflow.json"
+        with _alone(store):
+            self._client, self._metric = MlflowClient(tracking_uri=store.as_uri()), Metric
+            found = self._client.get_experiment_by_name(run.experiment)
+            group = self._client.create_experiment(run.experiment) if found is None else found.experiment_id
+        self._id = self._old(note) or self._new(run, group, note)
+        for key, value in _tags(run).items():
+            self._client.set_tag(self._id, key, value)
+        held = self._client.get_run(self._id).data.metrics
+        self._last = {name: max(point.step for point in self._client.get_metric_history(self._id, name)) for name in held}
+        for number, figures in run.history():
+            self.log(number, figures)
+
+    def _old(self, note: Path) -> str | None:
+        """Return the id of the MLflow run that a note names, which then goes on; None where there is none in this store."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            known = str(json.loads(note.read_text(encoding="utf-8"))["run_id"])
+            self._client.update_run(known, status="RUNNING")
+        except (OSError, ValueError, KeyError, TypeError, MlflowException):
+            return None
+        return known
+
+    def _new(self, run: TrackedRun, group: str, note: Path) -> str:
+        """Create an MLflow run with the run's parameters, and note its id."""
+        from mlflow.entities import Param
+
+        made = str(self._client.create_run(group, run_name=run.name).info.run_id)
+        note.write_text(json.dumps({"run_id": made}), encoding="utf-8")
+        params = [Param(key, value) for key, value in _flat(result_keys(run.config)).items()]
+        for first in range(0, len(params), _MOST):
+            self._client.log_batch(made, params=params[first : first + _MOST])
+        return made
+
+    @override
+    def log(self, round: int, figures: Figures) -> None:
+        now_ms, new = time.time_ns() // 10**6, [name for name in figures if round > self._last.get(name, -1)]
+        self._client.log_batch(self._id, metrics=[self._metric(name, figures[name], now_ms, round) for name in new])
+        self._last |= dict.fromkeys(new, round)
+
+    @override
+    def end(self, status: Status, final: Figures) -> None:
+        if final:
+            self.log(max(self._last.values(), default=0), final)
+        self._client.set_terminated(self._id, _STATUS[status])
+
+
+@contextmanager
+def _alone(store: Path) -> Iterator[None]:
+    """Let no other process create the store or an experiment in it inside the block."""
+    store.parent.mkdir(parents=True, exist_ok=True)
+    with store.with_name("mlruns.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _tags(run: TrackedRun) -> dict[str, str]:
+    """Return what is told of a run beside its parameters: also what may change when it is resumed."""
+    stop = {key: value for key, value in run.config["stop"].items() if value is not None}
+    about = {"label": run.label, "seed": run.seed, "run_id": run.run_id, "kind": run.kind, "version": run.version}
+    told = {**about, "stop": json.dumps(stop), "folder": run.folder.resolve()}
+    return {"mlflow.source.name": "motley", **{f"motley.{key}": str(value) for key, value in told.items()}}
+
+
+def _flat(node: Mapping[str, Any], path: str = "") -> dict[str, str]:
+    """Return dotted key -> value as text; keys without a value are left out.
+
+    >>> _flat({"seed": 1, "selector": {"name": "oort", "pacer": None}})
+    {'seed': '1', 'selector.name': 'oort'}
+    """
+    out: dict[str, str] = {}
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            out |= _flat(value, f"{path}{key}.")
+        elif value is not None:
+            out[f"{path}{key}"] = value if isinstance(value, str) else json.dumps(value)
+    return out

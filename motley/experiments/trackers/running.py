@@ -1,0 +1,120 @@
+"""The trackers of one run, of which none can end it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+from motley.core.untrusted import printable
+from motley.experiments.config import Experiment
+from motley.experiments.store import installed_versions
+from motley.experiments.trackers import TRACKERS
+from motley.experiments.trackers.base import Figures, RunGroup, Status, TrackedRun, Tracker
+from motley.experiments.trackers.figures import final_figures, recorded, round_figures
+from motley.results.load import LargeTables, Run, load
+from motley.results.marks import Mark
+from motley.results.record import read_record
+from motley.rounds.config import RoundSummary
+from motley.rounds.loop import RoundLoop
+
+__all__ = ["Trackers", "tracked"]
+
+
+class Trackers:
+    """The trackers of a run. One that fails is left out from then on, with a warning.
+
+    Parameters
+    ----------
+    names: of the trackers. run: what they are told of the run.
+    """
+
+    def __init__(self, names: Sequence[str], run: TrackedRun) -> None:
+        self._names, self._run = names, run
+        self._active: dict[str, Tracker] = {}
+
+    def begin(self, start: int) -> None:
+        """Begin, or go on after round ``start`` of the run's tables."""
+        run = replace(self._run, start=start, history=partial(_rounds_until, self._run, start) if start else tuple)
+        for name in self._names:
+            with self._guarded(name):
+                self._active[name] = TRACKERS.get(name)()
+                self._active[name].begin(run)
+
+    def log(self, done: RoundSummary, loop: RoundLoop) -> None:
+        """Report a round."""
+        evaluated = loop.config.evaluate.due(done.step) or loop.done
+        self._each(lambda one: one.log(done.round, round_figures(done, loop.state.newest if evaluated else {})))
+
+    def finish(self, written: Mapping[str, Mark]) -> None:
+        """Report that the run is finished; ``written``: what counts of its tables."""
+        final = cache(lambda: final_figures(_run_of(self._run.folder, written)))
+        self._each(lambda one: one.end("finished", final()))
+        self._active.clear()
+
+    def stop(self, status: Status) -> None:
+        """Report that the run ended before its end."""
+        self._each(lambda one: one.end(status, {}))
+        self._active.clear()
+
+    def _each(self, tell: Callable[[Tracker], None]) -> None:
+        for name, tracker in list(self._active.items()):
+            with self._guarded(name):
+                tell(tracker)
+
+    @contextmanager
+    def _guarded(self, name: str) -> Iterator[None]:
+        """Leave a tracker out that fails inside the block, with one warning."""
+        try:
+            yield
+        except Exception as error:  # of any package, and never worth a run
+            failed = self._active.pop(name, None)
+            if failed is not None:
+                with suppress(Exception):
+                    failed.end("failed", {})
+            warnings.warn(_sentence(name, error), stacklevel=2)
+
+
+def _run_of(folder: Path, written: Mapping[str, Mark]) -> Run:
+    return Run(folder, read_record(folder / "run.json"), LargeTables(folder, written, {}))
+
+
+def _rounds_until(run: TrackedRun, start: int) -> Iterator[tuple[int, Figures]]:
+    """Yield the rounds of a run's tables up to ``start``, with their figures."""
+    return ((number, figures) for number, figures in recorded(load(run.folder)) if number <= start)
+
+
+def _sentence(name: str, error: Exception) -> str:
+    """Return why a tracker is left out."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"log: {name} is not installed, so the run is not logged there; pip install 'motley-fl[{name}]'"
+    said = printable(f"{type(error).__name__}: {error}").partition("\n")[0]
+    return f"log: {name} failed ({said}); the run goes on and is no longer logged there"
+
+
+@contextmanager
+def tracked(experiment: Experiment, path: Path, group: RunGroup | None = None, kind: str = "simulation") -> Iterator[Trackers]:
+    """Yield the trackers of a run, which hear of it if the block ends by an error.
+
+    Parameters
+    ----------
+    path: folder of the run. group: the comparison that it belongs to; by default one of its own, in the folder above.
+    kind: ``simulation`` or ``deployment``.
+    """
+    group = group or RunGroup(path.parent, experiment.method or experiment.name)
+    about = TrackedRun(
+        experiment.name, group.label, experiment.seed, experiment.run_id(), kind, installed_versions().get("motley", "unknown"),
+        experiment.resolved(), path, group.folder,
+    )  # fmt: skip
+    trackers = Trackers(experiment.log, about)
+    try:
+        yield trackers
+    except Exception:
+        trackers.stop("failed")
+        raise
+    except BaseException:
+        trackers.stop("interrupted")
+        raise

@@ -1,0 +1,63 @@
+"""Weights & Biases: the figures of a run in an offline run in its folder, which ``wandb sync`` sends later."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from typing import Any
+
+from typing_extensions import override
+
+from motley.experiments.lineage import digest_of
+from motley.experiments.trackers.base import Figures, Status, TrackedRun, Tracker
+
+__all__ = ["WandB"]
+
+
+class WandB(Tracker):
+    """Writes an offline run into the folder ``wandb`` of the run: its project is the experiment's name, its group the label, which
+    all seeds share, its step the round.
+
+    An offline run cannot be written into again. A run that is resumed writes its rounds so far into a fresh one with the same id,
+    which takes the place of the one before.
+    """
+
+    _run: Any
+
+    @override
+    def begin(self, run: TrackedRun) -> None:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would tell its maker of errors
+        import wandb
+
+        folder = run.folder / "wandb"
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir()
+        told = {"run_id": run.run_id, "motley_version": run.version, "folder": str(run.folder.resolve())}
+        self._run = wandb.init(
+            project=re.sub(r"[/\\#?%:]", "-", run.experiment)[:128],
+            name=run.name,
+            group=run.label,
+            job_type=run.kind,
+            id=digest_of([run.run_id, str(run.folder.resolve())]),
+            config={**run.config, "motley": told},
+            dir=str(run.folder),
+            mode="offline",
+            reinit="create_new",
+            settings=wandb.Settings(
+                silent=True, console="off", disable_git=True, disable_code=True, symlink=False, x_disable_stats=True,
+                x_disable_meta=True,
+            ),
+        )  # fmt: skip
+        for number, figures in run.history():
+            self.log(number, figures)
+
+    @override
+    def log(self, round: int, figures: Figures) -> None:
+        self._run.log(dict(figures), step=round)
+
+    @override
+    def end(self, status: Status, final: Figures) -> None:
+        self._run.summary.update(dict(final))
+        self._run.finish(exit_code=0 if status == "finished" else 1)
