@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite, isnan
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from motley.results.figures import new_figure, styled, to_svg
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["cell_colour", "difference_map", "rows_of"]
+__all__ = ["cell_colour", "difference_map", "legend", "rows_of"]
 
 BETTER, WORSE, NEITHER, NONE = "#00579B", "#B34700", "#FFFFFF", "#C9C9C9"
 """Colours of a large difference for the better and for the worse, of none, and of a cell without a number."""
@@ -52,7 +53,7 @@ def difference_map(ranking: Ranking, groups: Mapping[str, Sequence[str]], what: 
         axes.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False, length=2)
         axes.tick_params(axis="y", length=0)
         _separate(axes, rows, len(ranking.environments))
-        axes.set_xlabel(_legend(ranking.control), fontsize=7.5)
+        axes.set_xlabel("\n".join(wrap(legend(ranking.control), 90)), fontsize=7.5)
         about = f"{what}: difference of {len(rows)} entrants to {ranking.control} in {len(ranking.environments)} environments"
         return to_svg(figure, "differences", about)
 
@@ -103,9 +104,9 @@ def _separate(axes: Axes, rows: Sequence[tuple[str, str]], columns: int) -> None
         axes.text(columns - 0.3, (start + end - 1) / 2, rows[start][0], rotation=270, va="center", ha="left", fontsize=7.5)
 
 
-def _legend(control: str) -> str:
+def legend(control: str) -> str:
+    """Return what the colours say, in words."""
     return (
-        f"Blue: better than {control}. Orange: worse.\n"
-        f"Full colour from {FAR:g} points on; pale where the 95 % interval holds zero; grey without a number.\n"
-        "Behind each name stands its mean rank."
+        f"blue is better than {control} and orange worse; colours are full from {FAR:g} points on, pale where the 95 % interval holds "
+        "zero, and grey without a number. Behind each name stands its mean rank."
     )

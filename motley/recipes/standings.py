@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf, isfinite, isnan
 from typing import Literal
 
-from motley.recipes.difference_map import difference_map
+from motley.recipes.difference_map import difference_map, legend
 from motley.recipes.measuring import measure_of
 from motley.recipes.ranks import Ranking, Scores, Standing, rank
 from motley.recipes.recipe import Exhibit, RankPlan
@@ -64,7 +64,7 @@ def standings(exhibit: Exhibit, plan: RankPlan, ranked: Mapping[str, Ranking]) -
     unranked = [f"{entrant}: no number in some of the environments." for entrant in found.unranked]
     return list(
         non_empty(
-            *(Text(sentence) for sentence in summary(plan, found, first)),
+            *(Text(sentence) for sentence in [*summary(plan, found, first), f"In the map, {legend(plan.against)}"]),
             difference_map(found, plan.groups, measure_of(first).title),
             standings_table(plan, ranked) if found.standings else None,
             Section("Not ranked", [BulletList([*unranked, *excused])], folded=True) if unranked or excused else None,

@@ -35,8 +35,8 @@ def test_the_environments_are_a_grid(league):
     exhibit = league.named("league")
     environments = exhibit.axes["environment"]
     assert len(environments) >= 16
-    for factor in ("labels", "sizes", "label noise", "features", "concepts", "speeds", "absences", "liars"):
-        assert {f"{factor}, weak", f"{factor}, strong"} <= set(environments)
+    for factor in ("labels", "sizes", "noise", "features", "concepts", "speeds", "absences", "liars"):
+        assert {f"{factor}-weak", f"{factor}-strong"} <= set(environments)
     data = {
         league.experiment(cell, "small", 0).task["data"]
         for cell in exhibit.cells("small")
@@ -52,7 +52,7 @@ def test_each_entrant_is_in_one_group(league):
 
 @pytest.mark.parametrize("entrant", ["oort", "scaffold", "fedper", "HeteRo-Select"])
 def test_an_entrant_of_each_group_runs_where_everything_differs(league, entrant, tmp_path):
-    place = {"environment": ["all, strong"], "entrant": [entrant]}
+    place = {"environment": ["all-strong"], "entrant": [entrant]}
     for experiment in plan(league, league.exhibit, "smoke", only=place).values():
         assert run(experiment, out=tmp_path / "run").finished
 
