@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, UserError
 from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.store import slug
@@ -82,11 +82,16 @@ def tune_all(out: Path, scale: str, jobs: int, only: list[str]) -> None:
         if cell.at[plan.of] == plan.against and cell.at[plan.over] in asked["environments"]
     ]
     chosen: dict[str, dict[str, Any]] = {}
-    for name, settings in _untuned(exhibit, plan).items():
-        if not only or name in only:
-            over = {**asked["every"], **asked["spaces"].get(name, {})}
+    entrants = {name: one for name, one in _untuned(exhibit, plan).items() if not only or name in only}
+    for name, settings in entrants.items():
+        over = {**asked["every"], **asked["spaces"].get(name, {})}
+        try:
             chosen[name] = tuned(name, settings, bases, over, asked["trials"], out, jobs)
-            say(f"{len(chosen)} of {len(exhibit.axes[plan.of])}: {name}: {chosen[name]}")
+            say(f"{len(chosen)} of {len(entrants)}: {name}: {chosen[name]}")
+        except UserError as error:
+            say(f"{name} failed, and the others go on: {error}")
+    if len(chosen) < len(entrants):
+        raise SystemExit("some entrants have no values; mend what failed, and the same command goes on")
     if not only:
         (FOLDER / "tuned.toml").write_text(frozen(plan, chosen, asked), encoding="utf-8")
         say(f"wrote {FOLDER / 'tuned.toml'}")
