@@ -205,9 +205,10 @@ def advice_lines(profile: Profile, evidence: Evidence | None = None) -> list[str
 
 
 def _differs(profile: Profile) -> str:
-    """What stands out in a profile: its three largest numbers."""
-    known = sorted(((value, name) for name, value in profile.items() if value >= 0.1), reverse=True)[:3]
-    said = ", ".join(f"{_WORDS.get(name, name)} ({name} {value:.2f})" for value, name in known)
+    """What stands out in a profile: its three largest numbers; of availability, which is a share online, what is missing."""
+    large = {name: 1.0 - value if name == "availability" else value for name, value in profile.items()}
+    known = sorted(((value, name) for name, value in large.items() if value >= 0.1), reverse=True)[:3]
+    said = ", ".join(f"{_WORDS.get(name, name)} ({name} {profile[name]:.2f})" for _, name in known)
     return f"What differs most between these clients: {said}." if said else "These clients hardly differ."
 
 
@@ -242,7 +243,7 @@ def _cost(evidence: Evidence, found: Advice) -> str:
     for what, values in (("time", [one.time for one in effects]), ("traffic", [one.traffic for one in effects])):
         known = [log(value) for value in values if isfinite(value) and value > 0]
         if known:
-            shares[what] = f"{exp(sum(known) / len(known)):.2g} of its {what}"
+            shares[what] = f"{exp(sum(known) / len(known)):.2g} times the {what}"
     return f"To the same accuracy it takes {' and '.join(shares.values())}, where both reach it." if shares else ""
 
 

@@ -101,9 +101,14 @@ def test_advice_that_does_not_beat_the_winner_gives_way_to_it():
 
 def test_five_lines_with_costs():
     lines = advice_lines(profile(0.9, 0.0), world())
+    online = advice_lines({**profile(0.9, 0.0), "availability": 0.7}, world())[0]
+    assert online == (
+        "What differs most between these clients: skewed labels (label_divergence 0.90), absent clients (availability 0.70)."
+    )
+    assert advice_lines({**profile(0.0, 0.0), "availability": 1.0}, world())[0] == "These clients hardly differ."
     assert lines[1].startswith("Try label first (one model, uniform selection): +10.2 points [+10.0, +10.4] against base")
     assert "labels 0; labels 1; labels 2; labels 3; labels 4" in lines[1]
-    assert lines[2] == "To the same accuracy it takes 0.5 of its time and 2 of its traffic, where both reach it."
+    assert lines[2] == "To the same accuracy it takes 0.5 times the time and 2 times the traffic, where both reach it."
     assert lines[3].startswith("Left out one by one, 12 environments stayed 0.0 points behind")
     assert len(lines) <= 5
 
