@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -12,6 +12,9 @@ from motley.adapters.flower.messages import Grid, LinkError
 __all__ = ["LimitedGrid"]
 
 T = TypeVar("T")
+_SLICE_S = 0.5
+"""Seconds of one wait. Flower ends an app whose SuperLink has ended by a signal that another thread of the app raises, and the main
+thread hears such a signal between two waits only."""
 
 
 class LimitedGrid:
@@ -51,22 +54,24 @@ class LimitedGrid:
         ------
         LinkError: no answer within the limit, or the SuperLink says that the run has ended.
         """
-        answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+        answers: list[tuple[T | None, BaseException | None]] = []
 
         def work() -> None:
             try:
-                answers.put((call(), None))
+                answers.append((call(), None))
             except BaseException as problem:  # Flower's own, of a run that has ended, is no Exception
-                answers.put((None, problem))
+                answers.append((None, problem))
 
-        threading.Thread(target=work, daemon=True).start()
-        try:
-            answer, problem = answers.get(timeout=self._limit_s)
-        except queue.Empty:
+        worker, end_s = threading.Thread(target=work, daemon=True), time.monotonic() + self._limit_s
+        worker.start()
+        while worker.is_alive() and (left_s := end_s - time.monotonic()) > 0:
+            worker.join(min(_SLICE_S, left_s))
+        if not answers:
             raise LinkError(
                 f"the SuperLink did not answer within {self._limit_s:g} s; start it again with the --database of before, and then "
                 "this app: every finished round is kept"
-            ) from None
+            )
+        answer, problem = answers[0]
         if problem is None:
             return answer  # type: ignore[return-value]
         if type(problem).__name__ in ("RunNotRunningException", "InvalidRunStatusException"):

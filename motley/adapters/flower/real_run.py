@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 
 from motley.core.errors import UserError
 
@@ -20,6 +23,9 @@ REAL = {"deployment": "real clients: seconds are the wall clock's, devices and l
 """The note in ``run.json`` that tells a deployment from a simulation."""
 
 
+_TOLD = "its process was told to end, as it is when its SuperLink ends"
+
+
 @contextmanager
 def stopping_in_a_sentence(path: Path) -> Iterator[None]:
     """Say why a deployment stops before its end, and how it goes on; a user's error is raised without its causes.
@@ -27,16 +33,46 @@ def stopping_in_a_sentence(path: Path) -> Iterator[None]:
     It stands in the log and in the file :data:`STOPPED`: when the SuperLink is gone, nobody sees the log."""
     stopped = path / STOPPED
     stopped.unlink(missing_ok=True)
-    try:
-        yield
-    except BaseException as problem:  # the process is told to end, too: it ends with its SuperLink
-        why = str(problem) if isinstance(problem, UserError) else f"{type(problem).__name__} {problem}".strip()
-        if isinstance(problem, SystemExit | KeyboardInterrupt):
-            why = "its process was told to end, as it is when its SuperLink ends"
+
+    def say(why: str) -> None:
         said = f"the deployment stops: {why}; submitted again with out = {path} it goes on after its last finished round"
         _LOG.error("%s", said)
         with suppress(OSError):  # the disk may be full
             stopped.write_text(f"{datetime.now(UTC).isoformat(timespec='seconds')} {said}\n")
-        if isinstance(problem, UserError):
-            raise problem.with_traceback(None) from None
+
+    try:
+        with _hearing_signals(lambda: say(_TOLD)):
+            yield
+    except UserError as problem:
+        say(str(problem))
+        raise problem.with_traceback(None) from None
+    except (SystemExit, KeyboardInterrupt):
+        if not stopped.exists():
+            say(_TOLD)
         raise
+    except BaseException as problem:
+        say(f"{type(problem).__name__} {problem}".strip())
+        raise
+
+
+@contextmanager
+def _hearing_signals(hear: Callable[[], None]) -> Iterator[None]:
+    """Call a function when the process is told to end, before its own handler: Flower's may end the process without an exception."""
+    handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        hear()
+        handlers[number](number, frame)
+
+    if threading.current_thread() is threading.main_thread():  # no other can set handlers, or is told
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.getsignal(number)
+            if callable(before):
+                handlers[number] = before
+                signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for known, handler in handlers.items():
+            if signal.getsignal(known) is handle:
+                signal.signal(known, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import pytest
@@ -118,6 +119,17 @@ def test_a_call_that_never_returns_ends_at_its_limit():
     with pytest.raises(LinkError, match=r"did not answer within 0.05 s; start it again with the --database of before"):
         LimitedGrid(grid, 0.05).pull_messages(["a"])
     returns.set()
+
+
+def test_a_signal_that_another_thread_raises_ends_a_call_that_hangs():
+    """As Flower's own thread does when the SuperLink has ended; the call itself would go on."""
+    grid, ends, returned = FakeGrid(echo_nodes(0)), threading.Event(), []
+    grid.pull_messages = lambda ids: ends.wait(20) or returned.append(True) or []
+    threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        LimitedGrid(grid, 60.0).pull_messages(["a"])
+    assert not returned
+    ends.set()
 
 
 def test_a_run_that_was_stopped_says_so_and_is_no_client_s_fault():
