@@ -25,14 +25,16 @@ from motley.recipes.earlier import to_csv
 from motley.results.measures import Interval, interval, paired, spread
 
 __all__ = [
-    "EVIDENCE", "NEAREST", "OUTSIDE", "PROFILES", "Advice", "Effect", "Evidence", "Proof", "advice_lines", "advise", "distance",
-    "evidence_csv", "league_evidence", "profiles_csv", "proof", "read_evidence",
+    "EVIDENCE", "NEAREST", "OUTSIDE", "PERSONAL", "PROFILES", "Advice", "Effect", "Evidence", "Proof", "advice_lines", "advise",
+    "distance", "evidence_csv", "league_evidence", "profiles_csv", "proof", "read_evidence",
 ]  # fmt: skip
 
 NEAREST = 5
 """Environments that advice looks at."""
 EVIDENCE, PROFILES = "evidence.csv", "profiles.csv"
 """Files of the league's folder: effects by environment and entrant, and the environments' profiles."""
+PERSONAL = "a model for each client"
+"""The group of entrants that leave no model for all."""
 OUTSIDE = "outside-"
 """Before the names of the files of federations that are no part of the league."""
 Profile = Mapping[str, float]
@@ -227,10 +229,9 @@ def _first(found: Advice, evidence: Evidence) -> list[str]:
 
 def _one_model(profile: Profile, found: Advice, evidence: Evidence, by_likeness: bool) -> str:
     """The best of those that leave one model for all, where the first choice gives each client its own."""
-    personal = "a model for each client"
-    if evidence.kinds.get(found.entrant) != personal:
+    if evidence.kinds.get(found.entrant) != PERSONAL:
         return ""
-    shared = [one for one in evidence.entrants if evidence.kinds.get(one) != personal]
+    shared = [one for one in evidence.entrants if evidence.kinds.get(one) != PERSONAL]
     best = advise(profile, evidence, by_likeness, shared)
     if best.entrant == evidence.control:
         return f"With one model for all, nothing beats {evidence.control}."

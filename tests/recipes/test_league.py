@@ -7,8 +7,9 @@ import pytest
 from motley.algorithms import CATALOGUE as ALGORITHMS
 from motley.core.errors import ConfigError
 from motley.experiments.run import run
+from motley.recipes.advice import PERSONAL
 from motley.recipes.recipe import read
-from motley.recipes.reproduce import plan
+from motley.recipes.reproduce import distinct, plan
 from motley.selectors.catalogue import CATALOGUE as SELECTORS
 
 
@@ -48,6 +49,7 @@ def test_the_environments_are_a_grid(league):
 def test_each_entrant_is_in_one_group(league):
     exhibit = league.named("league")
     assert sorted(chain(*exhibit.ranks.groups.values())) == sorted(exhibit.axes["entrant"])
+    assert PERSONAL in exhibit.ranks.groups
 
 
 @pytest.mark.parametrize("entrant", ["oort", "scaffold", "fedper", "HeteRo-Select"])
@@ -58,8 +60,8 @@ def test_an_entrant_of_each_group_runs_where_everything_differs(league, entrant,
 
 
 @pytest.mark.slow
-def test_every_entrant_runs_in_every_environment(league, tmp_path):
-    for experiment in plan(league, league.exhibit, "smoke").values():
+def test_every_entrant_and_every_environment_runs(league, tmp_path):
+    for experiment in distinct(plan(league, league.exhibit, "smoke").values()):
         assert run(experiment, out=tmp_path / experiment.run_id()).finished
 
 
