@@ -21,8 +21,9 @@ __all__ = ["FOLDER", "GROUPS", "api", "menu", "pages", "public", "used"]
 FOLDER = ROOT / "docs" / "api"
 GROUPS = {
     "Running": (
-        "motley.run", "motley.compare", "motley.inspect", "motley.build", "motley.register", "motley.Experiment",
+        "motley.run", "motley.compare", "motley.tune", "motley.inspect", "motley.build", "motley.register", "motley.Experiment",
         "motley.rounds.loop.RoundLoop", "motley.rounds.config.RoundSummary", "motley.experiments.config.load",
+        "motley.tuning.outcome.TuningResult", "motley.tuning.outcome.TunedMethod",
         "motley.inspection.inspected.Inspected", "motley.inspection.federation.InspectedFederation",
     ),
     "Results": (
@@ -76,6 +77,7 @@ SHOWN = {
     "motley.experiments.trained.ClientModel": "results.md", "motley.results.load.citations": "results.md",
     "motley.SelectionRule": "adding-a-method.md", "motley.SelectionContext": "adding-a-method.md",
     "motley.tasks.raw_table.TableOptions": "own-tables.md",
+    "motley.tuning.outcome.TuningResult": "tuning.md", "motley.tuning.outcome.TunedMethod": "tuning.md",
     "motley.adapters.flower.strategy.settings.SelectionSettings": "deploy/your-app.md",
     "motley.adapters.flower.SelectionCoordinator": "deploy/your-app.md",
     "motley.adapters.flower.ParticipationRow": "deploy/your-app.md",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from motley.results.load import Run, load_all
     from motley.results.report import report
     from motley.selectors.base import SelectionRule, Selector
+    from motley.tuning.study import tune
 
 __version__ = "0.1.0"
 
@@ -80,6 +81,7 @@ __all__ = [
     "register",
     "report",
     "run",
+    "tune",
 ]
 
 _NAMES = {
@@ -103,6 +105,7 @@ _NAMES = {
     "motley.results.load": ("Run", "load_all"),
     "motley.results.report": ("report",),
     "motley.selectors.base": ("SelectionRule", "Selector"),
+    "motley.tuning.study": ("tune",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 _ROOMS = frozenset(

@@ -22,6 +22,7 @@ from motley.commands import audit as audit_command
 from motley.commands import data as data_command
 from motley.commands import inspect as inspect_command
 from motley.commands import reproduce as reproduce_command
+from motley.commands import tune as tune_command
 from motley.commands import watch as watch_command
 from motley.commands.options import (
     Data,
@@ -48,6 +49,7 @@ EXAMPLES = """\b
 Examples:
   motley run first.toml --set seed=1                           one run: tables and a report
   motley compare first.toml --over selector.name=uniform,oort --seeds 0,1,2
+  motley tune first.toml --over local.optimizer.lr=log:0.001..1 --per algorithm.name=fedavg,scaffold
   motley report runs/first                                     the report of a folder of runs
   motley inspect first.toml                                    how its clients differ, and the pitfalls of the experiment
   motley list selectors                                        names, options, what leaves a client
@@ -298,6 +300,7 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
 app.command()(reproduce_command.reproduce)
 app.command("audit-privacy")(audit_command.audit_privacy)
 app.command()(inspect_command.inspect)
+app.command()(tune_command.tune)
 app.command()(watch_command.watch)
 
 

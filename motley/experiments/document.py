@@ -6,6 +6,7 @@ Nothing here knows what a key means, except that a table with a ``name`` is a co
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -32,6 +33,7 @@ __all__ = [
     "read_text",
     "set_key",
     "set_keys",
+    "to_toml",
 ]
 
 _RIVALS = (("cohort", "participation"), ("local.epochs", "local.steps"))
@@ -246,6 +248,29 @@ def parse_value(text: str) -> Any:
     except tomllib.TOMLDecodeError:
         return text
     return document["value"] if set(document) == {"value"} else text
+
+
+def to_toml(document: Mapping[str, Any]) -> str:
+    """Return a document as TOML, a key on each line and tables inline; keys without a value (None) are left out.
+
+    >>> print(to_toml({"cohort": 2, "seed": None, "stop": {"rounds": 3}}), end="")
+    cohort = 2
+    stop = { rounds = 3 }
+    """
+    return "".join(f"{_toml_key(key)} = {_toml_value(value)}\n" for key, value in document.items() if value is not None)
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_toml_key(key)} = {_toml_value(one)}" for key, one in value.items() if one is not None)
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(one) for one in value)}]"
+    return json.dumps(value, ensure_ascii=False)  # text, numbers, true and false are written alike
 
 
 def set_keys(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

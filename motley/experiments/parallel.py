@@ -15,7 +15,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
@@ -28,13 +28,35 @@ from motley.engines.serialization import unsendable, unwrap, wrap
 from motley.experiments.progress import OneRun, ProgressDisplay
 from motley.rounds.config import RoundSummary
 
-__all__ = ["run_jobs", "run_worker"]
+__all__ = ["job_workers_kept", "run_jobs", "run_worker", "share_among"]
 
 Work = Callable[..., object]
 
 GRACE_S = 3.0
 """Seconds that interrupted workers have to close what they hold before they are killed."""
 _LOOK_S = 0.3
+
+
+_kept: dict[int, list[_WorkerProcess]] | None = (
+    None  # jobs -> workers that wait for the next call; None: they end with their call
+)
+
+
+@contextmanager
+def job_workers_kept() -> Iterator[None]:
+    """Inside the block, the workers of :func:`run_jobs` outlive its calls and serve the next one: a new interpreter costs seconds."""
+    global _kept
+    _kept = {}
+    try:
+        yield
+    finally:
+        kept, _kept = _kept, None
+        _end([worker for workers in kept.values() for worker in workers])
+
+
+def share_among(jobs: int, calls: int) -> int:
+    """Return among how many workers the cores are divided: no more than there are calls, unless the workers serve further calls."""
+    return min(jobs, calls) if _kept is None else jobs
 
 
 class _WorkerProcess:
@@ -71,6 +93,11 @@ class _WorkerProcess:
             return "lost", UserError(f"{said}; if memory ran out, run fewer at a time (jobs)")
         return message
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process goes on."""
+        return self._process.poll() is None
+
     def interrupt(self) -> None:
         """Ask the process to stop what it does; one that does nothing ends at once."""
         self._process.kill() if self.number is None else self._process.send_signal(signal.SIGINT)
@@ -105,6 +132,7 @@ def run_jobs(
         if reason is not None:
             raise ConfigError(f"{reason}; or run one after the other (jobs = 1)", "jobs")
     total, waiting = cores(), iter(enumerate(calls))
+    spare = [] if _kept is None else _kept.pop(jobs, [])
     workers: list[_WorkerProcess] = []
 
     def give(worker: _WorkerProcess | None) -> None:
@@ -113,7 +141,7 @@ def run_jobs(
         if number is None:
             return
         if worker is None:
-            worker = _WorkerProcess(total, max(1, total // jobs))
+            worker = spare.pop() if spare else _WorkerProcess(total, max(1, total // jobs))
             workers.append(worker)
         if display is not None:
             display.start(number)
@@ -132,8 +160,11 @@ def run_jobs(
                     give(worker if kind == "done" else None)
                 else:
                     _show(worker, kind, said, display)
+        if _kept is not None:
+            _kept[jobs] = spare + [worker for worker in workers if worker.alive]
+            spare, workers = [], [worker for worker in workers if not worker.alive]
     finally:
-        _end(workers)
+        _end(spare + workers)
 
 
 def _show(worker: _WorkerProcess, kind: str, said: Any, display: ProgressDisplay | None) -> None:

@@ -20,7 +20,7 @@ from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
 from motley.experiments.config import Experiment
 from motley.experiments.data_variants import check_variants
-from motley.experiments.parallel import run_jobs
+from motley.experiments.parallel import run_jobs, share_among
 from motley.experiments.progress import OneRun, ProgressDisplay, display
 from motley.experiments.ray_runner import spread
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
@@ -270,7 +270,7 @@ def run_points(
     with (
         workers_kept(),
         shown or nullcontext(),
-        closing(_outcomes(work, calls, shown, on_ray, min(jobs, len(calls)))) as outcomes,
+        closing(_outcomes(work, calls, shown, on_ray, share_among(jobs, len(calls)))) as outcomes,
     ):
         for number, error in outcomes:
             errors[number] = error

@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": {"core", "selectors", "algorithms", "engines", "tasks", "world", "timing", "transport"},
     "privacy": {"core", "selectors.base", "algorithms.base", "algorithms.weights"},
     "recipes": {"core", "experiments", "results", "tasks.quadratic"},
+    "tuning": {"core", "experiments", "results", "tasks.base"},
     "rounds": {
         "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base",
         "engines.base", "engines.cores", "tasks.base", "tasks.metrics", "timing", "world.base",
