@@ -135,7 +135,7 @@ def _begun(folder: Path, plan: TuningPlan, jobs: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _TrialPart:
     """A trial of a method to be run up to a rung."""
 
     method: MethodPlan
@@ -173,7 +173,7 @@ class _Study:
         self._say_where()
         for first in range(0, plan.trials, self._batch):
             parts = [
-                _Part(method, number, self._proposals[method.label].values(number), 0)
+                _TrialPart(method, number, self._proposals[method.label].values(number), 0)
                 for method in plan.methods
                 for number in range(first, min(first + self._batch, method.trials))
                 if not self._proposals[method.label].told(number)
@@ -181,7 +181,9 @@ class _Study:
             self._evaluate(parts)
         for rung in range(1, len(plan.halving.shares)):
             chosen = {m.label: best_of(self._trials(m), rung - 1)[: plan.halving.counts(m.trials)[rung]] for m in plan.methods}
-            parts = [_Part(method, one.number, one.values, rung) for method in plan.methods for one in chosen[method.label]]
+            parts = [
+                _TrialPart(method, one.number, one.values, rung) for method in plan.methods for one in chosen[method.label]
+            ]
             self._evaluate([part for part in parts if self._proposals[part.method.label].kept(part.number, rung) is None])
         best = [best_of(self._trials(method), len(plan.halving.shares) - 1)[0] for method in plan.methods]
         tests = self._test(best)
@@ -207,7 +209,7 @@ class _Study:
                 found.append(TuningTrial(number, mine.values(number), steps))
         return found
 
-    def _evaluate(self, parts: Sequence[_Part]) -> None:
+    def _evaluate(self, parts: Sequence[_TrialPart]) -> None:
         """Run trials, each in all experiments with all seeds, and keep what validation says of them."""
         plan, points, folders = self._plan, [], []
         for part in parts:
