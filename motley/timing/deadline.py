@@ -75,6 +75,10 @@ class Deadline(Synchrony):
     def min_population(self) -> int:
         return self.min_uploads
 
+    def asked(self, cohort: int) -> int:
+        """Return how many clients a round asks: ``ceil(o M)``."""
+        return int(np.ceil(self.over_select * cohort - 1e-6))
+
     @override
     def steps(self, planned: Ints, spare_s: Floats, step_s: Floats) -> Ints:
         """Return at most so many steps as fit between download and upload; 0 where not even one does."""
@@ -87,7 +91,7 @@ class Deadline(Synchrony):
     def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
         """Dispatch once per server step; step at the M-th arrival, the last one, or the deadline."""
         if not view.dispatched:
-            return Dispatch(int(np.ceil(self.over_select * view.cohort - 1e-6)))
+            return Dispatch(self.asked(view.cohort))
         in_flight = view.in_flight
         if not len(in_flight):
             end = view.dispatched_s + self.idle_s

@@ -186,6 +186,11 @@ def test_the_secrets_of_a_client_are_its_own(keys):
         ({"weights": "examples"}, {}, 'weights = "examples" and max_weight = 1 do not go together'),
         ({}, {"max_weight": 5}, 'weights = "uniform" and max_weight = 5 do not go together'),
         ({"cohort": 2}, {}, "got a cohort of 2; expected 3 to 200"),
+        (
+            {"cohort": 4, "synchrony": {"name": "deadline", "over_select": 1.5}},
+            {},
+            "over_select asks 6 clients, of which 5 must remain, and the server steps when 4 have delivered; lower over_select",
+        ),
         ({"weights": "examples"}, {"max_weight": 2000}, "overflows 32; set modulus_bits = 64"),
     ],
 )

@@ -72,8 +72,14 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             f'weights = "{config.weights}" and max_weight = {options.max_weight} do not go together; take weights = "uniform" with '
             'max_weight = 1, or weights = "examples" with the largest number of samples of a client'
         )
+    asked = config.synchrony.asked(config.cohort) if isinstance(config.synchrony, Deadline) else config.cohort
     try:
-        options.check_cohort(config.cohort)
+        options.check_cohort(asked)
+        if options.needed(asked) > config.cohort:
+            return (
+                f"over_select asks {asked} clients, of which {options.needed(asked)} must remain, and the server steps when "
+                f"{config.cohort} have delivered; lower over_select"
+            )
         if options.draws:
             check_drawable(rule, options.draw_rule, options.draws)
     except ConfigError as error:
