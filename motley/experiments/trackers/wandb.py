@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from typing import Any
 
 from typing_extensions import override
@@ -28,6 +29,10 @@ class WandB(Tracker):
     @override
     def begin(self, run: TrackedRun) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would tell its maker of errors
+        if (
+            "wandb" not in sys.modules
+        ):  # a service of the process that started this one would hold the run if this one is killed
+            os.environ.pop("WANDB_SERVICE", None)
         import wandb
 
         folder = run.folder / "wandb"
