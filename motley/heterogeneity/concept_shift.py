@@ -39,6 +39,8 @@ _FAR = 1.1
 """How many times as far as its own group's samples another's may lie for its rule to be asked."""
 _COMPARED = 0.05
 """Share of pairs of clients that must be comparable."""
+_RIGHT = 0.3
+"""Share of labels, above that of the most frequent class, that rules must name right."""
 _SAME = 0.05
 """Groups that differ in a smaller share of samples do not conflict."""
 
@@ -70,10 +72,10 @@ def concept_finding(sample: Sample, near: Near, population: int, key: Key) -> tu
         "the updates of a small model, and a table of labels and predictions",
         "ten rounds of federated averaging of a linear model per group, as IFCA does; then a table from each client",
     )
-    if _coverage(group, seen) < _COMPARED:
+    why = _not_comparable(sample, near, group, seen)
+    if why:
         return Finding("concept_shift", math.nan, unit="share", how="not measurable", needs=needs, federated=federated,
-                       federated_bytes=bytes_, note="clients' samples lie so far apart that no rule of one says anything of another"
-                       ), Rules(group, np.zeros((number, number), bool))  # fmt: skip
+                       federated_bytes=bytes_, note=why), Rules(group, np.zeros((number, number), bool))  # fmt: skip
     each = (weight * differ).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-12)
     mean, error = float(each.mean()), 1.96 * float(each.std(ddof=1)) / math.sqrt(len(each)) if len(each) > 1 else math.nan
     clients = np.full(population, np.nan)
@@ -99,6 +101,18 @@ def _compared(sample: Sample, near: Near, key: Key) -> tuple[Ints, Floats, Bools
         if _coverage(best[0], best[2]) >= 0.5:
             break
     return best  # type: ignore[return-value]
+
+
+def _not_comparable(sample: Sample, near: Near, group: Ints, seen: Bools) -> str:
+    """Return why rules cannot be compared; an empty text if they can."""
+    if _coverage(group, seen) < _COMPARED:
+        return "clients' samples lie so far apart that no rule of one says anything of another"
+    member = group[sample.owner]
+    found = votes(sample, near, foreign(sample, near) & (member[:, None] == member[near.at]), _NEIGHBOURS)
+    right, chance = float((found.winner == sample.y).mean()), float(np.bincount(sample.y).max() / len(sample.y))
+    if (right - chance) / max(1 - chance, 1e-9) < _RIGHT:
+        return f"the nearest samples of like clients name {right:.0%} of the labels right: too few for a rule to be compared"
+    return ""
 
 
 def _coverage(group: Ints, seen: Bools) -> float:
@@ -165,7 +179,8 @@ def _scores(sample: Sample, near: Near, group: Ints) -> Floats:
 def _differences(sample: Sample, near: Near, group: Ints, half: Ints) -> tuple[Floats, Bools]:
     """Return the share of each client's samples that its group and another call differently, and where it is known, ``[S, G]``."""
     clients, number, member = len(sample.clients), int(group.max()) + 1, group[sample.owner]
-    asked = [[votes(sample, near, (member == g) & (half == h), _NEIGHBOURS) for g in range(number)] for h in (0, 1)]
+    place, others = (half * number + member)[near.at], foreign(sample, near)
+    asked = [[votes(sample, near, others & (place == h * number + g), _NEIGHBOURS) for g in range(number)] for h in (0, 1)]
     said = np.stack([[one.winner for one in side] for side in asked])  # [2, G, m]
     heard = np.stack([[one.number * 3 >= _NEIGHBOURS for one in side] for side in asked]).min(axis=0)
     far = np.stack([[one.far for one in side] for side in asked]).mean(axis=0)

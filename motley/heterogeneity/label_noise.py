@@ -1,9 +1,9 @@
 """The share of wrong labels per client, against what the nearest samples of other clients vote.
 
 A sample's own label has no part in the vote, so a wrong label disagrees with a right vote. Votes are right where they are clear:
-samples are ordered by margin, and the estimate is the disagreement among the clearest three quarters, half or quarter: the largest
-part whose disagreement is that of the clearest quarter up to 0.01. What is wrong with such a vote is counted as noise; how much that
-may be is in the interval, whose lower end takes off once more what the next clearest quarter disagrees beyond the clearest.
+samples are ordered by margin, and the estimate is the disagreement among the clearest three quarters or half, if it is that of the
+clearest quarter up to 0.01. If not, samples are hard rather than labels wrong: the clearest quarter is taken, less what it disagrees
+beyond its own clearer half (a straight line to votes without doubt), and the interval is wider by as much on both sides.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _FEW = 5
 """Clear samples of a client from which on its rate counts."""
 _HOPELESS = 0.5
 """Disagreement of the clearest quarter from which on votes are no measure of labels."""
+_HARD, _DENIED = 0.03, 0.3
+"""The same for disagreement that hard samples make in part: that part, and the whole."""
 
 
 def noise_findings(sample: Sample, near: Near, rules: Rules, population: int) -> list[Finding]:
@@ -43,35 +45,39 @@ def noise_findings(sample: Sample, near: Near, rules: Rules, population: int) ->
     ordered = np.sort(found.share, axis=1)
     margin = np.where(found.number * 2 >= VOTERS, ordered[:, -1] - ordered[:, -2], -1.0)
     wrong = found.winner != sample.y
-    part, slope = _clear_part(margin, wrong)
-    clear = float(wrong[part].mean()) if part.any() else 1.0
+    part, clear, hard = _clear_part(margin, wrong)
     needs = "the updates of a small model, and one number per client"
     federated = (
         "ten rounds of federated averaging of a linear model; each client sends its share of labels that clear predictions deny"
     )
     size = 10 * 8 * sample.classes * (sample.x.shape[1] + 1) + 8
-    if clear > _HOPELESS or not part.any():
+    if clear > _HOPELESS or (hard > _HARD and clear > _DENIED):
         why = f"where neighbours agree most, they deny {clear:.0%} of the labels: wrong labels cannot be told from hard samples"
         return [
             Finding(name, math.nan, math.nan, math.nan, "share", None, "not measurable", needs, federated, size, why)
             for name in ("label_noise", "label_noise_spread")
         ]
     rates, number = _rates(sample, part, wrong)
-    return _findings(sample, population, rates, number, slope, (needs, federated, size))
+    return _findings(sample, population, rates, number, hard, (needs, federated, size))
 
 
-def _clear_part(margin: Floats, wrong: Bools) -> tuple[Bools, float]:
-    """Return the samples with a vote that is clear enough, and how much the second clearest quarter disagrees beyond the clearest."""
+def _clear_part(margin: Floats, wrong: Bools) -> tuple[Bools, float, float]:
+    """Return the samples with a vote that is clear enough, the disagreement of the clearest quarter, and what of it hard samples make.
+
+    The latter is 0 where the disagreement does not depend on the margin; else what the clearest quarter disagrees beyond its clearer
+    half, which is how far a straight line falls from there to votes without any doubt.
+    """
     heard = np.flatnonzero(margin >= 0)
     order = heard[np.argsort(-margin[heard], kind="stable")]
     quarter = len(order) // 4
     part = np.zeros(len(margin), bool)
-    if not quarter:
-        return part, math.nan
-    clearest, second = wrong[order[:quarter]].mean(), wrong[order[quarter : 2 * quarter]].mean()
-    parts = [n for n in (3, 2) if wrong[order[: n * quarter]].mean() <= clearest + _TOLERANCE] or [1]
-    part[order[: parts[0] * quarter]] = True
-    return part, max(float(second - clearest), 0.0)
+    if quarter < 2:
+        return part, 1.0, 0.0
+    clearest = float(wrong[order[:quarter]].mean())
+    parts = [n for n in (3, 2) if wrong[order[: n * quarter]].mean() <= clearest + _TOLERANCE]
+    part[order[: (parts or [1])[0] * quarter]] = True
+    hard = 0.0 if parts else max(clearest - float(wrong[order[: quarter // 2]].mean()), 0.0)
+    return part, clearest, hard
 
 
 def _rates(sample: Sample, part: Bools, wrong: Bools) -> tuple[Floats, Ints]:
@@ -82,20 +88,20 @@ def _rates(sample: Sample, part: Bools, wrong: Bools) -> tuple[Floats, Ints]:
 
 
 def _findings(
-    sample: Sample, population: int, rates: Floats, number: Ints, slope: float, cost: tuple[str, str, int]
+    sample: Sample, population: int, rates: Floats, number: Ints, hard: float, cost: tuple[str, str, int]
 ) -> list[Finding]:
     held = number >= min(_FEW, int(number.max()))
     rate, count = rates[held], number[held]
-    mean = float(rate.mean())
+    mean = max(float(rate.mean()) - hard, 0.0)
     error = 1.96 * float(rate.std(ddof=1)) / math.sqrt(len(rate)) if len(rate) > 1 else math.nan
     chance = float((mean * (1 - mean) / count).mean())
     spread = math.sqrt(max(float(rate.var()) - chance, 0.0))
     clients = np.full(population, np.nan)
-    clients[sample.clients] = rates
+    clients[sample.clients] = np.maximum(rates - hard, 0.0)
     needs, federated, size = cost
     note = f"share of labels that clear votes of the nearest samples deny ({int(count.sum())} samples of {len(rate)} clients)"
     return [
-        Finding("label_noise", mean, max(mean - error - slope, 0.0), min(mean + error, 1.0), "share", clients, "estimated",
+        Finding("label_noise", mean, max(mean - error - hard, 0.0), min(mean + error + hard, 1.0), "share", clients, "estimated",
                 needs, federated, size, note),
         Finding("label_noise_spread", spread, unit="share", needs=needs, federated=federated, federated_bytes=size,
                 note="standard deviation of clients' rates, without what chance adds"),

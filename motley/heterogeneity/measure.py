@@ -25,6 +25,8 @@ __all__ = ["measure", "measure_arrays"]
 _SAMPLED = ("feature_shift", "domains", "concept_shift", "label_noise", "label_noise_spread")
 _LEAST = 40
 """Samples below which neighbours say nothing."""
+_COMPARED = 50
+"""Clients of which pairs are compared."""
 _DOUBTFUL = 0.03
 """Label noise or concept shift from which on features are compared only on samples whose label is that of their neighbours."""
 
@@ -92,7 +94,7 @@ def _sampled(data: ClientData, sample: Sample, key: Key) -> tuple[list[Finding],
     if len(sample.clients) < 2 or len(sample.y) < _LEAST:
         why = f"{len(sample.y)} samples of {len(sample.clients)} clients are too few to compare neighbours"
         lost = [Finding(name, math.nan, how="not measurable", note=why) for name in _SAMPLED[2:]]
-        return [*feature_findings(sample, population, folded), *lost], (note,)
+        return [*feature_findings(sample, sample, population, folded), *lost], (note,)
     near = nearest(sample)
     concept, rules = concept_finding(sample, near, population, key.fold("concept"))
     if data.targets == "numbers":
@@ -101,6 +103,15 @@ def _sampled(data: ClientData, sample: Sample, key: Key) -> tuple[list[Finding],
         note += "; quantile bins of the first target stand for classes"
     else:
         noise = noise_findings(sample, near, rules, population)
-    if concept.value > _DOUBTFUL or noise[0].value > _DOUBTFUL:  # a class means the same where the vote of all says so
-        sample = sample.part(agreeing(sample, near))
-    return [*feature_findings(sample, population, folded), concept, *noise], (note,)
+    doubtful = concept.value > _DOUBTFUL or noise[0].value > _DOUBTFUL
+    few = _few_clients(data, sample, key.fold("few"))
+    if doubtful:  # a class means the same where the vote of all says so
+        sample = few = sample.part(agreeing(sample, near)) if few is sample else few.part(agreeing(few, nearest(few)))
+    return [*feature_findings(sample, few, population, folded), concept, *noise], (note,)
+
+
+def _few_clients(data: ClientData, sample: Sample, key: Key) -> Sample:
+    """Return a sample of fewer clients with more samples each, if there are more; pairs of clients are compared on it."""
+    if len(sample.clients) <= _COMPARED:
+        return sample
+    return data.sample(key, clients=_COMPARED)
