@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from motley.core.errors import ConfigError, NumericsError
-from motley.experiments.parallel import run_jobs
+from motley.experiments.parallel import job_workers_kept, run_jobs, share_among
 from motley.experiments.progress import OneRun
 from motley.experiments.run import run
 from motley.experiments.store import RunFolder
@@ -104,6 +104,29 @@ def test_closing_ends_the_workers() -> None:
     ended.close()
     assert len(workers) >= 2
     assert not [worker for worker in workers if worker.is_running() and "motley.experiments.parallel" in worker.cmdline()]
+
+
+def _workers() -> set[int]:
+    """The process ids of the workers of this process."""
+    found = psutil.Process().children()
+    return {one.pid for one in found if one.status() != psutil.STATUS_ZOMBIE and "motley.experiments.parallel" in one.cmdline()}
+
+
+def test_workers_that_are_kept_serve_the_next_call_and_end_with_the_block() -> None:
+    """The second call needs one of the two; of the third one dies, and the other serves on."""
+    assert (share_among(4, 2), share_among(2, 5)) == (2, 2)
+    with job_workers_kept():
+        assert share_among(4, 2) == 4
+        assert dict(run_jobs(2, act, [{"number": i, "way": "fine"} for i in range(2)])) == {0: None, 1: None}
+        first = _workers()
+        assert dict(run_jobs(2, act, [{"number": 0, "way": "fine"}])) == {0: None}
+        assert _workers() == first
+        ended = dict(run_jobs(2, act, [{"number": 0, "way": "dies"}, {"number": 1, "way": "fine"}]))
+        assert ended[0] is not None
+        assert ended[1] is None
+        (left,) = _workers()
+        assert left in first
+    assert not _workers() & first
 
 
 def test_what_cannot_be_sent_is_refused() -> None:
