@@ -17,6 +17,7 @@ from motley.rounds.checkpoint import Checkpoints
 from motley.selectors.base import Selector
 from tests.adapters.flower.client_runtimes import SOON, columns, deploy, experiment, federation, same_model
 from tests.adapters.flower.fake_grid import FakeGrid
+from tests.experiments.trackers.backends import FakeMLflow, FakeWandB
 
 
 @pytest.mark.parametrize(
@@ -405,6 +406,20 @@ def test_a_server_that_is_told_to_end_says_so(tmp_path):
         deploy(federation(setup, tmp_path), setup, tmp_path / "real", told=ends)
     said = (tmp_path / "real" / "stopped.txt").read_text()
     assert "the deployment stops: its process was told to end, as it is when its SuperLink ends; submitted again" in said
+
+
+def test_a_killed_server_goes_on_in_the_same_run_of_each_tracker(tmp_path, monkeypatch):
+    setup = experiment(stop={"rounds": 5}, log=["mlflow", "wandb"])
+    tools = FakeMLflow(monkeypatch), FakeWandB(monkeypatch)
+    grid = federation(setup, tmp_path)
+    with pytest.raises(KilledError):
+        deploy(grid, setup, tmp_path / "cut", told=killed_after(3))
+    done = deploy(federation(setup, tmp_path), setup, tmp_path / "cut")
+    for tool in tools:
+        found = tool.steps(tmp_path / "cut")
+        assert found["train_loss"] == dict(enumerate(done.column("rounds", "train_loss").tolist(), 1))
+        assert found["time_s"] == dict(enumerate(done.column("rounds", "time_s").tolist(), 1))
+    assert tools[0].store(tmp_path / "cut")["tags"]["motley.kind"] == "deployment"
 
 
 def test_who_was_under_way_when_the_server_died_is_dropped(tmp_path):
