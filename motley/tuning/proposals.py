@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from motley.core.errors import ConfigError, StoreError
 from motley.core.files import disk_error, no_file
 from motley.core.keys import Key
@@ -53,23 +55,33 @@ def opened(path: Path) -> Iterator[JournalStorage]:
 
     Raises
     ------
-    StoreError: the journal is damaged, or the disk is full or refuses.
+    StoreError: the journal is damaged, or the disk is full or refuses, then or later.
     """
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    class Backend(JournalFileBackend):
+        """The journal's file, whose errors are sentences."""
+
+        @override
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            try:
+                super().append_logs(logs)
+            except OSError as error:
+                raise disk_error(error, path) from None
+
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(logging.ERROR)
     try:
-        _mend(path)
         try:
-            storage = JournalStorage(JournalFileBackend(str(path)))
+            _mend(path)
+            storage = JournalStorage(Backend(str(path)))
+        except OSError as error:
+            raise disk_error(error, path) from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _damaged(path, f"{type(error).__name__}") from None
+            raise _damaged(path, type(error).__name__) from None
         yield storage
-    except OSError as error:
-        raise disk_error(error, path) from None
     finally:
         optuna.logging.set_verbosity(level)
 

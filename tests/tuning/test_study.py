@@ -268,14 +268,26 @@ def test_a_damaged_journal_is_said(tmp_path: Path, content: str) -> None:
         tuned(tmp_path, trials=1)
 
 
-def test_a_journal_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    from motley.tuning.proposals import opened
+def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a line is written before the disk is full; when there is room again, the study goes on."""
+    from optuna.storages.journal import JournalFileBackend
 
-    with (
-        pytest.raises(StoreError, match=r"cannot write .*trials.log: No space left on device"),
-        opened(tmp_path / "trials.log"),
-    ):
-        raise OSError(28, "x")
+    plain, calls = JournalFileBackend.append_logs, []
+
+    def full(self: Any, logs: Any) -> None:
+        calls.append(1)
+        if len(calls) < 12:
+            plain(self, logs)
+        else:
+            with (tmp_path / "trials.log").open("a") as file:
+                file.write('{"op_co')
+            raise OSError(28, "x")
+
+    monkeypatch.setattr(JournalFileBackend, "append_logs", full)
+    with pytest.raises(StoreError, match=r"cannot write .*trials.log: No space left on device"):
+        tuned(tmp_path, **ONE)
+    monkeypatch.setattr(JournalFileBackend, "append_logs", plain)
+    assert len(tuned(tmp_path, **ONE).methods[0].trials) == 3
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
