@@ -70,6 +70,6 @@ def _show(found: Inspected) -> None:
     if not console.is_terminal:
         console.width = _WIDTH
     tell(heads(found))
-    console.print(as_table(found))
+    console.print(as_table(found, console.width))
     if said := bullets(found):
         tell(said)

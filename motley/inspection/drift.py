@@ -6,7 +6,8 @@
     update_cosine       mean cosine between two updates of the same server step, over the rounds that were run
 
 ``B^2`` and ``G^2`` are those of :mod:`motley.rounds.diagnostics`. Where there are more than :data:`CLIENTS` clients with samples, or
-theirs would be more than :data:`SAMPLES`, some are drawn uniformly, and both are corrected for that:
+theirs would be more than :data:`SAMPLES` or their gradients more than :data:`NUMBERS`, some are drawn uniformly, and both are
+corrected for that:
 
     B^2 = n / (n - 1) (K - 1) / K B_n^2      G^2 = B_n^2 + G_n^2 - B^2      of n of K clients
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,12 @@ __all__ = ["CLIENTS", "HELD", "SAMPLES", "ObservedLoop", "drift_after", "drift_a
 
 CLIENTS, LEAST = 200, 10
 """Clients whose gradients are measured, at most and at least."""
-SAMPLES = 20_000
-"""Samples on which they are measured, at most unless that would be fewer than the least number of clients."""
+SAMPLES, NUMBERS = 20_000, 200_000_000
+"""Samples on which they are measured, and numbers of all their gradients: at most, unless that would be fewer than the least number
+of clients."""
 HELD = 20_000_000
-"""Numbers of gradients that are held, likewise."""
+"""Numbers of gradients that are held at a time, and of the sums of groups, unless that would be fewer than :data:`GROUPS`."""
+GROUPS = 5
 LEAST_NORM = 1e-300
 
 
@@ -129,62 +132,80 @@ def of_all(b_n: float, g_n: float, n: int, population: int) -> tuple[float, floa
 
 def _at_model(loop: RoundLoop, suffix: str) -> list[Finding]:
     """Return the findings of gradients at the newest model, their names with a suffix."""
-    clients = np.flatnonzero(loop.federation.seen > 0)
-    chosen = _drawn(clients, loop.federation.seen, loop.setting.task.layout.size, loop.setting.streams.key("probe"))
+    clients, numbers = np.flatnonzero(loop.federation.seen > 0), loop.setting.task.layout.size
+    chosen = _drawn(clients, loop.federation.seen, numbers, loop.setting.streams.key("probe"))
     if len(chosen) < 2 or not loop.algorithm.correction.shared or loop.backend.widths(loop.state) is not None:
         return []
-    download = loop.algorithm.correction.download(loop.state.server)
-    view = loop.backend.data_view(loop.state, chosen)
-    gradients = loop.engine.measure(chosen, download, {}, {"gradient": None}, Key(0), view)["gradient"]
-    return _findings(gradients, len(clients), suffix)
+    download, few = loop.algorithm.correction.download(loop.state.server), max(1, HELD // numbers)
+
+    def pieces() -> Iterator[Floats]:
+        for at in range(0, len(chosen), few):
+            ids = chosen[at : at + few]
+            view = loop.backend.data_view(loop.state, ids)
+            yield loop.engine.measure(ids, download, {}, {"gradient": None}, Key(0), view)["gradient"]
+
+    return _findings(pieces(), len(chosen), len(clients), numbers, suffix)
 
 
 def _drawn(clients: Ids, sizes: Ids, numbers: int, key: Key) -> Ids:
     """Return the clients whose gradients are measured, sorted."""
     mean = float(sizes[clients].mean()) if len(clients) else 1.0
-    most = max(LEAST, min(CLIENTS, int(SAMPLES / mean), HELD // max(numbers, 1)))
+    most = max(LEAST, min(CLIENTS, int(SAMPLES / mean), NUMBERS // numbers))
     if len(clients) <= most:
         return clients
     order = key.fold("gradients").numpy().permutation(len(clients))
     return np.sort(clients[order[:most]])
 
 
-def _findings(gradients: Floats, population: int, suffix: str) -> list[Finding]:
-    """Return the findings of gradients ``[n, D]`` of n of ``population`` clients."""
-    n = len(gradients)
-    spread, g_n = distances(iter([gradients]), np.full((1, n), 1.0 / n))
+class _GradientSums:
+    """Sums over gradients of n clients ``[D]`` that are never all held: of their directions, and of each of some groups."""
+
+    def __init__(self, n: int, numbers: int) -> None:
+        groups = min(n, max(GROUPS, HELD // numbers))
+        self.group, self.sums = np.arange(n) % groups, np.zeros((groups, numbers))
+        self.squares, self.directions, self.seen = np.zeros(n), np.zeros(numbers), 0
+
+    def watched(self, pieces: Iterable[Floats]) -> Iterator[Floats]:
+        """Yield the pieces ``[c, D]``, adding them up."""
+        for piece in pieces:
+            rows = slice(self.seen, self.seen + len(piece))
+            self.squares[rows] = np.einsum("kd,kd->k", piece, piece)
+            self.directions += (piece / np.maximum(np.sqrt(self.squares[rows]), LEAST_NORM)[:, None]).sum(0)
+            np.add.at(self.sums, self.group[rows], piece)
+            self.seen += len(piece)
+            yield piece
+
+    def interval(self, population: int) -> tuple[float, float]:
+        """Return a 95 % interval of B^2 / (B^2 + G^2) of all clients, by the jackknife over groups drawn without replacement."""
+        n, groups, total = self.seen, len(self.sums), self.sums.sum(0)
+        shares = np.zeros(groups)
+        for j in range(groups):
+            left, rest = n - int((self.group == j).sum()), total - self.sums[j]
+            g_n = float(rest @ rest) / left**2
+            b, g = of_all(float(self.squares[self.group != j].sum()) / left - g_n, g_n, left, population)
+            shares[j] = b / (b + g) if b + g else 0.0
+        mean = float(shares.mean())
+        error = 1.96 * math.sqrt((1 - n / population) * (groups - 1) / groups * float(np.square(shares - mean).sum()))
+        return max(0.0, mean - error), min(1.0, mean + error)
+
+
+def _findings(pieces: Iterable[Floats], n: int, population: int, numbers: int, suffix: str) -> list[Finding]:
+    """Return the findings of gradients that come in pieces ``[c, D]``, of n of ``population`` clients; ``numbers``: D."""
+    sums = _GradientSums(n, numbers)
+    spread, g_n = distances(sums.watched(pieces), np.full((1, n), 1.0 / n))
     b, g = of_all(float(spread[0]), g_n, n, population)
-    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
-    total = (gradients / np.where(norms > 0, norms, 1.0)).sum(0)
-    size = gradients.shape[1]
-    said = f"of {'all' if n == population else 'the'} {n} clients{'' if n == population else f' drawn of {population}'}"
     how: Any = "exact" if n == population else "estimated"
+    said = f"of all {n} clients" if n == population else f"of all clients, by {n} that were drawn"
     whole: dict[str, Any] = {
-        "how": how, "needs": "a gradient of each client", "federated_bytes": 4 * (2 * size + 1),
+        "how": how, "needs": "a gradient of each client", "federated_bytes": 4 * (2 * numbers + 1),
         "federated": "gradients and their squared norms as one secure sum",
     }  # fmt: skip
-    ratio = (b + g) / g if g > 0 else math.inf
-    low, high = _interval(gradients, population) if n < population else (math.nan, math.nan)
+    low, high = sums.interval(population) if n < population else (math.nan, math.nan)
     return [
         Finding(f"drift{suffix}", b / (b + g) if b + g else 0.0, low, high, "share", note=f"B^2 / (B^2 + G^2) {said}", **whole),
         Finding(f"B2{suffix}", b, note="mean squared distance to the mean gradient", **whole),
-        Finding(f"gradient_diversity{suffix}", ratio if math.isfinite(ratio) else math.nan, unit="times",
+        Finding(f"gradient_diversity{suffix}", (b + g) / g if g > 0 else math.nan, unit="times",
                 note="mean squared norm of a gradient over the squared norm of their mean", **whole),
-        Finding(f"gradient_cosine{suffix}", mean_cosine(float(total @ total), n), unit="cosine",
+        Finding(f"gradient_cosine{suffix}", mean_cosine(float(sums.directions @ sums.directions), n), unit="cosine",
                 note="between the gradients of two clients", **whole),
     ]  # fmt: skip
-
-
-def _interval(gradients: Floats, population: int) -> tuple[float, float]:
-    """Return a 95 % interval of B^2 / (B^2 + G^2) of all clients, by the jackknife over those drawn."""
-    n, gram = len(gradients), gradients @ gradients.T
-    whole, rows, squares = float(gram.sum()), gram.sum(1), np.diag(gram)
-    share = []
-    for i in range(n):
-        g_n = (whole - 2 * rows[i] + squares[i]) / (n - 1) ** 2
-        mean = (squares.sum() - squares[i]) / (n - 1)
-        b, g = of_all(mean - g_n, g_n, n - 1, population)
-        share.append(b / (b + g) if b + g else 0.0)
-    each = np.array(share)
-    error = 1.96 * math.sqrt((n - 1) / n * float(np.square(each - each.mean()).sum()))
-    return max(0.0, float(each.mean()) - error), min(1.0, float(each.mean()) + error)

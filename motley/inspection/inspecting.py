@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from motley.core.arrays import Floats
+from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, UserError
 from motley.core.keys import Key, Streams
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.data import task_of
+from motley.heterogeneity.measure import measure
 from motley.heterogeneity.record import Inspection
 from motley.inspection.drift import drift_after, drift_at_start
 from motley.inspection.federation import InspectedFederation
@@ -99,7 +100,7 @@ def _one(source: InspectionSource, label: str, rounds: int, data: Path | None, t
         if source.federation is None:
             raise ConfigError("got nothing to inspect")
         tell(f"{label}: measuring the data")
-        found = _data_findings(source.federation, Key(0))
+        found = measure(source.federation, Key(0))
         return InspectedFederation(label, found, _facts(source.federation), (), _classes(source.federation, label))
     tell(f"{label}: reading the data")
     experiment = _here(source.experiment)
@@ -108,7 +109,7 @@ def _one(source: InspectionSource, label: str, rounds: int, data: Path | None, t
     federation = ready.config.setting.task.federation
     try:
         tell(f"{label}: measuring the data")
-        found = _data_findings(federation, ready.config.setting.streams.key("probe"))
+        found = measure(federation, ready.config.setting.streams.key("probe"), *_first_views(ready))
         tell(f"{label}: planning rounds")
         found = found.with_findings(system_findings(synchronous_loop(ready)))
         tell(f"{label}: measuring gradients")
@@ -122,9 +123,13 @@ def _one(source: InspectionSource, label: str, rounds: int, data: Path | None, t
     return InspectedFederation(label, found, facts, committed, _classes(federation, label), _diagnosed(source.runs))
 
 
-def _data_findings(federation: Federation, key: Key) -> Inspection:
-    """Return the findings about the clients' samples."""
-    return Inspection.of([], len(federation))
+def _first_views(ready: Ready) -> tuple[Ints | None, Ints | None]:
+    """Return the first position of each client's window ``[K]`` and what it calls each class ``[K, C]`` in round 1; None: no drift."""
+    drift, data = ready.config.world.drift, ready.config.setting.task.federation
+    if not (drift.moves_window or drift.renames_classes) or data.classes is None:
+        return None, None
+    key, ids = ready.config.setting.streams.key("shift").fold("drift"), np.arange(len(data))
+    return drift.window(key, ids, data.train.sizes, 1, 0.0)[0], drift.tables(key, ids, data.classes, 1, 0.0)
 
 
 def _here(experiment: Experiment) -> Experiment:

@@ -48,29 +48,35 @@ class Examined:
         one = self.found.findings.get(name)
         return float("nan") if one is None else one.value
 
+    def least(self, name: str) -> float:
+        """Return the lower end of a measured number's interval, the number itself without one; NaN where it was not measured."""
+        one = self.found.findings.get(name)
+        return float("nan") if one is None else one.value if np.isnan(one.low) else one.low
+
     @property
     def wrong_labels(self) -> float:
-        """The mean share of wrong training labels, as far as known: as estimated, else as the world makes them."""
+        """The mean share of wrong training labels: as the world makes them, else the least that was estimated."""
         made = self.ready.config.setting.task.federation.noise
-        known = self.value("label_noise")
+        known = self.least("label_noise")
         return float(made.mean()) if len(made) and made.any() else 0.0 if np.isnan(known) else known
 
     @property
     def labels_differ(self) -> bool:
         """Whether clients differ much in their classes."""
-        return self.value("label_divergence") > DIFFERENT
+        return self.least("label_divergence") > DIFFERENT
 
     @property
     def features_differ(self) -> bool:
         """Whether clients differ in what inputs look like."""
         made = self.ready.config.setting.task.federation.domain
-        return bool(len(made) and made.any()) or self.value("feature_shift") > DIFFERENT
+        return bool(len(made) and made.any()) or self.least("feature_shift") > DIFFERENT
 
     @property
     def concepts_differ(self) -> bool:
-        """Whether labels mean something else at some clients."""
+        """Whether labels mean something else at some clients. Where features differ, too, no measurement tells: rules then fail on
+        other clients because these look different."""
         made = self.ready.config.setting.task.federation.cluster
-        return bool(len(made) and made.any()) or self.value("concept_shift") > DIFFERENT
+        return bool(len(made) and made.any()) or (self.least("concept_shift") > DIFFERENT and not self.features_differ)
 
 
 def pitfalls(one: Examined) -> list[str]:

@@ -48,7 +48,7 @@ class PlannedRounds(NamedTuple):
         found = []
         for one, whole in zip(self.lines, self.lengths_s.tolist(), strict=True):
             busy = (one.arrives_s - one.start_s)[~one.dropped]
-            found.append(1.0 - float(busy.mean()) / whole if len(busy) and whole > 0 else 0.0)
+            found.append(max(0.0, 1.0 - float(busy.mean()) / whole) if len(busy) and whole > 0 else 0.0)
         return np.array(found)
 
     def column(self, name: str) -> Floats:

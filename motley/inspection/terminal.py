@@ -9,6 +9,7 @@ from motley.inspection.inspected import Inspected
 from motley.inspection.page import finding_names
 from motley.inspection.words import interval_text, title, value_text
 from motley.results.blocks import DASH
+from motley.results.figures import shorter
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,30 +22,40 @@ def heads(found: Inspected) -> str:
     return "\n".join(f"{one.label}: {', '.join(f'{name} {value}' for name, value in one.facts)}" for one in found.federations)
 
 
-def as_table(found: Inspected) -> Table:
-    """Return the findings as a table: of one federation with intervals and words, of several side by side."""
+def as_table(found: Inspected, width: int) -> Table:
+    """Return the findings as a table: of one federation with intervals and words, of several side by side.
+
+    Parameters
+    ----------
+    width: of the terminal, to which words are cut.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    federations = found.federations
+    alone, labels = len(found.federations) == 1, [printable(one.label) for one in found.federations]
+    blocks = [[_row(found, name) for name in names] for names in finding_names(found.federations)]
+    columns = ["finding", *(["value", "95% interval", "in words"] if alone else labels)]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("finding", no_wrap=True)
-    for one in federations:
-        table.add_column("value" if len(federations) == 1 else Text(printable(one.label)), justify="right", no_wrap=True)
-    if len(federations) == 1:
-        table.add_column("95% interval", no_wrap=True)
-        table.add_column("in words", overflow="fold")
-    for names in finding_names(federations):
-        for name in names:
-            there = [one.inspection.findings.get(name) for one in federations]
-            cells = [DASH if each is None else value_text(each) for each in there]
-            first = there[0]
-            if len(federations) == 1 and first is not None:
-                cells += [interval_text(first), first.note]
-            table.add_row(*(Text(printable(text)) for text in (title(name), *cells)))
+    for i, head in enumerate(columns):
+        table.add_column(Text(head), justify="right" if head == "value" or (i and not alone) else "left", no_wrap=True)
+    widths = [max(len(head), *(len(row[i]) for rows in blocks for row in rows)) for i, head in enumerate(columns)]
+    left = max(20, width - sum(widths[:3]) - 3 * len(columns))
+    for rows in blocks:
+        for row in rows:
+            table.add_row(*map(Text, (*row[:3], *(shorter(words, left) for words in row[3:])) if alone else row))
         table.add_section()
     return table
+
+
+def _row(found: Inspected, name: str) -> list[str]:
+    """Return the cells of a finding: of one federation with its interval and words."""
+    there = [one.inspection.findings.get(name) for one in found.federations]
+    cells = [title(name), *(DASH if each is None else value_text(each) for each in there)]
+    first = there[0]
+    if len(there) == 1 and first is not None:
+        cells += [interval_text(first), first.note]
+    return [printable(text) for text in cells]
 
 
 def bullets(found: Inspected) -> str:

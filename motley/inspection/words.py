@@ -12,7 +12,8 @@ __all__ = ["bytes_in_words", "interval_text", "title", "value_text"]
 
 _TITLES = {
     "size_gini": "sizes: Gini", "largest_share": "sizes: largest share", "label_divergence": "labels: divergence",
-    "missing_classes": "labels: missing classes", "step_s": "seconds per local step", "up_mbps": "uplink",
+    "missing_classes": "labels: missing classes", "label_distance": "labels: distance",
+    "effective_classes": "labels: in effect", "step_s": "seconds per local step", "up_mbps": "uplink",
     "probe_all_bytes": "probing all: traffic", "probe_all_s": "probing all: time", "round_s": "length of a round",
     "waiting": "waiting in a round", "B2": "B^2", "B2_after": "B^2 after the rounds",
 }  # fmt: skip
@@ -38,7 +39,7 @@ def value_text(found: Finding, value: float | None = None) -> str:
         return "no limit"
     if found.unit == "bytes":
         return bytes_in_words(value)
-    unit = "" if found.unit in ("", "share", "cosine") else f" {found.unit}"
+    unit = "" if found.unit in ("", "share", "cosine", "distance", found.name) else f" {found.unit}"
     return short_number(value) + unit
 
 

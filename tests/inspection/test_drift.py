@@ -10,6 +10,7 @@ import pytest
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
 from motley.heterogeneity.record import Finding
+from motley.inspection import drift
 from motley.inspection.drift import _findings, drift_after, drift_at_start, of_all
 from motley.inspection.planned import synchronous_loop
 
@@ -27,7 +28,7 @@ def named(found: list[Finding]) -> dict[str, Finding]:
 
 
 def test_gradients_worked_by_hand() -> None:
-    found = named(_findings(np.array([[3.0, 0.0], [0.0, 4.0]]), 2, ""))
+    found = named(_findings(iter([np.array([[3.0, 0.0], [0.0, 4.0]])]), 2, 2, 2, ""))
     # the mean is (1.5, 2): G^2 = 6.25; both lie (1.5, -2) from it: B^2 = 6.25
     assert found["B2"].value == pytest.approx(6.25)
     assert found["drift"].value == pytest.approx(0.5)
@@ -45,13 +46,27 @@ def test_those_drawn_are_corrected_for_being_few() -> None:
     shares, inside = [], 0
     for _ in range(60):
         some = gradients[draw.permutation(400)[:40]]
-        found = named(_findings(some, 400, ""))
+        found = named(_findings(iter([some[:7], some[7:]]), 40, 400, 5, ""))
         shares.append(found["drift"].value)
         inside += found["drift"].low <= b / (b + g) <= found["drift"].high
     # unbiased in B^2 and G^2: the mean of 60 draws lies within 4 standard errors of the whole
     assert np.mean(shares) == pytest.approx(b / (b + g), abs=4 * np.std(shares) / 60**0.5 + 0.004)
     assert inside >= 50  # of 60 intervals of 95 %: fewer than 50 has a probability below 1e-3
     assert of_all(1.0, 2.0, 7, 7) == (1.0, 2.0)
+
+
+def test_groups_of_clients_give_an_interval_where_gradients_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drift, "HELD", 1)  # five groups
+    draw = np.random.Generator(np.random.Philox(5))
+    gradients = draw.normal(size=(60, 30)) + 0.2
+    one = named(_findings(iter(np.split(gradients, 6)), 60, 1000, 30, ""))
+    monkeypatch.undo()
+    each = named(_findings(iter([gradients]), 60, 1000, 30, ""))
+    assert one["drift"].value == pytest.approx(each["drift"].value)
+    assert one["gradient_cosine"].value == pytest.approx(each["gradient_cosine"].value)
+    # both widths estimate the same deviation; that of five groups has 4 degrees of freedom: within a factor of 3 with probability 0.98
+    widths = [found["drift"].high - found["drift"].low for found in (one, each)]
+    assert 1 / 3 < widths[0] / widths[1] < 3
 
 
 def test_drift_rises_with_label_skew() -> None:

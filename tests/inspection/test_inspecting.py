@@ -93,11 +93,18 @@ def test_two_federations_stand_side_by_side(tmp_path: Path) -> None:
     page = html(found.page())
     assert "Inspection of small and other" in page
     assert page.count("<svg") >= 2
-    assert as_table(found).columns[1].header.plain == "small"
+    assert [str(column.header) for column in as_table(found, 80).columns] == ["finding", "small", "other"]
     read = json.loads(found.to_json())
     assert read["federations"][1]["profile"]["speed_spread"] == 0.0
     again = Inspection.from_json(json.dumps(read["federations"][0]["inspection"]))
     assert again.to_json() == found.federations[0].inspection.to_json()
+
+
+def test_words_are_cut_to_the_terminal_and_numbers_are_not() -> None:
+    table = as_table(inspect(KEYS), 90)
+    widths = [max(len(str(cell)) for cell in column.cells) for column in table.columns]
+    assert sum(widths) + 3 * len(widths) <= 90
+    assert "sizes: Gini" in [str(cell) for cell in table.columns[0].cells]
 
 
 def test_one_constant_on_two_federations_is_a_pitfall() -> None:
