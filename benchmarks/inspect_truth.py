@@ -1,6 +1,6 @@
 """How good the estimates of motley.heterogeneity are: truth and estimate of known worlds; the time for 10^5 clients.
 
-    python benchmarks/inspect_truth.py [--data digits|mnist|...] [--clients 30] [--seeds 0,1,2]
+    python benchmarks/inspect_truth.py [--data digits|mnist|...] [--clients 30] [--seeds 0,1,2] [--only concepts]
     python benchmarks/inspect_truth.py --large 100000
 
 The first prints one line per world: true and estimated label noise, its deviation over clients, concept shift (share of samples that
@@ -104,6 +104,7 @@ def main() -> None:
     parser.add_argument("--data", default="digits")
     parser.add_argument("--clients", type=int, default=30)
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--only", default="", help="worlds whose names have these words")
     parser.add_argument("--large", type=int)
     options = parser.parse_args()
     if options.large:
@@ -113,7 +114,7 @@ def main() -> None:
         "| world | label noise, true / estimated | its deviation | concept shift | domains | label divergence | feature shift |"
     )
     print("| --- |" + " --- |" * 6)
-    for name in WORLDS:
+    for name in (name for name in WORLDS if options.only in name):
         print(line(name, options.data, options.clients, [int(one) for one in options.seeds.split(",")]), flush=True)
 
 

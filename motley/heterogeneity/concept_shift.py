@@ -40,7 +40,7 @@ _FAR = 1.1
 _COMPARED = 0.05
 """Share of pairs of clients that must be comparable."""
 _RIGHT = 0.3
-"""Share of labels, above that of the most frequent class, that rules must name right."""
+"""Share of labels, beyond those of the group's most frequent class, that rules must name right."""
 _SAME = 0.05
 """Groups that differ in a smaller share of samples do not conflict."""
 
@@ -82,7 +82,8 @@ def concept_finding(sample: Sample, near: Near, population: int, key: Key) -> tu
     clients[sample.clients] = np.clip(each, 0, 1)
     found = Finding("concept_shift", min(max(mean, 0.0), 1.0), max(mean - error, 0.0), min(max(mean + error, 0.0), 1.0), "share",
                     clients, "estimated", needs, federated, bytes_,
-                    "share of samples that two clients call by different classes beyond each one's own error")  # fmt: skip
+                    "share of samples that two clients call by different classes beyond each one's own error "
+                    f"({_coverage(group, seen):.0%} of the pairs of unlike clients could be compared)")  # fmt: skip
     return found, Rules(group, _conflicts(group, differ, seen))
 
 
@@ -109,7 +110,9 @@ def _not_comparable(sample: Sample, near: Near, group: Ints, seen: Bools) -> str
         return "clients' samples lie so far apart that no rule of one says anything of another"
     member = group[sample.owner]
     found = votes(sample, near, foreign(sample, near) & (member[:, None] == member[near.at]), _NEIGHBOURS)
-    right, chance = float((found.winner == sample.y).mean()), float(np.bincount(sample.y).max() / len(sample.y))
+    counts = np.bincount(member * sample.classes + sample.y, minlength=(member.max() + 1) * sample.classes)
+    most = counts.reshape(-1, sample.classes).max(axis=1)  # right of a rule that names the most frequent class of its group
+    right, chance = float((found.winner == sample.y).mean()), float(most.sum() / len(sample.y))
     if (right - chance) / max(1 - chance, 1e-9) < _RIGHT:
         return f"the nearest samples of like clients name {right:.0%} of the labels right: too few for a rule to be compared"
     return ""
