@@ -11,7 +11,7 @@ from cells import ROOT, table
 
 __all__ = [
     "choosing", "floor", "heterogeneity", "liars", "loopback", "measured", "million", "overhead", "precision", "precision_accuracy",
-    "privacy_attack", "scaling", "speed", "traffic", "uploads",
+    "privacy_attack", "scaling", "speed", "traffic", "tuned", "uploads",
 ]  # fmt: skip
 
 BUSY = 0.7
@@ -364,6 +364,20 @@ def heterogeneity(name: str) -> str:
         else "One seed: small differences mean nothing."
     )
     return "\n\n".join([*parts, seeds])
+
+
+def tuned(name: str) -> str:
+    """Make one table of ``benchmarks/measured/tuned.json``: each method with the values that its tuning chose."""
+    found = measured("tuned")[name]
+    rows = [
+        (f"`{row['label']}`", row["chosen"], f"{row['validation']:.1f}", _spread(row["stable"]), _difference(row.get("difference")),
+         _spread(row["worst_decile"]))
+        for row in sorted(found["rows"], key=lambda row: -row["stable"][0])
+    ]  # fmt: skip
+    heads = ("method", "chosen", "validation, %", "stable, %", f"stable against `{found['base']}` (95 %)", "worst tenth, %")
+    seeds, tests = (", ".join(map(str, found[key])) for key in ("seeds", "test_seeds"))
+    budget = f"{found['trials']} trials a method with seed {seeds}, {found['run_equivalents']:.2g} run-equivalents"
+    return f"{table(heads, rows)}\n\n{budget}; tested with seeds {tests}: mean ± standard deviation."
 
 
 def _fewer(seeds: int, most: int) -> str:

@@ -54,6 +54,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_recipes.recipes, from_recipes.results, from_recipes.verdicts, from_recipes.recipe_words),
     )
 } | {f"measured_{name}": partial(from_measurements.heterogeneity, name) for name in from_measurements.measured("heterogeneity")}
+MAKERS |= {f"tuned_{name}": partial(from_measurements.tuned, name) for name in from_measurements.measured("tuned")}
 """Name of a part -> the function that makes it."""
 PICTURES = {
     ROOT / "docs" / "assets" / "personal_gains.svg": pictures.personal_gains,
