@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -72,15 +73,16 @@ class MLflow(Tracker):
 
         made = str(self._client.create_run(group, run_name=run.name).info.run_id)
         note.write_text(json.dumps({"run_id": made}), encoding="utf-8")
-        params = [Param(key, value) for key, value in _flat(result_keys(run.config)).items()]
+        params = [Param(_key(name), value) for name, value in _flat(result_keys(run.config)).items()]
         for first in range(0, len(params), _MOST):
             self._client.log_batch(made, params=params[first : first + _MOST])
         return made
 
     @override
     def log(self, round: int, figures: Figures) -> None:
-        now_ms, new = time.time_ns() // 10**6, [name for name in figures if round > self._last.get(name, -1)]
-        self._client.log_batch(self._id, metrics=[self._metric(name, figures[name], now_ms, round) for name in new])
+        now_ms, named = time.time_ns() // 10**6, {_key(name): value for name, value in figures.items()}
+        new = [name for name in named if round > self._last.get(name, -1)]
+        self._client.log_batch(self._id, metrics=[self._metric(name, named[name], now_ms, round) for name in new])
         self._last |= dict.fromkeys(new, round)
 
     @override
@@ -105,6 +107,15 @@ def _tags(run: TrackedRun) -> dict[str, str]:
     about = {"label": run.label, "seed": run.seed, "run_id": run.run_id, "kind": run.kind, "version": run.version}
     told = {**about, "stop": json.dumps(stop), "folder": run.folder.resolve()}
     return {"mlflow.source.name": "motley", **{f"motley.{key}": str(value) for key, value in told.items()}}
+
+
+def _key(name: str) -> str:
+    """Return a name with ``_`` in place of the characters that MLflow refuses.
+
+    >>> _key("F1 (macro)")
+    'F1 _macro_'
+    """
+    return re.sub(r"[^\w.\-/: ]", "_", name)
 
 
 def _flat(node: Mapping[str, Any], path: str = "") -> dict[str, str]:

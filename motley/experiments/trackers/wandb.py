@@ -15,6 +15,9 @@ from motley.experiments.trackers.base import Figures, Status, TrackedRun, Tracke
 
 __all__ = ["WandB"]
 
+_LONGEST = 128
+"""Characters of a name."""
+
 
 class WandB(Tracker):
     """Writes an offline run into the folder ``wandb`` of the run: its project is the experiment's name, its group the label, which
@@ -29,10 +32,8 @@ class WandB(Tracker):
     @override
     def begin(self, run: TrackedRun) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would tell its maker of errors
-        if (
-            "wandb" not in sys.modules
-        ):  # a service of the process that started this one would hold the run if this one is killed
-            os.environ.pop("WANDB_SERVICE", None)
+        if "wandb" not in sys.modules:
+            os.environ.pop("WANDB_SERVICE", None)  # that of a parent process would hold the run if this process is killed
         import wandb
 
         folder = run.folder / "wandb"
@@ -41,9 +42,9 @@ class WandB(Tracker):
         folder.mkdir()
         told = {"run_id": run.run_id, "motley_version": run.version, "folder": str(run.folder.resolve())}
         self._run = wandb.init(
-            project=re.sub(r"[/\\#?%:]", "-", run.experiment)[:128],
-            name=run.name,
-            group=run.label,
+            project=re.sub(r"[/\\#?%:]", "-", run.experiment)[:_LONGEST],
+            name=run.name[-_LONGEST:],
+            group=run.label[:_LONGEST],
             job_type=run.kind,
             id=digest_of([run.run_id, str(run.folder.resolve())]),
             config={**run.config, "motley": told},
