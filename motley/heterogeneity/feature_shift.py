@@ -79,7 +79,8 @@ def _shift(sample: Sample, population: int, pairs: Ints, told: Floats, needs: st
     clients[sample.clients] = np.where(times > 0, np.maximum(sums, 0) / np.maximum(times, 1), np.nan)
     mean = float(told.mean())
     error = 1.96 * float(told.std(ddof=1)) / math.sqrt(min(len(told), (times > 0).sum())) if len(told) > 1 else math.nan
-    return Finding("feature_shift", max(mean, 0.0), max(mean - error, 0.0), min(mean + error, 1.0), "share", clients, "estimated",
+    low, high = max(mean - error, 0.0), min(max(mean + error, 0.0), 1.0)
+    return Finding("feature_shift", max(mean, 0.0), low, high, "share", clients, "estimated",
                    needs, federated, size, f"accuracy above chance with which a linear classifier tells two clients apart on samples "
                    f"of the same classes ({len(told)} pairs); a lower bound where clients have few samples")  # fmt: skip
 

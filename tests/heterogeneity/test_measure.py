@@ -127,6 +127,13 @@ def test_concept_shift_under_label_noise_and_under_label_skew() -> None:
     assert abs(_value("label_noise", TWO_RULES, ("label_noise", "symmetric", "rate", 0.2)) - 0.2) < 0.06
 
 
+def test_intervals_hold_their_values() -> None:
+    for parts in ((), (SKEWED,), (TWO_RULES,)):
+        for one in _found(*parts).findings.values():
+            if not math.isnan(one.low):
+                assert one.low <= one.value <= one.high, one.name
+
+
 def test_the_same_key_gives_the_same_bits_and_the_task_is_not_changed() -> None:
     task = _task(SKEWED)
     before = task.federation.labels.clone()
