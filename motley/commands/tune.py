@@ -50,6 +50,9 @@ Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to
 AllowImport = Annotated[
     bool, typer.Option("--allow-import", help="Let components be named module:Class, which runs the module's code.")
 ]
+OtherNumerics = Annotated[
+    bool, typer.Option("--allow-other-numerics", help="Go on under another torch build, thread count, engine or device.")
+]
 _WIDTH = 160
 
 
@@ -69,6 +72,7 @@ def tune(
     data: Data = None,
     out: Out = None,
     allow_import: AllowImport = False,
+    allow_other_numerics: OtherNumerics = False,
 ) -> None:
     """Tune each method with the same budget, by validation, and test it. The same command goes on where it stopped."""
     from motley.tuning.spaces import parse_spaces
@@ -80,7 +84,8 @@ def tune(
     found = tune_experiment(
         file, parse_spaces(over), per=per, trials=trials, objective=_names(objective), seeds=seeds_of(seeds),
         test_seeds=seeds_of(test_seeds), rounds_first=rounds_first, hours_first=hours_first, factor=factor, jobs=jobs, out=out,
-        data=data, overrides=set or [], allow_import=allow_import, say=say,
+        data=data, overrides=set or [], allow_import=allow_import,
+        allow_other_numerics=allow_other_numerics, say=say,
     )  # fmt: skip
     _show(found)
 

@@ -54,6 +54,7 @@ def tune(
     overrides: Sequence[str] = (),
     task: Task | None = None,
     allow_import: bool = False,
+    allow_other_numerics: bool = False,
     say: Say = lambda _: None,
 ) -> TuningResult:
     """Choose values for some keys of each method with the same budget, by validation samples, and test them with other seeds.
@@ -68,8 +69,8 @@ def tune(
     seeds: with which each trial is run; the file's by default. test_seeds: others, three by default; none for no test.
     rounds_first, hours_first: rounds or virtual hours after which the best trials go on, one in ``factor``, and so on up to whole
     runs; None: all are whole runs. jobs: runs at a time. out: the study's folder, ``runs/<name>-tuned/<study id>`` by default; the
-    same call goes on with a study that was interrupted. data, overrides, task, allow_import: as for :func:`motley.run`. say: told what
-    it will cost, and of each result.
+    same call goes on with a study that was interrupted. data, overrides, task, allow_import, allow_other_numerics: as for
+    :func:`motley.run`. say: told what it will cost, and of each result.
 
     Raises
     ------
@@ -91,19 +92,20 @@ def tune(
     if jobs < 1:
         raise ConfigError(f"got {jobs}; expected at least 1", "jobs")
     folder = Path(out) if out is not None else Path("runs") / f"{slug(plan.bases[0].name)}-tuned" / plan.study_id()
-    return _run(plan, folder, Path(data) if data is not None else None, jobs, say)
+    options = {"data": Path(data) if data is not None else None, "jobs": jobs, "allow_other_numerics": allow_other_numerics}
+    return _run(plan, folder, options, say)
 
 
-def _run(plan: TuningPlan, folder: Path, data: Path | None, jobs: int, say: Say) -> TuningResult:
-    """Run a study in its folder, or what is missing of it, and write its results."""
+def _run(plan: TuningPlan, folder: Path, options: Mapping[str, Any], say: Say) -> TuningResult:
+    """Run a study in its folder, or what is missing of it, and write its results; ``options``: of :func:`run_points`."""
     RunFolder(folder).check()
     for line in plan.sentences():
         say(line)
     with RunFolder(folder).lock():
         ensure_space(folder)
-        batch = _begun(folder, plan, jobs)
+        batch = _begun(folder, plan, options["jobs"])
         with job_workers_kept(), opened(folder / "trials.log") as storage:
-            found = _Study(plan, folder, data, jobs, batch, say, storage).run()
+            found = _Study(plan, folder, options, batch, say, storage).run()
         write_results(found)
     return found
 
@@ -149,12 +151,11 @@ class _TrialPart:
 
 
 class _Study:
-    """A study while it runs; parameters as for :func:`tune`. ``batch``: trials of a method that are proposed together."""
+    """A study while it runs. ``options``: of :func:`run_points`. ``batch``: trials of a method that are proposed together. The others
+    as for :func:`tune`."""
 
-    def __init__(
-        self, plan: TuningPlan, folder: Path, data: Path | None, jobs: int, batch: int, say: Say, storage: Any
-    ) -> None:
-        self._plan, self._folder, self._data, self._jobs, self._batch, self._say = plan, folder, data, jobs, batch, say
+    def __init__(self, plan: TuningPlan, folder: Path, options: Mapping[str, Any], batch: int, say: Say, storage: Any) -> None:
+        self._plan, self._folder, self._options, self._batch, self._say = plan, folder, options, batch, say
         key = Key(plan.seeds[0]).fold("tune")
         self._proposals = {
             m.label: Proposals(
@@ -245,7 +246,7 @@ class _Study:
         """Run what is not finished; raise the first error."""
         if not points:
             return []
-        runs, failures = run_points(points, folders, self._data, jobs=self._jobs, on_end=self._ended)
+        runs, failures = run_points(points, folders, on_end=self._ended, **self._options)
         for failure in failures:
             said = f"{failure.point.label}, seed {failure.point.experiment.seed}: {failure.error}"
             raise (
@@ -260,7 +261,7 @@ class _Study:
         if not self._timed:
             self._timed = True
             wall_s, share = measures.costs(run).wall_s, share_of(run, self._base_of[run.directory])
-            left = self._left * wall_s / max(share, 1e-9) / self._jobs
+            left = self._left * wall_s / max(share, 1e-9) / self._options["jobs"]
             self._say(f"the first run took {wall_s:.1f} s for {share:.3g} of a run: what is left takes about {long(left)}")
 
     def _say_left(self, equivalents: float) -> None:
