@@ -25,6 +25,8 @@ GROUPS = {
         "motley.rounds.loop.RoundLoop", "motley.rounds.config.RoundSummary", "motley.experiments.config.load",
         "motley.tuning.outcome.TuningResult", "motley.tuning.outcome.TunedMethod",
         "motley.inspection.inspected.Inspected", "motley.inspection.federation.InspectedFederation",
+        "motley.heterogeneity.measure.measure", "motley.heterogeneity.measure.measure_arrays",
+        "motley.heterogeneity.record.Inspection", "motley.heterogeneity.record.Finding",
     ),
     "Results": (
         "motley.load", "motley.load_all", "motley.frame", "motley.report", "motley.Run", "motley.TrainedRun",
@@ -72,6 +74,8 @@ GROUPS = {
 MEMBERS = {"motley.Experiment": ("replace", "resolved", "run_id", "result_id", "horizon_keys", "papers", "part", "cohort_size")}
 """Objects of which not all members are shown."""
 SHOWN = {
+    "motley.heterogeneity.measure.measure": "inspect.md", "motley.heterogeneity.measure.measure_arrays": "inspect.md",
+    "motley.heterogeneity.record.Inspection": "inspect.md", "motley.heterogeneity.record.Finding": "inspect.md",
     "motley.inspection.inspected.Inspected": "inspect.md", "motley.inspection.federation.InspectedFederation": "inspect.md",
     "motley.rounds.config.RoundSummary": "experiment-file.md#objects", "motley.Run": "results.md", "motley.TrainedRun": "results.md",
     "motley.experiments.trained.ClientModel": "results.md", "motley.results.load.citations": "results.md",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +14,23 @@ from motley.heterogeneity.record import Finding
 __all__ = ["duplicate_findings"]
 
 _CHUNK = 2**14
+_NAMES = ("duplicates", "duplicates_within")
 
 
 def duplicate_findings(data: ClientData) -> list[Finding]:
     """Return ``duplicates``, the share of samples that also lie at another client, and ``duplicates_within``, at the same client.
 
     Exact: two samples are the same if all their bytes are (labels are not compared). A copy that was rescaled or cropped is not found.
-    Hashes have 64 bits, so that 10^7 different samples have one false match with a probability of 3e-6.
+    Hashes have 64 bits, so that 10^7 different samples have one false match with a probability of 3e-6. Nothing is measured where all
+    samples are the same, as those of tasks without features (``quadratic``).
     """
     hashes, owner = _hashes(data), data.rows.owner
     order = np.lexsort((owner, hashes))
     sample, client = hashes[order], owner[order]
     first = np.flatnonzero(np.concatenate([[True], sample[1:] != sample[:-1]]))
+    if len(first) == 1:
+        why = "all samples are the same bytes: the task's features say nothing of them"
+        return [Finding(name, math.nan, unit="share", how="not measurable", note=why) for name in _NAMES]
     group = np.repeat(np.arange(len(first)), np.diff(first, append=len(sample)))
     elsewhere = np.empty(len(sample), bool)
     elsewhere[order] = (np.minimum.reduceat(client, first) != np.maximum.reduceat(client, first))[group]

@@ -141,6 +141,14 @@ def test_the_same_key_gives_the_same_bits_and_the_task_is_not_changed() -> None:
     assert (task.federation.labels == before).all()
 
 
+def test_samples_that_are_all_the_same_bytes_are_no_copies_of_one_another() -> None:
+    """Such are the samples of ``quadratic``: a share of copies of 1 would say that every client has every other's data."""
+    found = measure_arrays(np.zeros((40, 3)), np.arange(40) % 2, np.arange(40) % 4, Key(0))
+    for name in ("duplicates", "duplicates_within"):
+        assert not found[name].measured
+        assert "all samples are the same bytes" in found[name].note
+
+
 def test_sizes_labels_and_duplicates_of_a_federation_worked_by_hand() -> None:
     x = np.array([[1.0, 2], [3, 4], [1, 2], [5, 6], [5, 6], [7, 8]])
     found = measure_arrays(x, ["a", "b", "a", "a", "a", "a"], ["one", "one", "two", "two", "two", "two"], Key(0))
