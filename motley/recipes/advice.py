@@ -139,8 +139,8 @@ class Advice:
 def distance(one: Profile, other: Profile) -> float:
     """Return the mean absolute difference of what both profiles have; NaN where they have fewer than three numbers in common.
 
-    >>> distance({"a": 0.0, "b": 1.0, "c": 0.5}, {"a": 0.3, "b": 1.0, "c": 0.5})
-    0.1
+    >>> distance({"a": 0.0, "b": 1.0, "c": 0.5}, {"a": 0.75, "b": 1.0, "c": 0.5})
+    0.25
     """
     known = [abs(value - other[name]) for name, value in one.items() if not isnan(value) and not isnan(other.get(name, nan))]
     return sum(known) / len(known) if len(known) >= 3 else nan

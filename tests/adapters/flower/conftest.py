@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import sys
 import warnings
 
@@ -28,3 +29,11 @@ def words(monkeypatch):
     if not HERE:
         for name, module in STAND_INS.items():
             monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.fixture
+def interruptible():
+    """SIGINT interrupts, also where the tests were started in the background by a shell, which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -121,6 +121,7 @@ def test_a_call_that_never_returns_ends_at_its_limit():
     returns.set()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_that_another_thread_raises_ends_a_call_that_hangs():
     """As Flower's own thread does when the SuperLink has ended; the call itself would go on."""
     grid, ends, returned = FakeGrid(echo_nodes(0)), threading.Event(), []

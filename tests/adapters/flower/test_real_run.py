@@ -33,6 +33,7 @@ def test_a_signal_is_written_down_before_its_handler_is_called(tmp_path, ends):
         assert TOLD in (tmp_path / STOPPED).read_text()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_it_is_written_down_once(tmp_path, caplog):
     with pytest.raises(KeyboardInterrupt), stopping_in_a_sentence(tmp_path):
         signal.raise_signal(signal.SIGINT)
