@@ -7,7 +7,8 @@
     python benchmarks/pfllib.py collect                                 # writes benchmarks/measured/pfllib.json
 
 ``run`` makes the clients' files, then every run that is not done yet, one after the other, each in a process and a thread of its own.
-It may be stopped and started again: the record of a finished run lies in the folder ``--work`` and is not made again.
+It may be stopped and started again: the record of a finished run lies in the folder ``--work``, or has been collected, and is not made
+again. ``collect`` adds the records of that folder to those collected earlier.
 
 The files: MNIST's are those that lie in PFLlib's repository; CIFAR-10's are made by PFLlib's functions as its
 ``generate_Cifar10.py`` calls them (NumPy's seed 1, Dirichlet 0.1, 20 clients), from the data pack. PFLlib drops a short last
@@ -335,9 +336,10 @@ def run_all(args: argparse.Namespace) -> None:
     """Make the files and every run that is not done yet, each in a process of its own."""
     one_thread = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")}
     args.work.mkdir(parents=True, exist_ok=True)
+    made = {_place(row) for row in _collected(args.out, "runs")} if args.protocol == "beside" else set()
     for data, seed, method, side, path in runs(args):
         prepare(DATA[data], PROTOCOLS[args.protocol], args.pfllib, args.work)
-        if path.is_file():
+        if path.is_file() or (data, seed, method, side) in made:
             continue
         command = [sys.executable, __file__, "one", data, str(seed), method, side, str(path)]
         command += ["--pfllib", str(args.pfllib), "--work", str(args.work), "--protocol", args.protocol]
@@ -364,19 +366,23 @@ def run_one(args: argparse.Namespace) -> None:
 
 def collect(args: argparse.Namespace) -> None:
     """Write the records of all finished runs to one file, and how far the clients' models of the two sides are apart."""
-    found: list[dict[str, Any]] = []
+    found = _collected(args.out, "runs")
     args.protocol = "beside"
     for data, seed, method, side, path in runs(args):
         if path.is_file():
             record = json.loads(path.read_text(encoding="utf-8"))
-            found.append({"data": data, "seed": seed, "method": method, "side": side, **_rounded(record)})
+            row = {"data": data, "seed": seed, "method": method, "side": side, **_rounded(record)}
+            found = [*(old for old in found if _place(old) != _place(row)), row]
+    order = {(data, seed, method, side): at for at, (data, seed, method, side, _) in enumerate(runs(args))}
+    found.sort(key=lambda row: order.get(_place(row), len(order)))
     args.protocol = "whole"
     pairs = list(runs(args))
-    whole = [
+    compared = [
         {"data": data, "seed": seed, "method": method, **_apart(args.work, DATA[data], seed, one, two)}
         for (data, seed, method, _, one), (*_, two) in zip(pairs[::2], pairs[1::2], strict=True)
         if one.is_file() and two.is_file()
     ]
+    whole = compared or _collected(args.out, "whole")
     head = {"commit": COMMIT, "torch": torch.__version__, "cores": os.cpu_count()}
     lists = [
         f'"{name}": [\n' + ",\n".join(f"  {json.dumps(row)}" for row in rows) + "\n]"
@@ -398,6 +404,15 @@ def _apart(work: Path, data: Data, seed: int, theirs: Path, ours: Path) -> dict[
     ]
     found = {name: float(f"{value:.2g}") for name, value in zip(("apart", "base"), apart, strict=True)}
     return {**found, "accuracy": [round(side[-1]["accuracy"], 4) for side in rows]}
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int, str, str]:
+    return row["data"], row["seed"], row["method"], row["side"]
+
+
+def _collected(path: Path, name: str) -> list[dict[str, Any]]:
+    """Return the records of a kind that were collected earlier."""
+    return json.loads(path.read_text(encoding="utf-8"))[name] if path.is_file() else []
 
 
 def _rounded(value: Any) -> Any:

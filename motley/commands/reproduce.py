@@ -54,6 +54,7 @@ Runs = Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing,
 WithEarlier = Annotated[
     bool, typer.Option("--earlier/--no-earlier", help="Numbers measured earlier stand where a run is missing, or do not.")
 ]
+Unmeasured = Annotated[bool, typer.Option("--unmeasured", help="Run only what was not measured earlier.")]
 Until = Annotated[
     str | None, typer.Option("--until", metavar="decided", help="Add seeds to open claims, the nearest to a decision first.")
 ]
@@ -83,6 +84,7 @@ def reproduce(
     jobs: Jobs = 1,
     format: Format = None,
     earlier: WithEarlier = True,
+    unmeasured: Unmeasured = False,
     keep: Keeps = False,
     until: Until = None,
     budget: Budget = None,
@@ -97,11 +99,12 @@ def reproduce(
         return
     check_data(data)
     _refuse({"--set": set and keep}, "--keep", "runs with other settings are not the recipe's")
+    _refuse({"--unmeasured": unmeasured and not earlier}, "--no-earlier", "it leaves out the runs whose numbers are kept")
     formats, names = formats_of(format), [*(f"table {n}" for n in table or []), *(f"figure {n}" for n in figure or [])]
     names += exhibit or []
     how: dict[str, Any] = {"scale": scale, "out": out, "data": data, "on_ray": on_ray, "jobs": jobs, "earlier": earlier}
     sought = {"--budget": budget, "--claims": claims, "--most-seeds": most_seeds}
-    chosen = {"--seeds": seeds, "--only": only, "--set": set, "--no-run": not run}
+    chosen = {"--seeds": seeds, "--only": only, "--set": set, "--no-run": not run, "--unmeasured": unmeasured}
     found = (
         _until(recipe, names, until, sought, chosen, how) if until is not None else _once(recipe, names, sought, chosen, how)
     )
@@ -135,6 +138,7 @@ def _once(
 
     _refuse(sought, "without --until", "it belongs to --until decided")
     how |= {"seeds": seeds_of(chosen["--seeds"]), "only": _places(chosen["--only"]), "overrides": chosen["--set"] or []}
+    how["unmeasured"] = chosen["--unmeasured"]
     return reproduce_recipe(recipe, names, progress=True, run=not chosen["--no-run"], tell=say, **how)
 
 

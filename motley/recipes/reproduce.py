@@ -144,6 +144,7 @@ def reproduce(
     on_ray: str | None = None,
     jobs: int = 1,
     earlier: bool = True,
+    unmeasured: bool = False,
     tell: Callable[[str], None] | None = None,
 ) -> Reproduction:
     """Run the experiments of a recipe that are not finished yet.
@@ -156,6 +157,7 @@ def reproduce(
     out: folder of all, ``runs/<recipe>/<scale>`` by default. data: folder of data packs. progress: show the runs on standard error.
     run: False gathers what is finished, and runs nothing. on_ray, jobs: as in :func:`motley.compare`.
     earlier: whether numbers in the recipe's ``measured/SCALE`` stand where a run is not in the folder.
+    unmeasured: run only what has no such number.
     tell: is called with a sentence before the first run: how many there are, and how long they take.
 
     Raises
@@ -177,12 +179,17 @@ def reproduce(
     points: dict[str, Point] = {}
     for (exhibit, cell, _), experiment in wanted.items():
         points.setdefault(_id(experiment, ids), Point(f"{exhibit} {' / '.join(cell)}", experiment))
+    kept_in = [recipe.folder / "measured" / size] if recipe.folder is not None and earlier and not settings else []
+    if unmeasured:
+        names = {key: _id(experiment, ids) for key, experiment in wanted.items()}
+        missing = _without_rows(names, recipe, _earlier(recipe, size, chosen, _rows(kept_in), names))
+        points = {name: point for name, point in points.items() if name in missing}
     todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []  # one seed of everything first
     folders = [_folder(directory, point.experiment) for point in todo]
     if tell is not None and todo:
         tell(_forecast(recipe, size, folders))
     failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
-    return _gather(recipe, size, chosen, directory, points, failures, seeds or (), settings, earlier, ids)
+    return _gather(recipe, size, chosen, directory, points, failures, seeds or (), settings, kept_in, ids)
 
 
 def _forecast(recipe: Recipe, size: Scale, folders: Sequence[Path]) -> str:
@@ -208,12 +215,11 @@ def _gather(
     failures: list[Failure],
     seeds: Sequence[int],
     settings: Sequence[str],
-    earlier: bool,
+    kept_in: Sequence[Path],
     ids: dict[int, str],
 ) -> Reproduction:
     """Return what is finished in the folder, and what was measured earlier where it is not."""
-    kept_in = [recipe.folder / "measured" / size] if recipe.folder is not None and earlier and not settings else []
-    known = [row for folder in kept_in for row in read_rows(folder / MEASURED)]
+    known = _rows(kept_in)
     sequential = read_plan([*kept_in, directory])
     shown: dict[tuple[str, tuple[str, ...], int], Experiment] = {}
     for one in chosen:  # each shows its own seeds, those asked for, those measured earlier and those of a sequential test
@@ -229,6 +235,26 @@ def _id(experiment: Experiment, known: dict[int, str]) -> str:
     if id(experiment) not in known:
         known[id(experiment)] = experiment.result_id()
     return known[id(experiment)]
+
+
+def _rows(kept_in: Sequence[Path]) -> list[MeasuredRow]:
+    return [row for folder in kept_in for row in read_rows(folder / MEASURED)]
+
+
+def _without_rows(names: Mapping[tuple[str, tuple[str, ...], int], str], recipe: Recipe, kept: Earlier) -> set[str]:
+    """Return the names of the runs that have no number at all, or none in an exhibit that has measures.
+
+    Parameters
+    ----------
+    names: (exhibit, cell, seed) -> the name of a run.
+    """
+    there = {(row.exhibit, row.cell, row.seed) for row in kept.rows}
+    found = {name for (exhibit, cell, seed), name in names.items() if (exhibit, " / ".join(cell), seed) in there}
+    return {
+        name
+        for (exhibit, cell, seed), name in names.items()
+        if name not in found or ((exhibit, " / ".join(cell), seed) not in there and recipe.measures(recipe.named(exhibit)))
+    }
 
 
 def _earlier(

@@ -64,6 +64,24 @@ def test_a_table_says_what_was_measured_earlier(runs, toy, tmp_path):
     assert ("runs", "1, and 3 measured earlier") in page(some).facts
 
 
+def test_only_what_was_not_measured_is_run(toy, tmp_path):
+    """Rows of all four runs are there; without those of one cell's seed 1, its run alone is made,
+    though another exhibit, that shows it in a picture alone, lacks nothing."""
+    assert not reproduce(toy, out=tmp_path / "none", unmeasured=True).all_runs()
+    rows = toy / "measured" / "small" / "measured.csv"
+    lines = rows.read_text().splitlines(keepends=True)
+    rows.write_text("".join(line for line in lines if not line.startswith("table 1,random,") or line.split(",")[3] != "1"))
+    found = reproduce(toy, out=tmp_path / "out", unmeasured=True)
+    assert [(run.config["selector"]["name"], run.seed) for run in found.all_runs()] == [("uniform", 1)]
+    assert found.planned == 1
+    assert sorted(found.values(found.exhibits[0], "final")["random",]) == [0, 1]
+
+
+def test_skipping_numbers_that_do_not_count_is_refused(toy, capsys):
+    assert call(["reproduce", str(toy), "--unmeasured", "--no-earlier"]) == 2
+    assert "--unmeasured --no-earlier: it leaves out the runs whose numbers are kept" in capsys.readouterr().err
+
+
 def test_seeds_of_another_day_are_added(runs, toy, tmp_path):
     found = reproduce(toy, ["table 1"], out=tmp_path / "out", seeds=[7])
     assert {run.seed for run in found.all_runs()} == {7}
