@@ -44,8 +44,11 @@ def inspect(
     from rich.console import Console
 
     from motley.inspection.inspecting import inspect as inspect_federations
+    from motley.results.page import check_name
 
     check_data(data)
+    if out is not None:
+        check_name(out)
     first, *more = what
     with Console(stderr=True).status("reading") as status:
         found = inspect_federations(

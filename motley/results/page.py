@@ -18,7 +18,7 @@ from motley.core.files import create, disk_error
 from motley.results.blocks import Page, Picture, UniqueNames
 from motley.results.figures import PALETTE
 
-__all__ = ["SUFFIXES", "html", "replace_files", "write"]
+__all__ = ["SUFFIXES", "check_name", "html", "replace_files", "write"]
 
 SUFFIXES = (".html", ".htm", ".md")
 """What the name of a page may end in."""
@@ -40,12 +40,7 @@ def write(page: Page, out: str | Path) -> Path:
     ------
     ConfigError: ``out`` has another suffix. StoreError: it cannot be written; what was there before is still there.
     """
-    path = Path(out)
-    if path.suffix.lower() not in SUFFIXES:
-        hint = "--format pdf,svg,latex,csv writes figures and tables for a paper into a folder"
-        raise ConfigError(
-            f"got {path.name!r}; expected a name that ends in {', '.join(SUFFIXES)}, e.g. report.html; {hint}", "out"
-        )
+    path = check_name(out, "; --format pdf,svg,latex,csv writes figures and tables for a paper into a folder")
     if path.suffix.lower() != ".md":
         return replace_files({path: html(page)}, path)
     from motley.results.markdown import markdown
@@ -53,6 +48,21 @@ def write(page: Page, out: str | Path) -> Path:
     folder = path.with_name(f"{path.stem}_pictures")
     text, pictures = markdown(page, folder.name)
     return replace_files({folder / name: svg for name, svg in pictures.items()} | {path: text}, path)
+
+
+def check_name(out: Path | str, hint: str = "") -> Path:
+    """Return the name of a page; ``hint`` ends the sentence that refuses it.
+
+    Raises
+    ------
+    ConfigError: it has no suffix of a page.
+    """
+    path = Path(out)
+    if path.suffix.lower() not in SUFFIXES:
+        raise ConfigError(
+            f"got {path.name!r}; expected a name that ends in {', '.join(SUFFIXES)}, e.g. report.html{hint}", "out"
+        )
+    return path
 
 
 def html(page: Page) -> str:

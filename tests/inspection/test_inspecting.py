@@ -209,6 +209,7 @@ def test_bad_input_ends_in_a_sentence(
         ("half.toml",): "this key is missing",
         ("nowhere",): "there is no file 'nowhere'",
         ("half.toml", "--rounds", "-1"): "--rounds",
+        ("half.toml", "--out", "pages"): "out: got 'pages'; expected a name that ends in .html",
     }.items():
         assert call(["inspect", *argv]) == 2
         said = capsys.readouterr().err
