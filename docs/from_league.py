@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from cells import ROOT, code, prose, table
 
 from motley.recipes.advice import OUTSIDE, Proof, league_evidence, proof
 from motley.recipes.difference_map import difference_map
-from motley.recipes.earlier import MEASURED, read_rows
+from motley.recipes.earlier import MEASURED, MeasuredRow, read_rows
 from motley.recipes.measuring import measure_of
 from motley.recipes.ranks import Ranking
 from motley.recipes.recipe import Exhibit, RankPlan, Recipe, read
@@ -106,18 +107,37 @@ def league_standings() -> str:
     rows = [(f"`{row.label}`", *(cell.whole for cell in row.cells)) for row in shown.rows]
     words = summary(plan, ranked[first], first)
     about = f"![{measure_of(first).title}: difference of every entrant to {plan.against} in every environment](assets/{_PICTURE.name})"
-    return "\n\n".join([*words, about, table(shown.heads, rows), shown.note])
+    return "\n\n".join([*_how_many(), *words, about, table(shown.heads, rows), shown.note])
+
+
+def _how_many() -> list[str]:
+    """Say how many of the planned runs there are, unless it is all of them."""
+    recipe, exhibit, _ = _league()
+    planned, seeds = (
+        len(exhibit.cells("small")) * len(recipe.seeds(exhibit, "small")),
+        Counter(row.seed for row in _rows(exhibit.measures[0])),
+    )
+    if seeds.total() >= planned:
+        return []
+    by_seed = ", ".join(f"{count:,} with seed {seed}" for seed, count in sorted(seeds.items()))
+    return [f"**Not whole yet:** {seeds.total():,} of {planned:,} runs, {by_seed}."]
+
+
+def _rows(measure: str) -> list[MeasuredRow]:
+    """Return the numbers of a measure at ``small``."""
+    recipe, exhibit, _ = _league()
+    rows = read_rows((recipe.folder or Path()) / "measured" / "small" / MEASURED)
+    return [row for row in rows if row.exhibit == exhibit.name and row.measure == measure]
 
 
 @cache
 def _ranked() -> dict[str, Ranking]:
     """Return the rankings of what was measured at ``small``, by measure."""
-    recipe, exhibit, plan = _league()
-    path = (recipe.folder or Path()) / "measured" / "small" / MEASURED
+    _, exhibit, plan = _league()
     values: dict[str, dict[tuple[str, ...], dict[int, Censored]]] = {name: {} for name in exhibit.measures}
-    for row in read_rows(path):
-        if row.exhibit == exhibit.name and row.measure in values:
-            cell = values[row.measure].setdefault(tuple(row.cell.split(" / ")), {})
+    for name in exhibit.measures:
+        for row in _rows(name):
+            cell = values[name].setdefault(tuple(row.cell.split(" / ")), {})
             cell[row.seed] = Censored(float(row.value), row.exact == "true")
     return rankings(exhibit, plan, values)
 
