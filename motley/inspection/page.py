@@ -26,19 +26,19 @@ def inspection_page(federations: Sequence[InspectedFederation], pitfalls: Sequen
 
     Parameters
     ----------
-    pitfalls, advice: sentences, at the page's beginning and end.
+    pitfalls, advice: sentences, at the page's beginning.
     """
     labels = [one.label for one in federations]
     data, system, drift = finding_names(federations)
     blocks = non_empty(
         BulletList(pitfalls, "Pitfalls, and the key to change") if pitfalls else None,
+        Section("What calls for what", [BulletList(advice)]) if advice else None,
         Section("At a glance", non_empty(profile_bars(federations), _profile_table(federations))),
         _section("How the data differs", federations, data, _classes(federations)),
         _section("Speed, links and absence", federations, system),
         _section("Drift", federations, drift, [picture for picture in [drift_curves(federations)] if picture]),
         _federated(federations),
         Section("Notes", [BulletList(notes)]) if (notes := _notes(federations)) else None,
-        Section("What calls for what", [BulletList(advice)]) if advice else None,
     )
     name = labels[0] if len(labels) == 1 else " and ".join(labels)
     return Page(f"Inspection of {name}", _facts(federations), blocks, labels if len(labels) > 1 else ())
