@@ -150,7 +150,8 @@ def test_clients_are_examined_at_their_own_width_and_with_the_whole_model():
         for scope in ("client", "shared_client")
     )
     for client, width in enumerate(loop.backend.planner.widths(np.arange(8), 1)):
-        assert (alone[client] == shared[client]) == (width == 1.0)
+        # the two examinations stack other models together, and on some processors a product's last bits depend on the stack
+        assert (alone[client] == pytest.approx(shared[client], rel=1e-6)) == (width == 1.0)
 
 
 def test_each_listed_width_is_examined_for_everybody():
