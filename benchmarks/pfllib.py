@@ -366,23 +366,20 @@ def run_one(args: argparse.Namespace) -> None:
 
 def collect(args: argparse.Namespace) -> None:
     """Write the records of all finished runs to one file, and how far the clients' models of the two sides are apart."""
-    found = _collected(args.out, "runs")
     args.protocol = "beside"
-    for data, seed, method, side, path in runs(args):
-        if path.is_file():
-            record = json.loads(path.read_text(encoding="utf-8"))
-            row = {"data": data, "seed": seed, "method": method, "side": side, **_rounded(record)}
-            found = [*(old for old in found if _place(old) != _place(row)), row]
-    order = {(data, seed, method, side): at for at, (data, seed, method, side, _) in enumerate(runs(args))}
-    found.sort(key=lambda row: order.get(_place(row), len(order)))
+    found = [
+        {"data": data, "seed": seed, "method": method, "side": side, **_rounded(json.loads(path.read_text(encoding="utf-8")))}
+        for data, seed, method, side, path in runs(args)
+        if path.is_file()
+    ]
     args.protocol = "whole"
     pairs = list(runs(args))
-    compared = [
+    whole = [
         {"data": data, "seed": seed, "method": method, **_apart(args.work, DATA[data], seed, one, two)}
         for (data, seed, method, _, one), (*_, two) in zip(pairs[::2], pairs[1::2], strict=True)
         if one.is_file() and two.is_file()
     ]
-    whole = compared or _collected(args.out, "whole")
+    found, whole = (_joined(_collected(args.out, name), rows) for name, rows in (("runs", found), ("whole", whole)))
     head = {"commit": COMMIT, "torch": torch.__version__, "cores": os.cpu_count()}
     lists = [
         f'"{name}": [\n' + ",\n".join(f"  {json.dumps(row)}" for row in rows) + "\n]"
@@ -406,13 +403,28 @@ def _apart(work: Path, data: Data, seed: int, theirs: Path, ours: Path) -> dict[
     return {**found, "accuracy": [round(side[-1]["accuracy"], 4) for side in rows]}
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, int, str, str]:
-    return row["data"], row["seed"], row["method"], row["side"]
-
-
 def _collected(path: Path, name: str) -> list[dict[str, Any]]:
     """Return the records of a kind that were collected earlier."""
     return json.loads(path.read_text(encoding="utf-8"))[name] if path.is_file() else []
+
+
+def _joined(earlier: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return records of both, those of now where both have one, in the order in which they are run."""
+    known = {_place(row): row for row in (*earlier, *now)}
+    return sorted(
+        known.values(),
+        key=lambda row: (
+            list(DATA).index(row["data"]),
+            row["seed"],
+            list(METHODS).index(row["method"]),
+            row.get("side") == "ours",
+        ),
+    )
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells a record from the others: data set, seed, method, and side if it is of one."""
+    return row["data"], row["seed"], row["method"], row.get("side")
 
 
 def _rounded(value: Any) -> Any:

@@ -113,21 +113,20 @@ def league_standings() -> str:
 def _how_many() -> list[str]:
     """Say how many of the planned runs there are, unless it is all of them."""
     recipe, exhibit, _ = _league()
-    planned, seeds = (
-        len(exhibit.cells("small")) * len(recipe.seeds(exhibit, "small")),
-        Counter(row.seed for row in _rows(exhibit.measures[0])),
-    )
+    planned = len(exhibit.cells("small")) * len(recipe.seeds(exhibit, "small"))
+    seeds = Counter(row.seed for row in _rows() if row.measure == exhibit.measures[0])
     if seeds.total() >= planned:
         return []
     by_seed = ", ".join(f"{count:,} with seed {seed}" for seed, count in sorted(seeds.items()))
     return [f"**Not whole yet:** {seeds.total():,} of {planned:,} runs, {by_seed}."]
 
 
-def _rows(measure: str) -> list[MeasuredRow]:
-    """Return the numbers of a measure at ``small``."""
+@cache
+def _rows() -> list[MeasuredRow]:
+    """Return the league's numbers at ``small``."""
     recipe, exhibit, _ = _league()
     rows = read_rows((recipe.folder or Path()) / "measured" / "small" / MEASURED)
-    return [row for row in rows if row.exhibit == exhibit.name and row.measure == measure]
+    return [row for row in rows if row.exhibit == exhibit.name and row.measure in exhibit.measures]
 
 
 @cache
@@ -135,10 +134,9 @@ def _ranked() -> dict[str, Ranking]:
     """Return the rankings of what was measured at ``small``, by measure."""
     _, exhibit, plan = _league()
     values: dict[str, dict[tuple[str, ...], dict[int, Censored]]] = {name: {} for name in exhibit.measures}
-    for name in exhibit.measures:
-        for row in _rows(name):
-            cell = values[name].setdefault(tuple(row.cell.split(" / ")), {})
-            cell[row.seed] = Censored(float(row.value), row.exact == "true")
+    for row in _rows():
+        cell = values[row.measure].setdefault(tuple(row.cell.split(" / ")), {})
+        cell[row.seed] = Censored(float(row.value), row.exact == "true")
     return rankings(exhibit, plan, values)
 
 

@@ -47,8 +47,8 @@ def page(found: Reproduction) -> Page:
     """Return the report of the runs that are finished, as a page."""
     runs, before = found.all_runs(), found.all_earlier()
     warnings = [f"{f.point.label}, seed {f.point.experiment.seed}, failed: {f.error}" for f in found.failures]
-    if len(runs) < found.planned:
-        warnings.append(f"{len(runs)} of {found.planned} runs are finished; the same command goes on.")
+    if (there := len(runs) + len(before)) < found.planned:
+        warnings.append(f"{there} of {found.planned} runs are finished; the same command goes on.")
     if found.earlier.dropped:
         warnings.append(dropped(found))
     recipe, scale = found.recipe, found.recipe.scale[found.scale]

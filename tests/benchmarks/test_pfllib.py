@@ -58,3 +58,18 @@ def test_parts_are_cut_and_finished_runs_are_collected(tmp_path: Path) -> None:
     whole = {"data": "mnist", "seed": 0, "method": "ditto", "apart": 0.25, "base": 0.25, "accuracy": [4.0, 5.0]}
     found = json.loads(args.out.read_text())
     assert (found["runs"], found["whole"]) == ([run], [whole])
+
+
+def test_records_of_another_day_stay() -> None:
+    """A record of now takes the place of the one collected earlier; the order is that of the runs, data set, seed, method, side."""
+
+    def row(data: str, seed: int, method: str, side: str, value: int) -> dict[str, object]:
+        return {"data": data, "seed": seed, "method": method, "side": side, "value": value}
+
+    earlier = [
+        row("mnist", 0, "local", "theirs", 1),
+        row("mnist", 0, "local", "ours", 2),
+        row("cifar10", 0, "local", "ours", 3),
+    ]
+    now = [row("mnist", 1, "local", "theirs", 5), row("mnist", 0, "local", "ours", 4)]
+    assert [one["value"] for one in pfllib._joined(earlier, now)] == [1, 4, 5, 3]

@@ -45,6 +45,7 @@ def test_numbers_stand_without_the_runs(runs, toy, tmp_path):
     assert not found.all_runs()
     assert len(found.all_earlier()) == 4
     assert found.earlier.dropped == 0
+    assert not any("runs are finished" in str(block) for block in page(found).blocks)
     assert measured_rows(found) == measured_rows(runs)
     assert [row.split(",")[-1] for row in verdicts_csv(found).splitlines()] == [
         row.split(",")[-1] for row in verdicts_csv(runs).splitlines()
