@@ -27,6 +27,7 @@ from motley.engines.processes import end_with_parent, worker_environment, worker
 from motley.engines.serialization import unsendable, unwrap, wrap
 from motley.experiments.progress import OneRun, ProgressDisplay
 from motley.rounds.config import RoundSummary
+from motley.tasks.public_data import reading
 
 __all__ = ["job_workers_kept", "run_jobs", "run_worker", "share_among"]
 
@@ -234,7 +235,7 @@ def run_worker(descriptor: int, parent: int, total: int, threads: int) -> None:
     connection = Connection(descriptor)
     reports = _Reports(connection)
     threading.Thread(target=reports.watch, daemon=True).start()
-    with suppress(EOFError, OSError, KeyboardInterrupt), workers_kept(), warnings.catch_warnings():
+    with suppress(EOFError, OSError, KeyboardInterrupt), workers_kept(), reading.last_kept(), warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: reports.send("note", str(message))
         while True:
             work, arguments, sys.argv = unwrap(bytearray(connection.recv_bytes()))  # the record of a run names the command

@@ -28,6 +28,7 @@ from motley.experiments.store import RunFolder, default_folder, slug
 from motley.experiments.trackers.base import RunGroup
 from motley.experiments.trained import TrainedRun, load
 from motley.tasks.base import Task
+from motley.tasks.public_data import reading
 
 __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", "run_points"]
 
@@ -269,6 +270,7 @@ def run_points(
     work = partial(_one, groups=groups, allow_other_numerics=allow_other_numerics)
     with (
         workers_kept(),
+        reading.last_kept(),
         shown or nullcontext(),
         closing(_outcomes(work, calls, shown, on_ray, share_among(jobs, len(calls)))) as outcomes,
     ):

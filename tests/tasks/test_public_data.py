@@ -21,7 +21,7 @@ from motley.core.keys import Key
 from motley.tasks.datasets import load_dataset, load_shakespeare
 from motley.tasks.formats import cifar_pickles, texts
 from motley.tasks.image import Image
-from motley.tasks.public_data import canonical, packs
+from motley.tasks.public_data import canonical, packs, reading
 from motley.tasks.public_data.facts import PUBLIC, Variant, known_name
 from motley.tasks.public_data.search import looked_in, search
 from tests.tasks import layouts
@@ -98,6 +98,34 @@ def test_the_bits_of_a_run_are_the_same_from_every_layout(empty: Path, mnist: Ha
         models.add((run.directory / "model.safetensors").read_bytes())
         tables.add(str(run.tables["evaluations"].to_pydict()))
     assert len(ids) == len(models) == len(tables) == 1
+
+
+def test_a_sweep_reads_a_set_once_and_writes_nothing_into_it(
+    empty: Path, mnist: Halves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bits of each run are those of a run by itself, whatever is done to the samples; a file that changed is read anew."""
+    layouts.pack(empty / "here", mnist, monkeypatch)
+    base = {
+        "population": 4, "cohort": 2, "stop": {"rounds": 1}, "partition": "iid", "split": {"test": "global"},
+        "task": {"name": "image", "data": "mnist", "model": "logistic_regression"},
+    }  # fmt: skip
+    base |= {"label_noise": {"name": "symmetric", "rate": 0.5}, "concept_shift": "swap", "feature_shift": "transform"}
+    over = {"task.augment": ["none", "crop_flip"], "label_noise.rate": [0.5, 0.0]}
+    times, whole = [], packs.read
+    monkeypatch.setattr(packs, "read", lambda *where: times.append(where) or whole(*where))
+    together = motley.compare(base, over, out=empty / "together", data=empty / "here").runs
+    assert (len(together), len(times)) == (4, 1)
+    for number, one in enumerate(together):
+        alone = motley.run(one.meta["config"], out=empty / f"alone{number}", data=empty / "here")
+        assert (alone.directory / "model.safetensors").read_bytes() == (one.directory / "model.safetensors").read_bytes()
+        assert alone.tables["evaluations"].equals(one.tables["evaluations"])
+    with reading.last_kept():
+        first = load_dataset("mnist", empty / "here")
+        assert load_dataset("mnist", empty / "here") is first
+        mnist.x[0][0] = 255 - mnist.x[0][0]
+        layouts.pack(empty / "here", mnist, monkeypatch)
+        assert not torch.equal(load_dataset("mnist", empty / "here").x, first.x)
+    assert load_dataset("mnist", empty / "here") is not load_dataset("mnist", empty / "here")
 
 
 def test_cifar100_is_checked_by_the_means_of_its_channels(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
