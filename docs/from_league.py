@@ -82,7 +82,10 @@ def league_advice() -> str:
         else "does not surely beat always taking the overall winner, so `motley inspect` recommends the overall winner"
     )
     gain = f"{shown.gain.mean:+.2f} points [{shown.gain.low:+.2f}, {shown.gain.high:+.2f}]".replace("-", "−")
-    parts = [f"Advice by likeness {verdict}: its regret is smaller by {gain}.", _regrets(shown, evidence.control)]
+    parts = [
+        f"Advice by likeness {verdict}. The winner's regret less that of advice by likeness is {gain} in the mean.",
+        _regrets(shown, evidence.control),
+    ]
     if outside is not None:
         parts += ["Outside the league:", _regrets(proof(evidence, outside), evidence.control)]
     return "\n\n".join(parts)

@@ -260,8 +260,7 @@ def run_points(
         )
     for folder in folders:
         RunFolder(folder).check()
-    labels = [f"{point.label} seed {point.experiment.seed}" for point in points]
-    shown = display([point.experiment for point in points], labels) if progress else None
+    shown = _display(points) if progress else None
     calls = [{"experiment": p.experiment, "folder": folder, "data": data} for p, folder in zip(points, folders, strict=True)]
     errors: dict[int, Exception | None] = {}
     groups = {
@@ -283,6 +282,10 @@ def run_points(
     failures = [Failure(points[number], error) for number, error in sorted(errors.items()) if error is not None]
     good = [number for number in sorted(errors) if errors[number] is None]
     return [load(folders[number], points[number].experiment.own_task) for number in good], failures
+
+
+def _display(points: Sequence[Point]) -> ProgressDisplay:
+    return display([point.experiment for point in points], [f"{point.label} seed {point.experiment.seed}" for point in points])
 
 
 def _outcomes(

@@ -190,20 +190,22 @@ def _regrets(profile: Profile, known: Evidence, here: Mapping[str, Effect]) -> t
     return advised, behind[0], behind[1], behind[2]
 
 
-def advice_lines(profile: Profile, evidence: Evidence | None = None) -> list[str]:
+def advice_lines(profile: Profile, evidence: Evidence | None = None, outside: Evidence | None = None) -> list[str]:
     """Return the advice for a federation in at most five sentences, with its evidence; none before the league was run.
 
     Parameters
     ----------
-    evidence: the league's own by default.
+    evidence: the league's own by default. outside: measured on federations that are no part of it; the league's own by default where
+    ``evidence`` is, too.
     """
-    evidence = league_evidence() if evidence is None else evidence
+    if evidence is None:
+        evidence, outside = league_evidence(), outside or league_evidence(OUTSIDE)
     if evidence is None or not evidence.entrants:
         return []
     shown = proof(evidence)
     found = advise(profile, evidence, shown.holds)
-    return [line for line in (_differs(profile), *_first(found, evidence), _one_model(profile, found, evidence, shown.holds),
-                              _proved(shown)) if line]  # fmt: skip
+    lines = [_differs(profile), *_first(found, evidence), _one_model(profile, found, evidence, shown.holds)]
+    return [line for line in (*lines, _proved(shown, proof(evidence, outside) if outside else None)) if line]
 
 
 def _differs(profile: Profile) -> str:
@@ -253,14 +255,18 @@ def _points(one: Interval) -> str:
     return text.replace("-", "−")
 
 
-def _proved(shown: Proof) -> str:
+def _proved(shown: Proof, outside: Proof | None) -> str:
+    """How far advice stayed behind the best choice, in the league and on the federations outside it."""
     if isnan(shown.advice):
         return ""
     said = (
         f"Left out one by one, {len(shown.by_environment)} environments stayed {shown.advice:.1f} points behind their best method by "
         f"likeness, {shown.winner:.1f} by the overall winner and {shown.control:.1f} by uniform FedAvg"
     )
-    return f"{said}." if shown.holds else f"{said}; likeness does not surely pay, so this is the overall winner."
+    if outside is not None:
+        said += f"; on federations outside the league ({len(outside.by_environment)}) {outside.advice:.1f}, {outside.winner:.1f} and "
+        said += f"{outside.control:.1f}"
+    return f"{said}." if shown.holds else f"{said}. Likeness does not surely pay, so this is the overall winner."
 
 
 def _finite(difference: float) -> float:

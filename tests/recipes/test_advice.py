@@ -95,7 +95,7 @@ def test_advice_that_does_not_beat_the_winner_gives_way_to_it():
     assert lines[1].startswith("Try own first (a model for each client): +20.0 points")
     assert "over the 12 environments of the league." in lines[1]
     assert lines[2].startswith("With one model for all")
-    assert lines[-1].endswith("likeness does not surely pay, so this is the overall winner.")
+    assert lines[-1].endswith(". Likeness does not surely pay, so this is the overall winner.")
     assert len(lines) <= 5
 
 
@@ -139,3 +139,6 @@ def test_federations_outside_are_advised_from_all_of_the_evidence():
     # likeness says `label`, 5 - 3 behind; the winner over all twelve is `own`, 5 - 4 behind
     assert shown.by_environment == {"new": ("label", 2.0, 1.0, 5.0)}
     assert not shown.holds
+    assert advice_lines(profile(0.9, 0.0), world(), outside)[-1].endswith(
+        "; on federations outside the league (1) 2.0, 1.0 and 5.0."
+    )
