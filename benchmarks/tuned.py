@@ -30,7 +30,8 @@ TRIALS = 9
 
 @dataclass(frozen=True)
 class Study:
-    """One study: the example, its methods, spaces beside the local rate's, and rounds after which a third of the trials go on."""
+    """One study: the example, its methods, spaces beside the local rate's, and rounds after which a third of the trials go on. Several
+    whole runs are left in the end: a rate that leads early may diverge late."""
 
     file: str
     methods: Mapping[str, Any]
@@ -46,7 +47,7 @@ STUDIES = {
     "label_skew": Study(
         "label_skew",
         _named("fedavg", "fedprox", "scaffold", "fednova", "moon", "feddyn", "fedavgm", "fedadam"),
-        7,
+        20,
         {
             "fedprox:algorithm.mu": "log:0.001..1", "moon:algorithm.mu": "log:0.01..10",
             "feddyn:algorithm.alpha": "log:0.001..1", "fedadam:algorithm.server_lr": "log:0.001..0.1",
@@ -55,7 +56,7 @@ STUDIES = {
     "writers_mnist": Study(
         "algorithms_mnist",
         _named("fedavg", "fedprox", "scaffold", "fednova", "moon", "qfedavg", "fedadam"),
-        7,
+        20,
         {
             "fedprox:algorithm.mu": "log:0.001..1", "moon:algorithm.mu": "log:0.01..10",
             "qfedavg:algorithm.q": "log:0.01..10", "fedadam:algorithm.server_lr": "log:0.001..0.1",

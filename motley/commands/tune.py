@@ -99,7 +99,7 @@ def _show(found: TuningResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from motley.tuning.results import results_table
+    from motley.tuning.results import results_table, worries
 
     table = results_table(found)
     shown = Table(*table.heads)
@@ -109,6 +109,7 @@ def _show(found: TuningResult) -> None:
     if not console.is_terminal:
         console.width = _WIDTH
     console.print(shown)
-    tell(table.note)
+    for line in (table.note, *worries(found)):
+        tell(line)
     tell(f"report: {found.directory / 'report.html'}")
     tell(f"trials: {found.directory / 'trials.csv'}; experiments with the chosen values: {found.directory / 'tuned'}")

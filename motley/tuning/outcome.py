@@ -18,7 +18,7 @@ from motley.results.load import Run
 from motley.tuning.objectives import Objective, ObjectiveValue, mean_value
 from motley.tuning.plan import MethodPlan, TuningPlan
 
-__all__ = ["StepResult", "TunedMethod", "TuningResult", "TuningTrial", "best_of", "share_of", "trials_csv"]
+__all__ = ["StepResult", "TunedMethod", "TuningResult", "TuningTrial", "best_of", "better_before", "share_of", "trials_csv"]
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,17 @@ def best_of(trials: Sequence[TuningTrial], rung: int) -> list[TuningTrial]:
     ranks = [sum(int((orders[:, j] < orders[i, j]).sum()) for j in range(orders.shape[1])) for i in range(len(there))]
     order = sorted(range(len(there)), key=lambda i: (ranks[i], orders[i, 0], there[i].number))
     return [there[i] for i in order]
+
+
+def better_before(method: TunedMethod) -> tuple[TuningTrial, int] | None:
+    """Return the trial with the best first objective before the end of whole runs, and the rung where it was; None where the chosen
+    trial's own end is as good."""
+    rungs = [(trial, rung) for trial in method.trials for rung in range(len(method.best.steps) - 1) if rung < len(trial.steps)]
+    if not rungs:
+        return None
+    trial, rung = min(rungs, key=lambda one: one[0].steps[one[1]].objectives[0].order)
+    better = trial.steps[rung].objectives[0].order < method.best.last.objectives[0].order
+    return (trial, rung) if better else None
 
 
 def trials_csv(found: TuningResult) -> str:

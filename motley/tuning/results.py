@@ -14,11 +14,11 @@ from motley.results.blocks import DASH, Block, BulletList, Page, Picture, Sectio
 from motley.results.figures import colour, columns_of, mark, new_figure, styled, to_svg
 from motley.results.page import html, replace_files
 from motley.tuning.objectives import Objective, ObjectiveValue
-from motley.tuning.outcome import TunedMethod, TuningResult, TuningTrial, trials_csv
+from motley.tuning.outcome import TunedMethod, TuningResult, TuningTrial, better_before, trials_csv
 from motley.tuning.spaces import NumberSpace, Space
 from motley.tuning.words import in_words, shown, with_interval
 
-__all__ = ["results_table", "write_results"]
+__all__ = ["results_table", "worries", "write_results"]
 
 
 def write_results(found: TuningResult) -> Path:
@@ -87,7 +87,7 @@ def _page(found: TuningResult) -> Page:
         ("chosen by", ", ".join(map(found.title, plan.objectives))), ("seeds of tuning", ", ".join(map(str, plan.seeds))),
         ("seeds of the test", ", ".join(map(str, plan.test_seeds)) or "none"),
     ]  # fmt: skip
-    said = BulletList([*plan.sentences(), *_worries(found)])
+    said = BulletList([*plan.sentences(), *worries(found)])
     pictures: list[Block] = [Text(_HOW, note=True), *(_picture(found, place) for place in range(len(plan.objectives)))]
     blocks = non_empty(
         Section("Chosen values", (results_table(found), said)),
@@ -103,8 +103,9 @@ _HOW = (
 )
 
 
-def _worries(found: TuningResult) -> list[str]:
-    """Return what a reader should know of the chosen values: one at an end of its space, trials that diverged."""
+def worries(found: TuningResult) -> list[str]:
+    """Return what a reader should know of the chosen values: one at an end of its space, trials that diverged, training that got worse
+    after a part of a run."""
     said = []
     for method in found.methods:
         for key, space in method.plan.spaces.items():
@@ -115,6 +116,15 @@ def _worries(found: TuningResult) -> list[str]:
         gone = sum(any(one.diverged for one in trial.steps[0].objectives) for trial in method.trials)
         if gone:
             said.append(f"{method.label}: {gone} of {len(method.trials)} trials diverged, which counts as the worst of all")
+        before = better_before(method)
+        if before is not None and not found.plan.objectives[0].unit:
+            trial, rung = before
+            ends = [shown(found.plan.objectives[0], step.objectives[0]) for step in (method.best.last, trial.steps[rung])]
+            said.append(
+                f"{method.label}: the chosen values end at {ends[0]}, and trial {trial.number + 1} had {ends[1]} after "
+                f"{found.plan.halving.shares[rung]:.3g} of a run: training gets worse late; a larger --rounds-first lets more trials "
+                "go to the end"
+            )
     return said
 
 

@@ -11,7 +11,7 @@ import pytest
 from motley.results.load import Run
 from motley.results.schema import TABLES
 from motley.tuning.objectives import DIVERGED, MISSED, ObjectiveValue, mean_value, parse_objective
-from motley.tuning.outcome import StepResult, TuningTrial, best_of
+from motley.tuning.outcome import StepResult, TunedMethod, TuningTrial, best_of, better_before
 
 
 def run(validation: list[float | None], test: list[float], clients: list[float] | None = None) -> Run:
@@ -81,3 +81,22 @@ def test_the_best_of_several_objectives_has_the_lowest_sum_of_ranks() -> None:
     trials = [_trial(0, -0.9, 30.0), _trial(1, -0.8, 10.0), _trial(2, -0.1, 20.0)]
     assert [one.number for one in best_of(trials, 0)] == [1, 0, 2]
     assert [one.number for one in best_of([_trial(0, -0.5), _trial(1, -0.5)], 0)] == [0, 1]  # of equals the earlier
+
+
+def _halved(number: int, *accuracy: float) -> TuningTrial:
+    """A trial with an accuracy after each part of its run."""
+    return TuningTrial(number, {}, tuple(StepResult((ObjectiveValue(one, True, -one),), 1.0) for one in accuracy))
+
+
+@pytest.mark.parametrize(
+    ("trials", "expected"),
+    [
+        ([_halved(0, 0.6), _halved(1, 0.7, 0.8, 0.2), _halved(2, 0.7, 0.75)], (1, 1)),  # the chosen one itself fell
+        ([_halved(0, 0.6), _halved(1, 0.7, 0.8, 0.85), _halved(2, 0.9, 0.75)], (2, 0)),  # another led before it was stopped
+        ([_halved(0, 0.6), _halved(1, 0.7, 0.8, 0.8), _halved(2, 0.7, 0.75)], None),
+        ([_halved(0, 0.6), _halved(1, 0.7)], None),  # whole runs alone
+    ],
+)
+def test_training_that_gets_worse_after_a_part_is_noticed(trials: list[TuningTrial], expected: tuple[int, int] | None) -> None:
+    found = better_before(TunedMethod(None, tuple(trials), trials[1], ()))  # type: ignore[arg-type]
+    assert expected == (None if found is None else (found[0].number, found[1]))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from motley import cli
 from motley.core.errors import ConfigError, StoreError, UserError
 from motley.tasks import from_clients, own_task
 from motley.tuning import proposals, study
+from motley.tuning.objectives import ObjectiveValue
+from motley.tuning.results import worries
 
 KEYS: dict[str, Any] = {
     "name": "iris", "task": {"name": "tabular", "data": "iris"}, "population": 4, "cohort": 2, "stop": {"rounds": 4},
@@ -229,6 +232,19 @@ def test_a_trial_that_diverges_is_the_worst_and_stops_nothing(tmp_path: Path) ->
     assert found.methods[0].values["local.optimizer.lr"] < 1
     assert "diverged" in (tmp_path / "trials.csv").read_text()
     assert "1 of 3 trials diverged, which counts as the worst of all" in (tmp_path / "report.html").read_text()
+
+
+def test_training_that_gets_worse_late_is_said(tmp_path: Path) -> None:
+    found = tuned(tmp_path, trials=2, test_seeds=[], rounds_first=2, factor=2, **ONE)
+    method = found.methods[0]
+    end = replace(method.best.last, objectives=(ObjectiveValue(0.1, True, -0.1),))  # as if its last rounds had diverged
+    best = replace(method.best, steps=(replace(end, objectives=(ObjectiveValue(0.99, True, -0.99),)), end))
+    trials = tuple(best if one.number == best.number else one for one in method.trials)
+    said = worries(replace(found, methods=(replace(method, trials=trials, best=best),)))
+    assert (
+        f"iris: the chosen values end at 0.1000, and trial {best.number + 1} had 0.9900 after 0.5 of a run: training"
+        in said[-1]
+    )
 
 
 def test_a_run_that_fails_stops_the_study_with_its_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
