@@ -60,8 +60,9 @@ class _Learning:
 
     def __call__(self, gradient: GradientAt, values: dict[str, Tensor], step: int) -> Tensor:
         weights = values["weights"]
-        towards = gradient(self.mixed(weights)) * (self.x - self.t)
-        values["weights"] = (weights - self.eta * towards[-len(weights) :]).clamp(0, 1)
+        own = slice(len(self.x) - len(weights), None)
+        towards = gradient(self.mixed(weights))[own] * (self.x[own] - self.t[own])
+        values["weights"] = (weights - self.eta * towards).clamp(0, 1)
         return torch.zeros_like(self.x)  # the weights move, not the model
 
 
@@ -123,7 +124,8 @@ class AdaptiveMixture(Correction):
         if not self.eta or torch.equal(context.x[-len(weights) :], kept["x"][-len(weights) :]):
             return (dataclasses.replace(then, start=begin, values={"weights": weights}),)
         passes = 1 if kept["learned"].any() else self.first_passes
-        learn = [Phase(f"{name} {i}", "mixed", begin, epochs=self.share, direction=learning) for i in range(passes)]
+        where = frozenset(entry.name for entry in self.layout.entries[-self.tensors :])
+        learn = [Phase(f"{name} {i}", "mixed", begin, where, self.share, direction=learning) for i in range(passes)]
         return (dataclasses.replace(learn[0], values={"weights": weights}), *learn[1:], dataclasses.replace(then, start=begin))
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:

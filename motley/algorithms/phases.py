@@ -38,7 +38,8 @@ class GradientAt(Protocol):
     """The gradient of a batch's mean loss at any weights, in the module of the model that the phase moves."""
 
     def __call__(self, at: Tensor, batch: int = 0) -> Tensor:
-        """Return the gradient ``[D]`` at the weights ``at`` ``[D]``; ``batch``: which of the step's batches."""
+        """Return the gradient ``[D]`` at the weights ``at`` ``[D]``, zero where the phase moves nothing; ``batch``: which of the
+        step's batches."""
 
 
 class Direction(Protocol):

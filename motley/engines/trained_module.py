@@ -51,7 +51,7 @@ class TrainedModule:
         self.parameters = [p for p in self.model.module.parameters() if p.requires_grad]
         self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
         self.blocks: list[Block] = []
-        self._chosen = self.parameters
+        self._chosen, self._moving = self.parameters, list(self.model.layout)
         compares = setting.algorithm.loss.whole_model
         self._feature_hook = FeatureHook(self.model.module, self.model.layout) if compares else None
 
@@ -81,7 +81,7 @@ class TrainedModule:
         """Make the blocks of a phase, whose proximal term pulls towards ``anchor`` ``[D]``; inside the block steps can be taken."""
         entries = list(zip(self.model.layout, self.parameters, strict=True))
         moving = [(entry, p) for entry, p in entries if phase.where is None or entry.name in phase.where]
-        self._chosen = [p for _, p in moving]
+        self._moving, self._chosen = [entry for entry, _ in moving], [p for _, p in moving]
         gathered = phase.direction is not None  # weights are set from outside: they stay in the flat vector
         with _stored_channels_last(self._chosen if self.direct and self.channels_last and not gathered else []):
             flat = [
@@ -98,19 +98,25 @@ class TrainedModule:
             yield
 
     def gradient_at(self, at: Tensor, batch: Batch, frozen: FrozenModels | None) -> tuple[Tensor, Tensor]:
-        """Return the per-sample losses at these weights ``[D]``, detached, and the gradient of their mean, ``[D]``."""
+        """Return the per-sample losses at these weights ``[D]``, detached, and the gradient of their mean, ``[D]``: zero where nothing
+        moves."""
         kept = self.model.w.clone()
         self.model.w.copy_(at)
         with self.one_sample(batch):
             loss = self.losses(batch, frozen)
-            found = torch.autograd.grad(loss.mean(), self.parameters, materialize_grads=True)
+            found = torch.autograd.grad(loss.mean(), self._chosen, materialize_grads=True)
         self.model.w.copy_(kept)
-        return loss.detach(), torch.cat([g.reshape(-1) for g in found])
+        if len(found) == len(self.parameters):
+            return loss.detach(), torch.cat([g.reshape(-1) for g in found])
+        gradient = torch.zeros_like(at)
+        for entry, g in zip(self._moving, found, strict=True):
+            gradient[entry.slice] = g.reshape(-1)
+        return loss.detach(), gradient
 
     def turn(self, direction: Tensor) -> None:
         """Put a direction ``[D]`` in the gradient's place."""
         if self.direct:
-            parts = (direction[entry.slice].view(entry.shape) for entry in self.model.layout)
+            parts = (direction[entry.slice].view(entry.shape) for entry in self._moving)
             self.blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(self.blocks, parts, strict=True)]
         else:
             self.model.g.copy_(direction)

@@ -7,11 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from motley.algorithms.base import Phase
 from motley.algorithms.scaffold import ControlVariates
 from motley.core.keys import Key
 from motley.engines import ENGINES, gradients
 from motley.engines.gradients import BlockGradients, ModuleGradients, ThreadGradients
 from motley.engines.local import Sequential
+from motley.engines.trained_module import Batch, TrainedModule
 
 KEY = Key(0).fold("probe", 1)
 WANT = ("grad_norm", "gradient", "gradient_sketch")
@@ -113,3 +115,23 @@ def test_option_one_of_scaffold_agrees_in_every_engine(setting, jobs, download, 
     for a, b in zip(found, wanted, strict=True):
         for part in ("delta", "dc"):
             torch.testing.assert_close(a.parts[part].value, b.parts[part].value, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_direction_of_a_phase_sees_the_gradient_of_what_moves(setting, direct):
+    s = setting(mlp)
+    trained, data = TrainedModule(s, direct), s.task.federation
+    at, batch = torch.full_like(trained.model.w, 0.1), Batch(data.x[:3].double(), data.labels[:3], {})
+    found = []
+    for where in (None, frozenset({"3.weight"})):
+        with trained.begin(Phase(where=where, direction=lambda gradient, *_: gradient(at)), trained.model.w.clone()):
+            loss, gradient = trained.gradient_at(at, batch, None)
+            trained.turn(gradient)
+            found.append((loss, gradient, torch.cat([block.g.reshape(-1) for block in trained.blocks])))
+    (loss, whole, all_blocks), (same, part, block) = found
+    moved = next(entry.slice for entry in trained.model.layout if entry.name == "3.weight")
+    assert torch.equal(loss, same)
+    assert torch.equal(all_blocks, whole)
+    assert whole[moved].any()
+    assert torch.equal(block, whole[moved])
+    assert torch.equal(part, torch.zeros_like(whole).index_copy(0, torch.arange(moved.start, moved.stop), whole[moved]))
