@@ -3,8 +3,8 @@
     python benchmarks/tuned.py [--only label_noise,...] [--out runs/tuned] [--jobs N]
 
 Every study goes on where it was stopped. What is finished is written into benchmarks/measured/tuned.json, and a study that is not run
-stays there as it is; then ``python docs/generate.py`` puts the tables into the page. Of one core: label_skew about half an hour,
-writers_mnist as much, quantity_skew and label_noise a few minutes each.
+stays there as it is; then ``python docs/generate.py`` puts the tables into the page. Three seeds judge a trial: with one, a rate at
+the edge of stability may look the best.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from motley.tuning.words import in_words
 ROOT = Path(__file__).resolve().parents[1]
 OUT = Path(__file__).with_name("measured") / "tuned.json"
 RATE = {"local.optimizer.lr": "log:0.003..0.3"}
-TRIALS = 9
+TRIALS, SEEDS = 9, (0, 1, 2)
 
 
 @dataclass(frozen=True)
 class Study:
-    """One study: the example, its methods, spaces beside the local rate's, and rounds after which a third of the trials go on. Several
-    whole runs are left in the end: a rate that leads early may diverge late."""
+    """One study: the example, its methods, and spaces beside the local rate's; ``rounds_first``: a third of its rounds, after which a
+    third of the trials go on. So three whole runs are left to choose from: a rate that leads early may diverge late."""
 
     file: str
     methods: Mapping[str, Any]
@@ -62,11 +62,11 @@ STUDIES = {
             "qfedavg:algorithm.q": "log:0.01..10", "fedadam:algorithm.server_lr": "log:0.001..0.1",
         },
     ),
-    "quantity_skew": Study("quantity_skew", _named("fedavg", "fednova"), 3),
+    "quantity_skew": Study("quantity_skew", _named("fedavg", "fednova"), 7),
     "label_noise": Study(
         "label_noise",
         {**_named("fedavg", "flash_robust"), "rhfl": {"algorithm": {"name": "rhfl", "batch_size": 64}}},
-        12,
+        34,
         {"flash_robust:algorithm.alpha": "log:0.01..1"},
     ),
 }  # fmt: skip
@@ -107,7 +107,7 @@ def main() -> None:
     for name in args.only.split(","):
         study = STUDIES[name]
         found = motley.tune(
-            ROOT / "examples" / f"{study.file}.toml", {**RATE, **study.spaces}, per=study.methods, trials=TRIALS,
+            ROOT / "examples" / f"{study.file}.toml", {**RATE, **study.spaces}, per=study.methods, trials=TRIALS, seeds=SEEDS,
             rounds_first=study.rounds_first, out=args.out / name, jobs=args.jobs, say=lambda line: print(line, flush=True),
         )  # fmt: skip
         kept = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {}
