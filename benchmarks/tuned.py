@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,50 +24,103 @@ from motley.tuning.words import in_words
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = Path(__file__).with_name("measured") / "tuned.json"
-RATE = {"local.optimizer.lr": "log:0.003..0.3"}
 TRIALS, SEEDS = 9, (0, 1, 2)
+# Spaces beside the local rate's, for every method that has a constant of its own to tune.
+SPACES: dict[str, dict[str, str]] = {
+    "apfl": {"alpha": "0.1..0.9"}, "ditto": {"lam": "log:0.01..10"}, "fedadam": {"server_lr": "log:0.001..0.1"},
+    "fedbabu": {"tune_epochs": "int:1..5"}, "feddyn": {"alpha": "log:0.001..1"}, "fedprox": {"mu": "log:0.001..1"},
+    "fedproto": {"lam": "log:0.01..10"}, "fedrep": {"head_epochs": "int:1..5"}, "fine_tuned": {"epochs": "int:1..5"},
+    "flash_robust": {"alpha": "log:0.01..1"}, "ifca": {"k": "int:2..5"}, "moon": {"mu": "log:0.01..10"},
+    "per_fedavg": {"alpha": "log:0.003..0.3"}, "pfedme": {"lam": "log:1..20", "lr_p": "log:0.005..0.3"},
+    "qfedavg": {"q": "log:0.01..10"},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Study:
-    """One study: the example, its methods, and spaces beside the local rate's; ``rounds_first``: a third of its rounds, after which a
-    third of the trials go on. So three whole runs are left to choose from: a rate that leads early may diverge late."""
+    """One study: the example, its methods (the others are compared with the first), and the local rate's space; ``rounds_first``: a
+    third of its rounds, after which a third of the trials go on. So three whole runs are left to choose from: a rate that leads early
+    may diverge late."""
 
     file: str
     methods: Mapping[str, Any]
     rounds_first: int
-    spaces: Mapping[str, str] = field(default_factory=dict)
+    rate: str = "log:0.01..0.5"
+
+    def spaces(self) -> dict[str, str]:
+        """Return the space of every key that is tuned: the rate for all, and each method's own constants."""
+        own: dict[str, str] = {}
+        for label, changes in self.methods.items():
+            algorithm = changes.get("algorithm", {"name": "fedavg"})["name"]
+            own |= {f"{label}:algorithm.{key}": space for key, space in SPACES.get(algorithm, {}).items()}
+        return {"local.optimizer.lr": self.rate, **own}
 
 
 def _named(*names: str) -> dict[str, Any]:
-    return {name: {"algorithm": {"name": name}} for name in names}
+    return {name: _algorithm(name) for name in names}
 
 
+def _algorithm(name: str, **options: Any) -> dict[str, Any]:
+    return {"algorithm": {"name": name, **options}}
+
+
+PERSONAL = {
+    **_named("fedavg", "local_only", "fedper", "lg_fedavg", "ditto", "apfl", "fine_tuned", "fedala", "per_fedavg", "fedproto"),
+    "fedrep": _algorithm("fedrep", head_epochs=1), "fedbabu": _algorithm("fedbabu", tune_epochs=1), "ifca": _algorithm("ifca", k=4),
+    "pfedme": _algorithm("pfedme", lam=5.0),
+}  # fmt: skip
+SLICES = {"capacity": {"name": "by_speed", "step_s": 0.01, "levels": [1.0, 0.5, 0.125]}}
 STUDIES = {
     "label_skew": Study(
-        "label_skew",
-        _named("fedavg", "fedprox", "scaffold", "fednova", "moon", "feddyn", "fedavgm", "fedadam"),
-        20,
-        {
-            "fedprox:algorithm.mu": "log:0.001..1", "moon:algorithm.mu": "log:0.01..10",
-            "feddyn:algorithm.alpha": "log:0.001..1", "fedadam:algorithm.server_lr": "log:0.001..0.1",
-        },
+        "label_skew", _named("fedavg", "fedprox", "scaffold", "fednova", "moon", "feddyn", "fedavgm", "fedadam"), 20, "log:0.003..0.3"
     ),
     "writers_mnist": Study(
-        "algorithms_mnist",
-        _named("fedavg", "fedprox", "scaffold", "fednova", "moon", "qfedavg", "fedadam"),
-        20,
-        {
-            "fedprox:algorithm.mu": "log:0.001..1", "moon:algorithm.mu": "log:0.01..10",
-            "qfedavg:algorithm.q": "log:0.01..10", "fedadam:algorithm.server_lr": "log:0.001..0.1",
-        },
+        "algorithms_mnist", _named("fedavg", "fedprox", "scaffold", "fednova", "moon", "qfedavg", "fedadam"), 20, "log:0.003..0.3"
     ),
-    "quantity_skew": Study("quantity_skew", _named("fedavg", "fednova"), 7),
+    "feature_shift": Study("feature_shift", _named("fedavg", "fedbn"), 5),
+    "quantity_skew": Study("quantity_skew", _named("fedavg", "fednova"), 7, "log:0.003..0.3"),
     "label_noise": Study(
-        "label_noise",
-        {**_named("fedavg", "flash_robust"), "rhfl": {"algorithm": {"name": "rhfl", "batch_size": 64}}},
-        34,
-        {"flash_robust:algorithm.alpha": "log:0.01..1"},
+        "label_noise", {**_named("fedavg", "flash_robust"), "rhfl": _algorithm("rhfl", batch_size=64)}, 34, "log:0.003..0.3"
+    ),
+    "label_flip": Study(
+        "label_flip",
+        {
+            "fedavg, mean": {"aggregator": "mean"}, "fedavg, median": {"aggregator": "median"},
+            "fedavg, trimmed_mean": {"aggregator": {"name": "trimmed_mean", "trim": 0.4}},
+            "fedavg, krum": {"aggregator": {"name": "krum", "f": 8}},
+            "fedavg, multi_krum": {"aggregator": {"name": "multi_krum", "f": 8}},
+            "fedavg, norm_bound": {"aggregator": {"name": "norm_bound", "c": 0.5}},
+            "rhfl": _algorithm("rhfl", batch_size=64), "qfedavg": _algorithm("qfedavg"),
+        },
+        14,
+    ),
+    "uneven_work": Study(
+        "uneven_work",
+        {
+            "partial drop, fedavg": {"local.stragglers.partial": "drop"}, "partial keep, fedavg": {"local.stragglers.partial": "keep"},
+            "partial keep, fedprox": {"local.stragglers.partial": "keep", **_algorithm("fedprox")},
+            "partial keep, fednova": {"local.stragglers.partial": "keep", **_algorithm("fednova")},
+        },
+        18,
+    ),
+    "personal_labels": Study("personal_labels", PERSONAL, 14),
+    "personal_concepts": Study("personal_concepts", PERSONAL, 10),
+    "personal_features": Study(
+        "personal_features",
+        {
+            **PERSONAL, **_named("fedbn"), "fedbn, fine_tuned": _algorithm("fine_tuned", method="fedbn"),
+            "fedper, own_norms": _algorithm("fedper", own_norms=True),
+        },
+        10,
+    ),
+    "unequal_capacity": Study(
+        "unequal_capacity",
+        {
+            **_named("fedavg", "local_only", "fedper", "ditto", "fine_tuned"), "fedavg, 8 units for all": {"task.model.hidden": [8]},
+            "heterofl": {**SLICES, **_algorithm("heterofl")}, "fedrolex": {**SLICES, **_algorithm("fedrolex")},
+            "fjord": {**SLICES, **_algorithm("fjord", widths=[1.0, 0.5, 0.125])},
+        },
+        10,
     ),
 }  # fmt: skip
 
@@ -107,7 +160,7 @@ def main() -> None:
     for name in args.only.split(","):
         study = STUDIES[name]
         found = motley.tune(
-            ROOT / "examples" / f"{study.file}.toml", {**RATE, **study.spaces}, per=study.methods, trials=TRIALS, seeds=SEEDS,
+            ROOT / "examples" / f"{study.file}.toml", study.spaces(), per=study.methods, trials=TRIALS, seeds=SEEDS,
             rounds_first=study.rounds_first, out=args.out / name, jobs=args.jobs, say=lambda line: print(line, flush=True),
         )  # fmt: skip
         kept = json.loads(args.json.read_text(encoding="utf-8")) if args.json.is_file() else {}

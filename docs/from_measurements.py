@@ -376,7 +376,7 @@ def tuned(name: str) -> str:
     ]  # fmt: skip
     heads = ("method", "chosen", "validation, %", "stable, %", f"stable against `{found['base']}` (95 %)", "worst tenth, %")
     seeds, tests = (", ".join(map(str, found[key])) for key in ("seeds", "test_seeds"))
-    budget = f"{found['trials']} trials a method with seed {seeds}, {found['run_equivalents']:.2g} run-equivalents"
+    budget = f"{found['trials']} trials a method, each with seeds {seeds}: {found['run_equivalents']:.2g} run-equivalents"
     return f"{table(heads, rows)}\n\n{budget}; tested with seeds {tests}: mean ± standard deviation."
 
 

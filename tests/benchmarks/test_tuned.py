@@ -13,7 +13,7 @@ from motley.tuning.plan import plan_of
 def test_a_study_can_begin(name: str) -> None:
     study = tuned.STUDIES[name]
     plan = plan_of(
-        [load(tuned.ROOT / "examples" / f"{study.file}.toml")], {**tuned.RATE, **study.spaces}, per=study.methods,
+        [load(tuned.ROOT / "examples" / f"{study.file}.toml")], study.spaces(), per=study.methods,
         trials=tuned.TRIALS, objective="headline", seeds=None, test_seeds=None, rounds_first=study.rounds_first,
         hours_first=None, factor=3,
     )  # fmt: skip
