@@ -183,7 +183,6 @@ def plan_of(
     halving = _halving(bases[0], rounds_first, hours_first, factor)
     methods = _methods(bases, methods_of(bases[0], per), over, trials)
     if halving.key:
-        bases = tuple(base if base.checkpoint.keep else base.replace({"checkpoint.keep": True}) for base in bases)
         for method in methods:
             _check_horizon(method, bases, halving.key)
     return TuningPlan(tuple(bases), methods, objectives, trials, tuned, tested, halving, notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -182,6 +183,7 @@ class _Study:
             self._evaluate(parts)
         for rung in range(1, len(plan.halving.shares)):
             chosen = {m.label: best_of(self._trials(m), rung - 1)[: plan.halving.counts(m.trials)[rung]] for m in plan.methods}
+            self._drop_checkpoints(chosen)
             parts = [
                 _TrialPart(method, one.number, one.values, rung) for method in plan.methods for one in chosen[method.label]
             ]
@@ -210,15 +212,30 @@ class _Study:
                 found.append(TuningTrial(number, mine.values(number), steps))
         return found
 
+    def _drop_checkpoints(self, chosen: Mapping[str, Sequence[TuningTrial]]) -> None:
+        """Delete the checkpoints of trials that do not go on: with the state of many clients they are large."""
+        places = {
+            (m.label, one.number): [self._trial_folder(m, number, one.values) for number in range(len(self._plan.bases))]
+            for m in self._plan.methods
+            for one in self._trials(m)
+        }
+        going = {folder for label, some in chosen.items() for one in some for folder in places[label, one.number]}
+        for folder in {folder for some in places.values() for folder in some} - going:
+            for checkpoints in folder.glob("*/checkpoints"):
+                shutil.rmtree(checkpoints, ignore_errors=True)
+
     def _evaluate(self, parts: Sequence[_TrialPart]) -> None:
         """Run trials, each in all experiments with all seeds, and keep what validation says of them."""
         plan, points, folders = self._plan, [], []
         for part in parts:
+            stays = {"checkpoint.keep": part.rung < len(plan.halving.shares) - 1}
             for number, base in enumerate(plan.bases):
                 for seed in plan.seeds:
-                    made = part.method.experiment(base, {**part.values, "seed": seed, **plan.halving.stop(base, part.rung)})
+                    made = part.method.experiment(
+                        base, {**part.values, "seed": seed, **plan.halving.stop(base, part.rung), **stays}
+                    )
                     points.append(Point(part.words(), made))
-                    folders.append(self._place("runs", part.method, number, folder_name(part.values)) / made.run_id())
+                    folders.append(self._trial_folder(part.method, number, part.values) / made.run_id())
                     self._base_of[folders[-1]] = base
         runs = self._run(points, folders)
         spent = 0.0
@@ -241,6 +258,9 @@ class _Study:
     def _place(self, kind: str, method: MethodPlan, base: int, *more: str) -> Path:
         several = [f"{base + 1}-{slug(self._plan.bases[base].name)}"] if len(self._plan.bases) > 1 else []
         return self._folder.joinpath(kind, *several, slug(method.label), *map(slug, more))
+
+    def _trial_folder(self, method: MethodPlan, base: int, values: Mapping[str, Any]) -> Path:
+        return self._place("runs", method, base, folder_name(values))
 
     def _run(self, points: Sequence[Point], folders: Sequence[Path]) -> Sequence[Run]:
         """Run what is not finished; raise the first error."""
@@ -277,7 +297,7 @@ class _Study:
         for method, chosen in zip(plan.methods, best, strict=True):
             for number, base in enumerate(plan.bases):
                 for seed in plan.test_seeds:
-                    made = method.experiment(base, {**chosen.values, "seed": seed})
+                    made = method.experiment(base, {**chosen.values, "seed": seed, "checkpoint.keep": False})
                     points.append(Point(f"{method.label}, test", made))
                     folders.append(self._place("test", method, number) / made.run_id())
                     self._base_of[folders[-1]] = base

@@ -89,6 +89,19 @@ def test_a_killed_study_ends_the_same(
     assert all(one.equals(other) for one, other in zip(*tables, strict=True))
 
 
+def test_only_trials_that_go_on_have_checkpoints(tmp_path: Path) -> None:
+    """Of 4 trials 2 go on after a round and 1 after two, to its end; then no checkpoint is left. SCAFFOLD's are large."""
+    counted = []
+
+    def hear(line: str) -> None:
+        if " trial " in line:
+            counted.append(len(list(tmp_path.glob("**/checkpoints"))))
+
+    tuned(tmp_path, hear, trials=4, rounds_first=1, factor=2, **ONE)
+    assert counted == [1, 2, 3, 4, 2, 2, 0]
+    assert not list(tmp_path.glob("**/checkpoints"))
+
+
 KILLED = """
 import os, signal, sys
 import motley
