@@ -80,6 +80,8 @@ def act(number: int, way: str, progress: OneRun) -> None:
     if way == "raises":
         raise ZeroDivisionError(f"number {number}")
     if way == "warns":
+        with warnings.catch_warnings():  # libraries do so, and Python forgets which warnings it has shown
+            pass
         warnings.warn(f"number {number} is odd", stacklevel=1)
     if way == "sleeps":
         time.sleep(600)
@@ -95,6 +97,14 @@ def test_a_lost_worker_costs_its_run_alone() -> None:
     assert [str(ended[1]), str(ended[3])] == [said, said]
     assert isinstance(ended[2], ZeroDivisionError)
     assert re.search(r"test_parallel\.py., line \d+, in act", ended[2].__notes__[0])
+
+
+def test_a_worker_warns_of_a_thing_once() -> None:
+    with warnings.catch_warnings(record=True) as heard, job_workers_kept():
+        warnings.simplefilter("always")
+        for _ in range(2):
+            assert all(error is None for _, error in run_jobs(1, act, [{"number": 1, "way": "warns"}] * 2))
+    assert [str(one.message) for one in heard] == ["number 1 is odd"]
 
 
 def test_closing_ends_the_workers() -> None:
