@@ -198,11 +198,11 @@ class _Reports(OneRun):
         self._phase: Callable[[], str] = lambda: "preparing"
         self._noted: set[str] = set()
 
-    def note(self, message: Warning | str, *_: object) -> None:
+    def note(self, said: str) -> None:
         """Send a warning; what was said before is not said again of the next run."""
-        if str(message) not in self._noted:
-            self._noted.add(str(message))
-            self.send("note", str(message))
+        if said not in self._noted:
+            self._noted.add(said)
+            self.send("note", said)
 
     def send(self, kind: str, said: object) -> None:
         """Send one message."""
@@ -243,7 +243,7 @@ def run_worker(descriptor: int, parent: int, total: int, threads: int) -> None:
     reports = _Reports(connection)
     threading.Thread(target=reports.watch, daemon=True).start()
     with suppress(EOFError, OSError, KeyboardInterrupt), workers_kept(), reading.last_kept(), warnings.catch_warnings():
-        warnings.showwarning = reports.note
+        warnings.showwarning = lambda message, *_: reports.note(str(message))
         while True:
             work, arguments, sys.argv = unwrap(bytearray(connection.recv_bytes()))  # the record of a run names the command
             reports.send("done", _attempt(work, arguments, reports))

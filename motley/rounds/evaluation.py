@@ -29,7 +29,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ from motley.rounds.prototypes import Evaluator, NearestPrototype, joined
 from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import COLUMNS, Metric
 
-__all__ = ["Evaluation", "Personal", "evaluate", "personal_models"]
+__all__ = ["Evaluation", "Personal", "PreparedOnce", "evaluate", "personal_models"]
 
 Personal = Callable[[Sequence[int]], Iterator[ModelState]]
 """Client ids -> the models that these clients use, one after the other."""
@@ -387,6 +387,31 @@ def personal_models(
         )
 
     return used if tuning is None else tuned
+
+
+class PreparedOnce:
+    """Clients' models for an examination on several kinds of samples: one that trains first does so once, as far as memory allows.
+
+    Attributes
+    ----------
+    most_bytes: of the models that are remembered; those of further clients are prepared anew each time.
+    """
+
+    most_bytes: ClassVar[int] = 256 << 20
+
+    def __init__(self, personal: Personal) -> None:
+        self._personal, self._models, self._bytes = personal, dict[int, ModelState](), 0
+
+    def __call__(self, clients: Sequence[int]) -> Iterator[ModelState]:
+        """Return the models of clients, in their order."""
+        missing = [k for k in clients if k not in self._models]
+        prepared = self._personal(missing) if missing else iter(())
+        for k in clients:
+            model = self._models[k] if k in self._models else next(prepared)
+            spent = self._bytes + model.x.nbytes + model.buffers.nbytes
+            if k not in self._models and spent <= self.most_bytes:
+                self._models[k], self._bytes = model, spent
+            yield model
 
 
 def _scope(whose: str, name: str) -> str:

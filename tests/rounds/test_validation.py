@@ -10,7 +10,9 @@ from safetensors.torch import load_file
 
 import motley
 from motley.core.ragged import Ragged
+from motley.engines.client import Client
 from motley.results import measures
+from motley.rounds.evaluation import PreparedOnce
 from motley.rounds.loop import RoundLoop
 from motley.rounds.validation import validate, validation_view
 from motley.tasks.base import Federation
@@ -170,3 +172,20 @@ def test_own_models_are_examined_as_they_are(tmp_path):
     ]
     assert run.meta["best"]["scope"] == "validation_mean"
     assert run.meta["best"]["value"] == pytest.approx(np.mean(each))
+
+
+@pytest.mark.parametrize(("most_models", "prepared"), [(100, 8), (3, 13), (0, 16)])
+def test_a_client_is_fine_tuned_once_for_test_and_validation(tmp_path, monkeypatch, most_models, prepared):
+    """... as far as memory allows; the figures are the same to the bit. Eight clients, of which all have samples of both kinds."""
+    keys = {**SMALL, "algorithm": "fine_tuned", "split": {"test": "client", "validation": 0.25}, "stop": {"rounds": 2}}
+    number, plain = [], Client.adapt
+    monkeypatch.setattr(Client, "adapt", lambda self, *given: (number.append(1), plain(self, *given))[1])
+    monkeypatch.setattr(PreparedOnce, "most_bytes", 0)
+    every_time = motley.run(keys, out=tmp_path / "every_time")
+    asked, number[:] = len(number), []
+    assert asked == 2 * 16 + 8  # in rounds 0 and 2, and for the models that the run leaves
+    weights = sum(tensor.nbytes for tensor in load_file(every_time.directory / "model.safetensors").values())
+    monkeypatch.setattr(PreparedOnce, "most_bytes", most_models * weights)
+    once = motley.run(keys, out=tmp_path / "once")
+    assert len(number) == 2 * prepared + 8
+    assert once.tables["evaluations"].equals(every_time.tables["evaluations"])
