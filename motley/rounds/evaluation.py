@@ -44,7 +44,7 @@ from motley.rounds.prototypes import Evaluator, NearestPrototype, joined
 from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import COLUMNS, Metric
 
-__all__ = ["Evaluation", "Personal", "PreparedOnce", "evaluate", "personal_models"]
+__all__ = ["Evaluation", "Personal", "PreparedOnce", "evaluate", "once_each", "personal_models"]
 
 Personal = Callable[[Sequence[int]], Iterator[ModelState]]
 """Client ids -> the models that these clients use, one after the other."""
@@ -412,6 +412,11 @@ class PreparedOnce:
             if k not in self._models and spent <= self.most_bytes:
                 self._models[k], self._bytes = model, spent
             yield model
+
+
+def once_each(personal: Personal | None, validation: Federation | None) -> Personal | None:
+    """Return clients' models, each prepared once where they are examined on validation samples, too."""
+    return personal if personal is None or validation is None else PreparedOnce(personal)
 
 
 def _scope(whose: str, name: str) -> str:

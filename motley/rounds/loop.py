@@ -34,7 +34,7 @@ from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
 from motley.rounds.channel import Channel, empty_upload, traffic_row
 from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.diagnostics import Diagnosis, Diagnostics
-from motley.rounds.evaluation import Evaluation, Personal, PreparedOnce, evaluate, personal_models
+from motley.rounds.evaluation import Evaluation, Personal, evaluate, once_each, personal_models
 from motley.rounds.guard import total_norm
 from motley.rounds.lies import liars_note
 from motley.rounds.new_clients import NewClients
@@ -406,9 +406,7 @@ class RoundLoop:
         with self.watch("evaluate"):
             models, widths = self._models(state.server), self.backend.widths(state)
             model = models.at(1.0)
-            personal = self.personal_models(state.server) if widths is None else models.of(widths)
-            if personal is not None and self.validation is not None:
-                personal = PreparedOnce(personal)
+            personal = once_each(self.personal_models(state.server), self.validation) if widths is None else models.of(widths)
             narrower = {width: models.at(width) for width in self.backend.listed_widths if width < 1.0}
             names, per_client = self.backend.class_names(state), self.config.evaluate.per_client
             found = evaluate(
