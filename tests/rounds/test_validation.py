@@ -176,7 +176,7 @@ def test_own_models_are_examined_as_they_are(tmp_path):
 
 @pytest.mark.parametrize(("most_models", "prepared"), [(100, 8), (3, 13), (0, 16)])
 def test_a_client_is_fine_tuned_once_for_test_and_validation(tmp_path, monkeypatch, most_models, prepared):
-    """... as far as memory allows; the figures are the same to the bit. Eight clients, of which all have samples of both kinds."""
+    """... as far as memory allows; with one client after the other the figures are the same to the bit. All eight have both kinds."""
     keys = {**SMALL, "algorithm": "fine_tuned", "split": {"test": "client", "validation": 0.25}, "stop": {"rounds": 2}}
     number, plain = [], Client.adapt
     monkeypatch.setattr(Client, "adapt", lambda self, *given: (number.append(1), plain(self, *given))[1])
