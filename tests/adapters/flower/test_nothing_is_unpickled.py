@@ -11,7 +11,7 @@ import motley
 from motley.selectors import Selector, build
 from tests.adapters.flower.apps import grid, run
 from tests.adapters.flower.client_runtimes import deploy, experiment, federation
-from tests.adapters.flower.test_loop import HARD, KilledError, killed_after
+from tests.adapters.flower.test_loop_resume import HARD, KilledError, killed_after
 
 FOUND: list[object] = []
 LOOKING: list[bool] = []
