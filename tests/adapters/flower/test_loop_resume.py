@@ -33,7 +33,7 @@ HARD = {
 
 
 def dies_in_round(grid, round):
-    """When sites have trained, and written down what would follow."""
+    """Kill the server in this round, after its sites have trained and written down what they would go on from."""
     push, asked = grid.push_messages, []
 
     def pushed(messages):
