@@ -80,7 +80,7 @@ def _of(data: str, runs: Mapping[tuple[str, str, int, str], Run]) -> str:
         rows.append((f"`{method}`", str(len(whole)), *cells, f"{seconds[0]:.1f}, {seconds[1]:.1f}"))
     heads = [f"{what} at {at}" for at in ROUNDS for what in ("accuracy, %", "difference", "deviation")]
     body = table(("method", "seeds", *heads, "processor s a round"), rows)
-    return f"{TITLES[data]}, PFLlib's figure first, then Motley's:\n\n{body}\n\n{_ranks(means)}"
+    return f"{TITLES[data]}, PFLlib's figure first, then Motley's:\n\n{body}\n\n{_within(means)} {_ranks(means)}"
 
 
 def _means(data: str, method: str, pairs: Sequence[tuple[Run, Run]], at: int) -> Means:
@@ -100,6 +100,12 @@ def _cells(means: Means) -> tuple[str, str, str]:
     mark = "" if means.within else f", **outside {means.tolerance:.1f}**"
     accuracy, deviation = (f"{one[0]:.2f}, {one[1]:.2f}" for one in (means.accuracy, means.deviation))
     return accuracy, difference + mark, deviation
+
+
+def _within(means: Mapping[str, Mapping[int, Means]]) -> str:
+    """Say how many differences lie within the tolerance."""
+    each = [at.within for method in means.values() for at in method.values()]
+    return f"Differences within the tolerance: {sum(each)} of {len(each)}."
 
 
 def _ranks(means: Mapping[str, Mapping[int, Means]]) -> str:
