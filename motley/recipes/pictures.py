@@ -9,20 +9,26 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import isfinite
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from motley.results import plots, selection_plots
 from motley.results.blocks import Picture
-from motley.results.figures import NARROW, colour, dash, mark, new_figure, shorter, styled, to_svg
+from motley.results.figures import NARROW, colour, dash, dot, mark, new_figure, shorter, styled, to_svg
 from motley.results.load import Run
 from motley.results.measures import Axis, Spread
 from motley.results.summary import plus_minus, short_number
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 __all__ = ["AXES_OF", "BY_MEASURE", "PICTURES", "ExhibitData", "draw"]
 
 NamedCell = tuple[str, ...]
+
+MANY = 40
+"""Cells from which on a row of ``beside`` holds all methods of a panel instead of one cell."""
 
 
 @dataclass(frozen=True)
@@ -99,34 +105,50 @@ def _classes(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
 
 
 def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
-    """Measured (dot, one standard deviation; a lower bound: triangle) beside published (diamond), a row a cell."""
+    """Measured (dot, one standard deviation; a lower bound: triangle) beside published (diamond): a row a cell; a row a panel where
+    there are more than :data:`MANY` cells, one method below the other in it."""
     measured, published, bounds = shown.measured[argument], shown.published.get(argument, {}), shown.bounds[argument]
     if not measured:
         return
     last = list(list(shown.axes.values())[-1]) if shown.axes else [""]
-    rows = [shorter(" / ".join(cell), 44) for cell in measured]
+    together = len(measured) > MANY and len(shown.axes) > 1
+    row_of = {cell: cell[:-1] if together else cell for cell in measured}
+    rows = list(dict.fromkeys(row_of.values()))
+    names = [shorter(" / ".join(row), 44) for row in rows]
     with styled():
-        narrow = max(map(len, rows)) <= 34  # what fits a phone is not scrolled there
-        figure = new_figure(NARROW if narrow else 8.4, 1.0 + 0.22 * len(measured))
+        narrow = max(map(len, names)) <= 34  # what fits a phone is not scrolled there
+        height = max(0.22, 0.065 * len(last)) if together else 0.22
+        figure = new_figure(NARROW if narrow else 8.4, 1.0 + height * len(rows))
         axes = figure.add_subplot()
-        for y, (cell, one) in enumerate(measured.items()):
+        for cell, one in measured.items():
             i = last.index(cell[-1]) if cell else 0
-            std = float(np.nan_to_num(one.std))
-            at_least = "at least " if cell in bounds else ""
-            words, printed = f"{at_least}{plus_minus(one)}", published.get(cell, float("nan"))
-            mark(axes.plot([one.mean - std, one.mean + std], [y, y], color=colour(i), linewidth=3, alpha=0.35)[0], i, words)
-            mark(axes.plot(one.mean, y, ">" if at_least else "o", color=colour(i), markersize=6)[0], i, words)
-            if isfinite(printed):
-                drawn = axes.plot(printed, y, "D", color="#333333", markersize=5, fillstyle="none")
-                mark(drawn[0], i, f"published {short_number(printed)}")
-        axes.set_yticks(range(len(measured)), rows, fontsize=8)
-        axes.set_ylim(len(measured) - 0.5, -0.5)
+            y = rows.index(row_of[cell]) + (0.85 * ((i + 0.5) / len(last) - 0.5) if together else 0.0)
+            _draw_cell(axes, y, i, one, cell in bounds, published.get(cell, float("nan")), together)
+        axes.set_yticks(range(len(rows)), names, fontsize=8)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
+        if together:
+            axes.hlines(
+                np.arange(1, len(rows)) - 0.5, 0, 1, transform=axes.get_yaxis_transform(), colors="#ECECEC", linewidth=0.8
+            )
+            of_methods = [axes.plot([], [], dot(i), color=colour(i), label=label)[0] for i, label in enumerate(last)]
+            figure.legend(handles=of_methods, loc="outside lower left", ncols=4, frameon=False, fontsize=8)
         said = [*(["triangle: at least"] if bounds else []), *(["diamond: published"] if published else [])]
         figure.suptitle("; ".join(["dot: mean, with one standard deviation", *said]), x=0.01, ha="left", fontsize=8)
         axes.set(xlabel=shown.titles[argument])
         about = f"{shown.titles[argument]}, measured and published, of {len(measured)} cells"
         yield PanelPicture("", last, to_svg(figure, "beside", about))
+
+
+def _draw_cell(axes: Axes, y: float, method: int, found: Spread, bound: bool, printed: float, small: bool) -> None:
+    """Draw one cell of ``beside`` at the height ``y``. A ``small`` one has company in its row: its diamond has its colour, too."""
+    std, hue, size = float(np.nan_to_num(found.std)), colour(method), 4 if small else 6
+    words = f"{'at least ' if bound else ''}{plus_minus(found)}"
+    mark(axes.plot([found.mean - std, found.mean + std], [y, y], color=hue, linewidth=size / 2, alpha=0.35)[0], method, words)
+    mark(axes.plot(found.mean, y, ">" if bound else dot(method), color=hue, markersize=size)[0], method, words)
+    if isfinite(printed):
+        drawn = axes.plot(printed, y, "D", color=hue if small else "#333333", markersize=size - 1, fillstyle="none")
+        mark(drawn[0], method, f"published {short_number(printed)}")
 
 
 def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
@@ -142,7 +164,7 @@ def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
             found = [measured[ticks[x], *rest] for x in at]
             means, stds = np.array([s.mean for s in found]), np.nan_to_num([s.std for s in found])
             label = " / ".join(rest) or "measured"
-            mark(axes.plot(at, means, marker="o", color=colour(i), linestyle=dash(i), markersize=4, label=label)[0], i)
+            mark(axes.plot(at, means, marker=dot(i), color=colour(i), linestyle=dash(i), markersize=4, label=label)[0], i)
             mark(axes.fill_between(at, means - stds, means + stds, color=colour(i), alpha=0.16, linewidth=0), i)
             least = [x for x, tick in enumerate(ticks) if (tick, *rest) in bounds]
             heights = [measured[ticks[x], *rest].mean for x in least]

@@ -25,6 +25,7 @@ __all__ = [
     "colour",
     "columns_of",
     "dash",
+    "dot",
     "for_print",
     "group_edges",
     "grouping",
@@ -120,6 +121,11 @@ def colour(method: int) -> str:
 def dash(method: int) -> Any:
     """Return the line style of the i-th method: colours repeat after seven, dashes do not."""
     return DASHES[method // len(COLOURS) % len(DASHES)]
+
+
+def dot(method: int) -> str:
+    """Return the marker of the i-th method: circles for the first seven, squares for the next."""
+    return "os"[method // len(COLOURS) % 2]
 
 
 def columns_of(panels: int) -> int:

@@ -4,6 +4,7 @@ import pytest
 
 from motley.recipes import pictures
 from motley.recipes.pictures import ExhibitData, draw
+from motley.results import figures
 from motley.results.measures import Spread
 
 MEASURED = {
@@ -67,3 +68,19 @@ def test_a_line_over_the_only_axis_is_of_no_method():
     measured = {("1",): Spread(10, 1, 3), ("2",): Spread(20, 2, 3)}
     what = ExhibitData({"target": ["1", "2"]}, {}, {"seconds": measured}, {"seconds": set()}, {}, {"seconds": "virtual s"})
     assert [one.methods for one in draw("line:seconds", what)] == [[]]
+
+
+def test_many_cells_share_the_row_of_their_panel(drawn):
+    axes = {"target": [str(n) for n in range(21)], "method": ["a", "b"]}
+    measured = {(target, method): Spread(n, 1, 3) for n, target in enumerate(axes["target"]) for method in "ab"}
+    published = {("3", "b"): 5.0}
+    what = ExhibitData(axes, {}, {"seconds": measured}, {"seconds": set()}, {"seconds": published}, {"seconds": "virtual s"})
+    seen = drawn("beside:seconds", what)
+    assert [text.get_text() for text in seen.get_yticklabels()] == axes["target"]
+    assert points(seen, "o")[:4] == [(0, -0.2125), (0, 0.2125), (1, 0.7875), (1, 1.2125)]  # 0.85 of a row for two methods
+    assert points(seen, "D") == [(5, 3.2125)]
+    assert [text.get_text() for text in seen.figure.legends[0].get_texts()] == ["a", "b"]
+
+
+def test_methods_of_one_colour_differ_in_their_marker():
+    assert [(figures.colour(i), figures.dot(i)) for i in (0, 7)] == [("#0072B2", "o"), ("#0072B2", "s")]
