@@ -178,16 +178,21 @@ def test_on_a_phone_rows_are_cards_that_say_every_column(page, tmp_path):
 
 
 def test_published_stands_below_measured_on_a_phone(tmp_path):
-    rows = [TableRow("a <b> \\", [TableCell("1.5 ± 0.5", 1.5, published="2.00"), TableCell("7", 7.0), TableCell("8", 8.0)])]
+    rows = [
+        TableRow("a <b> \\", [TableCell("1.5 ± 0.5", 1.5, published="65.30 ± 11.60"), TableCell("7", 7.0), TableCell("8", 8.0)])
+    ]
     table = Table(("cell", 'a "head" </style>', "b", "c"), rows)
     probes = """
       const cell = it.querySelector("td"), printed = it.querySelector(".published");
       said.head = page.getComputedStyle(cell, "::before").content;
       said.before = page.getComputedStyle(printed, "::before").content;
       said.below = printed.getBoundingClientRect().top > cell.getBoundingClientRect().top + 10;
+      const text = it.createRange();
+      text.selectNodeContents(printed);
+      said.inside = text.getBoundingClientRect().right <= cell.nextElementSibling.getBoundingClientRect().left;
     """
     found = asked(write(Page("t", [], [table]), tmp_path / "p.html"), probes, tmp_path)
-    assert found == {"head": '"a \\"head\\" </style>"', "before": '"published "', "below": True}
+    assert found == {"head": '"a \\"head\\" </style>"', "before": '"published"', "below": True, "inside": True}
 
 
 def test_a_table_is_copied_as_it_is_seen(tmp_path):
