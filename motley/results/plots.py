@@ -106,11 +106,13 @@ def _logarithmic(axes: Axes, spent: Sequence[NDArray[np.float64]]) -> bool:
 
 
 def _show_where_they_differ(axes: Axes, means: Sequence[NDArray[np.float64]], better: bool) -> None:
-    """Cut off the first rise of the curves where nine tenths of the evaluations need less than half of the range."""
+    """Cut off the first rise of the curves where all but the first tenth of the evaluations (one at least) need less than half of the
+    range."""
     if not means:
         return
     sign = 1.0 if better else -1.0
-    everything, late = np.concatenate(means) * sign, np.concatenate([m[len(m) // 10 :] for m in means]) * sign
+    everything = np.concatenate(means) * sign
+    late = np.concatenate([m[max(1, len(m) // 10) if len(m) > 3 else 0 :] for m in means]) * sign
     worst, best = float(late.min()), float(everything.max())
     if best > worst > (float(everything.min()) + best) / 2:
         bounds = sorted((sign * (worst - 0.6 * (best - worst)), sign * (best + 0.15 * (best - worst))))

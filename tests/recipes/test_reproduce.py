@@ -61,6 +61,19 @@ def test_a_table_says_when_its_cells_are_of_unequally_many_seeds(toy, tmp_path):
     assert table.note.startswith("Mean ± standard deviation over 1 to 2 seeds (0, 1).")
 
 
+def test_what_another_exhibit_shows_as_printed_is_not_repeated(made, tmp_path):
+    text = RECIPE.replace(
+        'like = "table 1"', 'like = "table 1"\nmeasures = ["final"]\nscale.small.only = { method = ["power_of_choice"] }'
+    )
+
+    def rows(name, expected):
+        found = reproduce(folder(tmp_path / name, text, expected), ["figure 1"], out=made.directory, run=False)
+        return [row.label for row in exhibit_tables(found, found.exhibits[0])[0].rows]
+
+    assert rows("toy", EXPECTED) == ["power_of_choice"]
+    assert rows("own", EXPECTED + "figure 1,random,final,70,\n") == ["random", "power_of_choice"]
+
+
 def test_an_exhibit_comes_apart_for_a_paper(made):
     folder = write_for_print(made, ["pdf", "latex", "csv"])
     names = {path.name for path in folder.iterdir()}

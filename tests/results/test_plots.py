@@ -140,6 +140,7 @@ def test_the_first_rise_is_cut_off_only_where_it_would_hide_the_rest():
     rise = [0.1, 0.5, *np.linspace(0.88, 0.92, 18)]
     assert limits(rise) == pytest.approx((0.856, 0.926))
     assert limits([1 - v for v in rise], better=False) == pytest.approx((0.074, 0.144))
+    assert limits([0.1, 0.88, 0.89, 0.9, 0.92]) == pytest.approx((0.856, 0.926))  # of few, the untrained model alone
     assert limits(np.linspace(0.1, 0.9, 20)) is None
     assert limits([0.1, 0.9]) is None
     assert limits([0.5] * 20) is None
