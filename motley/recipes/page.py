@@ -263,7 +263,7 @@ def _cell_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]) 
     values = {measure.name: found.values(exhibit, measure.name) for measure in shown}
     published = {measure.name: found.recipe.printed(exhibit, measure.name) for measure in shown}
     there = {cell for by in values.values() for cell in by} | {cell for by in published.values() for cell in by}
-    if exhibit.like is not None:  # what was printed of that one stands there; here, beside the cells of this scale
+    if exhibit.like is not None:  # its printed numbers are in its own table; here only those of cells that this scale runs
         own = {cell for name, cell, _ in found.recipe.expected if name == exhibit.name}
         planned = {cell.values for cell in exhibit.cells(found.scale)}
         there = {cell for cell in there if cell in planned or " / ".join(cell) in own}

@@ -28,7 +28,7 @@ __all__ = ["AXES_OF", "BY_MEASURE", "PICTURES", "ExhibitData", "draw"]
 NamedCell = tuple[str, ...]
 
 MANY = 40
-"""Cells from which on a row of ``beside`` holds all methods of a panel instead of one cell."""
+"""With more cells than this, a row of ``beside`` holds all methods of a panel instead of one cell."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[Panel
 
 
 def _draw_cell(axes: Axes, y: float, method: int, found: Spread, bound: bool, printed: float, small: bool) -> None:
-    """Draw one cell of ``beside`` at the height ``y``. A ``small`` one has company in its row: its diamond has its colour, too."""
+    """Draw one cell of ``beside`` at the height ``y``; ``small``: in a shared row, its diamond in its colour."""
     std, hue, size = float(np.nan_to_num(found.std)), colour(method), 4 if small else 6
     words = f"{'at least ' if bound else ''}{plus_minus(found)}"
     mark(axes.plot([found.mean - std, found.mean + std], [y, y], color=hue, linewidth=size / 2, alpha=0.35)[0], method, words)
