@@ -16,13 +16,17 @@ Seeger, NeurIPS 2001).
 from __future__ import annotations
 
 import warnings
-from typing import Literal
+from functools import cache
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy import linalg
 
 from motley.core.arrays import Floats, Ints
 from motley.core.keys import Key
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 __all__ = ["Kernel", "coalitions", "embedding", "fill_empty", "k_means", "nearest", "similarity", "unit_rows"]
 
@@ -41,15 +45,22 @@ def k_means(points: Floats, count: int, key: Key, restarts: int = 1) -> Ints:
     """
     from sklearn.cluster import KMeans  # slow to import, and only two rules cluster
     from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
 
     if not points.shape[1]:
         return np.zeros(len(points), np.int64)
     seed = int(key.numpy().integers(2**31))
-    with threadpool_limits(1), warnings.catch_warnings():  # one thread: the order of sums does not depend on the machine
+    with _threads().limit(limits=1), warnings.catch_warnings():  # one thread: the order of sums does not depend on the machine
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than groups
         labels = KMeans(count, n_init=restarts, tol=0.0, random_state=seed).fit(points).labels_
     return np.asarray(labels, dtype=np.int64)
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Return the control of the threads of NumPy's and scikit-learn's libraries: to look for them takes as long as a small k-means."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def nearest(points: Floats, centres: Floats) -> Ints:
