@@ -11,7 +11,7 @@ install:  ## build .venv with pinned versions
 demo: install  ## three selectors on scikit-learn's digits, a table and a report
 	@scripts/demo
 
-test: install  ## the test suite (about 8 minutes)
+test: install  ## the test suite (about 12 minutes)
 	@scripts/test
 
 test-slow: install  ## the long tests: 30 kills and resumes, statistics

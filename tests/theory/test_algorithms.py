@@ -154,9 +154,10 @@ def test_scaffold_begins_as_uniform_averaging() -> None:
 
 
 def test_scaffold_reaches_the_optimum_where_averaging_stays_away() -> None:
-    """Steps (2, 20): FedAvg stands at 9.014818; with control variates the minimum of the mean, 5, is the only fixed point."""
+    """Steps (2, 20): FedAvg stands at 9.014818; with control variates the minimum of the mean, 5, is the only fixed point.
+    Both leave about 0.9 of the way a round: after 300, 1e-14 of it."""
     assert run(rounds=300) == pytest.approx(9.014818, abs=1e-6)
-    assert run(algorithm="scaffold", rounds=3000) == pytest.approx(5.0, abs=1e-8)
+    assert run(algorithm="scaffold", rounds=300) == pytest.approx(5.0, abs=1e-8)
 
 
 def test_scaffold_divides_by_the_whole_population() -> None:
@@ -208,9 +209,10 @@ def test_fednova_by_hand() -> None:
     assert run(**keys) == pytest.approx(4.6517, abs=5e-6)
 
 
-@pytest.mark.parametrize(("lr", "rounds", "want"), [(0.01, 400, 4.778178), (0.1, 200, 3.161589), (0.001, 4000, 4.977530)])
+@pytest.mark.parametrize(("lr", "rounds", "want"), [(0.01, 400, 4.778178), (0.1, 200, 3.161589), (0.001, 1800, 4.977530)])
 def test_fednova_bias_vanishes_with_the_step(lr: float, rounds: int, want: float) -> None:
-    """Fixed points with steps (2, 20); the target is 5. FedAvg's is 9.014818 however small the step."""
+    """Fixed points with steps (2, 20); the target is 5. FedAvg's is 9.014818 however small the step. A round moves the model by
+    11 steps on average and leaves 1 - 11 lr of the way: at .001, 2e-9 of it after 1,800."""
     assert run(algorithm="fednova", lr=lr, rounds=rounds) == pytest.approx(want, abs=1e-6)
 
 
