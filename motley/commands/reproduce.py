@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["reproduce"]
 
 Exhibits = Annotated[
-    list[str] | None, typer.Option("--exhibit", metavar="NAME", help='This only, by its full name, e.g. "lemma A.4".')
+    list[str] | None,
+    typer.Option("--exhibit", metavar="NAME", help='This, and all whose names begin so: "table 1, mnist", "lemma".'),
 ]
 
 
