@@ -26,7 +26,7 @@ from motley.recipes.earlier import MEASURED, MeasuredRow, read_rows
 from motley.recipes.measuring import measure_of
 from motley.recipes.recipe import SCALES, Claim, Recipe
 from motley.recipes.verdicts import judge, together
-from motley.results.summary import short_number
+from motley.results.summary import apart, short_number
 
 __all__ = ["ScaleNumbers", "fill", "kept_numbers", "rows_of_text"]
 
@@ -47,7 +47,7 @@ class ScaleNumbers:
             return str(len(rows)) if rows else None
         mean, decimals = float(np.mean([float(row.value) for row in rows])), measure_of(measure).decimals
         bound = "" if all(row.exact == "true" for row in rows) else "more than "
-        return bound + (short_number(mean) if decimals is None else f"{mean:.{decimals}f}")
+        return bound + (short_number(mean) if decimals is None else apart(mean, decimals))
 
     def claim(self, claim: str, comparison: str) -> str | None:
         """Return the verdict of a claim, or a comparison's difference with interval and verdict; None where it was not tested."""

@@ -319,6 +319,7 @@ def test_numbers_line_up():
     assert short_number(float("nan")) == "–"
     assert plus_minus(Spread(86.934, 0.5678, 3)) == "86.93 ± 0.57"
     assert plus_minus(Spread(86.934, float("nan"), 1)) == "86.93"
+    assert plus_minus(Spread(2768.23, 1041.5, 3), 1) == "2\u202f768.2 ± 1\u202f041.5"
 
 
 def test_what_holds_of_all_methods_is_said_once(tmp_path):
