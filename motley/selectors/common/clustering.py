@@ -57,7 +57,7 @@ def k_means(points: Floats, count: int, key: Key, restarts: int = 1) -> Ints:
 
 @cache
 def _threads() -> ThreadpoolController:
-    """Return the control of the threads of NumPy's and scikit-learn's libraries: to look for them takes as long as a small k-means."""
+    """Return the controller of BLAS and OpenMP threads, made once: finding the libraries takes as long as a small k-means."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
