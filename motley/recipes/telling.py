@@ -26,7 +26,7 @@ from motley.recipes.earlier import MEASURED, MeasuredRow, read_rows
 from motley.recipes.measuring import measure_of
 from motley.recipes.recipe import SCALES, Claim, Recipe
 from motley.recipes.verdicts import judge, together
-from motley.results.summary import apart, short_number
+from motley.results.summary import short_number, with_decimals
 
 __all__ = ["ScaleNumbers", "fill", "kept_numbers", "rows_of_text"]
 
@@ -47,7 +47,7 @@ class ScaleNumbers:
             return str(len(rows)) if rows else None
         mean, decimals = float(np.mean([float(row.value) for row in rows])), measure_of(measure).decimals
         bound = "" if all(row.exact == "true" for row in rows) else "more than "
-        return bound + (short_number(mean) if decimals is None else apart(mean, decimals))
+        return bound + (short_number(mean) if decimals is None else with_decimals(mean, decimals))
 
     def claim(self, claim: str, comparison: str) -> str | None:
         """Return the verdict of a claim, or a comparison's difference with interval and verdict; None where it was not tested."""
@@ -58,8 +58,8 @@ class ScaleNumbers:
         if verdict == "not tested" or not comparison:
             return None if verdict == "not tested" else verdict
         difference, low, high = (float(rows[0][name]) for name in ("difference", "low", "high"))
-        ends = f"{short_number(low, difference)}, {short_number(high, difference)}"
-        return f"{difference:+.3g} [{ends}], {verdict}".replace("-", "−")
+        sign, ends = "+" if difference > 0 else "", f"{short_number(low, difference)}, {short_number(high, difference)}"
+        return f"{sign}{short_number(difference)} [{ends}], {verdict}".replace("-", "−")
 
 
 def kept_numbers(recipe: Recipe, scale: str) -> ScaleNumbers | None:

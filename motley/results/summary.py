@@ -24,7 +24,6 @@ __all__ = [
     "MethodRow",
     "MetricRow",
     "Reached",
-    "apart",
     "differences",
     "method_rows",
     "metric_rows",
@@ -38,6 +37,7 @@ __all__ = [
     "target_table",
     "terminal_table",
     "widths_table",
+    "with_decimals",
 ]
 
 MB = 8e6
@@ -229,10 +229,10 @@ def short_number(value: float, like: float | None = None) -> str:
     if 0 < size < 1e-4:
         return f"{value:.1e}"
     digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 or size == 0 else max(3, 1 - floor(log10(size)))
-    return apart(value, digits)
+    return with_decimals(value, digits)
 
 
-def apart(value: float, digits: int) -> str:
+def with_decimals(value: float, digits: int) -> str:
     """Format with so many decimals, thousands apart: ``1 204.5``."""
     return f"{value:,.{digits}f}".replace(",", "\u202f")
 
@@ -240,7 +240,7 @@ def apart(value: float, digits: int) -> str:
 def plus_minus(spread: Spread, digits: int | None = None) -> str:
     """Format ``mean ± standard deviation over seeds``; the mean alone for one seed. ``digits``: decimals."""
     if digits is not None and isfinite(spread.mean):
-        return apart(spread.mean, digits) + (f" ± {apart(spread.std, digits)}" if isfinite(spread.std) else "")
+        return with_decimals(spread.mean, digits) + (f" ± {with_decimals(spread.std, digits)}" if isfinite(spread.std) else "")
     return short_number(spread.mean) + (f" ± {short_number(spread.std, spread.mean)}" if isfinite(spread.std) else "")
 
 

@@ -18,7 +18,7 @@ from motley.results.lies import liar_share
 from motley.results.load import Run
 from motley.results.measures import Spread
 from motley.results.new_clients import adapted_epochs, served_new
-from motley.results.summary import MB, apart, differences, method_rows, metric_rows, plus_minus, reached, short_number
+from motley.results.summary import MB, differences, method_rows, metric_rows, plus_minus, reached, short_number, with_decimals
 from motley.results.widths import width_rows
 
 __all__ = [
@@ -246,7 +246,7 @@ def phases(groups: Groups) -> Table | None:
 
 def whole(number: float) -> str:
     """Format a count (or the mean of counts) with thin spaces between thousands and no idle decimals."""
-    return apart(number, 1).removesuffix(".0")
+    return with_decimals(number, 1).removesuffix(".0")
 
 
 def _spread(spread: Spread) -> TableCell:

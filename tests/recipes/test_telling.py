@@ -42,7 +42,7 @@ def test_numbers_of_cells(toy):
 
 def test_numbers_of_claims(toy):
     text = "Learning is *{{small | claim | it learns}}*: {{small | claim | it learns | above}}."
-    assert told(toy, text) == "Learning is *confirmed*: +9.5 [−8.25, 27.25], confirmed."
+    assert told(toy, text) == "Learning is *confirmed*: +9.50 [−8.25, 27.25], confirmed."
 
 
 def test_a_paragraph_without_its_number_is_left_out(toy):
