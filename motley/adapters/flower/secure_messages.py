@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from motley.adapters.flower.messages import flower
-from motley.core.errors import ConfigError, SecureAggregationError
+from motley.core.errors import ConfigError, SecureAggregationError, install_hint
 
-__all__ = ["EXTRA", "RECORD", "SECURE", "missing_extra", "secure_bytes", "secure_record", "secure_run"]
+__all__ = ["RECORD", "SECURE", "missing_extra", "secure_bytes", "secure_record", "secure_run"]
 
 SECURE = "query.motley_secure"
 """The message of the steps before and after training."""
@@ -17,7 +17,6 @@ RECORD = "motley_secure"
 """The ConfigRecord that is added to a message to train, and that holds a masked update."""
 _KEY = "message"
 _RUN = re.compile("[0-9a-f]{32}")
-EXTRA = "pip install 'motley-fl[privacy]'"
 
 
 def secure_record(data: bytes, wanted: str = "", run: str = "") -> Any:
@@ -50,4 +49,6 @@ def secure_run(content: Any) -> str:
 
 def missing_extra(error: ModuleNotFoundError) -> ConfigError:
     """Return the error to raise where the libraries of secure aggregation are not installed."""
-    return ConfigError(f"secure aggregation needs {error.name}; expected the extra, {EXTRA}", "secure_aggregation")
+    return ConfigError(
+        f"secure aggregation needs {error.name}; expected the extra, {install_hint('privacy')}", "secure_aggregation"
+    )
