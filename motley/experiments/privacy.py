@@ -12,7 +12,7 @@ from motley.privacy.accounting import Release, bound, calibrated
 from motley.privacy.disclosure import algorithm_refuses, noised, sized_seconds, unbounded
 from motley.privacy.options import HISTOGRAM, Privacy
 from motley.privacy.plan import PrivacyPlan
-from motley.privacy.sums import update_multiplier
+from motley.privacy.sums import MOST_COUNT_NOISE, MOST_UPLOADS, update_multiplier
 from motley.rounds.config import RunConfig
 from motley.selectors.base import SelectionRule, Selector
 from motley.transport.upload_config import UploadConfig
@@ -52,6 +52,10 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     coins = draw is not None and draw.scheme == "poisson"
     divisor = draw.rate * population if draw and coins else float(config.synchrony.max_uploads(config.cohort))
     count, update = _adaptive(options, z, divisor)
+    most = max(population, config.synchrony.max_uploads(config.cohort))
+    if most > MOST_UPLOADS * update:
+        said = f"a sum of {most} updates with so little noise is not exact in float64"
+        raise ConfigError(f"{said}; write at least {most / MOST_UPLOADS:.2g}", "privacy.noise_multiplier")
     shares = {name: c / options.clip for name, c in _part_clips(options, config).items()}
     plan = PrivacyPlan(options, needs, z, update, divisor, count, max_rounds, max_signals, releases, total, shares)
     return replace(config, privacy=plan)
@@ -157,6 +161,8 @@ def _adaptive(options: Privacy, z: float, divisor: float) -> tuple[float, float]
     if 2.0 * count <= z:
         said = f"got {count:g}; expected more than half of the noise multiplier {z:.4g}, which both share"
         raise ConfigError(said, "privacy.adaptive.noise")
+    if count > MOST_COUNT_NOISE:
+        raise ConfigError(f"got {count:g}; expected at most {MOST_COUNT_NOISE:.3g}", "privacy.adaptive.noise")
     return count, update_multiplier(z, count)
 
 

@@ -38,7 +38,19 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
         "private, and the tables of a simulation hold clear numbers."
         if seeded
         else "The noise comes from the operating system's generator. Tables and checkpoints of the server are secrets.",
+        _noise(options, seeded),
     )
+
+
+def _noise(options: Privacy, seeded: bool) -> str:
+    """Return the sentence on how noise is drawn, and on its low bits."""
+    gumbel = "gumbel" in {noise.noise for noise in options.signal_noise.values()}
+    drawn = "as quantiles in float64, rounded" if seeded else "exactly, with the discrete Gaussian and Laplace laws"
+    said = (
+        "Values and sums are rounded to a grid before noise, and noise is a whole number of its steps, "
+        f"drawn {drawn}: low bits tell nothing."
+    )
+    return said + (" Gumbel noise is in floating point, and choices alone show it." if gumbel else "")
 
 
 def _trust(options: Privacy) -> str:

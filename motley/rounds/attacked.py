@@ -102,10 +102,11 @@ class AttackedRounds(PrivateRounds):
     def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
         if upload.client != self.canary.client or state is None or self.plan is None:
             return super().clipped(state, upload)
-        whole, below = clipped(upload, state.clip, self.plan.shares)
+        bounds = state.clip, self.plan.shares, self.plan.update_multiplier
+        whole, below = clipped(upload, *bounds)
         self.filled.append(_length(whole, self.plan.shares) / state.clip)
         if self.canary.stretched and self.filled[-1]:
-            whole, below = clipped(_times(whole, 2.0 / self.filled[-1]), state.clip, self.plan.shares)
+            whole, below = clipped(_times(whole, 2.0 / self.filled[-1]), *bounds)
         self._update = {name: part.value for name, part in whole.parts.items() if part.fold in UPDATES_OF_A_SUM}
         self._count = below - 0.5
         if self._factor:  # who sends nothing is not counted

@@ -19,7 +19,7 @@ from motley.core.records import SIGNALS, Outcome, Reports
 from motley.privacy.ledger import PrivacyState
 from motley.privacy.noise import Source, SystemRandomness, noise, released
 from motley.privacy.plan import PrivacyPlan
-from motley.privacy.sums import clipped, next_clip, noised_sum
+from motley.privacy.sums import clipped, next_clip, noised_sum, noisy_count
 
 __all__ = ["PrivateRounds"]
 
@@ -109,7 +109,7 @@ class PrivateRounds:
         """Return an upload as it enters the sum: weighted and clipped as one vector."""
         if self.plan is None or state is None:
             return upload
-        bounded, below = clipped(upload, state.clip, self.plan.shares)
+        bounded, below = clipped(upload, state.clip, self.plan.shares, self.plan.update_multiplier)
         self._uploads, self._unclipped = self._uploads + 1, self._unclipped + below
         return bounded
 
@@ -130,9 +130,8 @@ class PrivateRounds:
         adaptive = plan.options.adaptive
         if adaptive is not None:
             note({"clip": state.clip})
-            count = plan.count_noise * float(noise(source.fold("count"), [0], "gaussian")[0])
-            numbers = (self._unclipped, self._uploads, plan.divisor, count, adaptive.rate, adaptive.quantile)
-            state.clip = next_clip(state.clip, *numbers)
+            count = noisy_count(self._unclipped, self._uploads, plan.count_noise, source.fold("count"))
+            state.clip = next_clip(state.clip, count, plan.divisor, adaptive.rate, adaptive.quantile)
         self._uploads, self._unclipped = 0, 0
         return noised
 

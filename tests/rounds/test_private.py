@@ -153,7 +153,7 @@ def test_the_step_is_the_clipped_sum_over_a_fixed_divisor():
         loop = loop_of(stop={"rounds": 1}, **({} if clip is None else {"privacy": {**GAUSS, "clip": clip}}))
         start = loop.state.server.model.x.double()
         if clip is not None:
-            loop.private.plan = dataclasses.replace(loop.private.plan, update_multiplier=0.0)
+            loop.private.plan = dataclasses.replace(loop.private.plan, update_multiplier=1e-15)
         loop.step()
         return float((loop.state.server.model.x.double() - start).norm())
 
@@ -337,6 +337,7 @@ def test_a_run_says_and_writes_what_it_claims(tmp_path):
 
 
 REFUSED = [
+    ({"privacy": {**GAUSS, "clip": {"initial": 1.0, "noise": 1e8}}}, r"privacy\.adaptive\.noise: got 1e\+08; expected at most 8\.39e\+06"),
     ({"weights": "examples"}, r"weights: weights by the number of samples are not bounded"),
     ({"weights": "horvitz_thompson"}, r"expected \"uniform\", or \"examples\" with privacy\.max_examples"),
     ({"aggregator": "median"}, r"privacy: how far one client moves what .*Median.* makes of the uploads is not known"),
@@ -387,6 +388,12 @@ REFUSED = [
 def test_what_has_no_bound_is_refused_in_a_sentence(keys, said):
     with pytest.raises(ConfigError, match=said):
         loop_of(**{"privacy": GAUSS, **keys})
+
+
+def test_a_sum_that_float64_cannot_hold_is_refused(monkeypatch):
+    monkeypatch.setattr("motley.experiments.privacy.MOST_UPLOADS", 10)
+    with pytest.raises(ConfigError, match=r"noise_multiplier: a sum of 12 updates with so little .* write at least 1\.2$"):
+        loop_of(privacy=GAUSS)
 
 
 def test_a_gumbel_choice_costs_m_winners_in_every_round():
