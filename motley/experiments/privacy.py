@@ -17,7 +17,7 @@ from motley.rounds.config import RunConfig
 from motley.selectors.base import SelectionRule, Selector
 from motley.transport.upload_config import UploadConfig
 
-__all__ = ["with_privacy"]
+__all__ = ["cap", "with_privacy"]
 
 
 def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[Any]) -> RunConfig:
@@ -34,8 +34,8 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     _check_weights(options, config.weights)
     _check_signals(experiment, options, selector.rule)
     population, rounds = config.setting.task.federation.pool, config.stop.rounds
-    max_rounds = _cap("max_rounds", options.max_rounds, rounds)
-    max_signals = _cap("max_signals", options.max_signals, rounds) if options.signal_noise else 1
+    max_rounds = cap("max_rounds", options.max_rounds, rounds)
+    max_signals = cap("max_signals", options.max_signals, rounds) if options.signal_noise else 1
     updates = Release("gaussian", options.noise_multiplier or 1.0, max_rounds)
     if options.cohorts == "hidden":
         updates = _hidden(experiment, options, selector.rule, updates, config)
@@ -61,7 +61,13 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     return replace(config, privacy=plan)
 
 
-def _cap(name: str, given: int | None, rounds: int | None) -> int:
+def cap(name: str, given: int | None, rounds: int | None) -> int:
+    """Return a cap: the number given, at most the rounds of the run.
+
+    Raises
+    ------
+    ConfigError: there is neither.
+    """
     if given is None and rounds is None:
         raise ConfigError(f"a run without stop.rounds needs a cap; write e.g. {name} = 20", f"privacy.{name}")
     return min(n for n in (given, rounds) if n is not None)

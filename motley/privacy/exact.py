@@ -71,7 +71,8 @@ def _laplace(scale: int, n: int) -> Whole:
     u = u[_exponential_coin(u, bounds)]
     size = u + scale * _geometric(len(u))
     negative = _below(np.full(len(u), 2)) == 1
-    return np.where(negative, -size, size)[~(negative & (size == 0))]  # else 0 would come twice
+    signed = np.where(negative, -size, size)
+    return np.asarray(signed[~(negative & (size == 0))])  # else 0 would come twice
 
 
 def _geometric(n: int) -> Whole:

@@ -16,7 +16,6 @@ from motley.core.keys import Key
 from motley.privacy.noise import SystemRandomness, noise
 from motley.privacy.sums import clipped, next_clip, noised_sum, noisy_count, update_multiplier
 
-
 Z = 1.0
 """Multiplier of the noise, on whose grid of 2^-24 of C and finer values lie after they are clipped."""
 
