@@ -37,7 +37,9 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
         "The noise of this simulation is a function of its seed: whoever knows the seed can take it away, so a published seed is not "
         "private, and the tables of a simulation hold clear numbers."
         if seeded
-        else "The noise comes from the operating system's generator. Tables and checkpoints of the server are secrets.",
+        else "The noise comes from the operating system's generator. Tables and checkpoints of the server are secrets. "
+        "A client whose own file has [privacy] keeps to the noise and the caps in it, over all runs, until its operator removes its "
+        "counts; one without does as the server says.",
         _noise(options, seeded),
     )
 
