@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from motley.core.errors import ConfigError, suggest
 from motley.engines.base import Setting
 from motley.experiments.config import Experiment
 from motley.privacy.accounting import Release, bound, calibrated
+from motley.privacy.correlated import coefficients, inflation
 from motley.privacy.disclosure import algorithm_refuses, noised, sized_seconds, unbounded
 from motley.privacy.options import HISTOGRAM, Privacy
 from motley.privacy.plan import PrivacyPlan
@@ -34,7 +36,9 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     _check_weights(options, config.weights)
     _check_signals(experiment, options, selector.rule)
     population, rounds = config.setting.task.federation.pool, config.stop.rounds
-    max_rounds = cap("max_rounds", options.max_rounds, rounds)
+    _check_separation(options, config)
+    most = None if rounds is None else math.ceil(rounds / options.min_separation)
+    max_rounds = cap("max_rounds", options.max_rounds, most)
     max_signals = cap("max_signals", options.max_signals, rounds) if options.signal_noise else 1
     updates = Release("gaussian", options.noise_multiplier or 1.0, max_rounds)
     if options.cohorts == "hidden":
@@ -52,6 +56,7 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     coins = draw is not None and draw.scheme == "poisson"
     divisor = draw.rate * population if draw and coins else float(config.synchrony.max_uploads(config.cohort))
     count, update = _adaptive(options, z, divisor)
+    update *= _correlation(options, z, config)
     most = max(population, config.synchrony.max_uploads(config.cohort))
     if most > MOST_UPLOADS * update:
         said = f"a sum of {most} updates with so little noise is not exact in float64"
@@ -71,6 +76,37 @@ def cap(name: str, given: int | None, rounds: int | None) -> int:
     if given is None and rounds is None:
         raise ConfigError(f"a run without stop.rounds needs a cap; write e.g. {name} = 20", f"privacy.{name}")
     return min(n for n in (given, rounds) if n is not None)
+
+
+def _check_separation(options: Privacy, config: RunConfig) -> None:
+    """Refuse correlated noise where its account does not hold, or where cohorts would lack clients."""
+    bands, population = options.min_separation, config.setting.task.federation.pool
+    reason = None
+    if bands == 1:
+        return
+    if options.cohorts == "hidden":
+        reason = 'the account of hidden cohorts is one of independent noise; write cohorts = "seen"'
+    elif options.adaptive is not None:
+        reason = "noise of sums with other clips cannot be taken back; write a fixed clip, e.g. clip = 0.5"
+    elif bands * config.cohort > population:
+        largest = population // config.cohort
+        reason = (
+            f"{bands} cohorts of {config.cohort} without a common client need {bands * config.cohort} clients, and there are "
+            f"{population}; write at most min_separation = {largest}"
+        )
+    if reason is not None:
+        raise ConfigError(reason, "privacy.min_separation")
+
+
+def _correlation(options: Privacy, z: float, config: RunConfig) -> float:
+    """Return the factor on the noise of each sum where it is correlated; 1 where it is not."""
+    bands, setting = options.min_separation, config.setting
+    size = setting.task.layout.size * len(setting.algorithm.correction.uploads)
+    factor = inflation(z, size, bands)
+    if factor > 1.1:
+        said = f"got {z:.4g}; noise that large is too coarse to be correlated over {bands} sums of {size} numbers"
+        raise ConfigError(f"{said}; write min_separation = 1", "privacy.noise_multiplier")
+    return factor / float(coefficients(bands)[0])
 
 
 def _check_algorithm(setting: Setting, upload_config: UploadConfig) -> None:

@@ -32,6 +32,7 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
         "participants or the seed gets less privacy."
         if hidden
         else "Cohorts are taken as seen: nothing is amplified.",
+        *_correlated(options),
         "Not covered: who is on the roster, who was available, who dropped out and when messages came; evaluations, settings that "
         "were chosen by looking at clients' data, and models that stay with clients.",
         "The noise of this simulation is a function of its seed: whoever knows the seed can take it away, so a published seed is not "
@@ -53,6 +54,13 @@ def _noise(options: Privacy, seeded: bool) -> str:
         f"drawn {drawn}: low bits tell nothing."
     )
     return said + (" Gumbel noise is in floating point, and choices alone show it." if gumbel else "")
+
+
+def _correlated(options: Privacy) -> tuple[str, ...]:
+    """Return the sentence on correlated noise, if there is any."""
+    n = options.min_separation
+    said = f"The noise of {n} successive sums is correlated, and a client's update enters at most one of them."
+    return (said,) if n > 1 else ()
 
 
 def _trust(options: Privacy) -> str:

@@ -84,6 +84,8 @@ class Privacy:
     """Who adds up: the closed form of Gaussians, privacy loss distributions, or Renyi divergences."""
     max_rounds: Count | None = None
     """Most sums that a client's updates may enter; left out: ``stop.rounds``."""
+    min_separation: Count = 1
+    """A client's update enters at most one of so many successive sums, whose noise is correlated; 1: noise is independent."""
     max_signals: Count | None = None
     """Most values of each signal that a client may send; left out: ``stop.rounds``."""
     max_examples: Count | None = None

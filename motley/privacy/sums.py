@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from motley.algorithms.base import Parts, Upload
+from motley.core.arrays import Ids
+from motley.privacy.correlated import correlated
 from motley.privacy.noise import Source, grid, noise_steps
 
 __all__ = [
@@ -62,14 +64,23 @@ def clipped(upload: Upload, clip: float, shares: Mapping[str, float], multiplier
 
 
 def noised_sum(
-    total: Mapping[str, Tensor], empty: Parts, deviation: float, shares: Mapping[str, float], divisor: float, source: Source
+    total: Mapping[str, Tensor],
+    empty: Parts,
+    deviation: float,
+    shares: Mapping[str, float],
+    divisor: float,
+    source: Source,
+    past: dict[str, list[Ids]] | None = None,
+    bands: int = 1,
 ) -> dict[str, Tensor]:
     """Return the sums of a step with Gaussian noise on every coordinate's grid, ``mean`` parts divided by a fixed number.
 
     Parameters
     ----------
     total: sums by part; empty if nobody's upload was accepted, which noise must hide. empty: an upload whose model did not move.
-    deviation: z C, of a part whose share is 1.
+    deviation: z C, of a part whose share is 1. past: noise of the newest sums in steps, by part, the
+    newest first, to which this sum's is added. bands: how many successive sums have correlated
+    noise; 1: none.
     """
     out = dict(total)
     for name, part in empty.items():
@@ -78,6 +89,10 @@ def noised_sum(
             continue
         step, scale = grid(deviation * shares.get(name, 1.0))
         drawn = noise_steps(source.fold("sum", name), np.arange(n), "gaussian", scale)
+        if past is not None and bands > 1:
+            recent = past.get(name, [])
+            drawn = correlated(drawn, recent, bands)
+            past[name] = [drawn, *recent][: bands - 1]
         before = total[name] if name in total else torch.zeros_like(part.value, dtype=torch.float64)
         value = before + (step * torch.from_numpy(drawn).double()).reshape(part.value.shape).to(before.device)
         out[name] = value / divisor if part.fold == "mean" else value

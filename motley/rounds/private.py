@@ -116,7 +116,7 @@ class PrivateRounds:
     def entered(self, state: PrivacyState | None, ids: Ids) -> None:
         """Count a sum for these clients, whose uploads arrived in time, also for those that sent nothing usable."""
         if state is not None:
-            state.sums[ids] += 1
+            state.enter(ids)
 
     def total(
         self, state: PrivacyState | None, step: int, total: dict[str, Tensor], note: Callable[[dict[str, float]], None]
@@ -126,7 +126,9 @@ class PrivateRounds:
         if plan is None or state is None:
             return total
         deviation, source = plan.update_multiplier * state.clip, self.source.fold("step", step)
-        noised = noised_sum(total, self.empty, deviation, plan.shares, plan.divisor, source)
+        bands = plan.options.min_separation
+        noised = noised_sum(total, self.empty, deviation, plan.shares, plan.divisor, source, state.past, bands)
+        state.step += 1
         adaptive = plan.options.adaptive
         if adaptive is not None:
             note({"clip": state.clip})

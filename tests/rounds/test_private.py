@@ -249,6 +249,51 @@ def test_a_client_at_its_cap_sends_no_more_signals():
     assert counts["num_examples"].tolist() == [1] * 12
 
 
+@pytest.mark.parametrize("synchrony", ["synchronous", {"name": "buffered", "buffer": 3}, "asynchronous"], ids=str)
+def test_updates_of_a_client_enter_sums_as_far_apart_as_their_noise_is_correlated(synchrony):
+    loop = loop_of(privacy={**GAUSS, "min_separation": 3}, synchrony=synchrony, stop={"rounds": 24})
+    sums = []
+    enter = loop.state.privacy.enter
+    loop.state.privacy.enter = lambda ids: sums.append(set(ids.tolist())) or enter(ids)
+    while not loop.done:
+        loop.step()
+    assert len(sums) == 24
+    assert loop.state.privacy.sums.max() > 1
+    assert not any(sums[t] & sums[t + gap] for gap in (1, 2) for t in range(24 - gap))
+    assert loop.config.privacy.max_rounds == 8  # of 24 sums, one in three
+
+
+def test_correlated_noise_costs_what_as_many_independent_sums_cost():
+    once = loop_of(privacy={**GAUSS, "max_rounds": 2}).config.privacy
+    correlated = loop_of(privacy={**GAUSS, "min_separation": 2}).config.privacy
+    assert correlated.releases == once.releases
+    assert correlated.bound == once.bound
+
+
+def test_a_run_with_correlated_noise_goes_on_with_the_noise_that_it_takes_back():
+    keys = {"privacy": {**GAUSS, "min_separation": 3}, "stop": {"rounds": 6}}
+    whole, first, second = finished(**keys), loop_of(**keys), loop_of(**keys)
+    for _ in range(3):
+        first.step()
+    second.state.restore(first.state.save())
+    while not second.done:
+        second.step()
+    assert (second.state.server.model.x == whole.state.server.model.x).all()
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"cohort": 5}, "3 cohorts of 5 without a common client need 15 clients, and there are 12; write at most .* = 2"),
+        ({"privacy": {"clip": {"initial": 0.5}}}, "noise of sums with other clips cannot be taken back"),
+        ({"selector": {"name": "poisson", "rate": 0.3}, "privacy": {"cohorts": "hidden"}}, 'write cohorts = "seen"'),
+    ],
+)
+def test_correlated_noise_is_refused_where_its_account_does_not_hold(keys, said):
+    with pytest.raises(ConfigError, match=f"^privacy.min_separation: .*{said}"):
+        loop_of(**{**keys, "privacy": {**GAUSS, "min_separation": 3, **keys.get("privacy", {})}})
+
+
 def test_caps_bound_the_claim():
     capped = finished(privacy={**GAUSS, "max_rounds": 1}).config.privacy.bound.epsilon
     assert capped < finished(privacy=GAUSS).config.privacy.bound.epsilon
