@@ -48,11 +48,12 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
 def _noise(options: Privacy, seeded: bool) -> str:
     """Return the sentence on how noise is drawn, and on its low bits."""
     gumbel = "gumbel" in {noise.noise for noise in options.signal_noise.values()}
-    drawn = "as quantiles in float64, rounded" if seeded else "exactly, with the discrete Gaussian and Laplace laws"
-    said = (
-        "Values and sums are rounded to a grid before noise, and noise is a whole number of its steps, "
-        f"drawn {drawn}: low bits tell nothing."
+    drawn = (
+        "drawn as quantiles in float64 and rounded."
+        if seeded
+        else "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell nothing."
     )
+    said = f"Values and sums are rounded to a grid before noise, and noise is a whole number of its steps, {drawn}"
     return said + (" Gumbel noise is in floating point, and choices alone show it." if gumbel else "")
 
 

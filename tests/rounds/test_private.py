@@ -369,7 +369,8 @@ def test_a_run_says_and_writes_what_it_claims(tmp_path):
     assert record["epsilon"] > 0
     text = " ".join(record["claim"])
     for said in ("zero-out adjacency", "4 sums and 4 values of loss and 1 value of num_examples", "nothing is amplified",
-                 "published seed is not private", "must be trusted", "who was available"):  # fmt: skip
+                 "published seed is not private", "must be trusted", "who was available",
+                 "drawn as quantiles in float64 and rounded"):  # fmt: skip
         assert said in text
     table = done.tables["privacy"].to_pydict()
     assert table["client"] == list(range(12))
@@ -446,6 +447,8 @@ def test_a_gumbel_choice_costs_m_winners_in_every_round():
     loop = finished(selector="power_of_choice", privacy=gumbel)
     (choice,) = [one for one in loop.config.privacy.releases if one.kind == "gumbel"]
     assert (choice.m, choice.count, choice.multiplier) == (4, 4, 10.0)
+    for seeded in (True, False):
+        assert "Gumbel noise is in floating point" in " ".join(loop.config.privacy.claim(seeded))
     assert loop.config.privacy.bound.accountant == "rdp"
 
 

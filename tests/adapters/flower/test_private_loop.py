@@ -61,6 +61,8 @@ def test_a_private_deployment_counts_and_claims(tmp_path):
     assert "The server adds the noise of the sums, sees uploads" in claim
     assert "Clients add the noise of their signals before they send them." in claim
     assert "operating system's generator" in claim
+    assert "keeps to the noise and the caps in it, over all runs" in claim
+    assert "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell nothing." in claim
     counts = done.tables["privacy"].to_pydict()
     rows = done.tables["clients"].to_pydict()
     assert counts["sums"] == counts["choices"] == [rows["client"].count(client) for client in range(6)]
