@@ -44,7 +44,7 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
 
 def _sizes(options: Privacy) -> tuple[str, ...]:
     """Return the sentence on the numbers of samples, where these are public."""
-    said = "The number of each client's samples is public, like its id: a client's other data are as many."
+    said = "The number of each client's samples is public, like its id, and the same whatever its data are replaced by."
     return (said,) if options.sizes == "public" else ()
 
 

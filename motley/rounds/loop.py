@@ -336,7 +336,9 @@ class RoundLoop:
         """Let the server step on a total, and make it final for the clients; return False for a step that the guard refuses."""
         state = self.state
         accepted = np.array([row for row in accepted.tolist() if results[row].finite], np.int64)  # what can be kept of
-        own = {one.client: one.client_state for one in map(results.__getitem__, accepted.tolist()) if one.client_state is not None}
+        own = {
+            one.client: one.client_state for one in map(results.__getitem__, accepted.tolist()) if one.client_state is not None
+        }
         context = self._server_context(len(accepted))
         server, states = self.algorithm.server.update_with_clients(state.server, total, own, context)
         if self._refused(server, total):

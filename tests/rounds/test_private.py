@@ -23,13 +23,17 @@ from motley.rounds.private import PrivateRounds
 pytest.importorskip("dp_accounting")
 BASE = {
     "task": "quadratic", "population": 12, "cohort": 4, "partition": "by_writer", "stop": {"rounds": 4}, "weights": "uniform",
-    "evaluate": {"every": 2}, "engine": "sequential",
+    "evaluate": {"every": 2}, "engine": "sequential", "local": {"steps": 1},
 }  # fmt: skip
 GAUSS = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1.0}
 SIZES = {"low": 0.0, "high": 100.0, "multiplier": 5.0}
 LOSS = {"low": 0.0, "high": 4.0, "multiplier": 5.0}
 INFORMED = {**GAUSS, "noise_multiplier": 4.0, "signal_noise": {"loss": LOSS, "num_examples": SIZES}}
-CLASSES = {"task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "client"}, "partition": "iid"}
+CLASSES = {
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"},
+    "split": {"test": "client"},
+    "partition": "iid",
+}
 
 
 def loop_of(**keys):
@@ -296,7 +300,7 @@ def test_what_was_counted_is_in_the_checkpoint(synchrony):
     keys = {
         "selector": "power_of_choice",
         "synchrony": synchrony,
-        "privacy": {**INFORMED, "clip": {"initial": 0.5, "noise": 3.0}},
+        "privacy": {**INFORMED, "clip": {"initial": 0.5, "noise": 3.0}, "sizes": "public"},
         "stop": {"rounds": 6},
     }
     whole = finished(**keys)
@@ -354,7 +358,7 @@ REFUSED = [
      r"privacy\.signal_noise\.loss: low and high, .* are missing"),
     ({"selector": "power_of_choice"}, r"needs 'loss' of clients, which is not bounded; write e\.g\. privacy\.signal_noise\.loss = "),
     ({"privacy": INFORMED}, r"privacy\.signal_noise\.loss: 'uniform' does not need it"),
-    ({"selector": "ucb1", "privacy": {**GAUSS, "signal_noise": {"arrival_loss": LOSS}}}, r"looks at seconds or steps, which tell"),
+    ({"selector": "ucb1", "privacy": {**GAUSS, "signal_noise": {"arrival_loss": LOSS}}}, r"passes over all its samples"),
     ({"selector": {"name": "power_of_choice", "variant": "rpow_d"},
       "privacy": {**GAUSS, "signal_noise": {"loss": {**LOSS, "noise": "gumbel"}, "num_examples": SIZES}}},
      r"Gumbel noise is for rules that take the m largest values"),

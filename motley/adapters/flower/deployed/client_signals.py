@@ -45,7 +45,8 @@ class ClientSignals:
             _noise(name, noise)
         if self.own is None:
             return
-        for name in (*order.want, *order.probed):
+        public = {"num_examples"} if self.own.sizes == "public" else set()
+        for name in {*order.want, *order.probed} - (public - self.own.signal_noise.keys()):
             least, asked = self.own.signal_noise.get(name), order.noise.get(name)
             if least is None:
                 raise ConfigError(f"the server asks for {name!r}, and this client's [privacy] has no noise for it", "privacy")
