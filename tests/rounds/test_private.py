@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from motley.experiments.registry import catalogue
 from motley.privacy.noise import noisy_shares
 from motley.privacy.options import Privacy
 from motley.rounds.private import PrivateRounds
+from motley.world.base import Failures
 
 pytest.importorskip("dp_accounting")
 BASE = {
@@ -404,3 +406,83 @@ def test_a_gumbel_choice_costs_m_winners_in_every_round():
 def test_options_are_checked_in_python_too():
     with pytest.raises(ConfigError, match="either noise_multiplier or epsilon"):
         Privacy(clip=1.0, delta=1e-5)
+
+
+# ------------------------------------------------------------------------------------- uploads that cannot be used
+
+
+@dataclasses.dataclass(frozen=True)
+class AlwaysBad(Failures):
+    """These clients always send numbers that are not finite."""
+
+    corrupts_updates: ClassVar[bool] = True
+    clients: tuple[int, ...] = (0,)
+
+    def upload_factor(self, key, ids, round_index):
+        return np.where(np.isin(ids, self.clients), np.nan, 1.0)
+
+
+OORT = {
+    "selector": "oort",
+    "privacy": {**GAUSS, "signal_noise": {"num_examples": SIZES, "loss_rms": LOSS}, "max_rounds": 4},
+    "stop": {"rounds": 6},
+}
+
+
+def heard_by(loop):
+    """Run to the end; return what the selector heard after each step."""
+    heard = []
+    observe = loop.state.selector.observe
+    loop.state.selector.observe = lambda t, reports: heard.append(reports) or observe(t, reports)
+    while not loop.done:
+        loop.step()
+    return [reports for reports in heard if len(reports) and reports.outcome[0] > Outcome.PROBED]
+
+
+@pytest.mark.parametrize("bad", [(0,), tuple(range(12))], ids=["one", "all"])
+@pytest.mark.parametrize("more", [{}, {"synchrony": {"name": "buffered", "buffer": 3}}, {"synchrony": "asynchronous"}], ids=str)
+def test_an_upload_that_cannot_be_used_is_heard_as_an_accepted_one(bad, more):
+    """Under privacy Oort hears the same outcomes, and a noisy number of everybody, whatever a client sends."""
+    loop = loop_of(**OORT, **more, failures=AlwaysBad(bad))
+    heard = heard_by(loop)
+    assert {int(one) for reports in heard for one in reports.outcome} == {int(Outcome.ACCEPTED)}
+    for reports in heard:
+        assert np.isfinite(reports.signal("loss_rms")).all()
+        assert np.isnan(reports.num_examples).all()
+    counts = loop.state.privacy
+    assert counts.sums[0] == counts.choices[0] <= 4
+    assert counts.signals["loss_rms"].tolist() == counts.sums.tolist()
+    assert torch.isfinite(loop.state.server.model.x).all()
+
+
+def test_without_privacy_it_is_heard_as_rejected():
+    loop = loop_of(selector="oort", failures=AlwaysBad())
+    assert Outcome.REJECTED in {Outcome(int(one)) for reports in heard_by(loop) for one in reports.outcome}
+
+
+def test_an_upload_that_cannot_be_used_adds_zero_to_the_sum():
+    """The same cohort with and without client 0's update: the sums differ by that update alone, and the divisor is the same."""
+
+    def moved(bad):
+        loop = loop_of(cohort=12, stop={"rounds": 1}, privacy=GAUSS, failures=AlwaysBad(bad))
+        seen, clipped = {}, loop.private.clipped
+        loop.private.clipped = lambda state, upload: seen.setdefault(upload.client, clipped(state, upload))
+        start = loop.state.server.model.x.double()
+        summary = loop.step()
+        return loop.state.server.model.x.double() - start, seen, summary.accepted
+
+    whole, seen, accepted = moved(())
+    less, others, still = moved((0,))
+    assert (accepted, still) == (12, 12)
+    assert sorted(others) == list(range(1, 12))
+    difference = whole - less  # the same noise
+    torch.testing.assert_close(difference, seen[0].parts["delta"].value / 12, atol=1e-6, rtol=1e-4)
+
+
+def test_a_rehearsal_is_heard_alike():
+    loss = {**GAUSS, "noise_multiplier": 4.0, "signal_noise": {"loss": LOSS, "num_examples": SIZES}}
+    rule = {"name": "fedcor", "warmup": 2, "interval": 2}
+    loop = loop_of(selector=rule, privacy=loss, failures=AlwaysBad(tuple(range(11))), stop={"rounds": 6})
+    outcomes = [{int(one) for one in reports.outcome} for reports in heard_by(loop)]
+    assert {int(Outcome.REHEARSED)} in outcomes
+    assert all(len(found) == 1 for found in outcomes)
