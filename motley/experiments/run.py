@@ -134,7 +134,7 @@ def run(
             _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
             folder.write(record)
-            save_preparation(loop.federation, path)
+            save_preparation(loop.federation, path, experiment.privacy is not None)
             written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round, told)
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
         _tidy(path, checkpoints, experiment)

@@ -27,6 +27,7 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
     return (
         f"({bound.epsilon:.4g}, {options.delta:g})-differential privacy of one client's whole data, {_CHANGE[options.adjacency]}, "
         f"{upto}; added up by: {bound.accountant}.",
+        *_sizes(options),
         _trust(options),
         "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever sees a cohort, the table of "
         "participants or the seed gets less privacy."
@@ -62,6 +63,12 @@ def _correlated(options: Privacy) -> tuple[str, ...]:
     n = options.min_separation
     said = f"The noise of {n} successive sums is correlated, and a client's update enters at most one of them."
     return (said,) if n > 1 else ()
+
+
+def _sizes(options: Privacy) -> tuple[str, ...]:
+    """Return the sentence on the numbers of samples, where these are public."""
+    said = "The number of each client's samples is public, like its id, and the same whatever its data are replaced by."
+    return (said,) if options.sizes == "public" else ()
 
 
 def _trust(options: Privacy) -> str:

@@ -92,6 +92,9 @@ class Privacy:
     """Samples at which the weight of a client is capped, under ``weights = "examples"``."""
     cohorts: Literal["seen", "hidden"] = "seen"
     """Whether those against whom the claim holds see the cohorts. Only hidden cohorts amplify privacy."""
+    sizes: Literal["private", "public"] = "private"
+    """Whether each client's number of samples is a secret, or on the roster like its id: then neighbours have as many samples, and
+    time may follow them."""
     signal_noise: dict[str, SignalNoise] = field(default_factory=dict)
     """Signal -> interval and noise, e.g. loss = { low = 0.0, high = 5.0, multiplier = 5.0 }; of ``label_histogram`` the multiplier."""
 

@@ -78,7 +78,9 @@ def round_row(reports: Reports, weight_sum: float) -> dict[str, Any]:
         for kind in (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
     }
     for column, signal in (("train_loss", "loss"), ("update_norm", "update_norm")):
-        row[column] = float(reports.signal(signal)[accepted].mean()) if accepted.any() else float("nan")
+        known = reports.signal(signal)[accepted]
+        known = known[~np.isnan(known)]  # an upload that adds nothing to a private sum has no number
+        row[column] = float(known.mean()) if len(known) else float("nan")
     return row | {"weight_sum": weight_sum}
 
 

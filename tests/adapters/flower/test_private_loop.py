@@ -3,6 +3,7 @@ comes from."""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import multiprocessing
@@ -22,16 +23,18 @@ from motley.adapters.flower.deployed.protocol import Order, open_answer, pack
 from motley.adapters.flower.deployed.secure_rounds import secure_refusal
 from motley.adapters.flower.deployed.server_app import refuses
 from motley.core.errors import CodecError, ConfigError, StoreError
-from motley.core.records import SignalRequirements
+from motley.core.records import Outcome, SignalRequirements
 from motley.engines.local import Sequential
 from motley.experiments.build import prepare
 from motley.privacy.ledger import PrivacyState
 from motley.secure.terms import SecureOptions
+from motley.selectors.base import Selector
 from motley.transport import wire
 from tests.adapters.flower.client_runtimes import answers, deploy, experiment, federation
 
 pytest.importorskip("dp_accounting")
 
+UNIT = {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"}
 NUMBERS = {
     "loss": {"low": 0.0, "high": 5.0, "multiplier": 20.0},
     "num_examples": {"low": 0.0, "high": 100.0, "multiplier": 20.0},
@@ -42,13 +45,12 @@ NOISE = {"loss": ("laplace", 0.0, 5.0, 20.0), "num_examples": ("laplace", 0.0, 1
 def private(signals=NUMBERS, selector=None, **keys):
     more = keys.pop("privacy", {})
     table = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0, "signal_noise": signals, **more}
-    return experiment(
-        **{"weights": "uniform", "selector": selector or {"name": "power_of_choice", "d": 5}, "privacy": table, **keys}
-    )
+    rule = selector or {"name": "power_of_choice", "d": 5}
+    return experiment(**{"weights": "uniform", "task": UNIT, "selector": rule, "privacy": table, **keys})
 
 
 def test_a_private_run_is_no_secure_sum():
-    setup = experiment(weights="uniform", privacy={"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0})
+    setup = experiment(task=UNIT, weights="uniform", privacy={"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0})
     assert "the server of a private run clips single uploads and adds the noise itself" in (
         secure_refusal(prepare(setup), SecureOptions(clip=1.0)) or ""
     )
@@ -385,7 +387,7 @@ def test_a_client_without_privacy_does_as_the_server_says_and_counts_nothing(tmp
 
 
 def test_a_server_without_privacy_hears_nothing_of_such_clients(tmp_path):
-    setup = experiment()
+    setup = experiment(task=UNIT)
     on = federation(setup, tmp_path)
     node = Node(private(), tmp_path / "sites")
     for k in range(6):
@@ -467,11 +469,79 @@ def test_weights_of_capped_samples(tmp_path):
     [
         ({"local": {"epochs": 1, "batch_size": 16}}, "write local = { steps = 10 }"),
         (
-            {"weights": "examples", "privacy": {"max_examples": 50, "max_rounds": 9}, "synchrony": "asynchronous"},
+            {"weights": "examples", "privacy": {"max_examples": 50, "sizes": "public"}, "synchrony": "asynchronous"},
             'write weights = "uniform"',
+        ),
+        (
+            {"selector": "poisson", "privacy": {"signal_noise": {}}, "synchrony": {"name": "deadline", "seconds": 9.0}},
+            "real clients take as long as their data makes them, and under 'deadline' the time of one client decides which others",
         ),
     ],
 )
 def test_what_is_refused(changed, said):
     setup = private(**changed)
     assert said in (refuses(setup, prepare(setup)) or "")
+
+
+# ------------------------------------------------------------------------------------- answers that cannot be used
+
+
+def spoilt(on, client, how):
+    """Let one client's answers to training be of the wrong form, or say that its numbers are not finite."""
+    inner = on.nodes[100 + client].app
+
+    def app(message, context):
+        reply = inner(message, context)
+        if message.metadata.message_type == "train.motley":
+            (record,) = reply.content.values()
+            (key,) = record
+            told = open_answer(record[key], 10**9)
+            changed = dataclasses.replace(told, upload=b"", finite=False) if how == "not finite" else None
+            record[key] = b"garbage" if changed is None else changed.seal()
+        return reply
+
+    on.nodes[100 + client].app = app
+
+
+HOWS = pytest.mark.parametrize("how", ["not finite", "garbage"])
+MORE = {"sizes": "public", "max_rounds": 9, "max_signals": 9}
+
+
+@HOWS
+@pytest.mark.parametrize(
+    "synchrony", ["synchronous", {"name": "deadline", "over_select": 1.5}, {"name": "buffered", "buffer": 2}], ids=str
+)
+def test_an_answer_that_cannot_be_used_changes_what_nobody_else_does(tmp_path, how, synchrony):
+    """It counts as a sum, and the same others enter the same sums: nobody in its place, and nobody is asked earlier."""
+    setup = private({}, "uniform", synchrony=synchrony, cohort=4, privacy=MORE, stop={"rounds": 5})
+    members, tables = [], {}
+    for name in ("sound", "spoilt"):
+        on = federation(setup, tmp_path / name, delays={k: 1.0 + (k - 1) % 6 for k in range(6)})
+        if name == "spoilt":
+            spoilt(on, 1, how)
+        tables = deploy(on, setup, tmp_path / name / "real").tables
+        rows = tables["clients"].to_pydict()
+        members.append(list(zip(rows["round"], rows["client"], rows["outcome"], strict=True)))
+    assert members[0] == members[1]
+    mine = [outcome for _, client, outcome in members[1] if client == 1]
+    assert tables["privacy"].to_pydict()["sums"][1] == mine.count("accepted") > 0
+    said = tables["incidents"].to_pydict()
+    assert (1, "rejected") in set(zip(said["client"], said["event"], strict=True))
+
+
+@HOWS
+def test_an_answer_that_cannot_be_used_is_heard_with_noisy_middles(tmp_path, how, monkeypatch):
+    signals = {"update_norm": {"low": 0.0, "high": 2.0, "multiplier": 20.0}, "loss": NUMBERS["loss"]}
+    rule = {"name": "hetero_select_v1", "probe": "last_report"}
+    setup = private({**signals, "label_histogram": {"multiplier": 20.0}}, rule, cohort=6, privacy=MORE, stop={"rounds": 2})
+    on, heard = federation(setup, tmp_path), []
+    spoilt(on, 1, how)
+    observe = Selector.observe
+    monkeypatch.setattr(Selector, "observe", lambda self, t, reports: heard.append(reports) or observe(self, t, reports))
+    deploy(on, setup, tmp_path / "real")
+    steps = [reports for reports in heard if len(reports) and reports.outcome[0] > Outcome.PROBED]
+    assert len(steps) == 2
+    for reports in steps:
+        assert {int(one) for one in reports.outcome} == {int(Outcome.ACCEPTED)}
+        for name in signals:
+            assert np.isfinite(reports.signal(name)).all()

@@ -20,7 +20,7 @@ from motley.adapters.flower.deployed.protocol import Noise, Order, Told, agreeme
 from motley.core.errors import ConfigError
 from motley.experiments.config import Experiment
 from motley.experiments.lineage import digest_of
-from motley.experiments.privacy import cap
+from motley.experiments.privacy import cap, sum_cap
 from motley.privacy.noise import SystemRandomness, bounded, released
 from motley.privacy.options import HISTOGRAM, SignalNoise, check_noise
 
@@ -46,7 +46,7 @@ class ClientSignals:
         rounds = experiment.stop.rounds
         self._caps = (
             cap("max_signals", self.own.max_signals, rounds),
-            cap("max_rounds", self.own.max_rounds, rounds),
+            sum_cap(self.own, rounds),
         )
         noise = {name: dataclasses.astuple(how) for name, how in self.own.signal_noise.items()}
         self._terms = f"{agreement(experiment)}-{digest_of(noise)}"
@@ -62,7 +62,9 @@ class ClientSignals:
             _noise(name, noise)
         if self.own is None or order.kind == "secure":
             return
-        names = dict.fromkeys((*order.want, *order.probed))
+        public = {"num_examples"} if self.own.sizes == "public" else set()
+        public -= self.own.signal_noise.keys()
+        names = {name: None for name in (*order.want, *order.probed) if name not in public}
         for name in names:
             own, asked = self.own.signal_noise.get(name), order.noise.get(name)
             if own is None:
