@@ -16,7 +16,7 @@ import numpy as np
 from motley.adapters.flower.deployed.protocol import Noise, Order, Told
 from motley.core import codec
 from motley.core.errors import CodecError, ConfigError
-from motley.core.files import disk_error, replacing
+from motley.core.files import disk_error, private_folder, replacing
 from motley.privacy.noise import SystemRandomness, bounded, released
 from motley.privacy.options import Privacy, SignalNoise, check_noise
 
@@ -80,8 +80,8 @@ class ClientSignals:
             )
             kept[name] = noise, value, told[name]
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as file:
+            private_folder(path.parent)
+            with replacing(path, private=True) as file:
                 file.write(codec.encode(kept))
         except OSError as error:
             raise disk_error(error, path) from None

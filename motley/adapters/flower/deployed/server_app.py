@@ -114,6 +114,7 @@ def run(
         ensure_space(path)
         # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
         record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
+        record |= _secure_claim(ready, secure_aggregation)
         folder.write(record)
         save_preparation(ready.config.setting.task.federation, path)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
@@ -126,6 +127,15 @@ def run(
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
         _tidy(path)
     return _ended(path, report)
+
+
+def _secure_claim(ready: Ready, options: SecureOptions | None) -> dict[str, Any]:
+    """Return what ``run.json`` says of secure aggregation; nothing without it."""
+    if options is None:
+        return {}
+    from motley.adapters.flower.deployed.secure_rounds import secure_claim  # needs the extra
+
+    return secure_claim(ready.config, options)
 
 
 def _spent_s(saved: Mapping[str, Any] | None) -> float:
