@@ -104,6 +104,7 @@ class DrawServer:
         self.nonces: dict[int, bytes] = {}
         self.signatures: dict[int, bytes] = {}
         self.rounds: list[dict[str, Any]] = []
+        self.lost = 0  # the round that was next when this server was saved; 0: it was not
 
     def save(self) -> bytes:
         """Return the state between two rounds; it holds the links that are not revealed yet."""
@@ -135,7 +136,22 @@ class DrawServer:
             )
         made.commitments, made.nonces = dict(state["commitments"]), dict(state["nonces"])
         made.signatures, made.rounds = dict(state["signatures"]), list(state["rounds"])
+        made.lost = made.rounds[-1]["round"] + 1 if made.rounds else 1
         return made
+
+    def check(self, round: int) -> None:
+        """Refuse to ask clients for the round that was next when the server was killed: some may have begun it, and a drawn round has
+        one attempt.
+
+        Raises
+        ------
+        RoundAbandonedError: it is that round.
+        """
+        if round == self.lost:
+            raise RoundAbandonedError(
+                f"the server was started again, and clients may have begun round {round}, of which there is one attempt; it is "
+                "left out"
+            )
 
     def agree(self, ask: Callable[[Mapping[int, bytes]], Mapping[int, object]]) -> None:
         """Let the clients agree on the draws: the four steps before the first round.
@@ -204,8 +220,7 @@ class DrawServer:
             raise ConfigError(f"round {round} has no draw; the chain was made for {len(self._chain) - 1} rounds", "draws")
         link = self._chain[round]
         cohort = draw(link, self.nonces, self.cohort, round, self.table)
-        row = {"round": round, "link": link.hex(), "cohort": list(cohort)}
-        self.rounds += [] if row in self.rounds[-1:] else [row]  # of a round that a restored server asks again
+        self.rounds.append({"round": round, "link": link.hex(), "cohort": list(cohort)})
         return cohort, link
 
     def transcript(self) -> str:

@@ -425,10 +425,13 @@ def test_a_server_that_is_restored_goes_on_with_its_chain(table):
     server, clients, register = agreed(table=table)
     server.draw(1)
     again = DrawServer.restored(server.save(), register)
-    assert again.draw(1) == server.draw(1)
+    with pytest.raises(RoundAbandonedError, match="clients may have begun round 2, of which there is one attempt; it is left"):
+        again.check(2)
     for t in range(2, 21):
-        assert server.draw(t) == again.draw(t)
         cohort, link = again.draw(t)
+        assert (cohort, link) == server.draw(t)
+        if t > 2:
+            again.check(t)
         clients[cohort[0]].check(t, cohort, link)
     assert verify_draws(again.transcript(), register) == 20
 

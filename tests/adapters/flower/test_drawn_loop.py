@@ -8,11 +8,13 @@ import json
 import pytest
 
 from motley.adapters.flower.deployed.backend import DeployedClients
+from motley.adapters.flower.deployed.grid_transport import bytes_in
+from motley.adapters.flower.deployed.protocol import open_order
 from motley.adapters.flower.deployed.secure_rounds import DeployedSums
 from motley.adapters.flower.deployed.server_app import Limits
 from motley.core.errors import ConfigError
 from motley.secure.drawable import DrawTable
-from motley.secure.draws import verify_draws
+from motley.secure.draws import DrawServer, verify_draws
 from motley.secure.keyfiles import as_register, new_identity
 from motley.secure.terms import SecureOptions
 from tests.adapters.flower.client_runtimes import columns
@@ -114,16 +116,30 @@ def killed(t, setup, on, keys, monkeypatch):
     return told
 
 
-def test_a_server_that_is_killed_in_mid_round_goes_on_with_its_chain(keys, monkeypatch):
+def test_a_server_that_is_killed_in_mid_round_leaves_it_out_and_goes_on_with_its_chain(keys, monkeypatch):
     setup = drawn()
     on = federation(setup, keys, options=DRAWN)
     told = killed(3, setup, on, keys, monkeypatch)
     real = secured(on, setup, keys, DRAWN)
     assert [t for t, _ in told] == [1, 2, 3, 3, 4]
-    assert told[2] == told[3]  # the cohort, and the link that was revealed
     rows = transcript(real, keys)
     assert sorted(rows) == [1, 2, 3, 4]
-    assert cohorts(real) == {t: dict.fromkeys(row["cohort"], "accepted") for t, row in rows.items()}
+    expected = {t: dict.fromkeys(row["cohort"], "dropped" if t == 3 else "accepted") for t, row in rows.items()}
+    assert cohorts(real) == expected
+    asked = [open_order(bytes_in(m)) for m in on.sent if m.metadata.message_type == "query.motley" and bytes_in(m)]
+    assert sum(order.round == 3 and order.secure[:1] == b"\x01" for order in asked) == 4  # before the kill
+
+
+def test_clients_refuse_a_second_attempt_of_a_drawn_round(keys, monkeypatch):
+    """A server that asks again, with one client fewer, would have the difference of two sums of one round."""
+    setup = drawn()
+    on = federation(setup, keys, options=DRAWN)
+    killed(3, setup, on, keys, monkeypatch)
+    monkeypatch.setattr(DrawServer, "check", lambda *_: None)
+    real = secured(on, setup, keys, DRAWN)
+    assert set(cohorts(real)[3].values()) == {"dropped"}
+    why = columns(real, "incidents")["reason"].tolist()
+    assert sum("got round 3 after round 3; a drawn round is asked once" in one for one in why) == 4
 
 
 def test_a_server_that_is_killed_after_the_last_round_still_writes_the_transcript(keys):

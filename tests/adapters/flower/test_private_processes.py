@@ -116,7 +116,7 @@ from flwr.clientapp import ClientApp
 from loopback import DRAWN, FOLDER
 from motley.adapters.flower import MaskedUpdates, enrolled
 
-masked = MaskedUpdates(DRAWN, FOLDER + "/key-{client}", FOLDER + "/register.json")
+masked = MaskedUpdates(DRAWN, FOLDER + "/key-{client}", FOLDER + "/register.json", FOLDER + "/kept")
 app = ClientApp(mods=[masked.mod])
 app.query("motley_secure")(masked.answer)
 

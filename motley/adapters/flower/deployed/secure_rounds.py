@@ -178,6 +178,8 @@ class DeployedSums:
         asked = tuple(sorted(set(cohort) & self.keys.keys()))
         members, link = self._drawn or (asked, b"")
         try:
+            if self.draws is not None:
+                self.draws.check(state.round)
             terms = SecureTerms(run, state.round, time.time_ns() // 10**6, self.options, self.delta.value.numel(), members)
             begun = SecureRound(terms, self.keys, lambda told: self._ask(state, {k: told[k] for k in asked if k in told}), link)
             envelopes = begun.open()

@@ -133,6 +133,8 @@ class SecureSums:
         self._round, clients = None, sorted(current.cohort.ids.tolist())
         size = sum(int(np.prod(array.shape)) for array in current.model.values() if np.dtype(array.dtype).kind == "f")
         try:
+            if self.draws is not None:
+                self.draws.check(self.state.round)
             strange = sorted(set(clients) - self.register.keys())
             if strange:
                 raise RoundAbandonedError(f"client {strange[0]} is not in the register of keys")

@@ -34,7 +34,7 @@ def keys(tmp_path):
 
 def secured(keys, app=sgd, options=OPTIONS, folder=None):
     """The app behind the mod, as a ClientApp calls it."""
-    masked = MaskedUpdates(options, keys / "key-{client}", keys / "register.json", folder=folder)
+    masked = MaskedUpdates(options, keys / "key-{client}", keys / "register.json", folder or keys / "kept")
 
     def answer(message, context):
         return masked.answer(message, context) if message.metadata.message_type == SECURE else masked.mod(message, context, app)
@@ -166,7 +166,7 @@ def test_a_client_does_not_train_in_the_clear(keys):
     )
     with pytest.raises(SecureAggregationError, match="this client sends masked ones only"):
         inner(message, context)
-    bad = app.Message(app.RecordDict({RECORD: secure_record(b"nothing")}), 1000, SECURE)
+    bad = app.Message(app.RecordDict({RECORD: secure_record(b"nothing", run="0" * 32)}), 1000, SECURE)
     with pytest.raises(SecureAggregationError, match="got a message of step 110"):
         inner(bad, context)
 
@@ -327,13 +327,8 @@ def test_draws_need_the_roster(keys):
         run(drawn(keys, n=6), keys, m=5, options=DRAWN)
 
 
-def test_a_folder_is_for_draws(keys):
-    with pytest.raises(ConfigError, match=r"folder: without draws a client keeps nothing.*leave folder out"):
-        MaskedUpdates(OPTIONS, keys / "key-0", keys / "register.json", folder=keys)
-
-
-def test_a_client_with_a_folder_keeps_nothing_under_a_name_that_is_none(keys):
-    masked = MaskedUpdates(DRAWN, keys / "key-{client}", keys / "register.json", folder=keys / "kept")
+def test_a_client_keeps_nothing_under_a_name_that_is_none(keys):
+    masked = MaskedUpdates(DRAWN, keys / "key-{client}", keys / "register.json", keys / "kept")
     for run in ("", "../elsewhere", "0" * 31):
         message = FakeGrid({1: FakeNode(lambda message, context: masked.answer(message, context), {"partition-id": 0})})
         sent = flower().Message(flower().RecordDict({RECORD: secure_record(b"x", run=run)}), 1, SECURE, ttl=60)
