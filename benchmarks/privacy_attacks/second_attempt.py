@@ -5,6 +5,7 @@ python benchmarks/privacy_attacks/second_attempt.py
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -19,7 +20,8 @@ from motley.secure.round import SecureRound
 from motley.secure.terms import SecureOptions, SecureTerms
 
 N, SIZE, VICTIM = 6, 50, 5
-OPTIONS = SecureOptions(clip=1.0, bits=24, draws=3)
+KNOWN = {f.name for f in dataclasses.fields(SecureOptions)}
+OPTIONS = SecureOptions(clip=1.0, bits=24, draws=3, **({"cohort": N} if "cohort" in KNOWN else {}))
 
 
 def attack(folder: Path) -> float:

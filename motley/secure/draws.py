@@ -246,14 +246,14 @@ class DrawClient:
     ----------
     client, identity, register: as of :class:`~motley.secure.client.SecureClient`. cap: rounds it takes part in at most; None: all.
     rule: by which it lets itself be drawn. rounds: of the chain, at most: a server that knows all draws may leave out rounds, and
-    has the more choice the longer the chain is.
+    has the more choice the longer the chain is. cohort: clients of every round; None: as many as the server says.
     """
 
     def __init__(
         self, client: int, identity: bytes, register: Mapping[int, bytes], cap: int | None = None, entropy: Entropy = os.urandom,
-        rule: DrawRule = "uniform", rounds: int = LONGEST_CHAIN,
+        rule: DrawRule = "uniform", rounds: int = LONGEST_CHAIN, cohort: int | None = None,
     ) -> None:  # fmt: skip
-        self.rule, self.rounds, self._table = rule, rounds, DrawTable(rule)
+        self.rule, self.rounds, self.cohort, self._table = rule, rounds, cohort, DrawTable(rule)
         self.client, self.identity, self.register, self.cap = client, identity, dict(register), cap
         self.entropy, self.roster = entropy, tuple(sorted(register))
         self._next, self._frozen, self._nonce = "freeze", b"", b""
@@ -281,6 +281,8 @@ class DrawClient:
             raise SecureAggregationError(
                 "what the server freezes is not this client's register and version, or more rounds than SecureOptions(draws=...)"
             )
+        if cohort != (self.cohort or cohort):
+            raise SecureAggregationError(f"the server draws cohorts of {cohort} clients, and this client expects {self.cohort}")
         if table.rule != self.rule:
             raise SecureAggregationError(f'the server draws by "{table.rule}", and this client expects draw_rule="{self.rule}"')
         self._table = table

@@ -54,7 +54,7 @@ class SecureEndpoint:
         self._draws: DrawClient | None = None
         self._rounds = SecureClient(*self._who, options)
         if options.draws:
-            self._draws = DrawClient(*self._who, self._cap, rule=options.draw_rule, rounds=options.draws)
+            self._draws = DrawClient(*self._who, self._cap, rule=options.draw_rule, rounds=options.draws, cohort=options.cohort)
 
     def answer(self, message: object) -> bytes:
         """Return the answer to a message of any step but the masked vector's.

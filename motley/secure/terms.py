@@ -78,7 +78,8 @@ class SecureOptions:
     draws: rounds whose cohorts are drawn so that clients can recompute them (:mod:`motley.secure.draws`); 0: none are. draw_rule:
     how they are drawn, ``"uniform"``, ``"weighted"`` by samples or by ``"tiers"`` (:mod:`motley.secure.drawable`).
     colluders: clients of a cohort that may work together with the server, and it still learns no single update: a share of the
-    cohort below 1, or a number.
+    cohort below 1, or a number. cohort: clients of a drawn round; needed with ``draws``: in larger cohorts, which share more clients,
+    a server that says that clients dropped out has the difference of two sums.
 
     Raises
     ------
@@ -94,6 +95,7 @@ class SecureOptions:
     draws: int = 0
     draw_rule: DrawRule = "uniform"
     colluders: float = 1 / 3
+    cohort: int = 0
 
     def __post_init__(self) -> None:
         if self.security not in ("active", "honest_but_curious"):
@@ -108,9 +110,17 @@ class SecureOptions:
             )
         if isinstance(self.draws, bool) or not isinstance(self.draws, int) or not 0 <= self.draws <= LONGEST_CHAIN:
             raise ConfigError(f"got {self.draws!r}; expected a whole number of rounds from 0 to {LONGEST_CHAIN}", "draws")
+        if isinstance(self.cohort, bool) or not isinstance(self.cohort, int) or (self.cohort > 0) != (self.draws > 0):
+            raise ConfigError(
+                f"got cohort = {self.cohort!r} with draws = {self.draws}; expected the clients of a drawn round where draws are "
+                "verified, SecureOptions(..., draws=200, cohort=10), and none without",
+                "cohort",
+            )
         if self.draw_rule not in get_args(DrawRule):
             raise ConfigError(f"got {self.draw_rule!r}; expected one of {', '.join(get_args(DrawRule))}", "draw_rule")
         self.encoding(1)
+        if self.cohort:
+            self.check_cohort(self.cohort)
 
     @property
     def active(self) -> bool:
@@ -178,6 +188,12 @@ class SecureOptions:
             raise ConfigError(
                 f"got a cohort of {clients}; expected 3 to {LARGEST_COHORT} clients: in a smaller one a client could subtract its own "
                 "upload from the sum, and for a larger one a sparse graph of shares would be needed, which is not built"
+            )
+        if self.cohort not in (0, clients):
+            raise ConfigError(
+                f"got a cohort of {clients}, and the options draw cohorts of {self.cohort}; write SecureOptions(..., "
+                f"cohort={clients}) at both ends",
+                "cohort",
             )
         self.encoding(clients)
         borne, asked, t = self.tolerated(clients), self.asked_colluders(clients), self.needed(clients)

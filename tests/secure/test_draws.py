@@ -127,6 +127,30 @@ def test_a_longer_chain_than_the_options_say_is_refused():
     client.answer(DrawServer(register, M, 5).freeze()[0])
 
 
+def test_cohorts_of_another_size_are_refused():
+    """In cohorts of all clients, every two draws share them all, and drop-outs that the server makes up disclose any client."""
+    made, register = people(N, SecureOptions(1.0))
+    client = DrawClient(0, made[0].identity, register, cohort=M)
+    with pytest.raises(SecureAggregationError, match="the server draws cohorts of 9 clients, and this client expects 4"):
+        client.answer(DrawServer(register, N, 5).freeze()[0])
+    client.answer(DrawServer(register, M, 5).freeze()[0])
+
+
+@pytest.mark.parametrize("options", [{"draws": 5}, {"cohort": 5}, {"draws": 5, "cohort": -1}, {"draws": 5, "cohort": 4.0}])
+def test_draws_and_their_cohort_go_together(options):
+    with pytest.raises(ConfigError, match=r"cohort: got cohort = .* expected the clients of a drawn round where draws are"):
+        SecureOptions(1.0, **options)
+
+
+def test_terms_of_another_cohort_than_the_options_draw():
+    options = SecureOptions(1.0, draws=5, cohort=4)
+    options.check_cohort(4)
+    with pytest.raises(
+        ConfigError, match=r"got a cohort of 5, and the options draw cohorts of 4; write .*cohort=5\) at both ends"
+    ):
+        options.check_cohort(5)
+
+
 def test_too_few_clients_for_a_draw():
     with pytest.raises(RoundAbandonedError, match="6 of 9 clients are left for the draws"):
         agreed(silent=[0, 1, 2])

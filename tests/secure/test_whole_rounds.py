@@ -123,7 +123,7 @@ def test_the_state_is_on_the_disk_before_an_answer_leaves(tmp_path, monkeypatch)
 
 
 def test_what_a_client_keeps_is_its_owners_alone(tmp_path):
-    options = SecureOptions(1.0, draws=3)
+    options = SecureOptions(1.0, draws=3, cohort=3)
     there, register = sites(3, tmp_path / "new", options)
     DrawServer(register, 3, 3).agree(lambda asked: {k: there[k]().answer(m) for k, m in asked.items()})
     kept = list((tmp_path / "new").rglob("*"))
@@ -133,7 +133,7 @@ def test_what_a_client_keeps_is_its_owners_alone(tmp_path):
 
 def test_a_client_reveals_its_nonce_so_often_and_not_more(tmp_path):
     """A server that breaks off and begins anew chooses among draws."""
-    options = SecureOptions(1.0, draws=3)
+    options = SecureOptions(1.0, draws=3, cohort=3)
     clients, register = people(3, options)
 
     def agree(run, client=0):

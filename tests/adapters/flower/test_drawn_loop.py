@@ -3,6 +3,7 @@ draws anew or makes up a cohort gets no answer."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -23,7 +24,7 @@ from tests.adapters.flower.test_secure_loop import federation, keys, secured, se
 
 __all__ = ["keys"]
 
-DRAWN = SecureOptions(clip=1.0, bits=24, draws=6)
+DRAWN = SecureOptions(clip=1.0, bits=24, draws=6, cohort=4)
 BY_SAMPLES = {"name": "uniform", "variant": "weighted_wor"}
 BY_TIERS = {"name": "tifl", "tiers": 2, "credits": 6, "interval": 6, "retier": 6}
 
@@ -57,7 +58,7 @@ def transcript(run, keys):
 )
 def test_every_cohort_is_recomputed_by_its_clients_and_afterwards(keys, selector, rule):
     setup = drawn(selector=selector, split={"test": "global", "validation": 0.2})  # which tifl asks for
-    options = SecureOptions(clip=1.0, bits=24, draws=6, draw_rule=rule)
+    options = SecureOptions(clip=1.0, bits=24, draws=6, cohort=4, draw_rule=rule)
     real = secured(federation(setup, keys, options=options), setup, keys, options)
     rows = transcript(real, keys)
     assert sorted(rows) == [1, 2, 3, 4]
@@ -181,10 +182,10 @@ def test_a_server_with_another_register_does_not_go_on(keys, monkeypatch):
 
 
 def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
-    setup = drawn(cohort=5, stop={"rounds": 6})
-    on = federation(setup, keys, options=DRAWN)
+    setup, options = drawn(cohort=5, stop={"rounds": 6}), dataclasses.replace(DRAWN, cohort=5)
+    on = federation(setup, keys, options=options)
     on.events.append((12.0, lambda: on.kill(103)))
-    real = secured(on, setup, keys, DRAWN, limits=Limits(start_s=30.0, work_s=60.0, query_s=60.0, poll_s=0.25, look_s=2.0))
+    real = secured(on, setup, keys, options, limits=Limits(start_s=30.0, work_s=60.0, query_s=60.0, poll_s=0.25, look_s=2.0))
     rows, told = transcript(real, keys), cohorts(real)
     missing = [t for t, row in rows.items() if 3 in row["cohort"] and 3 not in told[t]]
     assert missing
@@ -193,15 +194,15 @@ def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
 
 
 def test_a_client_at_its_cap_takes_no_part(keys):
-    setup = drawn(cohort=6, stop={"rounds": 3})
-    real = secured(federation(setup, keys, options=DRAWN, cap=2), setup, keys, DRAWN)
+    setup, options = drawn(cohort=6, stop={"rounds": 3}), dataclasses.replace(DRAWN, cohort=6)
+    real = secured(federation(setup, keys, options=options, cap=2), setup, keys, options)
     assert [set(cohorts(real)[t].values()) for t in (1, 2, 3)] == [{"accepted"}, {"accepted"}, {"dropped"}]
     why = columns(real, "incidents")["reason"].tolist()
     assert any("client 2 has taken part in 2 rounds, its cap" in one for one in why)
 
 
 def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys, monkeypatch):
-    options = SecureOptions(clip=1.0, bits=24, draws=6, draw_rule="weighted")
+    options = SecureOptions(clip=1.0, bits=24, draws=6, cohort=6, draw_rule="weighted")
     setup, honest = drawn(cohort=6, selector=BY_SAMPLES, stop={"rounds": 1}), DrawTable.of
 
     def lying(rule, selector, roster):
@@ -226,6 +227,11 @@ def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys, monkeyp
             "TiFL looks at losses, groups anew or runs out of credits",
         ),
         ({"defence": "on"}, {}, "a defence holds clients back, so that they cannot recompute the cohorts"),
+        (
+            {"cohort": 5},
+            {},
+            r"cohort: got a cohort of 5, and the options draw cohorts of 4; write SecureOptions\(..., cohort=5\)",
+        ),
         ({"stop": {"rounds": 7}}, {}, r"draws = 6 are too few for round 7, the last; write SecureOptions\(..., draws=7\)"),
         (
             {"stop": {"virtual_hours": 1}},
@@ -237,7 +243,7 @@ def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys, monkeyp
 def test_what_is_refused(keys, changed, options, message):
     setup = drawn(**changed)
     with pytest.raises(ConfigError, match=message):
-        secured(FakeGrid(), setup, keys, SecureOptions(**{"clip": 1.0, "bits": 20, "draws": 6, **options}))
+        secured(FakeGrid(), setup, keys, SecureOptions(**{"clip": 1.0, "bits": 20, "draws": 6, "cohort": 4, **options}))
 
 
 def test_rounds_that_lie_behind_the_selector_count(keys):

@@ -25,7 +25,7 @@ SETTINGS = """
 from motley.secure.terms import SecureOptions
 
 FOLDER, KEYS, SECURE = {folder!r}, {keys!r}, True
-OPTIONS = SecureOptions(clip=1.0, bits=24, draws=3)
+OPTIONS = SecureOptions(clip=1.0, bits=24, draws=3, cohort=3)
 """
 
 

@@ -44,7 +44,7 @@ MASKED = {masked!r}
 NOISY = {noisy!r}
 CLIENTS = {clients}
 OPTIONS = SecureOptions(clip=1.0, bits=24)
-DRAWN = SecureOptions(clip=1.0, bits=20, max_weight=100, draws=5, draw_rule="weighted")
+DRAWN = SecureOptions(clip=1.0, bits=20, max_weight=100, draws=5, cohort=3, draw_rule="weighted")
 """
 
 OWN_SERVER = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 
@@ -213,12 +214,12 @@ def test_a_client_with_other_options_takes_no_part(keys):
 
 # ------------------------------------------------------------------------------------- draws that clients recompute
 
-DRAWN = SecureOptions(clip=10.0, bits=20, draws=12)
+DRAWN = SecureOptions(clip=10.0, bits=20, draws=12, cohort=5)
 
 
-def drawn(keys, n=10, apps=None):
+def drawn(keys, n=10, apps=None, options=DRAWN):
     """All clients of the register, which is the roster."""
-    return federation(keys, n, apps, DRAWN)
+    return federation(keys, n, apps, options)
 
 
 def test_every_cohort_is_recomputed_by_its_clients_and_afterwards(keys):
@@ -251,9 +252,10 @@ def test_a_server_that_chooses_its_cohort_gets_no_answer(keys):
 
 
 def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
-    on = drawn(keys)
+    options = dataclasses.replace(DRAWN, cohort=9)
+    on = drawn(keys, options=options)
     on.events.append((30.0, lambda: on.kill(1000 + 7 * 3)))
-    coordinator, _ = run(on, keys, m=9, rounds=12, options=DRAWN)
+    coordinator, _ = run(on, keys, m=9, rounds=12, options=options)
     accepted = {t: set(outcomes(coordinator, t)) for t in range(1, 13)}
     rows = json.loads(coordinator.secure.draws.transcript())["rounds"]
     missing = [row["round"] for row in rows if 3 in row["cohort"] and 3 not in accepted[row["round"]]]
@@ -280,7 +282,7 @@ def test_other_rules_cannot_be_recomputed(keys, rule, said):
 
 
 def test_draws_by_samples(keys):
-    options = SecureOptions(clip=10.0, bits=20, draws=12, draw_rule="weighted")
+    options = SecureOptions(clip=10.0, bits=20, draws=12, cohort=5, draw_rule="weighted")
     coordinator, _ = run(federation(keys, 10, None, options), keys, m=5, rounds=3, options=options, selector=BY_SAMPLES)
     told = coordinator.secure.draws.transcript()
     assert verify_draws(told, as_register(keys / "register.json")) == 3
@@ -290,7 +292,7 @@ def test_draws_by_samples(keys):
 
 
 def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys):
-    options = SecureOptions(clip=10.0, bits=20, draws=12, draw_rule="weighted")
+    options = SecureOptions(clip=10.0, bits=20, draws=12, cohort=9, draw_rule="weighted")
 
     def more(message, context):
         reply = sgd(message, context)
@@ -307,7 +309,7 @@ def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys):
 
 def test_draws_by_tiers(keys):
     """Clients 0 to 4 are fast, 5 to 9 slow: a cohort of five is a tier; nobody is probed."""
-    options = SecureOptions(clip=10.0, bits=20, draws=12, draw_rule="tiers")
+    options = SecureOptions(clip=10.0, bits=20, draws=12, cohort=5, draw_rule="tiers")
     selector = build(BY_TIERS, seed=0)
     seconds = [1, 1, 1, 1, 1, 9, 9, 9, 9, 9]
     selector.observe(0, Reports(range(10), Outcome.ENROLLED, signals={"compute_estimate_s": seconds}))
