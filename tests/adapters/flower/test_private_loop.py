@@ -183,6 +183,7 @@ def test_enrolment_is_released_once(tmp_path):
     assert told(noise) == first
     assert told({"num_examples": ("laplace", 0.0, 100.0, 30.0)}) != first
     (file,) = tmp_path.glob("enrolled-*-2.bin")
+    assert file.stat().st_mode & 0o777 == 0o600  # it holds the clear number, too
     file.write_bytes(b"nothing")
     assert told(noise) != first
 
