@@ -24,7 +24,7 @@ def secure_record(data: bytes, wanted: str = "", run: str = "") -> Any:
 
     Parameters
     ----------
-    wanted: metrics to report with the update, with commas. run: name of the run, where draws are verified.
+    wanted: metrics to report with the update, with commas. run: name of the run, in a message of the server.
     """
     named = {name: value for name, value in (("wanted", wanted), ("run", run)) if value}
     return flower().ConfigRecord({_KEY: data, **named})
@@ -42,7 +42,7 @@ def secure_run(content: Any) -> str:
     run = record.get("run") if isinstance(record, Mapping) else None
     if not isinstance(run, str) or not _RUN.fullmatch(run):
         raise SecureAggregationError(
-            "the server names no run, and this client keeps a folder for each; write the same SecureOptions(draws=...) at both ends"
+            "the server names no run, and this client keeps a folder for each; install the same version of Motley at both ends"
         )
     return run
 

@@ -45,7 +45,7 @@ MASKED = {masked!r}
 NOISY = {noisy!r}
 CLIENTS = {clients}
 OPTIONS = SecureOptions(clip=1.0, bits=24)
-DRAWN = SecureOptions(clip=1.0, bits=20, max_weight=100, draws=5, draw_rule="weighted")
+DRAWN = SecureOptions(clip=1.0, bits=20, max_weight=100, draws=5, cohort=3, draw_rule="weighted")
 """
 
 OWN_SERVER = """
@@ -117,7 +117,7 @@ from flwr.clientapp import ClientApp
 from loopback import DRAWN, FOLDER
 from motley.adapters.flower import MaskedUpdates, enrolled
 
-masked = MaskedUpdates(DRAWN, FOLDER + "/key-{client}", FOLDER + "/register.json")
+masked = MaskedUpdates(DRAWN, FOLDER + "/key-{client}", FOLDER + "/register.json", FOLDER + "/kept")
 app = ClientApp(mods=[masked.mod])
 app.query("motley_secure")(masked.answer)
 

@@ -113,9 +113,7 @@ def run(
             _tidy(path)
             return _ended(path, report)
         ensure_space(path)
-        # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
-        record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
-        folder.write(record)
+        folder.write(record := _record(experiment, ready, name, secure_aggregation))
         save_preparation(ready.config.setting.task.federation, path, experiment.privacy is not None)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
         loop = deployment(experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register))
@@ -127,6 +125,17 @@ def run(
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
         _tidy(path)
     return _ended(path, report)
+
+
+def _record(experiment: Experiment, ready: Ready, name: str, options: SecureOptions | None) -> dict[str, Any]:
+    """Return the record ``run.json`` of a deployment, with what is claimed of secure aggregation."""
+    # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
+    record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
+    if options is None:
+        return record
+    from motley.adapters.flower.deployed.secure_rounds import secure_claim  # needs the extra
+
+    return record | secure_claim(ready.config, options)
 
 
 def _spent_s(saved: Mapping[str, Any] | None) -> float:
