@@ -7,8 +7,9 @@ from typing import Any
 
 from motley.core.errors import ConfigError, suggest
 from motley.engines.base import Setting
+from motley.experiments.client_noise import check_client_noise, client_noise
 from motley.experiments.config import Experiment
-from motley.privacy.accounting import Release, bound, calibrated
+from motley.privacy.accounting import Kind, Release, bound, calibrated
 from motley.privacy.disclosure import algorithm_refuses, noised, sized_seconds, unbounded
 from motley.privacy.options import HISTOGRAM, Privacy
 from motley.privacy.plan import PrivacyPlan
@@ -33,10 +34,14 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     _check_algorithm(config.setting, config.upload_config)
     _check_weights(options, config.weights)
     _check_signals(experiment, options, selector.rule)
+    by_clients = options.noise_by == "clients"
+    if by_clients:
+        check_client_noise(options, config, selector.rule)
     population, rounds = config.setting.task.federation.pool, config.stop.rounds
     max_rounds = _cap("max_rounds", options.max_rounds, rounds)
     max_signals = _cap("max_signals", options.max_signals, rounds) if options.signal_noise else 1
-    updates = Release("gaussian", options.noise_multiplier or 1.0, max_rounds)
+    law: Kind = "discrete" if by_clients else "gaussian"
+    updates = Release(law, options.noise_multiplier or 1.0, max_rounds)
     if options.cohorts == "hidden":
         updates = _hidden(experiment, options, selector.rule, updates, config)
     needs = selector.rule.needs()
@@ -46,14 +51,16 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     asked = (options.delta, options.adjacency, options.accountant)
     if z is None:
         z = calibrated(updates, signals, options.epsilon or 0.0, *asked)
-    releases = (replace(updates, multiplier=z), *signals)
+    added = client_noise(options, config, z) if by_clients else None
+    releases = (replace(updates, multiplier=z if added is None else added.multiplier), *signals)
     total = bound(releases, *asked)
     draw = selector.rule.draw(config.cohort, population)
     coins = draw is not None and draw.scheme == "poisson"
     divisor = draw.rate * population if draw and coins else float(config.synchrony.max_uploads(config.cohort))
     count, update = _adaptive(options, z, divisor)
     shares = {name: c / options.clip for name, c in _part_clips(options, config).items()}
-    plan = PrivacyPlan(options, needs, z, update, divisor, count, max_rounds, max_signals, releases, total, shares)
+    numbers = (divisor, count, max_rounds, max_signals, releases, total, shares)
+    plan = PrivacyPlan(options, needs, z, update, *numbers, added)
     return replace(config, privacy=plan)
 
 

@@ -290,7 +290,7 @@ class RoundLoop:
             if upload.client_state is not None:
                 compression_states[upload.result.client] = upload.client_state
             changes = self.pipeline.add_change(changes, upload)
-            if not upload.result.finite:
+            if not upload.result.finite and self.private.by_clients is None:  # else it sends noise alone
                 outcome[row] = Outcome.REJECTED
                 continue
             accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
@@ -298,7 +298,9 @@ class RoundLoop:
         total = self.private.total(state.privacy, state.version + 1, total, self._note)
         total = self.pipeline.server_total(state, total, changes)
         accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
-        if landed.dispatches.columns["rehearsal"].any():
+        if not total and self.private.by_clients is not None:  # too few are left to open their sum
+            outcome[accepted] = Outcome.REJECTED
+        elif landed.dispatches.columns["rehearsal"].any():
             outcome[accepted] = Outcome.REHEARSED
             if total:
                 rehearsed = self.algorithm.server.update(state.server, total, self._server_context(len(accepted)))
@@ -313,7 +315,7 @@ class RoundLoop:
         """Return a training result without its upload, with the signals that the server computes from it."""
         result = upload.result
         if not result.finite:
-            return dataclasses.replace(result, parts={})
+            return dataclasses.replace(result, parts={}, client_state=None)
         download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
         rates = float(landed.dispatches.columns["lr"][row]) * result.steps
         made = self.signals.of(result.client, {**result.parts, **upload.model_update}, download, rates, self.state)

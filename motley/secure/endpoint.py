@@ -12,7 +12,8 @@ from motley.core.errors import CodecError, SecureAggregationError
 from motley.core.files import disk_error, replacing
 from motley.secure.client import SecureClient
 from motley.secure.draws import DRAWS, LINK, DrawClient
-from motley.secure.terms import SecureOptions, Step
+from motley.secure.encoding import Words
+from motley.secure.terms import SecureOptions, SecureTerms, Step
 
 __all__ = ["SecureEndpoint"]
 
@@ -117,13 +118,29 @@ class SecureEndpoint:
         ------
         SecureAggregationError: the message is refused. ConfigError: a weight above ``max_weight``, or an update that is not finite.
         """
-        client = self._client
-        if client.terms is None:
-            raise SecureAggregationError("got envelopes of a round that this client has not begun, or whose state it lost")
         if self._draws is not None:
             self._draws.check_samples(weight)
-        options = client.terms.options
-        vector = client.terms.encoding.encode(values, weight if options.max_weight > 1 else 1, client.entropy)
-        answer = client.mask(message, vector)
+
+        def encoded(terms: SecureTerms) -> Words:
+            counted = weight if terms.options.max_weight > 1 else 1
+            return terms.encoding.encode(values, counted, self._client.entropy)
+
+        return self.masked_words(message, encoded)
+
+    def masked_words(self, message: object, encoded: Callable[[SecureTerms], Words]) -> bytes:
+        """Return whole numbers under their masks, which are made for the terms of the round under way.
+
+        Raises
+        ------
+        SecureAggregationError: the message is refused, or whatever ``encoded`` raises.
+        """
+        if self.terms is None:
+            raise SecureAggregationError("got envelopes of a round that this client has not begun, or whose state it lost")
+        answer = self._client.mask(message, encoded(self.terms))
         self._save()
         return answer
+
+    @property
+    def terms(self) -> SecureTerms | None:
+        """The terms of the last round that this client has begun."""
+        return self._client.terms
