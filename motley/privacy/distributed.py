@@ -181,17 +181,13 @@ class ClientNoise:
 
         Parameters
         ----------
-        threshold: clients that must remain, of the round. cohort: its clients.
+        threshold: clients that must remain, of the round. cohort: its clients. What holds for the
+        fewest of the most, ``c < 2 t - n``, then holds for both.
         """
         if threshold < self.survivors or cohort > self.clients:
             return (
                 f"the round opens a sum of {threshold} of {cohort} clients; [privacy] counts on "
                 f"the noise of {self.survivors} of at most {self.clients}"
-            )
-        if self.colluders >= 2 * threshold - cohort:
-            return (
-                f"with {threshold} of {cohort} clients a server and colluders = {self.colluders} "
-                "clients can open two sums of one round"
             )
         return None
 
@@ -200,9 +196,9 @@ class ClientNoise:
 
         An update that is not finite counts as zeros, so that nobody sees that it is not.
         """
-        return self._centred(self._rounded(update, entropy) + discrete_gaussian(self.size, self.sigma, entropy))
+        return self._centred(self.rounded(update, entropy) + discrete_gaussian(self.size, self.sigma, entropy))
 
-    def _rounded(self, update: Floats, entropy: Entropy) -> Integers:
+    def rounded(self, update: Floats, entropy: Entropy) -> Integers:
         """Return an update of at most S steps in norm; its expectation is the clipped update."""
         given = np.asarray(update, np.float64).reshape(-1)
         if given.shape != (self.size,):

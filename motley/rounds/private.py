@@ -16,7 +16,7 @@ from motley.algorithms.base import Parts, Upload
 from motley.algorithms.weights import Divide
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import RoundAbandonedError
-from motley.core.keys import Streams
+from motley.core.keys import Key, Streams
 from motley.core.records import SIGNALS, Outcome, Reports
 from motley.privacy.distributed import ClientNoise
 from motley.privacy.ledger import PrivacyState
@@ -128,11 +128,14 @@ class PrivateRounds:
     def _encoded(self, state: PrivacyState, upload: Upload, noise: ClientNoise) -> Upload:
         """Return an upload as a client masks it; one that is not finite has no parts, and counts as zeros."""
         part = upload.parts.get("delta", self.empty["delta"])
-        count = int(state.sums[upload.client])  # grows with every sum, so that no noise comes twice
-        key = self.streams.key("privacy").fold("client", upload.client, count)
-        whole = noise.encode(part.value.detach().cpu().double().numpy(), key.numpy().bytes)
+        source = self._client_key(state, upload.client).numpy()
+        whole = noise.encode(part.value.detach().cpu().double().numpy(), source.bytes)
         value = torch.from_numpy(whole).to(part.value.device, torch.float64).reshape(part.value.shape)
         return upload._replace(parts={**upload.parts, "delta": part._replace(value=value)}, weight=1.0)
+
+    def _client_key(self, state: PrivacyState, client: int) -> Key:
+        """Return the key of a client's rounding and noise, which grows with its sums, so that no noise comes twice."""
+        return self.streams.key("privacy").fold("client", client, int(state.sums[client]))
 
     def _opened(self, plan: PrivacyPlan, total: dict[str, Tensor], noise: ClientNoise) -> dict[str, Tensor]:
         """Return the sum that clients have noised, over the fixed divisor; nothing where it is not opened."""
