@@ -134,11 +134,7 @@ class ClientRuntime:
     def _secure(self, order: Order) -> dict[str, Any]:
         """Answer a step of secure aggregation."""
         secrets: Any = self.secrets
-        endpoint = secrets.endpoint(self.folder, order.run, order.client)
-        answer = endpoint.answer(order.secure)
-        if self.sums is not None:
-            self.sums.check(order.client, endpoint.terms)
-        return {"upload": answer}
+        return {"upload": secrets.answer(self.folder, order.run, order.client, order.secure, self.sums)}
 
     def _train(self, order: Order) -> dict[str, Any]:
         """Train one job, store the state that follows from its upload, and report the upload."""

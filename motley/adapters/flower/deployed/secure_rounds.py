@@ -41,7 +41,7 @@ try:
     from motley.secure.endpoint import SecureEndpoint
     from motley.secure.keyfiles import as_register, read_identity
     from motley.secure.round import CohortHistory, SecureRound
-    from motley.secure.terms import SecureOptions, SecureTerms
+    from motley.secure.terms import SecureOptions, SecureTerms, Step
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
@@ -276,6 +276,19 @@ class ClientSecrets:
         """Return the client's endpoint in one run, whose state lies in its folder."""
         path, own = folder / run / f"secure-{client}.bin", read_identity(self.identity.format(client=client))
         return SecureEndpoint.kept_in(path, client, own, self.register, self.options, self.cap)
+
+    def answer(self, folder: Path, run: str, client: int, message: bytes, sums: ClientSums | None) -> bytes:
+        """Return the answer to a step of a round, or of draws.
+
+        Raises
+        ------
+        SecureAggregationError: the message is refused; with ``sums`` also a round that these refuse, at its first step.
+        """
+        endpoint = self.endpoint(folder, run, client)
+        answer = endpoint.answer(message)
+        if sums is not None and message[0] == Step.KEYS:
+            sums.check(client, endpoint.terms)
+        return answer
 
     def masked(
         self, folder: Path, run: str, client: int, message: bytes, update: Tensor, examples: int,
