@@ -14,6 +14,9 @@ from motley.timing.synchrony import Synchronous
 
 __all__ = ["check_client_noise", "client_noise"]
 
+Refused = tuple[str, bool, str]
+"""The key of a refusal, whether it applies, and the sentence."""
+
 
 def check_client_noise(options: Privacy, config: RunConfig, rule: SelectionRule[Any]) -> None:
     """Refuse what clients cannot do alone, and what has no sum of whole cohorts under masks.
@@ -22,46 +25,62 @@ def check_client_noise(options: Privacy, config: RunConfig, rule: SelectionRule[
     ------
     ConfigError: one of these, with the line that mends it.
     """
-    draw = rule.draw(config.cohort, config.setting.task.federation.pool)
+    for key, yes, said in (*_refused_options(options), *_refused_parts(config, rule)):
+        if yes:
+            raise ConfigError(f'{said}, or noise_by = "server"', key)
+
+
+def _refused_options(options: Privacy) -> tuple[Refused, ...]:
     gumbel = any(noise.noise == "gumbel" for noise in options.signal_noise.values())
-    refused: dict[str, tuple[bool, str]] = {
-        "privacy.cohorts": (
+    return (
+        (
+            "privacy.cohorts",
             options.cohorts == "hidden",
             'the server, against which the claim holds, sees the cohorts; write cohorts = "seen"',
         ),
-        "privacy.adaptive": (
+        (
+            "privacy.adaptive",
             options.adaptive is not None,
             "a clip that adapts needs a count of clear norms; write a number for clip",
         ),
-        "privacy.part_clips": (
-            bool(options.part_clips) or config.setting.algorithm.correction.uploads != {"delta"},
-            "one vector is masked; use an algorithm whose clients send the update alone, such as "
-            "fedavg, and leave part_clips out",
-        ),
-        "privacy.signal_noise": (
+        ("privacy.part_clips", bool(options.part_clips), "one vector is masked; leave it out"),
+        (
+            "privacy.signal_noise",
             gumbel,
             'Gumbel noise is the server\'s, which is not trusted; write noise = "laplace"',
         ),
-        "weights": (
+    )
+
+
+def _refused_parts(config: RunConfig, rule: SelectionRule[Any]) -> tuple[Refused, ...]:
+    draw = rule.draw(config.cohort, config.setting.task.federation.pool)
+    return (
+        (
+            "algorithm",
+            config.setting.algorithm.correction.uploads != {"delta"},
+            "one vector is masked; use an algorithm whose clients send the update alone, e.g. fedavg",
+        ),
+        (
+            "weights",
             config.weights != "uniform",
             f'got {config.weights!r}, and under masks all weigh the same; write weights = "uniform"',
         ),
-        "compressor": (
+        (
+            "compressor",
             not config.upload_config.plain,
             "compressed updates cannot be masked; leave compressor and feedback out",
         ),
-        "synchrony": (
+        (
+            "synchrony",
             type(config.synchrony) not in (Synchronous, Deadline),
             "it has no cohort that is summed as a whole; write synchronous or deadline",
         ),
-        "selector": (
+        (
+            "selector",
             draw is not None and draw.scheme == "poisson",
             'a cohort of coins has no fixed size; write selector = "uniform"',
         ),
-    }
-    for key, (yes, said) in refused.items():
-        if yes:
-            raise ConfigError(f'{said}, or noise_by = "server"', key)
+    )
 
 
 def client_noise(options: Privacy, config: RunConfig, multiplier: float) -> ClientNoise:

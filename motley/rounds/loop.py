@@ -280,7 +280,7 @@ class RoundLoop:
         state, outcome = self.state, landed.outcome.copy()
         state.last_updates.discard()
         results: dict[int, TrainResult] = {}
-        compression_states: dict[int, Tensors] = {}
+        compressed: dict[int, Tensors] = {}
         aggregator, accumulator, changes = self.algorithm.aggregator, self.algorithm.aggregator.init(), None
         error = None if self._diagnosis is None else self._diagnosis.error
         rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
@@ -288,9 +288,9 @@ class RoundLoop:
         for row, upload in self.backend.uploads(state, landed, rows, error):
             results[row] = self._with_server_signals(landed, row, upload)
             if upload.client_state is not None:
-                compression_states[upload.result.client] = upload.client_state
+                compressed[upload.result.client] = upload.client_state
             changes = self.pipeline.add_change(changes, upload)
-            if not upload.result.finite and self.private.by_clients is None:  # else it sends noise alone
+            if not upload.result.finite and self.private.by_clients is None:
                 outcome[row] = Outcome.REJECTED
                 continue
             accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
@@ -298,14 +298,12 @@ class RoundLoop:
         total = self.private.total(state.privacy, state.version + 1, total, self._note)
         total = self.pipeline.server_total(state, total, changes)
         accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
-        if not total and self.private.by_clients is not None:  # too few are left to open their sum
-            outcome[accepted] = Outcome.REJECTED
-        elif landed.dispatches.columns["rehearsal"].any():
+        if landed.dispatches.columns["rehearsal"].any():
             outcome[accepted] = Outcome.REHEARSED
             if total:
                 rehearsed = self.algorithm.server.update(state.server, total, self._server_context(len(accepted)))
                 self._probe(self.algorithm.correction.download(rehearsed), np.nan)
-        elif total and not self._update_model(landed, accepted, results, compression_states, total):
+        elif self.private.void(total) or (total and not self._update_model(landed, accepted, results, compressed, total)):
             outcome[accepted], total = Outcome.REJECTED, {}
         elif total and changes is not None:
             state.mean_vector = total["delta"].double().cpu()

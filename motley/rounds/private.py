@@ -5,7 +5,7 @@ Without a plan every method returns what it was given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,10 @@ class PrivateRounds:
     def by_clients(self) -> ClientNoise | None:
         """What clients add before they mask; None: the server adds the noise, or nothing is private."""
         return None if self.plan is None else self.plan.client_noise
+
+    def void(self, total: Mapping[str, Tensor]) -> bool:
+        """Return whether there is no sum to step on, because too few are left to open one that clients have noised."""
+        return self.by_clients is not None and not total
 
     def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
         """Return an upload as it enters the sum: weighted and clipped as one vector, and where clients add

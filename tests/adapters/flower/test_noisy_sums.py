@@ -14,7 +14,7 @@ import torch
 import motley
 from motley.adapters.flower.deployed.client_app import Node
 from motley.adapters.flower.deployed.client_runtime import ClientRuntime
-from motley.adapters.flower.deployed.client_sums import ClientSums
+from motley.adapters.flower.deployed.client_sums import NoisySums
 from motley.adapters.flower.deployed.grid_transport import bytes_in
 from motley.adapters.flower.deployed.protocol import agreement, open_answer, open_order
 from motley.adapters.flower.deployed.secure_rounds import ClientSecrets, secure_refusal
@@ -163,7 +163,7 @@ def terms(n=6, size=10, options=OPTIONS):
 def sums(folder, cap=3, **more):
     given = {"clip": 0.5, "size": 10, "clients": 6, "survivors": 5, "colluders": 0}
     noise = ClientNoise(**{**given, "noise_multiplier": 1.0, **more})
-    return ClientSums(noise, cap, folder, "agreed")
+    return NoisySums(noise, cap, folder, "agreed")
 
 
 def test_processes_of_one_client_share_its_cap(tmp_path):

@@ -22,7 +22,7 @@ from torch import Tensor
 from motley import __version__
 from motley.adapters.flower.deployed.client_signals import ClientSignals
 from motley.adapters.flower.deployed.client_state import ClientStateFile
-from motley.adapters.flower.deployed.client_sums import ClientSums
+from motley.adapters.flower.deployed.client_sums import NoisySums
 from motley.adapters.flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
 from motley.algorithms.base import Part
 from motley.core.errors import CodecError, ConfigError
@@ -78,7 +78,7 @@ class ClientRuntime:
                 f"secure_aggregation=SecureOptions(clip={noise.clip:g})",
                 "privacy.noise_by",
             )
-        self.sums = None if plan is None or noise is None else ClientSums(noise, plan.max_rounds, folder, self.agreed)
+        self.sums = None if plan is None or noise is None else NoisySums(noise, plan.max_rounds, folder, self.agreed)
 
     def answer(self, client: int, message: object) -> bytes:
         """Return the answer to an order for this client.

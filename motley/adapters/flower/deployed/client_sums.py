@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from motley.secure.encoding import Words
     from motley.secure.terms import SecureTerms
 
-__all__ = ["ClientSums"]
+__all__ = ["NoisySums"]
 
 
-class ClientSums:
+class NoisySums:
     """Counts the sums of one experiment that each client of a folder takes part in, and adds noise.
 
     Parameters

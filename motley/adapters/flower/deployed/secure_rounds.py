@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from motley.adapters.flower.deployed.client_registry import ClientRegistry
-from motley.adapters.flower.deployed.client_sums import ClientSums
+from motley.adapters.flower.deployed.client_sums import NoisySums
 from motley.adapters.flower.deployed.dispatches import DeployedDispatch
 from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.secure_messages import missing_extra
@@ -277,7 +277,7 @@ class ClientSecrets:
         path, own = folder / run / f"secure-{client}.bin", read_identity(self.identity.format(client=client))
         return SecureEndpoint.kept_in(path, client, own, self.register, self.options, self.cap)
 
-    def answer(self, folder: Path, run: str, client: int, message: bytes, sums: ClientSums | None) -> bytes:
+    def answer(self, folder: Path, run: str, client: int, message: bytes, sums: NoisySums | None) -> bytes:
         """Return the answer to a step of a round, or of draws.
 
         Raises
@@ -292,7 +292,7 @@ class ClientSecrets:
 
     def masked(
         self, folder: Path, run: str, client: int, message: bytes, update: Tensor, examples: int,
-        sums: ClientSums | None = None,
+        sums: NoisySums | None = None,
     ) -> bytes:  # fmt: skip
         """Return a client's update under its masks; with ``sums`` clipped and noised as these say.
 
