@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 OUT = HERE / "measured" / "client_noise_cost.json"
 WHO: dict[str, dict[str, Any]] = {
     "server": {},
-    "clients": {"noise_by": "clients"},
+    "clients": {"noise_by": "clients", "colluders": 0},
     "clients, 33 colluders": {"noise_by": "clients", "colluders": 33},
 }
 

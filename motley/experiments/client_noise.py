@@ -92,9 +92,10 @@ def client_noise(options: Privacy, config: RunConfig, multiplier: float) -> Clie
     """
     synchrony, cohort = config.synchrony, config.cohort
     clients = synchrony.asked(cohort) if isinstance(synchrony, Deadline) else cohort
-    survivors = options.survivors or fewest_survivors(clients, options.colluders)
+    colluders = 1 if options.colluders is None else options.colluders
+    survivors = options.survivors or fewest_survivors(clients, colluders)
     size = config.setting.task.layout.size
-    made = ClientNoise(options.clip, size, clients, survivors, options.colluders, multiplier)
+    made = ClientNoise(options.clip, size, clients, survivors, colluders, multiplier)
     if survivors > cohort:
         raise ConfigError(
             f"of {clients} clients asked {survivors} must remain, and the server steps when "

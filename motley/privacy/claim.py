@@ -65,11 +65,16 @@ def _trust(options: Privacy) -> str:
 
 def _untrusted(options: Privacy, noise: ClientNoise) -> str:
     """Return the sentences on whom the claim holds against where clients add the noise and mask."""
-    colluding = f"and up to {noise.colluders} colluding with it" * bool(noise.colluders)
+    shown = "the models and the cohorts" + " and the noisy signals" * bool(options.signal_noise)
+    together = (
+        f"also together with {noise.colluders} of its clients"
+        if noise.colluders
+        else "as long as it has no client's help, and not against clients, who know their own noise"
+    )
     signals = " and of their signals" if options.signal_noise else ""
     return (
-        f"It holds against the server, too, {colluding or 'if no client colludes with it'}, as far as "
-        "the masks of the secure sum hold: clients clip, round, and add the noise of the sums"
+        f"It holds against those who see {shown}, and against the server itself, {together}, as far "
+        "as the masks of the secure sum hold: clients clip, round, and add the noise of the sums"
         f"{signals} themselves. A sum is opened only with {noise.survivors} clients or more, so "
-        f"that the noise of {noise.honest} whom nobody colludes with is in it."
+        f"that the noise of {noise.honest} clients is in it that none of them knows."
     )

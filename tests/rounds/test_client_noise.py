@@ -40,15 +40,17 @@ def moved(loop):
 
 
 def test_the_claim_is_against_the_server():
-    plan = loop_of({"colluders": 1}).config.privacy
+    plan = loop_of().config.privacy
     said = " ".join(plan.claim(seeded=False))
-    assert "It holds against the server, too, and up to 1 colluding with it" in said
+    assert "against the server itself, also together with 1 of its clients, as far as" in said
     assert "opened only with 5 clients or more, so that the noise of 4" in said
     assert "must be trusted" not in said
     assert "Tables and checkpoints of the server are secrets" not in said
     assert plan.bound.accountant == "rdp"
     record = plan.record(seeded=True)
     assert (record["noise_by"], record["survivors"], record["colluders"]) == ("clients", 5, 1)
+    alone = " ".join(loop_of({"colluders": 0}).config.privacy.claim(seeded=False))
+    assert "no client's help, and not against clients, who know their own noise" in alone
     trusted = build({**BASE, "privacy": {**OPTIONS, "noise_by": "server"}}).config.privacy
     assert "must be trusted" in " ".join(trusted.claim(seeded=False))
     assert "noise_by" not in trusted.record(seeded=True)
@@ -141,7 +143,7 @@ def test_the_run_id_knows_who_adds_the_noise_and_that_of_trusted_servers_is_what
     server = {key: value for key, value in OPTIONS.items() if key != "noise_by"}
     ids = [Experiment(**one, privacy={**server, **more}).run_id()
            for more in ({}, {"noise_by": "server"}, {"noise_by": "clients"},
-                        {"noise_by": "clients", "colluders": 1})]  # fmt: skip
+                        {"noise_by": "clients", "colluders": 0})]  # fmt: skip
     assert ids[0] == ids[1]
     assert len(set(ids)) == 3
 
