@@ -10,9 +10,10 @@ import numpy as np
 
 from motley.core.errors import ConfigError, suggest
 from motley.engines.base import Setting
+from motley.experiments.client_noise import check_client_noise, client_noise
 from motley.experiments.config import Experiment
 from motley.experiments.private_time import check_time
-from motley.privacy.accounting import Release, bound, calibrated
+from motley.privacy.accounting import Kind, Release, bound, calibrated
 from motley.privacy.correlated import coefficients, inflation
 from motley.privacy.disclosure import algorithm_refuses, noised, unbounded
 from motley.privacy.options import HISTOGRAM, Privacy
@@ -43,11 +44,15 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     _check_weights(options, config.weights)
     _check_signals(experiment, options, selector.rule)
     check_time(experiment, config, selector.rule)
+    by_clients = options.noise_by == "clients"
+    if by_clients:
+        check_client_noise(options, config, selector.rule)
     population, rounds = config.setting.task.federation.pool, config.stop.rounds
     _check_separation(options, config)
     max_rounds = sum_cap(options, rounds)
     max_signals = cap("max_signals", options.max_signals, rounds) if options.signal_noise else 1
-    updates = Release("gaussian", options.noise_multiplier or 1.0, max_rounds)
+    law: Kind = "discrete" if by_clients else "gaussian"
+    updates = Release(law, options.noise_multiplier or 1.0, max_rounds)
     if options.cohorts == "hidden":
         updates = _hidden(experiment, options, selector.rule, updates, config)
     needs = selector.rule.needs()
@@ -57,7 +62,8 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     asked = (options.delta, options.adjacency, options.accountant)
     if z is None:
         z = calibrated(updates, signals, options.epsilon or 0.0, *asked)
-    releases = (replace(updates, multiplier=z), *signals)
+    added = client_noise(options, config, z) if by_clients else None
+    releases = (replace(updates, multiplier=z if added is None else added.multiplier), *signals)
     total = bound(releases, *asked)
     draw = selector.rule.draw(config.cohort, population)
     coins = draw is not None and draw.scheme == "poisson"
@@ -69,7 +75,8 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
         said = f"a sum of {most} updates with so little noise is not exact in float64"
         raise ConfigError(f"{said}; write at least {most / MOST_UPLOADS:.2g}", "privacy.noise_multiplier")
     shares = {name: c / options.clip for name, c in _part_clips(options, config).items()}
-    plan = PrivacyPlan(options, needs, z, update, divisor, count, max_rounds, max_signals, releases, total, shares)
+    numbers = (divisor, count, max_rounds, max_signals, releases, total, shares)
+    plan = PrivacyPlan(options, needs, z, update, *numbers, added)
     return replace(config, privacy=plan)
 
 

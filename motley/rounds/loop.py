@@ -280,7 +280,7 @@ class RoundLoop:
         state, outcome = self.state, landed.outcome.copy()
         state.last_updates.discard()
         results: dict[int, TrainResult] = {}
-        compression_states: dict[int, Tensors] = {}
+        compressed: dict[int, Tensors] = {}
         aggregator, accumulator, changes = self.algorithm.aggregator, self.algorithm.aggregator.init(), None
         error = None if self._diagnosis is None else self._diagnosis.error
         rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
@@ -288,9 +288,9 @@ class RoundLoop:
         for row, upload in self.backend.uploads(state, landed, rows, error):
             results[row] = self._with_server_signals(landed, row, upload)
             if upload.client_state is not None:
-                compression_states[upload.result.client] = upload.client_state
+                compressed[upload.result.client] = upload.client_state
             changes = self.pipeline.add_change(changes, upload)
-            if not upload.result.finite:
+            if not upload.result.finite and self.private.by_clients is None:
                 outcome[row] = self.private.unusable
                 continue
             accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
@@ -303,7 +303,7 @@ class RoundLoop:
             if total:
                 rehearsed = self.algorithm.server.update(state.server, total, self._server_context(len(accepted)))
                 self._probe(self.algorithm.correction.download(rehearsed), np.nan)
-        elif total and not self._update_model(landed, accepted, results, compression_states, total):
+        elif self.private.void(total) or (total and not self._update_model(landed, accepted, results, compressed, total)):
             outcome[accepted], total = Outcome.REJECTED, {}
         elif total and changes is not None:
             state.mean_vector = total["delta"].double().cpu()
@@ -313,7 +313,7 @@ class RoundLoop:
         """Return a training result without its upload, with the signals that the server computes from it."""
         result = upload.result
         if not result.finite:
-            return dataclasses.replace(result, parts={})
+            return dataclasses.replace(result, parts={}, client_state=None)
         download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
         rates = float(landed.dispatches.columns["lr"][row]) * result.steps
         made = self.signals.of(result.client, {**result.parts, **upload.model_update}, download, rates, self.state)
