@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 OUT = HERE / "measured" / "client_noise_cost.json"
 WHO: dict[str, dict[str, Any]] = {
     "server": {},
-    "clients": {"noise_by": "clients", "colluders": 0},
+    "clients, no colluders": {"noise_by": "clients", "colluders": 0},
     "clients, 33 colluders": {"noise_by": "clients", "colluders": 33},
 }
 
@@ -36,7 +35,7 @@ def measured(epsilon: float, who: str, seeds: list[int], data: Path | None) -> d
     keys.pop("grid")
     keys["privacy"] |= {"epsilon": epsilon, "max_rounds": 8, **WHO[who]}
     keys["stop"] = {"rounds": 30}
-    scores, began, plan = [], time.perf_counter(), None
+    scores, plan = [], None
     for seed in seeds:
         loop = build(Experiment(**{**keys, "seed": seed, "selector": "uniform"}), data)
         while not loop.done:
@@ -49,7 +48,6 @@ def measured(epsilon: float, who: str, seeds: list[int], data: Path | None) -> d
         "deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
         "noise_multiplier": record["noise_multiplier"],
         "of_a_full_sum": record.get("full_multiplier", record["noise_multiplier"]),
-        "seconds_a_run": (time.perf_counter() - began) / len(seeds),
     }  # fmt: skip
 
 
