@@ -32,7 +32,8 @@ NOISE = {
     "loss": {"low": 0.0, "high": 5.0, "multiplier": 20.0}, "num_examples": {"low": 0.0, "high": 100.0, "multiplier": 20.0},
 }  # fmt: skip
 NOISY = {
-    **MASKED, "name": "noisy", "task": {**MASKED["task"], "scale": "unit"}, "selector": {"name": "power_of_choice", "d": 4}, "stop": {"rounds": 1},
+    **MASKED, "name": "noisy", "task": {**MASKED["task"], "scale": "unit"},
+    "selector": {"name": "power_of_choice", "d": 4}, "stop": {"rounds": 1},
     "privacy": {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0, "signal_noise": NOISE},
 }  # fmt: skip
 
