@@ -284,7 +284,7 @@ class RoundLoop:
         aggregator, accumulator, changes = self.algorithm.aggregator, self.algorithm.aggregator.init(), None
         rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
         self.private.entered(state.privacy, landed.dispatches.timelines.client[rows])
-        for row, upload in self.backend.uploads(state, landed, rows, self._diagnosis and self._diagnosis.error):
+        for row, upload in self.backend.uploads(state, landed, rows, self._diagnosis.error if self._diagnosis else None):
             results[row] = self._with_server_signals(landed, row, upload)
             if upload.client_state is not None:
                 compression_states[upload.result.client] = upload.client_state
@@ -335,8 +335,8 @@ class RoundLoop:
         """Let the server step on a total, and make it final for the clients; return False for a step that the guard refuses."""
         state = self.state
         accepted = np.array([row for row in accepted.tolist() if results[row].finite], np.int64)
-        own = {results[row].client: results[row].client_state for row in accepted.tolist()}
-        own = {client: kept for client, kept in own.items() if kept is not None}
+        kept = {results[row].client: results[row].client_state for row in accepted.tolist()}
+        own = {client: memory for client, memory in kept.items() if memory is not None}
         context = self._server_context(len(accepted))
         server, states = self.algorithm.server.update_with_clients(state.server, total, own, context)
         if self._refused(server, total):
