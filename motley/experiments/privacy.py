@@ -23,7 +23,6 @@ from motley.rounds.config import RunConfig
 from motley.selectors.base import SelectionRule, Selector
 from motley.tasks.base import Task
 from motley.transport.upload_config import UploadConfig
-from motley.world.base import Dishonest
 
 __all__ = ["cap", "sum_cap", "with_privacy"]
 
@@ -155,7 +154,7 @@ def _check_looks(experiment: Experiment, config: RunConfig) -> None:
     if config.stop.target is not None:
         said = "to end when an evaluation is good enough is a look at clients' clear data that no account counts"
         raise ConfigError(f"{said}; write stop = {{ rounds = 50 }}", "stop.target")
-    if type(config.world.dishonest).goal is not Dishonest.goal:
+    if config.world.dishonest.hears_others:
         said = f"liars of the kind {experiment.dishonest['name']!r} repeat honest clients' clear numbers as their own"
         raise ConfigError(f'{said}, so that one client\'s data are in many; write dishonest = "scaled"', "dishonest")
     if config.weights == "examples" and experiment.defence is not None:

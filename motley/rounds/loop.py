@@ -282,18 +282,17 @@ class RoundLoop:
         results: dict[int, TrainResult] = {}
         compressed: dict[int, Tensors] = {}
         aggregator, accumulator, changes = self.algorithm.aggregator, self.algorithm.aggregator.init(), None
-        error = None if self._diagnosis is None else self._diagnosis.error
         rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
         self.private.entered(state.privacy, landed.dispatches.timelines.client[rows])
-        for row, upload in self.backend.uploads(state, landed, rows, error):
+        for row, upload in self.backend.uploads(state, landed, rows, self._diagnosis.error if self._diagnosis else None):
             results[row] = self._with_server_signals(landed, row, upload)
             if upload.client_state is not None:
                 compressed[upload.result.client] = upload.client_state
             changes = self.pipeline.add_change(changes, upload)
-            if not upload.result.finite and self.private.by_clients is None:
+            if upload.result.finite or self.private.by_clients is not None:
+                accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
+            else:
                 outcome[row] = self.private.unusable
-                continue
-            accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
         total = aggregator.finish(accumulator, self.private.divide or divide_by(self.config.weights))
         total = self.private.total(state.privacy, state.version + 1, total, self._note)
         total = self.pipeline.server_total(state, total, changes)
@@ -335,10 +334,9 @@ class RoundLoop:
     ) -> bool:  # fmt: skip
         """Let the server step on a total, and make it final for the clients; return False for a step that the guard refuses."""
         state = self.state
-        accepted = np.array([row for row in accepted.tolist() if results[row].finite], np.int64)  # what can be kept of
-        own = {
-            one.client: one.client_state for one in map(results.__getitem__, accepted.tolist()) if one.client_state is not None
-        }
+        accepted = np.array([row for row in accepted.tolist() if results[row].finite], np.int64)
+        kept = {results[row].client: results[row].client_state for row in accepted.tolist()}
+        own = {client: memory for client, memory in kept.items() if memory is not None}
         context = self._server_context(len(accepted))
         server, states = self.algorithm.server.update_with_clients(state.server, total, own, context)
         if self._refused(server, total):

@@ -253,18 +253,28 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     if "uplink_mbps" in upload.allocator.requires:
         name = type(upload.allocator).__name__
         return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
-    if config.privacy is not None and config.setting.work.steps is None:
-        return "local steps tell the server numbers of samples where work is counted in epochs; write local = { steps = 10 }"
-    if config.privacy is not None and config.privacy.options.sizes == "private":
-        looks = looks_at_time(experiment, config, ready.selector.rule)
-        if looks is not None:
-            said = f"real clients take as long as their data makes them, and {looks[0]}; write {looks[1]}"
-            return f'{said}, or, where the numbers of samples are no secret, privacy.sizes = "public"'
-    if config.privacy is not None and config.weights == "examples" and isinstance(config.synchrony, Asynchronous):
-        return 'clients weigh their uploads themselves, before they are mixed with the newest model; write weights = "uniform"'
+    private = _refuses_private(experiment, ready)
+    if private is not None:
+        return private
     drift = config.world.drift
     if drift.moves_window or drift.renames_classes:
         return "a client's data is what it is; leave drift out"
+    return None
+
+
+def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
+    """Return why a private experiment cannot be deployed, as :func:`refuses`."""
+    config = ready.config
+    if config.privacy is None:
+        return None
+    if config.setting.work.steps is None:
+        return "local steps tell the server numbers of samples where work is counted in epochs; write local = { steps = 10 }"
+    looks = looks_at_time(experiment, config, ready.selector.rule)
+    if looks is not None and config.privacy.options.sizes == "private":
+        said = f"real clients take as long as their data makes them, and {looks[0]}; write {looks[1]}"
+        return f'{said}, or, where the numbers of samples are no secret, privacy.sizes = "public"'
+    if config.weights == "examples" and isinstance(config.synchrony, Asynchronous):
+        return 'clients weigh their uploads themselves, before they are mixed with the newest model; write weights = "uniform"'
     return None
 
 
