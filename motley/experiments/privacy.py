@@ -69,14 +69,18 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     divisor = draw.rate * population if draw and coins else float(config.synchrony.max_uploads(config.cohort))
     count, update = _adaptive(options, z, divisor)
     update *= _correlation(options, z, config)
-    most = max(population, config.synchrony.max_uploads(config.cohort))
-    if most > MOST_UPLOADS * update:
-        said = f"a sum of {most} updates with so little noise is not exact in float64"
-        raise ConfigError(f"{said}; write at least {most / MOST_UPLOADS:.2g}", "privacy.noise_multiplier")
+    _check_exact(max(population, config.synchrony.max_uploads(config.cohort)), update)
     shares = {name: c / options.clip for name, c in _part_clips(options, config).items()}
     numbers = (divisor, count, max_rounds, max_signals, releases, total, shares)
     plan = PrivacyPlan(options, needs, z, update, *numbers, added)
     return replace(config, privacy=plan)
+
+
+def _check_exact(uploads: int, multiplier: float) -> None:
+    """Refuse so many uploads with so little noise that their sum in steps of the grid is not exact."""
+    if uploads > MOST_UPLOADS * multiplier:
+        said = f"a sum of {uploads} updates with so little noise is not exact in float64"
+        raise ConfigError(f"{said}; write at least {uploads / MOST_UPLOADS:.2g}", "privacy.noise_multiplier")
 
 
 def cap(name: str, given: int | None, rounds: int | None) -> int:
