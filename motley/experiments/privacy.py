@@ -37,17 +37,9 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     options = experiment.privacy
     if options is None:
         return config
-    _check_data(config.setting.task)
-    _check_looks(experiment, config)
-    _check_algorithm(config.setting, config.upload_config)
-    _check_weights(options, config.weights)
-    _check_signals(experiment, options, selector.rule)
-    check_time(experiment, config, selector.rule)
+    _check(experiment, options, config, selector.rule)
     by_clients = options.noise_by == "clients"
-    if by_clients:
-        check_client_noise(options, config, selector.rule)
     population, rounds = config.setting.task.federation.pool, config.stop.rounds
-    _check_separation(options, config)
     max_rounds = sum_cap(options, rounds)
     max_signals = cap("max_signals", options.max_signals, rounds) if options.signal_noise else 1
     law: Kind = "discrete" if by_clients else "gaussian"
@@ -74,6 +66,19 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     numbers = (divisor, count, max_rounds, max_signals, releases, total, shares)
     plan = PrivacyPlan(options, needs, z, update, *numbers, added)
     return replace(config, privacy=plan)
+
+
+def _check(experiment: Experiment, options: Privacy, config: RunConfig, rule: SelectionRule[Any]) -> None:
+    """Refuse data, parts and options for which no bound is known."""
+    _check_data(config.setting.task)
+    _check_looks(experiment, config)
+    _check_algorithm(config.setting, config.upload_config)
+    _check_weights(options, config.weights)
+    _check_signals(experiment, options, rule)
+    check_time(experiment, config, rule)
+    if options.noise_by == "clients":
+        check_client_noise(options, config, rule)
+    _check_separation(options, config)
 
 
 def _check_exact(uploads: int, multiplier: float) -> None:
