@@ -1,0 +1,300 @@
+"""Find flows that no epsilon bounds: run an experiment in worlds that differ in one client's data, with the
+same counted releases, and compare all that is published.
+
+The first world runs and its releases are recorded; every other world runs with these releases
+(:mod:`motley.rounds.pinned`), each in a folder of its own. What then differs in a column that is not on
+the short list of what the claim does not cover (:mod:`motley.privacy.published`) is a difference with
+probability one. Reference: docs/privacy.md#attack.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motley.core import codec
+from motley.core.arrays import Ids
+from motley.core.errors import ConfigError, UserError
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.experiments.neighbours import CHANGES, Change, Neighbours, neighbours
+from motley.experiments.run import run_built, run_record
+from motley.experiments.store import RunFolder
+from motley.experiments.trackers.running import tracked
+from motley.privacy.published import NOT_COVERED, kind_of
+from motley.results.writer import remove_streams
+from motley.rounds.checkpoint import Checkpoints
+from motley.rounds.loop import RoundLoop
+from motley.rounds.pinned import Difference, PinnedRounds, RecordedRounds, Releases, install, same
+from motley.tasks.base import Task
+
+__all__ = ["Replay", "folder_columns", "replay"]
+
+_PLAIN = {"log": [], "checkpoint": {"keep": True}, "client_state": "ram"}
+"""Keys that change no result, as both worlds have them."""
+_SHOWN = 12
+"""Differences of a world that are printed."""
+
+
+class Replay(NamedTuple):
+    """What a comparison of worlds found.
+
+    Parameters
+    ----------
+    found: change of the client's data -> what differs with certainty, the first round of each column.
+    client: in whose data the worlds differ. entered: sums that it was in. files, columns, rounds: how
+    much was compared.
+    """
+
+    found: dict[Change, list[Difference]]
+    client: int
+    entered: int
+    files: int
+    columns: int
+    rounds: int
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything differs."""
+        return any(self.found.values())
+
+    def sentences(self) -> list[str]:
+        """Return the outcome as lines: each difference by file and column, or that there is none."""
+        where = f"{self.files} files, {self.columns} columns, {self.rounds} rounds"
+        lines = []
+        for change, differences in self.found.items():
+            if differences:
+                said = f"client {self.client}, {change}: {CHANGES[change]}"
+                lines.append(f"Difference with probability one. {said}")
+                lines += [f"  {difference}" for difference in differences[:_SHOWN]]
+                more = len(differences) - _SHOWN
+                lines += [f"  and {more} more columns"] * (more > 0)
+        if not lines:
+            lines.append(
+                f"No difference beside the counted releases in {where}, in {len(self.found)} worlds "
+                f"in which client {self.client}, in {self.entered} of the sums, has other data "
+                f"({', '.join(self.found)})."
+            )
+        covered = "; ".join(f"{name} ({what})" for name, what in NOT_COVERED.items())
+        return [*lines, f"Not covered by the claim, and not compared: {covered}."]
+
+
+def replay(
+    experiment: Experiment,
+    data: Path | None = None,
+    changes: Sequence[Change] = tuple(CHANGES),
+    client: int | None = None,
+) -> Replay:
+    """Compare an experiment's run with runs in which one client has other data and all counted releases
+    are the same.
+
+    Parameters
+    ----------
+    data: folder searched first for data packs. changes: of the client's data; those that its samples do
+    not allow are left out. client: its id; None: the one with the most samples.
+
+    Raises
+    ------
+    ConfigError: no ``[privacy]``, or what a run refuses.
+    """
+    if experiment.privacy is None:
+        raise ConfigError(
+            "there is nothing to audit without it; write e.g. [privacy] with clip, epsilon and delta",
+            "privacy",
+        )
+    experiment = experiment.replace(_PLAIN)
+    with tempfile.TemporaryDirectory(prefix="motley-audit-") as place:
+        worlds, first = _first(experiment, Path(place), data, client)
+        releases, before = first.releases, dict(folder_columns(first.path))
+        found: dict[Change, list[Difference]] = {}
+        for change in [change for change in worlds.others if change in changes]:
+            path = Path(place) / "runs" / change
+            other = _World(experiment, worlds.others[change], path)
+            found[change] = _compared(first, other, before, releases, worlds.client, change)
+        files = len({file for file, _ in before})
+        entered = int(first.counts[worlds.client])
+        return Replay(found, worlds.client, entered, files, len(before), len(releases.sums))
+
+
+def _first(
+    experiment: Experiment, place: Path, data: Path | None, client: int | None
+) -> tuple[Neighbours, _World]:
+    """Return the worlds, and the first of them, run to its end. A client that was not named, and was in
+    no sum, is replaced by one that was in the most."""
+    worlds = neighbours(experiment, place / "files", data, client)
+    first = _World(experiment, worlds.first, place / "runs" / "first")
+    first.run()
+    counts = first.counts
+    if client is None and not counts[worlds.client] and counts.any():
+        most = int(np.flatnonzero(counts == counts.max())[-1])
+        worlds = neighbours(experiment, place / "more files", data, most)
+        first = _World(experiment, worlds.first, place / "runs" / "first again")
+        first.run()
+    return worlds, first
+
+
+class _World:
+    """One world's run: built, and run in a folder.
+
+    Parameters
+    ----------
+    experiment: of all worlds. task: of this world. path: of the folder.
+    """
+
+    def __init__(self, experiment: Experiment, task: Task, path: Path) -> None:
+        self.experiment, self.path = experiment, path
+        self.loop: RoundLoop = build(experiment, task=task)
+        self._install(RecordedRounds)
+
+    def _install(self, kind: Any, *more: Any) -> Any:
+        loop = self.loop
+        rounds = kind(loop.private.plan, loop.private.empty, loop.private.streams, *more)
+        install(loop, rounds)
+        return rounds
+
+    @property
+    def releases(self) -> Releases:
+        """The counted releases so far."""
+        rounds: Any = self.loop.private
+        recorded: Releases = rounds.releases
+        return recorded
+
+    @property
+    def counts(self) -> Ids:
+        """How many sums each client was in."""
+        state = self.loop.state.privacy
+        return np.zeros(0, np.int64) if state is None else state.sums
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every entry of the model."""
+        state = self.loop.setting.task.model().state_dict()
+        return {name: tuple(value.shape) for name, value in state.items()}
+
+    def pin(self, first: Releases, client: int, absent: bool) -> PinnedRounds:
+        """Let all releases be those of the first world."""
+        rounds: PinnedRounds = self._install(PinnedRounds, first, client, absent)
+        return rounds
+
+    def run(self) -> None:
+        """Run to the end, and close the engine."""
+        experiment, loop, folder = self.experiment, self.loop, RunFolder(self.path)
+        record = run_record(experiment, loop.config, loop.engine)
+        checkpoints = Checkpoints(self.path / "checkpoints", experiment.run_id())
+        try:
+            with folder.lock(), tracked(experiment, self.path, None) as told:
+                run_built(experiment, loop, folder, record, checkpoints, told)
+            remove_streams(self.path)
+        finally:
+            loop.engine.close()
+
+
+def _compared(
+    first: _World,
+    other: _World,
+    before: Mapping[tuple[str, str], Any],
+    releases: Releases,
+    client: int,
+    change: Change,
+) -> list[Difference]:
+    """Run another world, and return what differs with certainty."""
+    if first.shapes != other.shapes:
+        other.loop.engine.close()
+        gone = {name: shape for name, shape in first.shapes.items() if other.shapes.get(name) != shape}
+        said = f"{gone} in one world, and {({name: other.shapes.get(name) for name in gone})} in the other"
+        return [Difference("model.safetensors", "shapes", -1, said)]
+    pinned = other.pin(releases, client, absent=change == "absent")
+    try:
+        other.run()
+    except UserError as error:
+        return [*_firsts(pinned.differences), Difference("(run)", "end", pinned.step, str(error))]
+    after = dict(folder_columns(other.path))
+    found = [one for key in {**before, **after} for one in _difference(key, before, after)]
+    return [*_firsts(pinned.differences), *sorted(found, key=lambda one: (one.round < 0, one.round))]
+
+
+def _firsts(differences: Sequence[Difference]) -> list[Difference]:
+    """Return the first difference of each column."""
+    return list({(one.file, one.column): one for one in reversed(differences)}.values())[::-1]
+
+
+def _difference(
+    key: tuple[str, str], before: Mapping[tuple[str, str], Any], after: Mapping[tuple[str, str], Any]
+) -> Iterator[Difference]:
+    """Yield how a column differs, if it does and its kind says that it may not, or that it has no kind."""
+    (file, column), kind = key, kind_of(*key)
+    if kind == "not covered":
+        return
+    if kind is None:
+        yield Difference(file, column, -1, "nothing says whether the claim covers it")
+    if key not in before or key not in after:
+        yield Difference(file, column, -1, "there in one world alone")
+        return
+    one, two = before[key], after[key]
+    if _same(one, two):
+        return
+    if not isinstance(one, list) or len(one) != len(two):
+        yield Difference(file, column, -1, f"{_short(one)} and {_short(two)}")
+        return
+    row = next(k for k in range(len(one)) if not _same(one[k], two[k]))
+    rounds = before.get((file, "round"), [-1] * len(one))
+    yield Difference(file, column, rounds[row], f"{_short(one[row])} and {_short(two[row])}")
+
+
+def _same(one: Any, two: Any) -> bool:
+    """Return whether two values are equal to the last bit, NaN being equal to NaN."""
+    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
+        return same(one, two)
+    return codec.encode(one) == codec.encode(two)
+
+
+def _short(value: Any) -> str:
+    """Return a value in at most 80 characters."""
+    if isinstance(value, list):
+        return f"{len(value)} rows"
+    text = " ".join(str(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# ------------------------------------------------------------------------------------- folders
+
+
+def folder_columns(folder: Path) -> Iterator[tuple[tuple[str, str], Any]]:
+    """Yield ((file, column), value) of all that a run's folder holds: the columns of tables, the keys of
+    JSON, the entries of models and of checkpoints; other files as their bytes."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
+        for column, value in _columns(path):
+            yield (name, column), value
+
+
+def _columns(path: Path) -> Iterator[tuple[str, Any]]:
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        table = parquet.read_table(path)
+        yield from ((column, table.column(column).to_pylist()) for column in table.column_names)
+    elif path.suffix == ".json":
+        yield from json.loads(path.read_text(encoding="utf-8")).items()
+    elif path.suffix == ".safetensors":
+        from safetensors.numpy import load_file
+
+        yield from load_file(path).items()
+    elif path.suffix == ".mtly":
+        yield from _leaves(codec.decode(path.read_bytes()))
+    else:
+        yield "bytes", path.read_bytes()
+
+
+def _leaves(value: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values inside a record by their paths, dots between the keys."""
+    if not isinstance(value, Mapping):
+        yield above, value
+        return
+    for key, inner in value.items():
+        yield from _leaves(inner, f"{above}.{key}" if above else str(key))
