@@ -53,9 +53,15 @@ def audit_privacy(
     own_labels: OwnLabels = False,
     full_clip: FullClip = False,
 ) -> None:
-    """Attack a private experiment in two worlds that differ in one client, and compare what is found with its claim."""
+    """Attack a private experiment in worlds that differ in one client.
+
+    First all that its runs publish is compared in worlds with the same counted releases: what differs is known with
+    certainty, and the exit code is 1. Then its epsilon is estimated from many runs and compared with its claim.
+    """
     from motley.experiments import document
-    from motley.experiments.audit import audit
+    from motley.experiments.audit import audit, check_trials
+    from motley.experiments.replay import replay
+    from motley.experiments.run import as_experiment
     from motley.results.audit_picture import audit_picture
 
     check_data(data)
@@ -63,11 +69,16 @@ def audit_privacy(
     if stand_in and any(own.values()):
         raise ConfigError("the stand-in's canary is its own; leave it out", next(key for key, given in own.items() if given))
     keys = document.override(document.read(file), set or [])
+    check_trials(trials)
+    compared = None if clear_signals else replay(as_experiment(keys), data, client=canary)
+    if compared is not None:
+        tell("\n".join([*compared.sentences(), ""]))
     done = audit(keys, trials, seed, data, clear_signals, say, stand_in, canary, not own_labels, full_clip)
     tell("\n".join(done.sentences))
+    record = {"replay": None if compared is None else compared.record(), **done.record}
     found, folder = done.attack, out or Path("runs") / f"audit-{file.stem}"
     picture = audit_picture(found.near, found.far, found.threshold, found.epsilon, done.record["bound"])
-    texts = {"audit.json": json.dumps(done.record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}
+    texts = {"audit.json": json.dumps(record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -76,3 +87,5 @@ def audit_privacy(
         raise StoreError(f"cannot write into {folder}: {error.strerror}") from None
     for name in texts:
         tell(folder / name)
+    if compared is not None and compared.differs:
+        raise typer.Exit(1)

@@ -97,10 +97,28 @@ def neighbours(
         first, others = worlds.of_images(source, data)
     else:
         first = task
-        others = {"other": _changed(task, chosen), "far": _changed(task, chosen, far=True)}
+        fixed = _fixed_sizes(experiment)
+        others = {
+            "other": _changed(task, chosen, fixed=fixed),
+            "far": _changed(task, chosen, far=True, fixed=True),
+        }
     if first.federation.x.is_floating_point():
         others["non_finite"] = _spoiled(first, chosen)
     return Neighbours(chosen, first, {"absent": first, **others})
+
+
+def _fixed_sizes(experiment: Experiment) -> bool:
+    """Return whether the client must keep its number of samples: where that is public, and where others'
+    draws in the simulated world follow the place of their samples among all."""
+    moved = any(getattr(experiment, key)["name"] != "none" for key in ("label_noise", "drift"))
+    return moved or getattr(experiment.privacy, "sizes", "private") == "public"
+
+
+def _sized(rows: Ints, fixed: bool) -> Ints:
+    """Return a client's rows of another world: as many, or half of them, or twice if they are few."""
+    if fixed:
+        return rows
+    return rows[: len(rows) // 2] if len(rows) >= _FEW else np.repeat(rows, 2)
 
 
 def _shared(federation: Federation) -> bool:
@@ -122,9 +140,7 @@ class _Worlds:
     client: in whose samples the worlds differ.
     """
 
-    def __init__(
-        self, experiment: Experiment, folder: Path, federation: Federation, client: int
-    ) -> None:
+    def __init__(self, experiment: Experiment, folder: Path, federation: Federation, client: int) -> None:
         self.experiment, self.folder, self.client = experiment, folder, client
         rows = np.concatenate([part.values for part in _parts(federation)])
         owner = np.concatenate([part.owner for part in _parts(federation)])
@@ -134,8 +150,7 @@ class _Worlds:
         self.rows, self.owner = rows[order], owner[order]
         mine = self.owner == client
         self.others, self.mine = self.rows[~mine], self.rows[mine]
-        count = len(self.mine)
-        self.fewer = self.mine[: count // 2] if count >= _FEW else np.repeat(self.mine, 2)
+        self.fewer = _sized(self.mine, _fixed_sizes(experiment))
 
     def _clients(self, mine: int) -> Ints:
         """Return the client of each row of a file; those of the common test set count as client 0's."""
@@ -143,9 +158,10 @@ class _Worlds:
         own, test = np.full(mine, self.client), np.zeros(len(self.test), np.int64)
         return np.concatenate([test, others, own])
 
-    def _read(self, change: str, **options: Any) -> Task:
+    def _read(self, options: Mapping[str, Any]) -> Task:
         """Return the task of one world's file."""
-        source = {**self.experiment.task, **options}
+        kept = {name: value for name, value in self.experiment.task.items() if name != "client_groups"}
+        source = {**kept, **options}
         changes = {"task": source, "partition": {"name": "by_writer"}}
         return task_of(self.experiment.replace(changes))
 
@@ -178,16 +194,15 @@ class _Worlds:
             known = np.concatenate([self.test, self.others])
             path = self._place(change, "samples.npz")
             tested = np.arange(len(known) + len(rows)) < len(self.test)
-            named = {"classes": names} if public else {}
-            np.savez(
-                path,
-                x=np.concatenate([x[known], mine]),
-                y=np.concatenate([y[known], labels]),
-                client=self._clients(len(rows)),
-                test=tested,
-                **named,
-            )
-            found[change] = self._read(change, data=str(path))
+            arrays: dict[str, Any] = {
+                "x": np.concatenate([x[known], mine]),
+                "y": np.concatenate([y[known], labels]),
+                "client": self._clients(len(rows)),
+                "test": tested,
+                **({"classes": names} if public else {}),
+            }
+            np.savez(path, **arrays)
+            found[change] = self._read({"data": str(path)})
         return found.pop("first"), found
 
     # ------------------------------------------------------------------------------------- tables
@@ -212,8 +227,8 @@ class _Worlds:
             whole = _put(whole, "client", pa.array(self._clients(mine.num_rows)))
             path = self._place(change, "samples.parquet")
             parquet.write_table(whole, path)
-            own = {"label": label, "client": "client", "client_groups": None}
-            found[change] = self._read(change, data=str(path), **own)
+            own = {"data": str(path), "label": label, "client": "client"}
+            found[change] = self._read(own)
         return found.pop("first"), found
 
     def _other(self, mine: Any, label: str, times: float = 0.0) -> Any:
@@ -302,8 +317,9 @@ def _is_number(column: Any) -> bool:
 # ------------------------------------------------------------------------------------- federations
 
 
-def _changed(task: Task, client: int, far: bool = False) -> Task:
-    """Return a task with other samples of one client: half as many with other labels, or ``far`` ones."""
+def _changed(task: Task, client: int, fixed: bool, far: bool = False) -> Task:
+    """Return a task with other samples of one client, with other labels, or ``far`` ones; ``fixed``: as
+    many as before."""
     data = task.federation
     rows = torch.from_numpy(np.concatenate([part[client] for part in _parts(data)]))
     x, y = data.x.clone(), data.y.clone()
@@ -313,17 +329,16 @@ def _changed(task: Task, client: int, far: bool = False) -> Task:
         x[rows] = x[rows].flip(0)
     if not far:
         y[rows] = _turned(y[rows], data.classes)
-    changed = dataclasses.replace(data, x=x, y=y)
-    return dataclasses.replace(task, federation=changed if far else _resized(changed, client))
+    changed = _relabelled(dataclasses.replace(data, x=x, y=y), client, fixed)
+    return dataclasses.replace(task, federation=changed)
 
 
-def _resized(data: Federation, client: int) -> Federation:
-    """Return a federation in which one client has half its training samples, or twice if few; its
-    labels become clean ones."""
-    mine = data.train[client]
-    mine = mine[: len(mine) // 2] if len(mine) >= _FEW else np.repeat(mine, 2)
+def _relabelled(data: Federation, client: int, fixed: bool) -> Federation:
+    """Return a federation in which one client's labels are clean ones, and its training samples are
+    others in number unless ``fixed``."""
+    mine = _sized(data.train[client], fixed)
     first, end = data.train.offsets[client : client + 2].tolist()
-    labels = data.labels.new_tensor(data.y[torch.from_numpy(mine)])
+    labels = data.y[torch.from_numpy(mine)].to(data.labels.dtype)
     parts = [part if k != client else mine for k, part in enumerate(data.train)]
     joined = torch.cat([data.labels[:first], labels, data.labels[end:]])
     return dataclasses.replace(data, train=Ragged.of(parts), labels=joined)

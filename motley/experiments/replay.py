@@ -1,5 +1,5 @@
-"""Find flows that no epsilon bounds: run an experiment in worlds that differ in one client's data, with the
-same counted releases, and compare all that is published.
+"""Find flows that no epsilon bounds: run an experiment in worlds that differ in one client's data, with
+the same counted releases, and compare all that is published.
 
 The first world runs and its releases are recorded; every other world runs with these releases
 (:mod:`motley.rounds.pinned`), each in a folder of its own. What then differs in a column that is not on
@@ -36,9 +36,11 @@ from motley.tasks.base import Task
 __all__ = ["Replay", "folder_columns", "replay"]
 
 _PLAIN = {"log": [], "checkpoint": {"keep": True}, "client_state": "ram"}
-"""Keys that change no result, as both worlds have them."""
+"""Keys that change no result, as all worlds have them."""
 _SHOWN = 12
 """Differences of a world that are printed."""
+Columns = Mapping[tuple[str, str], Any]
+"""(File, column) -> its value."""
 
 
 class Replay(NamedTuple):
@@ -47,11 +49,12 @@ class Replay(NamedTuple):
     Parameters
     ----------
     found: change of the client's data -> what differs with certainty, the first round of each column.
-    client: in whose data the worlds differ. entered: sums that it was in. files, columns, rounds: how
-    much was compared.
+    clock: columns of seconds and steps that differ. client: in whose data the worlds differ. entered:
+    sums that it was in. files, columns, rounds: how much was compared.
     """
 
     found: dict[Change, list[Difference]]
+    clock: list[Difference]
     client: int
     entered: int
     files: int
@@ -60,7 +63,7 @@ class Replay(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether anything differs."""
+        """Whether anything differs that the claim covers."""
         return any(self.found.values())
 
     def sentences(self) -> list[str]:
@@ -81,7 +84,15 @@ class Replay(NamedTuple):
                 f"({', '.join(self.found)})."
             )
         covered = "; ".join(f"{name} ({what})" for name, what in NOT_COVERED.items())
-        return [*lines, f"Not covered by the claim, and not compared: {covered}."]
+        shown = [f"Seconds or steps follow its number of samples: {one}" for one in self.clock[:1]]
+        return [*lines, *shown, f"Not covered by the claim, and not compared: {covered}."]
+
+    def record(self) -> dict[str, Any]:
+        """Return the outcome for ``audit.json``."""
+        found = {change: [one._asdict() for one in some] for change, some in self.found.items()}
+        clock = [one._asdict() for one in self.clock]
+        rest = {name: getattr(self, name) for name in self._fields if name not in ("found", "clock")}
+        return {**rest, "differences": found, "clock": clock}
 
 
 def replay(
@@ -89,6 +100,7 @@ def replay(
     data: Path | None = None,
     changes: Sequence[Change] = tuple(CHANGES),
     client: int | None = None,
+    worlds: Neighbours | None = None,
 ) -> Replay:
     """Compare an experiment's run with runs in which one client has other data and all counted releases
     are the same.
@@ -96,7 +108,8 @@ def replay(
     Parameters
     ----------
     data: folder searched first for data packs. changes: of the client's data; those that its samples do
-    not allow are left out. client: its id; None: the one with the most samples.
+    not allow are left out. client: its id; None: the last one, or one that was in the most sums if that
+    was in none. worlds: from :func:`~motley.experiments.neighbours.neighbours`; None: made here.
 
     Raises
     ------
@@ -109,33 +122,21 @@ def replay(
         )
     experiment = experiment.replace(_PLAIN)
     with tempfile.TemporaryDirectory(prefix="motley-audit-") as place:
-        worlds, first = _first(experiment, Path(place), data, client)
-        releases, before = first.releases, dict(folder_columns(first.path))
+        if worlds is None:
+            worlds, first = _first(experiment, Path(place), data, client)
+        else:
+            first = _World(experiment, worlds.first, Path(place) / "first")
+            first.run()
+        before, clock = dict(folder_columns(first.path)), []
         found: dict[Change, list[Difference]] = {}
         for change in [change for change in worlds.others if change in changes]:
-            path = Path(place) / "runs" / change
-            other = _World(experiment, worlds.others[change], path)
-            found[change] = _compared(first, other, before, releases, worlds.client, change)
-        files = len({file for file, _ in before})
-        entered = int(first.counts[worlds.client])
-        return Replay(found, worlds.client, entered, files, len(before), len(releases.sums))
-
-
-def _first(
-    experiment: Experiment, place: Path, data: Path | None, client: int | None
-) -> tuple[Neighbours, _World]:
-    """Return the worlds, and the first of them, run to its end. A client that was not named, and was in
-    no sum, is replaced by one that was in the most."""
-    worlds = neighbours(experiment, place / "files", data, client)
-    first = _World(experiment, worlds.first, place / "runs" / "first")
-    first.run()
-    counts = first.counts
-    if client is None and not counts[worlds.client] and counts.any():
-        most = int(np.flatnonzero(counts == counts.max())[-1])
-        worlds = neighbours(experiment, place / "more files", data, most)
-        first = _World(experiment, worlds.first, place / "runs" / "first again")
-        first.run()
-    return worlds, first
+            other = _World(experiment, worlds.others[change], Path(place) / "other" / change)
+            differences = _compared(first, other, before, worlds.client, change)
+            found[change] = [one for one in differences if kind_of(one.file, one.column) != "clock"]
+            clock += [one for one in differences if kind_of(one.file, one.column) == "clock"]
+        files, entered = len({file for file, _ in before}), int(first.counts[worlds.client])
+        rounds = len(first.releases.sums)
+        return Replay(found, clock, worlds.client, entered, files, len(before), rounds)
 
 
 class _World:
@@ -194,28 +195,41 @@ class _World:
             loop.engine.close()
 
 
-def _compared(
-    first: _World,
-    other: _World,
-    before: Mapping[tuple[str, str], Any],
-    releases: Releases,
-    client: int,
-    change: Change,
-) -> list[Difference]:
+def _first(experiment: Experiment, place: Path, data: Path | None, client: int | None) -> tuple[Neighbours, _World]:
+    """Return the worlds, and the first of them, run to its end. A client that was not named, and was in
+    no sum, is replaced by one that was in the most."""
+    worlds = neighbours(experiment, place / "files", data, client)
+    first = _World(experiment, worlds.first, place / "first")
+    first.run()
+    counts = first.counts
+    if client is None and not counts[worlds.client] and counts.any():
+        most = int(np.flatnonzero(counts == counts.max())[-1])
+        worlds = neighbours(experiment, place / "other files", data, most)
+        first = _World(experiment, worlds.first, place / "first again")
+        first.run()
+    return worlds, first
+
+
+def _compared(first: _World, other: _World, before: Columns, client: int, change: Change) -> list[Difference]:
     """Run another world, and return what differs with certainty."""
     if first.shapes != other.shapes:
         other.loop.engine.close()
-        gone = {name: shape for name, shape in first.shapes.items() if other.shapes.get(name) != shape}
-        said = f"{gone} in one world, and {({name: other.shapes.get(name) for name in gone})} in the other"
-        return [Difference("model.safetensors", "shapes", -1, said)]
-    pinned = other.pin(releases, client, absent=change == "absent")
+        one, two = (
+            {name: shape for name, shape in here.items() if there.get(name) != shape}
+            for here, there in ((first.shapes, other.shapes), (other.shapes, first.shapes))
+        )
+        return [Difference("model.safetensors", "shapes", -1, f"{one} and {two}")]
+    pinned = other.pin(first.releases, client, absent=change == "absent")
     try:
         other.run()
     except UserError as error:
         return [*_firsts(pinned.differences), Difference("(run)", "end", pinned.step, str(error))]
+    if len(pinned.releases.sums) < len(first.releases.sums):
+        pinned.differences.append(Difference("(run)", "end", pinned.step, "it ends earlier"))
     after = dict(folder_columns(other.path))
     found = [one for key in {**before, **after} for one in _difference(key, before, after)]
-    return [*_firsts(pinned.differences), *sorted(found, key=lambda one: (one.round < 0, one.round))]
+    by_round = sorted(found, key=lambda one: (one.round < 0, one.round))
+    return [*_firsts(pinned.differences), *by_round]
 
 
 def _firsts(differences: Sequence[Difference]) -> list[Difference]:
@@ -223,9 +237,7 @@ def _firsts(differences: Sequence[Difference]) -> list[Difference]:
     return list({(one.file, one.column): one for one in reversed(differences)}.values())[::-1]
 
 
-def _difference(
-    key: tuple[str, str], before: Mapping[tuple[str, str], Any], after: Mapping[tuple[str, str], Any]
-) -> Iterator[Difference]:
+def _difference(key: tuple[str, str], before: Columns, after: Columns) -> Iterator[Difference]:
     """Yield how a column differs, if it does and its kind says that it may not, or that it has no kind."""
     (file, column), kind = key, kind_of(*key)
     if kind == "not covered":
@@ -255,7 +267,7 @@ def _same(one: Any, two: Any) -> bool:
 
 def _short(value: Any) -> str:
     """Return a value in at most 80 characters."""
-    if isinstance(value, list):
+    if isinstance(value, list) and len(value) > 3:
         return f"{len(value)} rows"
     text = " ".join(str(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -278,7 +290,7 @@ def _columns(path: Path) -> Iterator[tuple[str, Any]]:
         from pyarrow import parquet
 
         table = parquet.read_table(path)
-        yield from ((column, table.column(column).to_pylist()) for column in table.column_names)
+        yield from ((name, table.column(name).to_pylist()) for name in table.column_names)
     elif path.suffix == ".json":
         yield from json.loads(path.read_text(encoding="utf-8")).items()
     elif path.suffix == ".safetensors":
@@ -293,7 +305,7 @@ def _columns(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _leaves(value: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values inside a record by their paths, dots between the keys."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not value:
         yield above, value
         return
     for key, inner in value.items():

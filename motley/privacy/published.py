@@ -1,12 +1,15 @@
-"""What a run publishes, file by file and column by column, and what of it the claim of a private run covers.
+"""What a run publishes, file by file and column by column, and what of it the claim of a private run
+covers.
 
-Every file that a run's folder may hold, and every column of it, has one of four kinds:
+Every file that a run's folder may hold, and every column of it, has one of five kinds:
 
 ``public``       depends on no client's data
 ``noisy``        a counted release, or made of counted releases and public facts alone
 ``withheld``     a clear number of clients' data, which a private run does not write
-``not covered``  a clear number that is written for the researcher or the server; the claim does not
-                 hold against those who see it
+``clock``        seconds and steps. They follow clients' numbers of samples where work is counted in
+                 epochs, where devices take as long as there are samples, and where all samples are
+                 passed over to measure something: the claim does not cover them then
+``not covered``  a clear number that is written for the researcher or the server
 
 Columns of the first three kinds are equal in two runs that differ in one client's data and have the
 same counted releases, which ``motley audit-privacy`` checks. Reference: docs/privacy.md#released.
@@ -20,17 +23,17 @@ from typing import Any, Literal
 
 __all__ = ["HEARD", "NOT_COVERED", "PUBLISHED", "Kind", "kind_of", "without_clear"]
 
-Kind = Literal["public", "noisy", "withheld", "not covered"]
+Kind = Literal["public", "noisy", "withheld", "clock", "not covered"]
 
-HEARD = "(the selector's reports)"
+HEARD = "(reports to the selector)"
 """Stands for a file: what the selector hears of clients, which follows them into cohorts."""
 
 NOT_COVERED: Mapping[str, str] = {
-    "evaluations, metrics": "losses, accuracies and other figures of evaluated models, and the numbers of samples they are measured on",
-    "timings, incidents": "measured seconds, and the words and moments of what went wrong",
-    "clients.safetensors": "models that stay with clients",
-    "checkpoints": "memories and models that stay with clients, the examples and weights of those in flight, and evaluations",
-    "best.safetensors, run.json": "the best round by validation, its score and its model; checksums of the files",
+    "evaluations, metrics": "figures of evaluated models, and numbers of test samples",
+    "seconds and steps": "where they follow numbers of samples",
+    "timings, incidents": "measured seconds, and the words of what went wrong",
+    "clients.safetensors, checkpoints": "what stays with clients or is in flight, and evaluations",
+    "run.json": "checksums of the files",
 }
 """What a run's folder holds that the claim does not cover, in words."""
 
@@ -40,33 +43,38 @@ def _columns(kinds: Mapping[Kind, str]) -> dict[str, Kind]:
     return {name: kind for kind, names in kinds.items() for name in names.split()}
 
 
-_STAMP = "round version time_s paper_s total_bits total_up_paper_bits scope client"
+_EVALUATED: Mapping[Kind, str] = {
+    "noisy": "round version total_bits total_up_paper_bits scope client metric",
+    "clock": "time_s paper_s",
+    "not covered": "examples loss accuracy value undefined",
+}
 
 PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
     HEARD: {"*": "noisy"},
     "rounds.*": _columns({
         "public": "round version",
-        "noisy": "dispatch start_s time_s paper_s available probed selected accepted late dropped"
-                 " rejected budget down_bits up_bits probe_down_bits probe_up_bits up_paper_bits"
-                 " total_bits total_up_bits total_up_paper_bits notes",
+        "noisy": "dispatch available probed selected accepted late dropped rejected budget"
+                 " down_bits up_bits probe_down_bits probe_up_bits up_paper_bits total_bits"
+                 " total_up_bits total_up_paper_bits notes",
+        "clock": "start_s time_s paper_s",
         "withheld": "train_loss update_norm weight_sum",
     }),
     "clients.safetensors": {"*": "not covered"},
     "clients.*": _columns({
-        "noisy": "round dispatch client outcome version staleness local_steps score start_s"
-                 " download_s compute_s upload_s bits_down bits_up theta up_mbps",
+        "noisy": "round dispatch client outcome version staleness score download_s upload_s"
+                 " bits_down bits_up theta up_mbps",
+        "clock": "local_steps start_s compute_s",
         "withheld": "num_examples weight loss update_norm",
     }),
-    "evaluations.*": _columns({"noisy": _STAMP, "not covered": "examples loss accuracy"}),
-    "metrics.*": _columns({
-        "noisy": f"{_STAMP} metric", "not covered": "examples value undefined",
-    }),
+    "evaluations.*": _columns(_EVALUATED),
+    "metrics.*": _columns(_EVALUATED),
     "federation.*": _columns({
-        "public": "client held_out batch_size step_s up_mbps",
+        "public": "client held_out batch_size up_mbps",
+        "clock": "step_s",
         "withheld": "num_train num_validation num_test noise domain cluster labels",
     }),
     "incidents.*": _columns({
-        "noisy": "round client event dispatch", "not covered": "time_s at reason",
+        "noisy": "round client event dispatch", "clock": "time_s", "not covered": "at reason",
     }),
     "claims.*": _columns({
         "noisy": "round client occasion signal", "withheld": "claimed true",
@@ -79,19 +87,24 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
     "run.json": _columns({
         "public": "name run_id seed config numerics versions citations finished task parameters"
                   " command commit personal client_state_bytes leaves privacy data",
-        "not covered": "best tables files digest",
+        "noisy": "best",
+        "not covered": "tables files digest",
     }),
     "preparation.json": {"*": "public"},
     "model.safetensors": {"*": "noisy"},
-    "best.safetensors": {"*": "not covered"},
+    "best.safetensors": {"*": "noisy"},
     "checkpoints/checkpoint-*.mtly": {
         "*": "noisy",
-        "clients.client_states": "not covered",
-        "clients.in_flight.columns.examples": "not covered",
-        "clients.in_flight.columns.weight": "not covered",
-        "best": "not covered",
-        "evaluated": "not covered",
-        "tables": "not covered",
+        **_columns({
+            "clock": "start_s asked_s clients.now_s clients.paper_s"
+                     " clients.in_flight.timelines.steps clients.in_flight.timelines.start_s"
+                     " clients.in_flight.timelines.downloaded_s"
+                     " clients.in_flight.timelines.computed_s"
+                     " clients.in_flight.timelines.arrives_s"
+                     " clients.in_flight.columns.paper_arrives_s",
+            "not covered": "clients.client_states clients.in_flight.columns.examples"
+                           " clients.in_flight.columns.weight evaluated tables",
+        }),
     },
     "checkpoints/*": {"*": "not covered"},
     "tables.journal": {"*": "not covered"},
@@ -118,4 +131,5 @@ def without_clear(table: str, columns: Mapping[str, Any]) -> dict[str, Any]:
     >>> without_clear("clients", {"client": [3], "loss": [0.5]})
     {'client': [3]}
     """
-    return {name: value for name, value in columns.items() if kind_of(f"{table}.parquet", name) != "withheld"}
+    kinds = {name: kind_of(f"{table}.parquet", name) for name in columns}
+    return {name: value for name, value in columns.items() if kinds[name] != "withheld"}

@@ -262,9 +262,7 @@ class PinnedRounds(RecordedRounds):
         state.clip = clip_after
         return {name: value.clone() for name, value in pinned.items()}
 
-    def _length(
-        self, one: Mapping[str, Tensor], two: Mapping[str, Tensor], divisor: float = 1.0
-    ) -> float:
+    def _length(self, one: Mapping[str, Tensor], two: Mapping[str, Tensor], divisor: float = 1.0) -> float:
         """Return how far two sums lie apart as one vector, each part over its share of the clip; a part
         that is absent is zero."""
         squares = 0.0
