@@ -265,12 +265,10 @@ class _Worlds:
 
         for name in mine.column_names:
             column = mine.column(name)
-            if _is_number(column) and name != label:
-                continue
-            new = [_WORD] * len(column)
-            if _is_number(column):
-                new = [self._unused] * len(column)  # type: ignore[list-item]
-            mine = _put(mine, name, pa.array(new))
+            if name == label and _is_number(column):
+                mine = _put(mine, name, pa.array([self._unused] * len(column), column.type))
+            elif pa.types.is_string(column.type):
+                mine = _put(mine, name, pa.array([_WORD] * len(column)))
         return mine
 
     @property
@@ -291,8 +289,20 @@ def _arrow(source: Tabular) -> tuple[Any, str]:
     if path.suffix == ".npz":
         x, y, _ = read_columns(path)
         return _put(arrow_table(x), "label", _array(y)), "label"
-    table = read_arrow(path)
+    table = _plain(read_arrow(path), source.label)
     return table.drop_columns([source.client]) if source.client else table, source.label
+
+
+def _plain(table: Any, label: str) -> Any:
+    """Return a table whose words are strings, and so is a label of yes and no."""
+    import pyarrow as pa
+
+    for name in table.column_names:
+        kind = table.column(name).type
+        words = pa.types.is_dictionary(kind) or pa.types.is_large_string(kind)
+        if words or (name == label and pa.types.is_boolean(kind)):
+            table = _put(table, name, table.column(name).cast(pa.string()))
+    return table
 
 
 def _array(values: NDArray[Any]) -> Any:

@@ -27,6 +27,8 @@ from motley.experiments.run import run_built, run_record
 from motley.experiments.store import RunFolder
 from motley.experiments.trackers.running import tracked
 from motley.privacy.published import NOT_COVERED, kind_of
+from motley.results.schema import TABLES
+from motley.results.stream import read_unmarked
 from motley.results.writer import remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.loop import RoundLoop
@@ -286,10 +288,11 @@ def folder_columns(folder: Path) -> Iterator[tuple[tuple[str, str], Any]]:
 
 
 def _columns(path: Path) -> Iterator[tuple[str, Any]]:
-    if path.suffix == ".parquet":
+    if path.suffix in (".parquet", ".arrows"):
         from pyarrow import parquet
 
-        table = parquet.read_table(path)
+        streamed = path.suffix == ".arrows"
+        table = read_unmarked(path, TABLES[path.stem]) if streamed else parquet.read_table(path)
         yield from ((name, table.column(name).to_pylist()) for name in table.column_names)
     elif path.suffix == ".json":
         yield from json.loads(path.read_text(encoding="utf-8")).items()
