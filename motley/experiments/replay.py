@@ -256,8 +256,9 @@ def _difference(key: tuple[str, str], before: Columns, after: Columns) -> Iterat
         yield Difference(file, column, -1, f"{_short(one)} and {_short(two)}")
         return
     row = next(k for k in range(len(one)) if not _same(one[k], two[k]))
-    rounds = before.get((file, "round"), [-1] * len(one))
-    yield Difference(file, column, rounds[row], f"{_short(one[row])} and {_short(two[row])}")
+    rounds = before.get((file, "round"))
+    when = rounds[row] if isinstance(rounds, list) else -1
+    yield Difference(file, column, when, f"{_short(one[row])} and {_short(two[row])}")
 
 
 def _same(one: Any, two: Any) -> bool:

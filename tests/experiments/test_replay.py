@@ -98,14 +98,10 @@ def test_the_statistics_of_a_scale_over_all_clients_are_found(task):
 @pytest.mark.usefixtures("unchecked")
 def test_a_class_of_one_client_alone_is_found(tmp_path):
     """Fault 1: the model has another shape."""
-    path = tmp_path / "people.csv"
-    rows = 80
-    given = np.arange(rows)
-    csv.write_csv(
-        pa.table({"age": given % 17 * 1.0, "job": [f"job {k % 3}" for k in given], "sick": [f"{k % 2 == 0}" for k in given]}),
-        path,
-    )
-    task = {"name": "tabular", "data": str(path), "label": "sick", "scale": "federated"}
+    path, given = tmp_path / "people.csv", np.arange(80)
+    ages = {"age": given % 17 * 0.1, "height": given % 5 * 0.2}
+    csv.write_csv(pa.table({**ages, "sick": [f"{k % 2 == 0}" for k in given]}), path)
+    task = {"name": "tabular", "data": str(path), "label": "sick", "scale": "none"}
     assert ("model.safetensors", "shapes") in found("own_class", task=task)
 
 
