@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,12 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.core.arrays import Ints
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.experiments.config import Experiment
 from motley.experiments.data import task_of
 from motley.tasks.base import IGNORED, Federation, Task
+from motley.tasks.datasets import DATASETS
 from motley.tasks.held_out import held_out_ids
 from motley.tasks.image import Image
 from motley.tasks.raw_table import arrow_table, read_arrow
@@ -152,17 +154,26 @@ class _Worlds:
         self.others, self.mine = self.rows[~mine], self.rows[mine]
         self.fewer = _sized(self.mine, _fixed_sizes(experiment))
 
-    def _clients(self, mine: int) -> Ints:
-        """Return the client of each row of a file; those of the common test set count as client 0's."""
+    def _clients(self, mine: int, test: int) -> Ints:
+        """Return the client of each row of a file: first those of the common test set, which count as
+        client 0's, last those of the client that differs."""
         others = self.owner[self.owner != self.client]
-        own, test = np.full(mine, self.client), np.zeros(len(self.test), np.int64)
-        return np.concatenate([test, others, own])
+        return np.concatenate([np.zeros(test, np.int64), others, np.full(mine, self.client)])
 
-    def _read(self, options: Mapping[str, Any]) -> Task:
-        """Return the task of one world's file."""
+    def _read(self, options: Mapping[str, Any], known: int | None) -> Task:
+        """Return the task of one world's file; ``known``: its number of classes, where that is public.
+
+        Raises
+        ------
+        DataError: samples that a client may not have, e.g. of a class that is not on a public list.
+        """
+        source = self.experiment.part("task")
         kept = {name: value for name, value in self.experiment.task.items() if name != "client_groups"}
-        source = {**kept, **options}
-        changes = {"task": source, "partition": {"name": "by_writer"}}
+        if known is not None and hasattr(source, "classes"):
+            kept["classes"] = known
+        changes: dict[str, Any] = {"task": {**kept, **options}, "partition": {"name": "by_writer"}}
+        if isinstance(source, Tabular):
+            changes["split.test"] = "client"  # no file of a table marks a common test set
         return task_of(self.experiment.replace(changes))
 
     def _place(self, change: str, name: str) -> Path:
@@ -181,7 +192,7 @@ class _Worlds:
         white = 255 if x.dtype == np.uint8 else 1.0
         key = Key(self.experiment.seed).fold("neighbours").numpy()
         noise = (white * key.random((len(self.fewer), *x.shape[1:]))).astype(x.dtype)
-        public = not Path(source.data).exists()
+        public = source.data == "digits" or source.data in DATASETS
         worlds: dict[Change | str, Any] = {
             "first": (self.mine, x[self.mine], y[self.mine]),
             "other": (self.fewer, noise, (y[self.fewer] + 1) % count),
@@ -197,12 +208,13 @@ class _Worlds:
             arrays: dict[str, Any] = {
                 "x": np.concatenate([x[known], mine]),
                 "y": np.concatenate([y[known], labels]),
-                "client": self._clients(len(rows)),
+                "client": self._clients(len(rows), len(self.test)),
                 "test": tested,
                 **({"classes": names} if public else {}),
             }
             np.savez(path, **arrays)
-            found[change] = self._read({"data": str(path)})
+            with nullcontext() if change == "first" else suppress(DataError):
+                found[change] = self._read({"data": str(path)}, count if public else None)
         return found.pop("first"), found
 
     # ------------------------------------------------------------------------------------- tables
@@ -215,20 +227,23 @@ class _Worlds:
             "other": self._other(table.take(self.fewer), label),
             "far": self._other(table.take(self.mine), label, times=_FAR),
         }
-        if source._classes:
+        public = source.data in BUILTIN
+        if source._classes and not public:
             worlds["own_class"] = self._own_class(table.take(self.mine), label)
         import pyarrow as pa
         from pyarrow import parquet
 
         found: dict[Any, Task] = {}
+        known = len(set(table.column(label).to_pylist())) if public and source._classes else None
         for change, mine in worlds.items():
-            rest = table.take(np.concatenate([self.test, self.others]))
+            rest = table.take(self.others)
             whole = pa.concat_tables([rest, mine], promote_options="permissive")
-            whole = _put(whole, "client", pa.array(self._clients(mine.num_rows)))
+            whole = _put(whole, "client", pa.array(self._clients(mine.num_rows, test=0)))
             path = self._place(change, "samples.parquet")
             parquet.write_table(whole, path)
             own = {"data": str(path), "label": label, "client": "client"}
-            found[change] = self._read(own)
+            with nullcontext() if change == "first" else suppress(DataError):
+                found[change] = self._read(own, known)
         return found.pop("first"), found
 
     def _other(self, mine: Any, label: str, times: float = 0.0) -> Any:

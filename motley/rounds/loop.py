@@ -445,10 +445,9 @@ class RoundLoop:
     def _keep_or_go_back(self, loss: float) -> None:
         """Remember the server's state as good after an evaluation with a finite loss; go back to the last good one otherwise.
 
-        After an evaluation only because the run ended, the state stays what a longer run would go on from. In a private run
-        nothing is done: an evaluation looks at clients' data, and is not counted."""
+        After an evaluation only because the run ended, the state stays what a longer run would go on from."""
         state, due = self.state, self.config.evaluate.due(self.state.version)
-        if self.config.guard is None or self.private.plan is not None:
+        if self.config.guard is None or self.config.privacy is not None:  # evaluations look at clear data
             return
         if np.isfinite(loss):
             state.good = state.server if due else state.good
