@@ -160,8 +160,9 @@ class _Worlds:
         others = self.owner[self.owner != self.client]
         return np.concatenate([np.zeros(test, np.int64), others, np.full(mine, self.client)])
 
-    def _read(self, options: Mapping[str, Any], known: int | None) -> Task:
-        """Return the task of one world's file; ``known``: its number of classes, where that is public.
+    def _read(self, options: Mapping[str, Any], known: Any) -> Task:
+        """Return the task of one world's file; ``known``: its number of classes, or their names, where
+        these are public; else None.
 
         Raises
         ------
@@ -214,7 +215,7 @@ class _Worlds:
             }
             np.savez(path, **arrays)
             with nullcontext() if change == "first" else suppress(DataError):
-                found[change] = self._read({"data": str(path)}, count if public else None)
+                found[change] = self._read({"data": str(path)}, names.tolist() if public else None)
         return found.pop("first"), found
 
     # ------------------------------------------------------------------------------------- tables
