@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from motley.commands.options import Data, Settings, check_data, say, tell
 from motley.core.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from motley.experiments.audit import Audit
 
 __all__ = ["audit_privacy"]
 
@@ -62,7 +66,6 @@ def audit_privacy(
     from motley.experiments.audit import audit, check_trials
     from motley.experiments.replay import replay
     from motley.experiments.run import as_experiment
-    from motley.results.audit_picture import audit_picture
 
     check_data(data)
     own = {"--canary": canary is not None, "--own-labels": own_labels, "--full-clip": full_clip}
@@ -76,7 +79,16 @@ def audit_privacy(
     done = audit(keys, trials, seed, data, clear_signals, say, stand_in, canary, not own_labels, full_clip)
     tell("\n".join(done.sentences))
     record = {"replay": None if compared is None else compared.record(), **done.record}
-    found, folder = done.attack, out or Path("runs") / f"audit-{file.stem}"
+    _write(out or Path("runs") / f"audit-{file.stem}", done, record)
+    if compared is not None and compared.differs:
+        raise typer.Exit(1)
+
+
+def _write(folder: Path, done: Audit, record: Mapping[str, Any]) -> None:
+    """Write the outcome of an audit and its picture, and tell where."""
+    from motley.results.audit_picture import audit_picture
+
+    found = done.attack
     picture = audit_picture(found.near, found.far, found.threshold, found.epsilon, done.record["bound"])
     texts = {"audit.json": json.dumps(record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}
     try:
@@ -87,5 +99,3 @@ def audit_privacy(
         raise StoreError(f"cannot write into {folder}: {error.strerror}") from None
     for name in texts:
         tell(folder / name)
-    if compared is not None and compared.differs:
-        raise typer.Exit(1)

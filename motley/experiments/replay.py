@@ -32,7 +32,7 @@ from motley.results.stream import read_unmarked
 from motley.results.writer import remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.loop import RoundLoop
-from motley.rounds.pinned import Difference, PinnedRounds, RecordedRounds, Releases, install, same
+from motley.rounds.pinned import CertainDifference, PinnedRounds, RecordedRounds, Releases, install, same
 from motley.tasks.base import Task
 
 __all__ = ["Replay", "folder_columns", "replay"]
@@ -55,8 +55,8 @@ class Replay(NamedTuple):
     sums that it was in. files, columns, rounds: how much was compared.
     """
 
-    found: dict[Change, list[Difference]]
-    clock: list[Difference]
+    found: dict[Change, list[CertainDifference]]
+    clock: list[CertainDifference]
     client: int
     entered: int
     files: int
@@ -130,7 +130,7 @@ def replay(
             first = _World(experiment, worlds.first, Path(place) / "first")
             first.run()
         before, clock = dict(folder_columns(first.path)), []
-        found: dict[Change, list[Difference]] = {}
+        found: dict[Change, list[CertainDifference]] = {}
         for change in [change for change in worlds.others if change in changes]:
             other = _World(experiment, worlds.others[change], Path(place) / "other" / change)
             differences = _compared(first, other, before, worlds.client, change)
@@ -212,7 +212,7 @@ def _first(experiment: Experiment, place: Path, data: Path | None, client: int |
     return worlds, first
 
 
-def _compared(first: _World, other: _World, before: Columns, client: int, change: Change) -> list[Difference]:
+def _compared(first: _World, other: _World, before: Columns, client: int, change: Change) -> list[CertainDifference]:
     """Run another world, and return what differs with certainty."""
     if first.shapes != other.shapes:
         other.loop.engine.close()
@@ -220,45 +220,45 @@ def _compared(first: _World, other: _World, before: Columns, client: int, change
             {name: shape for name, shape in here.items() if there.get(name) != shape}
             for here, there in ((first.shapes, other.shapes), (other.shapes, first.shapes))
         )
-        return [Difference("model.safetensors", "shapes", -1, f"{one} and {two}")]
+        return [CertainDifference("model.safetensors", "shapes", -1, f"{one} and {two}")]
     pinned = other.pin(first.releases, client, absent=change == "absent")
     try:
         other.run()
     except UserError as error:
-        return [*_firsts(pinned.differences), Difference("(run)", "end", pinned.step, str(error))]
+        return [*_firsts(pinned.differences), CertainDifference("(run)", "end", pinned.step, str(error))]
     if len(pinned.releases.sums) < len(first.releases.sums):
-        pinned.differences.append(Difference("(run)", "end", pinned.step, "it ends earlier"))
+        pinned.differences.append(CertainDifference("(run)", "end", pinned.step, "it ends earlier"))
     after = dict(folder_columns(other.path))
     found = [one for key in {**before, **after} for one in _difference(key, before, after)]
     by_round = sorted(found, key=lambda one: (one.round < 0, one.round))
     return [*_firsts(pinned.differences), *by_round]
 
 
-def _firsts(differences: Sequence[Difference]) -> list[Difference]:
+def _firsts(differences: Sequence[CertainDifference]) -> list[CertainDifference]:
     """Return the first difference of each column."""
     return list({(one.file, one.column): one for one in reversed(differences)}.values())[::-1]
 
 
-def _difference(key: tuple[str, str], before: Columns, after: Columns) -> Iterator[Difference]:
+def _difference(key: tuple[str, str], before: Columns, after: Columns) -> Iterator[CertainDifference]:
     """Yield how a column differs, if it does and its kind says that it may not, or that it has no kind."""
     (file, column), kind = key, kind_of(*key)
     if kind == "not covered":
         return
     if kind is None:
-        yield Difference(file, column, -1, "nothing says whether the claim covers it")
+        yield CertainDifference(file, column, -1, "nothing says whether the claim covers it")
     if key not in before or key not in after:
-        yield Difference(file, column, -1, "there in one world alone")
+        yield CertainDifference(file, column, -1, "there in one world alone")
         return
     one, two = before[key], after[key]
     if _same(one, two):
         return
     if not isinstance(one, list) or len(one) != len(two):
-        yield Difference(file, column, -1, f"{_short(one)} and {_short(two)}")
+        yield CertainDifference(file, column, -1, f"{_short(one)} and {_short(two)}")
         return
     row = next(k for k in range(len(one)) if not _same(one[k], two[k]))
     rounds = before.get((file, "round"))
     when = rounds[row] if isinstance(rounds, list) else -1
-    yield Difference(file, column, when, f"{_short(one[row])} and {_short(two[row])}")
+    yield CertainDifference(file, column, when, f"{_short(one[row])} and {_short(two[row])}")
 
 
 def _same(one: Any, two: Any) -> bool:

@@ -469,8 +469,7 @@ class RoundLoop:
 
     def _write(self, table: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
         if self.writer is not None:
-            blocks = [columns] if isinstance(columns, Mapping) else columns
-            tables.write_blocks(self.writer, table, blocks, self.private.plan is not None)
+            tables.write_rows(self.writer, table, columns, self.private.plan is not None)
 
     def write_to(self, writer: Writer | None) -> None:
         """Send table rows to another writer from now on."""

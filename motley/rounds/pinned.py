@@ -35,7 +35,7 @@ from motley.privacy.sums import UPDATES_OF_A_SUM
 from motley.rounds.loop import RoundLoop
 from motley.rounds.private import PrivateRounds
 
-__all__ = ["Difference", "PinnedRounds", "RecordedRounds", "Releases", "install", "same"]
+__all__ = ["CertainDifference", "PinnedRounds", "RecordedRounds", "Releases", "install", "same"]
 
 _EXCESS = 1e-3
 """Share by which a release may move further than the account says, for rounding alone."""
@@ -43,7 +43,7 @@ _ROUNDING = 1e-4
 """Share of the clip by which another client's update may move, for the order of its sums alone."""
 
 
-class Difference(NamedTuple):
+class CertainDifference(NamedTuple):
     """What differs between two worlds with certainty.
 
     Parameters
@@ -143,7 +143,7 @@ class PinnedRounds(RecordedRounds):
     ) -> None:
         super().__init__(plan, empty, streams)
         self.first, self.client, self.absent = first, client, absent
-        self.differences: list[Difference] = []
+        self.differences: list[CertainDifference] = []
 
     @property
     def _factor(self) -> float:
@@ -151,7 +151,7 @@ class PinnedRounds(RecordedRounds):
         return 1.0 if self.absent else 2.0
 
     def _differs(self, column: str, said: str, file: str = HEARD) -> None:
-        self.differences.append(Difference(file, column, self.step, said))
+        self.differences.append(CertainDifference(file, column, self.step, said))
 
     @override
     def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
@@ -176,7 +176,7 @@ class PinnedRounds(RecordedRounds):
             value[reports.ids == self.client] = np.nan
         return dataclasses.replace(reports, signals={**reports.signals, **own})
 
-    def _compared(self, first: Reports, second: Reports) -> Iterator[Difference]:
+    def _compared(self, first: Reports, second: Reports) -> Iterator[CertainDifference]:
         """Yield what differs between the same reports in both worlds beside the noisy signals, and
         signals that moved too far."""
         occasion = Outcome(int(first.outcome[0])).name.lower() if len(first) else "none"
@@ -194,14 +194,14 @@ class PinnedRounds(RecordedRounds):
             elif noisy:
                 yield from self._moved(name, first.ids, one, two)
 
-    def _at(self, column: str, ids: Ids, one: Any, two: Any) -> Difference:
+    def _at(self, column: str, ids: Ids, one: Any, two: Any) -> CertainDifference:
         rows = [k for k in range(len(ids)) if not same(one[k], two[k])]
         k = rows[0] if rows else 0
         said = f"client {ids[k]} has {one[k]} and {two[k]}"
         more = f", and {len(rows) - 1} others differ" if len(rows) > 1 else ""
-        return Difference(HEARD, column, self.step, said + more)
+        return CertainDifference(HEARD, column, self.step, said + more)
 
-    def _moved(self, name: str, ids: Ids, one: Any, two: Any) -> Iterator[Difference]:
+    def _moved(self, name: str, ids: Ids, one: Any, two: Any) -> Iterator[CertainDifference]:
         """Yield noisy signals that moved, with the same noise, further than the account says."""
         if self.plan is None:
             return
@@ -212,7 +212,7 @@ class PinnedRounds(RecordedRounds):
         by = np.nan_to_num(np.abs(one - two)).reshape(len(ids), -1).max(axis=1, initial=0.0)
         for k in np.flatnonzero(by > limits * (1.0 + _EXCESS)):
             said = f"the value of client {ids[k]} moved by {by[k]:.4g}, and {limits[k]:.4g} are counted"
-            yield Difference(HEARD, name, self.step, said)
+            yield CertainDifference(HEARD, name, self.step, said)
 
     @override
     def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:

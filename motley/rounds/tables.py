@@ -17,7 +17,7 @@ from motley.rounds.in_flight import InFlight
 from motley.rounds.state import BackendState
 from motley.tasks.base import Federation
 
-__all__ = ["client_rows", "federation_rows", "landed_reports", "moment", "round_row", "write_blocks"]
+__all__ = ["client_rows", "federation_rows", "landed_reports", "moment", "round_row", "write_rows"]
 
 
 def landed_reports(
@@ -113,10 +113,20 @@ def federation_rows(
         yield {"noise": 0.0, "domain": 0, "cluster": 0, **given, "labels": labels}
 
 
-def write_blocks(writer: Writer, table: str, blocks: Iterable[Mapping[str, Any]], private: bool = False) -> None:
-    """Write the rows of a table block by block, so that no more than two of them are held.
+def write_rows(
+    writer: Writer,
+    table: str,
+    columns: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+    private: bool = False,
+) -> None:
+    """Write the rows of a table.
 
-    ``private``: without the columns that hold clear numbers of clients' data."""
+    Parameters
+    ----------
+    columns: of the rows; or the columns of one block of rows after the other, of which no more than
+    two are held. private: leave out the columns that hold clear numbers of clients' data.
+    """
+    blocks = [columns] if isinstance(columns, Mapping) else columns
     for number, block in enumerate(blocks):
         if number:
             writer.flush()
