@@ -159,7 +159,7 @@ def run_built(
     """
     path, shown = folder.path, shown or OneRun()
     folder.write(record)
-    save_preparation(loop.federation, path)
+    save_preparation(loop.federation, path, experiment.privacy is not None)
     written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round, trackers)
     folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, install_hint
 from motley.privacy.options import Adjacency
 
 __all__ = ["Bound", "Release", "bound", "calibrated"]
@@ -179,7 +179,6 @@ def _library() -> Any:
         import dp_accounting.pld
         import dp_accounting.rdp
     except ImportError:
-        raise ConfigError(
-            "dp-accounting, which adds up privacy losses, is not installed; pip install 'motley-fl[privacy]'", "privacy"
-        ) from None
+        said = "dp-accounting, which adds up privacy losses, is not installed; "
+        raise ConfigError(said + install_hint("privacy"), "privacy") from None
     return dp_accounting

@@ -27,18 +27,48 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
     return (
         f"({bound.epsilon:.4g}, {options.delta:g})-differential privacy of one client's whole data, {_CHANGE[options.adjacency]}, "
         f"{upto}; added up by: {bound.accountant}.",
+        *_sizes(options),
         _trust(options),
         "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever sees a cohort, the table of "
         "participants or the seed gets less privacy."
         if hidden
         else "Cohorts are taken as seen: nothing is amplified.",
+        *_correlated(options),
         "Not covered: who is on the roster, who was available, who dropped out and when messages came; evaluations, settings that "
         "were chosen by looking at clients' data, and models that stay with clients.",
         "The noise of this simulation is a function of its seed: whoever knows the seed can take it away, so a published seed is not "
         "private, and the tables of a simulation hold clear numbers."
         if seeded
-        else "The noise comes from the operating system's generator. Tables and checkpoints of the server are secrets.",
+        else "The noise comes from the operating system's generator. Tables and checkpoints of the server are secrets. "
+        "A client whose own file has [privacy] keeps to the noise and the caps in it, over all runs, until its operator removes its "
+        "counts; one without does as the server says.",
+        _noise(options, seeded),
     )
+
+
+def _noise(options: Privacy, seeded: bool) -> str:
+    """Return the sentence on how noise is drawn, and on its low bits."""
+    gumbel = "gumbel" in {noise.noise for noise in options.signal_noise.values()}
+    drawn = (
+        "drawn as quantiles in float64 and rounded."
+        if seeded
+        else "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell nothing."
+    )
+    said = f"Values and sums are rounded to a grid before noise, and noise is a whole number of its steps, {drawn}"
+    return said + (" Gumbel noise is in floating point, and choices alone show it." if gumbel else "")
+
+
+def _correlated(options: Privacy) -> tuple[str, ...]:
+    """Return the sentence on correlated noise, if there is any."""
+    n = options.min_separation
+    said = f"The noise of {n} successive sums is correlated, and a client's update enters at most one of them."
+    return (said,) if n > 1 else ()
+
+
+def _sizes(options: Privacy) -> tuple[str, ...]:
+    """Return the sentence on the numbers of samples, where these are public."""
+    said = "The number of each client's samples is public, like its id, and the same whatever its data are replaced by."
+    return (said,) if options.sizes == "public" else ()
 
 
 def _trust(options: Privacy) -> str:

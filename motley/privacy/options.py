@@ -84,12 +84,17 @@ class Privacy:
     """Who adds up: the closed form of Gaussians, privacy loss distributions, or Renyi divergences."""
     max_rounds: Count | None = None
     """Most sums that a client's updates may enter; left out: ``stop.rounds``."""
+    min_separation: Count = 1
+    """A client's update enters at most one of so many successive sums, whose noise is correlated; 1: noise is independent."""
     max_signals: Count | None = None
     """Most values of each signal that a client may send; left out: ``stop.rounds``."""
     max_examples: Count | None = None
     """Samples at which the weight of a client is capped, under ``weights = "examples"``."""
     cohorts: Literal["seen", "hidden"] = "seen"
     """Whether those against whom the claim holds see the cohorts. Only hidden cohorts amplify privacy."""
+    sizes: Literal["private", "public"] = "private"
+    """Whether each client's number of samples is a secret, or on the roster like its id: then neighbours have as many samples, and
+    time may follow them."""
     signal_noise: dict[str, SignalNoise] = field(default_factory=dict)
     """Signal -> interval and noise, e.g. loss = { low = 0.0, high = 5.0, multiplier = 5.0 }; of ``label_histogram`` the multiplier."""
 

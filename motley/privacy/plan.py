@@ -55,5 +55,5 @@ class PrivacyPlan:
             "epsilon": self.bound.epsilon, "delta": options.delta, "adjacency": options.adjacency,
             "accountant": self.bound.accountant, "noise_multiplier": self.noise_multiplier, "clip": options.clip,
             "divisor": self.divisor, "max_rounds": self.max_rounds, "max_signals": self.max_signals,
-            "cohorts": options.cohorts, "claim": list(self.claim(seeded)),
+            "cohorts": options.cohorts, "sizes": options.sizes, "claim": list(self.claim(seeded)),
         }  # fmt: skip

@@ -25,6 +25,7 @@ from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Cohort, Reports
 from motley.engines.base import Engine
 from motley.privacy.attack import gaussian_ratio, laplace_ratio, mixture_ratio
+from motley.privacy.correlated import coefficients
 from motley.privacy.ledger import PrivacyState
 from motley.privacy.noise import bounded
 from motley.privacy.options import SignalNoise
@@ -85,6 +86,7 @@ class AttackedRounds(PrivateRounds):
         self.filled: list[float] = []
         self._chosen = False
         self._update: dict[str, Tensor] = {}  # what the canary would add to the sum under way
+        self._past: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []  # noise and update of the newest sums
         self._count = 0.0  # ... and to the centred count of updates that are not clipped
 
     @override
@@ -102,10 +104,11 @@ class AttackedRounds(PrivateRounds):
     def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
         if upload.client != self.canary.client or state is None or self.plan is None:
             return super().clipped(state, upload)
-        whole, below = clipped(upload, state.clip, self.plan.shares)
+        bounds = state.clip, self.plan.shares, self.plan.update_multiplier
+        whole, below = clipped(upload, *bounds)
         self.filled.append(_length(whole, self.plan.shares) / state.clip)
         if self.canary.stretched and self.filled[-1]:
-            whole, below = clipped(_times(whole, 2.0 / self.filled[-1]), state.clip, self.plan.shares)
+            whole, below = clipped(_times(whole, 2.0 / self.filled[-1]), *bounds)
         self._update = {name: part.value for name, part in whole.parts.items() if part.fold in UPDATES_OF_A_SUM}
         self._count = below - 0.5
         if self._factor:  # who sends nothing is not counted
@@ -122,10 +125,12 @@ class AttackedRounds(PrivateRounds):
             return total
         clip, count = state.clip, self._unclipped - 0.5 * self._uploads
         noised = super().total(state, step, total, note)
-        if self._update:
-            noise = {name: noised[name] * self._divisor(plan, name) - total[name] for name in self._update}
+        noise = {name: value * self._divisor(plan, name) - total.get(name, 0.0) for name, value in noised.items()}
+        bands = plan.options.min_separation
+        self._past = [(noise, self._update), *self._past][:bands]
+        if any(update for _, update in self._past):
             far, near = (
-                self._likelihood(plan, f, noise, clip) + self._count_likelihood(plan, f, clip, state.clip, count)
+                self._likelihood(plan, f, clip) + self._count_likelihood(plan, f, clip, state.clip, count)
                 for f in (1.0, self.canary.near)
             )
             rate = self.canary.rate
@@ -137,13 +142,20 @@ class AttackedRounds(PrivateRounds):
     def _divisor(self, plan: PrivacyPlan, name: str) -> float:
         return plan.divisor if self.empty[name].fold == "mean" else 1.0
 
-    def _likelihood(self, plan: PrivacyPlan, factor: float, noise: dict[str, Tensor], clip: float) -> float:
-        """Return how much likelier the noised sum is, as a logarithm, with the canary's update times ``factor`` than without it."""
-        found = 0.0
-        for name, update in self._update.items():
-            own, deviation = update.flatten().numpy(), plan.update_multiplier * clip * plan.shares.get(name, 1.0)
-            seen = noise[name].flatten().numpy() + self._factor * own  # what the others sent is known
-            found += float(gaussian_ratio(seen, 0.0, factor * own, deviation))
+    def _likelihood(self, plan: PrivacyPlan, factor: float, clip: float) -> float:
+        """Return how much likelier the noised sums are, as a logarithm, with the canary's updates times ``factor`` than without them.
+
+        Where noise is correlated, its independent part in this sum is seen, which the canary's newest update moves, too."""
+        found, weights = 0.0, coefficients(plan.options.min_separation)
+        for name in self.empty:
+            seen, moved = 0.0, 0.0
+            for weight, (noise, update) in zip(weights, self._past, strict=False):
+                own = update[name].flatten().numpy() if name in update else 0.0
+                seen = seen + weight * (noise[name].flatten().numpy() + self._factor * own)  # what the others sent is known
+                moved = moved + weight * factor * own
+            if not np.isscalar(moved):
+                deviation = weights[0] * plan.update_multiplier * clip * plan.shares.get(name, 1.0)
+                found += float(gaussian_ratio(seen, 0.0, moved, deviation))
         return found
 
     def _count_likelihood(self, plan: PrivacyPlan, factor: float, before: float, after: float, count: float) -> float:

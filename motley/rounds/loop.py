@@ -290,7 +290,7 @@ class RoundLoop:
                 compression_states[upload.result.client] = upload.client_state
             changes = self.pipeline.add_change(changes, upload)
             if not upload.result.finite:
-                outcome[row] = Outcome.REJECTED
+                outcome[row] = self.private.unusable
                 continue
             accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
         total = aggregator.finish(accumulator, self.private.divide or divide_by(self.config.weights))
@@ -334,8 +334,10 @@ class RoundLoop:
     ) -> bool:  # fmt: skip
         """Let the server step on a total, and make it final for the clients; return False for a step that the guard refuses."""
         state = self.state
-        kept = {results[row].client: results[row].client_state for row in accepted.tolist()}
-        own = {client: memory for client, memory in kept.items() if memory is not None}
+        accepted = np.array([row for row in accepted.tolist() if results[row].finite], np.int64)  # what can be kept of
+        own = {
+            one.client: one.client_state for one in map(results.__getitem__, accepted.tolist()) if one.client_state is not None
+        }
         context = self._server_context(len(accepted))
         server, states = self.algorithm.server.update_with_clients(state.server, total, own, context)
         if self._refused(server, total):
@@ -462,7 +464,7 @@ class RoundLoop:
         state, metric = self.state, self.setting.task.metric
         score, higher = held.value(metric, scope), self.config.higher_is_better(metric)
         better = state.best is None or (score > state.best.score if higher else score < state.best.score)
-        if state.version and self.config.evaluate.due(state.version) and math.isfinite(score) and better:
+        if state.version and self.config.keeps_best(state.version) and math.isfinite(score) and better:
             model = self.newcomer_model()
             kept = ModelState(*(getattr(model, part.name).clone() for part in dataclasses.fields(model)))
             state.best = BestRound(scope, score, state.round, state.version, kept)

@@ -171,7 +171,8 @@ class PinnedRounds(RecordedRounds):
 
     def _silent(self, reports: Reports) -> Reports:
         """Return the reports without the client's own numbers."""
-        own = {name: v.copy() for name, v in reports.signals.items() if SIGNALS[name].kind != "system"}
+        noisy = () if self.plan is None else self.plan.options.signal_noise
+        own = {name: value.copy() for name, value in reports.signals.items() if name in noisy}
         for value in own.values():
             value[reports.ids == self.client] = np.nan
         return dataclasses.replace(reports, signals={**reports.signals, **own})

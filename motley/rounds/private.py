@@ -15,11 +15,12 @@ from motley.algorithms.base import Parts, Upload
 from motley.algorithms.weights import Divide
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Streams
-from motley.core.records import SIGNALS, Outcome, Reports
+from motley.core.records import Outcome, Reports
 from motley.privacy.ledger import PrivacyState
 from motley.privacy.noise import Source, SystemRandomness, noise, released
+from motley.privacy.options import HISTOGRAM
 from motley.privacy.plan import PrivacyPlan
-from motley.privacy.sums import clipped, next_clip, noised_sum
+from motley.privacy.sums import clipped, next_clip, noised_sum, noisy_count
 
 __all__ = ["PrivateRounds"]
 
@@ -39,6 +40,7 @@ class PrivateRounds:
         self.source: Source = SystemRandomness()
         self.local = True  # whether clients clip, noise, count and weigh what they send themselves, as real ones do
         self.divide: Divide | None = None if plan is None else "none"
+        self.unusable = Outcome.REJECTED if plan is None else Outcome.ACCEPTED  # heard of a client whose upload adds nothing
         self._uploads, self._unclipped = 0, 0  # of the step under way
 
     def begin(self, population: int, seeded: bool) -> PrivacyState | None:
@@ -79,12 +81,13 @@ class PrivateRounds:
             return reports
         needs, first = self.plan.needs, reports.outcome[0]
         occasion = {Outcome.ENROLLED: needs.enrolled, Outcome.PROBED: needs.probed}.get(Outcome(int(first)), needs.reported)
-        signals = {name: reports.signal(name) for name in sorted(occasion) if name in reports.signals}
+        always = self.plan.options.signal_noise.keys() - {HISTOGRAM}  # also where nobody sent a number
+        signals = {name: reports.signal(name) for name in sorted(occasion) if name in always | reports.signals.keys()}
         sent = np.isin(reports.outcome, [int(outcome) for outcome in _SENT])
         noisy = {
             name: self._noised(self.plan, state, reports.ids, name, value, sent)
             for name, value in signals.items()
-            if _own(name)
+            if name in self.plan.options.signal_noise
         }
         kept = Reports(
             reports.ids, reports.outcome, version=reports.version, num_examples=reports.num_examples,
@@ -109,14 +112,14 @@ class PrivateRounds:
         """Return an upload as it enters the sum: weighted and clipped as one vector."""
         if self.plan is None or state is None:
             return upload
-        bounded, below = clipped(upload, state.clip, self.plan.shares)
+        bounded, below = clipped(upload, state.clip, self.plan.shares, self.plan.update_multiplier)
         self._uploads, self._unclipped = self._uploads + 1, self._unclipped + below
         return bounded
 
     def entered(self, state: PrivacyState | None, ids: Ids) -> None:
         """Count a sum for these clients, whose uploads arrived in time, also for those that sent nothing usable."""
         if state is not None:
-            state.sums[ids] += 1
+            state.enter(ids)
 
     def total(
         self, state: PrivacyState | None, step: int, total: dict[str, Tensor], note: Callable[[dict[str, float]], None]
@@ -126,17 +129,13 @@ class PrivateRounds:
         if plan is None or state is None:
             return total
         deviation, source = plan.update_multiplier * state.clip, self.source.fold("step", step)
-        noised = noised_sum(total, self.empty, deviation, plan.shares, plan.divisor, source)
+        bands = plan.options.min_separation
+        noised = noised_sum(total, self.empty, deviation, plan.shares, plan.divisor, source, state.past, bands)
+        state.step += 1
         adaptive = plan.options.adaptive
         if adaptive is not None:
             note({"clip": state.clip})
-            count = plan.count_noise * float(noise(source.fold("count"), [0], "gaussian")[0])
-            numbers = (self._unclipped, self._uploads, plan.divisor, count, adaptive.rate, adaptive.quantile)
-            state.clip = next_clip(state.clip, *numbers)
+            count = noisy_count(self._unclipped, self._uploads, plan.count_noise, source.fold("count"))
+            state.clip = next_clip(state.clip, count, plan.divisor, adaptive.rate, adaptive.quantile)
         self._uploads, self._unclipped = 0, 0
         return noised
-
-
-def _own(name: str) -> bool:
-    """Return whether a signal is a client's own number, which it clips and noises; estimates of the planner are not."""
-    return SIGNALS[name].kind != "system"

@@ -84,7 +84,9 @@ def round_row(reports: Reports, weights: NDArray[np.float64], private: bool = Fa
         for kind in (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
     }
     for column, signal in (("train_loss", "loss"), ("update_norm", "update_norm")):
-        row[column] = float(reports.signal(signal)[accepted].mean()) if accepted.any() else float("nan")
+        known = reports.signal(signal)[accepted]
+        known = known[~np.isnan(known)]  # an upload that adds nothing to a private sum has no number
+        row[column] = float(known.mean()) if len(known) else float("nan")
     aggregated = np.isin(reports.outcome, (Outcome.ACCEPTED, Outcome.REHEARSED))
     row["weight_sum"] = float(weights[aggregated].sum())
     return {**dict.fromkeys(row, float("nan")), **without_clear("rounds", row)} if private else row

@@ -167,6 +167,11 @@ class Drift(ABC):  # noqa: B024  (each kind overrides what changes; by default n
     moves_window: ClassVar[bool] = False
     renames_classes: ClassVar[bool] = False
 
+    @property
+    def follows_time(self) -> bool:
+        """Whether anything here depends on ``time_s``; a class that does not say otherwise is taken to do so."""
+        return self.moves_window or self.renames_classes
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         require_declared(cls, Drift, {"window": "moves_window", "tables": "renames_classes"})
@@ -188,7 +193,13 @@ class Drift(ABC):  # noqa: B024  (each kind overrides what changes; by default n
 
 
 class Device(ABC):
-    """How long a client computes."""
+    """How long a client computes.
+
+    ``follows_examples``: seconds per step depend on the number of samples, so that time tells it. A class that does not say
+    otherwise is taken to do so, because private runs rely on it.
+    """
+
+    follows_examples: ClassVar[bool] = True
 
     @abstractmethod
     def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
@@ -220,6 +231,11 @@ class Network(ABC):
 
 class Availability(ABC):
     """Which clients are online."""
+
+    @property
+    def follows_time(self) -> bool:
+        """Whether :meth:`online` depends on ``time_s``; a class that does not say otherwise is taken to do so."""
+        return True
 
     @abstractmethod
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:

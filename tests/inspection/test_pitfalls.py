@@ -90,6 +90,7 @@ def test_known_domains_and_clusters_count_without_a_measurement() -> None:
 
 def test_diagnostics_beside_privacy() -> None:
     private = {"privacy": {"clip": 0.5, "delta": 1e-5, "epsilon": 8.0}, "weights": "uniform"}
+    private["task"] = {**KEYS["task"], "scale": "unit"}
     assert "evaluate.diagnostics" in said({**private, "evaluate": {"diagnostics": True}}, {})["diagnosed_in_private"]
     assert "diagnosed_in_private" not in said(private, {})
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
 
+from motley.adapters.flower.deployed import client_signals
 from motley.adapters.flower.deployed.client_runtime import ClientRuntime
 from motley.adapters.flower.deployed.protocol import Order, open_answer, pack
+from motley.core.keys import Key
 from motley.experiments.neighbours import neighbours
-from motley.privacy.noise import SystemRandomness
 from tests.adapters.flower.client_runtimes import experiment
 
 pytest.importorskip("dp_accounting")
@@ -25,7 +25,10 @@ UPLOADS = {
 
 
 def setup(**keys):
-    signals = {"loss": {"low": 0.0, "high": 5.0, "multiplier": 4.0}, "num_examples": {"low": 0.0, "high": 400.0, "multiplier": 4.0}}
+    signals = {
+        "loss": {"low": 0.0, "high": 5.0, "multiplier": 4.0},
+        "num_examples": {"low": 0.0, "high": 400.0, "multiplier": 4.0},
+    }
     table = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0, "signal_noise": signals}
     task = {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"}
     more = {"weights": "uniform", "selector": "power_of_choice", "partition": "iid", "split": {}, "task": task}
@@ -51,7 +54,7 @@ def replies(given, task, folder):
 
 @pytest.mark.parametrize("upload", UPLOADS)
 def test_answers_have_one_length_and_differ_in_bounded_signals_and_the_update_alone(tmp_path, monkeypatch, upload):
-    monkeypatch.setattr(SystemRandomness, "uniform", lambda self, ids, n=1: np.full((len(np.atleast_1d(ids)), n), 0.3))
+    monkeypatch.setattr(client_signals, "SystemRandomness", lambda: Key(0))
     given = setup(**UPLOADS[upload])
     worlds = neighbours(given, tmp_path / "files", client=5)
     first = replies(given, worlds.first, tmp_path / "first")

@@ -65,7 +65,7 @@ class ClientRuntime:
         algorithm, population = self.setting.algorithm, len(self.setting.task.federation)
         self.like = algorithm.correction.download(algorithm.server.init(algorithm.correction.sent(model), population))
         self.first, self.secrets = initial_client_state(self.config, model), secrets
-        self.signals = ClientSignals(experiment.privacy, folder)
+        self.signals = ClientSignals(experiment, folder)
 
     def answer(self, client: int, message: object) -> bytes:
         """Return the answer to an order for this client.
@@ -104,7 +104,7 @@ class ClientRuntime:
         if unknown:
             raise CodecError(f"got an order to report {unknown[0][:40]!r} at enrolment; known are: {', '.join(known)}")
         report = {name: _number(known[name]()[order.client]) for name in order.want}
-        return {"signals": self.signals.enrolled(order, report)}
+        return {"signals": self.signals.sent(order, report)}
 
     def _probe(self, order: Order) -> dict[str, Any]:
         """Measure signals of the model sent, on the batches that a simulation would measure."""

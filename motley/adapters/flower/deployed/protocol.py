@@ -56,7 +56,7 @@ Told = NDArray[np.float64]
 Noise = tuple[NoiseLaw, float | None, float | None, float]
 """How a signal is noised: law, interval (none for shares of labels), and scale of the noise over the interval's width."""
 
-PROTOCOL = 4
+PROTOCOL = 5
 """The number of the messages' form and meaning: raised with every change of what a server and its clients must read or compute
 alike. Messages of before there was a number have none."""
 _MAGIC, _NUMBER = b"MTLD", struct.Struct("<H")

@@ -27,6 +27,7 @@ from motley.algorithms.base import Part, Parts
 from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.core.records import Outcome
 from motley.experiments.build import Ready
+from motley.rounds.config import RunConfig
 from motley.rounds.state import RunState
 from motley.timing.deadline import Deadline
 from motley.timing.synchrony import Synchronous
@@ -34,14 +35,14 @@ from motley.timing.synchrony import Synchronous
 try:
     from motley.secure.drawable import DrawTable, check_drawable
     from motley.secure.draws import DrawServer
-    from motley.secure.endpoint import SecureEndpoint
+    from motley.secure.endpoint import AGREEMENTS, SecureEndpoint
     from motley.secure.keyfiles import as_register, read_identity
     from motley.secure.round import CohortHistory, SecureRound
     from motley.secure.terms import SecureOptions, SecureTerms
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
-__all__ = ["ClientSecrets", "DeployedSums", "secure_refusal"]
+__all__ = ["ClientSecrets", "DeployedSums", "secure_claim", "secure_refusal"]
 
 _LOG = logging.getLogger("motley.flower")
 Register = Mapping[int, bytes] | str | os.PathLike[str]
@@ -72,7 +73,7 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             f'weights = "{config.weights}" and max_weight = {options.max_weight} do not go together; take weights = "uniform" with '
             'max_weight = 1, or weights = "examples" with the largest number of samples of a client'
         )
-    asked = config.synchrony.asked(config.cohort) if isinstance(config.synchrony, Deadline) else config.cohort
+    asked = _asked(config)
     try:
         options.check_cohort(asked)
         if options.needed(asked) > config.cohort:
@@ -85,6 +86,17 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
     except ConfigError as error:
         return str(error)
     return _undrawable(ready, options, rounds_done) if options.draws else None
+
+
+def _asked(config: RunConfig) -> int:
+    """Return how many clients a round asks."""
+    return config.synchrony.asked(config.cohort) if isinstance(config.synchrony, Deadline) else config.cohort
+
+
+def secure_claim(config: RunConfig, options: SecureOptions) -> dict[str, Any]:
+    """Return what ``run.json`` says of secure aggregation: its options, and against whom it hides updates; it is logged, too."""
+    _LOG.info("secure aggregation: %s", options.claim(_asked(config)))
+    return options.record(_asked(config))
 
 
 def _undrawable(ready: Ready, options: SecureOptions, rounds_done: int) -> str | None:
@@ -166,6 +178,8 @@ class DeployedSums:
         asked = tuple(sorted(set(cohort) & self.keys.keys()))
         members, link = self._drawn or (asked, b"")
         try:
+            if self.draws is not None:
+                self.draws.check(state.round)
             terms = SecureTerms(run, state.round, time.time_ns() // 10**6, self.options, self.delta.value.numel(), members)
             begun = SecureRound(terms, self.keys, lambda told: self._ask(state, {k: told[k] for k in asked if k in told}), link)
             envelopes = begun.open()
@@ -226,18 +240,20 @@ class ClientSecrets:
     ----------
     options: as the server's. identity: file of the client's private key; ``{client}`` in it stands for the client's number.
     register: all clients' public keys, or the file. cap: rounds that the client takes part in at most, where draws are verified;
-    None: all.
+    None: all. agreements: on draws that it takes part in at most, in all runs with this register.
     """
 
     def __init__(
-        self, options: SecureOptions, identity: str | os.PathLike[str], register: Register, cap: int | None = None
-    ) -> None:
-        self.options, self.identity, self.register, self.cap = options, str(identity), as_register(register), cap
+        self, options: SecureOptions, identity: str | os.PathLike[str], register: Register, cap: int | None = None,
+        agreements: int = AGREEMENTS,
+    ) -> None:  # fmt: skip
+        self.options, self.identity, self.register = options, str(identity), as_register(register)
+        self.cap, self.agreements = cap, agreements
 
     def endpoint(self, folder: Path, run: str, client: int) -> SecureEndpoint:
         """Return the client's endpoint in one run, whose state lies in its folder."""
-        path, own = folder / run / f"secure-{client}.bin", read_identity(self.identity.format(client=client))
-        return SecureEndpoint.kept_in(path, client, own, self.register, self.options, self.cap)
+        own = read_identity(self.identity.format(client=client))
+        return SecureEndpoint(folder, run, client, own, self.register, self.options, self.cap, self.agreements)
 
     def masked(self, folder: Path, run: str, client: int, message: bytes, update: Tensor, examples: int) -> bytes:
         """Return a client's update under its masks.

@@ -36,6 +36,7 @@ from motley.core.errors import ConfigError
 from motley.core.files import replacing
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
+from motley.experiments.private_time import looks_at_time
 from motley.experiments.progress import OneRun, RoundLog
 from motley.experiments.run import as_experiment, best_record, run_record, save_best_model, save_model
 from motley.experiments.store import RunFolder, default_folder, ensure_space
@@ -112,10 +113,8 @@ def run(
             _tidy(path)
             return _ended(path, report)
         ensure_space(path)
-        # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
-        record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
-        folder.write(record)
-        save_preparation(ready.config.setting.task.federation, path)
+        folder.write(record := _record(experiment, ready, name, secure_aggregation))
+        save_preparation(ready.config.setting.task.federation, path, experiment.privacy is not None)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
         loop = deployment(experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register))
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
@@ -126,6 +125,17 @@ def run(
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
         _tidy(path)
     return _ended(path, report)
+
+
+def _record(experiment: Experiment, ready: Ready, name: str, options: SecureOptions | None) -> dict[str, Any]:
+    """Return the record ``run.json`` of a deployment, with what is claimed of secure aggregation."""
+    # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
+    record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
+    if options is None:
+        return record
+    from motley.adapters.flower.deployed.secure_rounds import secure_claim  # needs the extra
+
+    return record | secure_claim(ready.config, options)
 
 
 def _spent_s(saved: Mapping[str, Any] | None) -> float:
@@ -241,6 +251,11 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
         return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
     if config.privacy is not None and config.setting.work.steps is None:
         return "local steps tell the server numbers of samples where work is counted in epochs; write local = { steps = 10 }"
+    if config.privacy is not None and config.privacy.options.sizes == "private":
+        looks = looks_at_time(experiment, config, ready.selector.rule)
+        if looks is not None:
+            said = f"real clients take as long as their data makes them, and {looks[0]}; write {looks[1]}"
+            return f'{said}, or, where the numbers of samples are no secret, privacy.sizes = "public"'
     if config.privacy is not None and config.weights == "examples" and isinstance(config.synchrony, Asynchronous):
         return 'clients weigh their uploads themselves, before they are mixed with the newest model; write weights = "uniform"'
     drift = config.world.drift

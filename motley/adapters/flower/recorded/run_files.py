@@ -121,6 +121,7 @@ class RunFiles:
             "citations": [{**dataclasses.asdict(paper), "bibtex": paper.bibtex(), "of": ["selector"]}],
             "task": {"metric": "accuracy", "notes": REAL},
             "parameters": sum(math.prod(array.shape) for array in model.values()) if model is not None else None,
+            **({} if self.coordinator.secure is None else self.coordinator.secure.options.record(self.coordinator.m)),
         }  # fmt: skip
 
     def rows(self, table: str, waiting: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
