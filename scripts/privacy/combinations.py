@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 import typing
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +16,12 @@ from motley.core.errors import DataError, UserError
 from motley.core.records import SIGNALS
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment, load
+from motley.experiments.data import task_of
 from motley.experiments.registry import build, catalogue
 from motley.experiments.sweep import expand
 from motley.privacy.disclosure import noised
 from motley.privacy.options import HISTOGRAM
+from motley.tasks.base import Task
 from motley.tasks.image import Image
 from motley.tasks.tabular import Tabular
 
@@ -48,6 +52,9 @@ OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("device", "shifted_exponential"): {"a_t": 0.001, "lambda_t": 0.01},
 }
 """Options that matter in a small run: deadlines that some miss, buffers that fill."""
+
+FIXED = {f"{part} {side} (cm)": [4.0, 2.0] for part in ("sepal", "petal") for side in ("length", "width")}
+"""Public means and deviations of the iris table."""
 
 
 class Case(NamedTuple):
@@ -84,7 +91,7 @@ def scales() -> list[dict[str, Any]]:
         hint = typing.get_type_hints(kind)["scale"]
         names = _words(hint)
         found += [{**task, "model": model, "scale": name} for name in names]
-    return found
+    return [{**task, "fixed": FIXED} if task["scale"] == "fixed" else task for task in found]
 
 
 def _words(hint: Any) -> list[str]:
@@ -110,13 +117,23 @@ def combinations(trace: Path) -> Iterator[Case]:
             **BASE, "task": task, "selector": rule, "synchrony": _record("synchrony", synchrony, trace),
             "device": _record("device", device, trace), "privacy": _privacy(rule),
         }  # fmt: skip
-        yield _case(name, keys)
+        case = _case(name, keys)
+        yield case
+        if case.experiment is None and device == "shifted_exponential" and task["scale"] == "unit":
+            yield _case(f"{name}, public sizes", {**keys, "privacy": {**keys["privacy"], "sizes": "public"}})
+
+
+@cache
+def _task(keys: str) -> Task:
+    """Return the task of an experiment, given as JSON: reading its samples takes most of the time."""
+    return task_of(Experiment(**json.loads(keys)))
 
 
 def _case(name: str, keys: dict[str, Any]) -> Case:
+    plain = {**BASE, "task": keys["task"]}
     try:
         experiment = Experiment(**keys)
-        prepare(experiment).engine.close()
+        prepare(experiment, task=_task(json.dumps(plain))).engine.close()
     except UserError as error:
         return Case(name, None, str(error))
     return Case(name, experiment)
