@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import sys
 import typing
 from collections.abc import Iterator
@@ -110,7 +111,9 @@ def combinations(trace: Path) -> Iterator[Case]:
     """
     trace.write_text("step_s\n0.1\n0.2\n0.4\n")
     names = [catalogue(kind).names() for kind in ("selector", "synchrony", "device")]
-    for task, selector, synchrony, device in itertools.product(scales(), *names):
+    products = list(itertools.product(scales(), *names))
+    random.Random(0).shuffle(products)  # so that few of them, or those before time is up, are spread over all
+    for task, selector, synchrony, device in products:
         name = f"{task['name']}.{task['scale']} {selector} {synchrony} {device}"
         rule = _record("selector", selector, trace)
         keys = {

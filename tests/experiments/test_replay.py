@@ -13,6 +13,7 @@ import motley.experiments.privacy as checks
 from motley.cli import call
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
+from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
 from motley.experiments.replay import replay
 from motley.rounds import private, tables
@@ -178,6 +179,14 @@ def test_seconds_that_follow_sizes_are_told_as_not_covered():
         ("clients.parquet", "compute_s"),
     }
     assert any(line.startswith("Seconds or steps follow its number of samples: clients") for line in done.sentences())
+
+
+def test_diagnostics_which_tell_exact_gradients_are_refused():
+    given = keys(evaluate={"every": 2, "diagnostics": True})
+    with pytest.raises(
+        ConfigError, match=r"evaluate.diagnostics: diagnostics write exact figures of all clients' gradients .*; leave"
+    ):
+        prepare(Experiment(**given))
 
 
 def test_a_named_client_is_compared_and_another_one_refused():
