@@ -70,6 +70,9 @@ def stand_in(keys: Mapping[str, Any], data: Path | None = None, clear: bool = Fa
     ConfigError: no ``[privacy]``, no number of rounds, a rule that cannot be attacked so, or what a run refuses.
     """
     given, ready, plan, rounds = _planned(keys, data, clear)
+    if plan.client_noise is not None:
+        said = 'the stand-in has no masks, and noise_by = "clients" no other sums; attack the experiment itself'
+        raise ConfigError(f"{said}: leave it out", "--stand-in")
     vectors = [signal for signal in noised(given.part("selector").needs()) if not SIGNALS[signal].scalar]
     if vectors:
         raise ConfigError(

@@ -21,6 +21,10 @@ def result_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a resolved experiment that change a round; of initial weights the digest, not the path."""
     init = (config.get("init") or {}).get("digest")
     counts = {key: value for key, value in config.items() if key not in _NO_RESULT and not (key == "privacy" and value is None)}
+    privacy = counts.get("privacy")
+    if privacy is not None and privacy.get("noise_by") == "server":  # as it was when there was no other
+        later = ("noise_by", "colluders", "survivors")
+        counts["privacy"] = {key: value for key, value in privacy.items() if key not in later}
     return {**counts, "init": init}
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from motley.core.errors import ConfigError, suggest
 from motley.engines.base import Setting
+from motley.experiments.client_noise import check_client_noise, client_noise
 from motley.experiments.config import Experiment
 from motley.experiments.private_time import check_time
-from motley.privacy.accounting import Release, bound, calibrated
+from motley.privacy.accounting import Kind, Release, bound, calibrated
 from motley.privacy.correlated import coefficients, inflation
 from motley.privacy.disclosure import algorithm_refuses, noised, unbounded
 from motley.privacy.options import HISTOGRAM, Privacy
@@ -22,7 +23,6 @@ from motley.rounds.config import RunConfig
 from motley.selectors.base import SelectionRule, Selector
 from motley.tasks.base import Task
 from motley.transport.upload_config import UploadConfig
-from motley.world.base import Dishonest
 
 __all__ = ["cap", "sum_cap", "with_privacy"]
 
@@ -37,17 +37,13 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     options = experiment.privacy
     if options is None:
         return config
-    _check_data(config.setting.task)
-    _check_looks(experiment, config)
-    _check_algorithm(config.setting, config.upload_config)
-    _check_weights(options, config.weights)
-    _check_signals(experiment, options, selector.rule)
-    check_time(experiment, config, selector.rule)
+    _check(experiment, options, config, selector.rule)
+    by_clients = options.noise_by == "clients"
     population, rounds = config.setting.task.federation.pool, config.stop.rounds
-    _check_separation(options, config)
     max_rounds = sum_cap(options, rounds)
     max_signals = cap("max_signals", options.max_signals, rounds) if options.signal_noise else 1
-    updates = Release("gaussian", options.noise_multiplier or 1.0, max_rounds)
+    law: Kind = "discrete" if by_clients else "gaussian"
+    updates = Release(law, options.noise_multiplier or 1.0, max_rounds)
     if options.cohorts == "hidden":
         updates = _hidden(experiment, options, selector.rule, updates, config)
     needs = selector.rule.needs()
@@ -57,20 +53,39 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     asked = (options.delta, options.adjacency, options.accountant)
     if z is None:
         z = calibrated(updates, signals, options.epsilon or 0.0, *asked)
-    releases = (replace(updates, multiplier=z), *signals)
+    added = client_noise(options, config, z) if by_clients else None
+    releases = (replace(updates, multiplier=z if added is None else added.multiplier), *signals)
     total = bound(releases, *asked)
     draw = selector.rule.draw(config.cohort, population)
     coins = draw is not None and draw.scheme == "poisson"
     divisor = draw.rate * population if draw and coins else float(config.synchrony.max_uploads(config.cohort))
     count, update = _adaptive(options, z, divisor)
     update *= _correlation(options, z, config)
-    most = max(population, config.synchrony.max_uploads(config.cohort))
-    if most > MOST_UPLOADS * update:
-        said = f"a sum of {most} updates with so little noise is not exact in float64"
-        raise ConfigError(f"{said}; write at least {most / MOST_UPLOADS:.2g}", "privacy.noise_multiplier")
+    _check_exact(max(population, config.synchrony.max_uploads(config.cohort)), update)
     shares = {name: c / options.clip for name, c in _part_clips(options, config).items()}
-    plan = PrivacyPlan(options, needs, z, update, divisor, count, max_rounds, max_signals, releases, total, shares)
+    numbers = (divisor, count, max_rounds, max_signals, releases, total, shares)
+    plan = PrivacyPlan(options, needs, z, update, *numbers, added)
     return replace(config, privacy=plan)
+
+
+def _check(experiment: Experiment, options: Privacy, config: RunConfig, rule: SelectionRule[Any]) -> None:
+    """Refuse data, parts and options for which no bound is known."""
+    _check_data(config.setting.task)
+    _check_looks(experiment, config)
+    _check_algorithm(config.setting, config.upload_config)
+    _check_weights(options, config.weights)
+    _check_signals(experiment, options, rule)
+    check_time(experiment, config, rule)
+    if options.noise_by == "clients":
+        check_client_noise(options, config, rule)
+    _check_separation(options, config)
+
+
+def _check_exact(uploads: int, multiplier: float) -> None:
+    """Refuse so many uploads with so little noise that their sum in steps of the grid is not exact."""
+    if uploads > MOST_UPLOADS * multiplier:
+        said = f"a sum of {uploads} updates with so little noise is not exact in float64"
+        raise ConfigError(f"{said}; write at least {uploads / MOST_UPLOADS:.2g}", "privacy.noise_multiplier")
 
 
 def cap(name: str, given: int | None, rounds: int | None) -> int:
@@ -151,7 +166,7 @@ def _check_looks(experiment: Experiment, config: RunConfig) -> None:
     if config.evaluate.diagnostics:
         said = "diagnostics write exact figures of all clients' gradients into the table of rounds"
         raise ConfigError(f"{said}; leave it out", "evaluate.diagnostics")
-    if type(config.world.dishonest).goal is not Dishonest.goal:
+    if config.world.dishonest.hears_others:
         said = f"liars of the kind {experiment.dishonest['name']!r} repeat honest clients' clear numbers as their own"
         raise ConfigError(f'{said}, so that one client\'s data are in many; write dishonest = "scaled"', "dishonest")
     if config.weights == "examples" and experiment.defence is not None:

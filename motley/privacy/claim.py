@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from motley.privacy.accounting import Bound
+from motley.privacy.distributed import ClientNoise
 from motley.privacy.options import Privacy
 
 __all__ = ["claim"]
@@ -14,12 +15,20 @@ _CHANGE = {
 }
 
 
-def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, int], seeded: bool) -> tuple[str, ...]:
+def claim(
+    options: Privacy,
+    bound: Bound,
+    max_rounds: int,
+    signals: dict[str, int],
+    seeded: bool,
+    by_clients: ClientNoise | None = None,
+) -> tuple[str, ...]:
     """Return the sentences of a claim.
 
     Parameters
     ----------
     max_rounds: cap on the sums of one client. signals: name -> cap on its values. seeded: whether noise comes from the run's seed.
+    by_clients: noise that clients add before they mask; None: the server adds it.
     """
     hidden = options.cohorts == "hidden"
     times = "".join(f" and {n} value{'s' if n > 1 else ''} of {name}" for name, n in sorted(signals.items()))
@@ -28,7 +37,7 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
         f"({bound.epsilon:.4g}, {options.delta:g})-differential privacy of one client's whole data, {_CHANGE[options.adjacency]}, "
         f"{upto}; added up by: {bound.accountant}.",
         *_sizes(options),
-        _trust(options),
+        _trust(options) if by_clients is None else _untrusted(options, by_clients),
         "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever sees a cohort, the table of "
         "participants or the seed gets less privacy."
         if hidden
@@ -39,9 +48,7 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
         "The noise of this simulation is a function of its seed: whoever knows the seed can take it away, so a published seed is not "
         "private, and the tables of a simulation hold clear numbers."
         if seeded
-        else "The noise comes from the operating system's generator. Tables and checkpoints of the server are secrets. "
-        "A client whose own file has [privacy] keeps to the noise and the caps in it, over all runs, until its operator removes its "
-        "counts; one without does as the server says.",
+        else _generator(by_clients is not None),
         _noise(options, seeded),
     )
 
@@ -65,6 +72,17 @@ def _correlated(options: Privacy) -> tuple[str, ...]:
     return (said,) if n > 1 else ()
 
 
+def _generator(by_clients: bool) -> str:
+    """Return the sentences on where the noise of a deployment comes from, and on what clients keep to."""
+    whose = "the generators of the clients' operating systems" if by_clients else "the operating system's generator"
+    secrets = "" if by_clients else "Tables and checkpoints of the server are secrets. "
+    return (
+        f"The noise comes from {whose}. {secrets}A client whose own file has [privacy] "
+        "keeps to the noise and the caps in it, over all runs, until its operator removes its counts; one without does as the "
+        "server says."
+    )
+
+
 def _sizes(options: Privacy) -> tuple[str, ...]:
     """Return the sentence on the numbers of samples, where these are public."""
     said = "The number of each client's samples is public, like its id, and the same whatever its data are replaced by."
@@ -80,3 +98,20 @@ def _trust(options: Privacy) -> str:
     clients = " Clients add the noise of their signals before they send them." if laws - {"gumbel"} else ""
     trusted = f"The server adds the noise of {added}, sees uploads before it does, and must be trusted."
     return f"It holds against those who see {shown}. {trusted}{clients}"
+
+
+def _untrusted(options: Privacy, noise: ClientNoise) -> str:
+    """Return the sentences on whom the claim holds against where clients add the noise and mask."""
+    shown = "the models and the cohorts" + " and the noisy signals" * bool(options.signal_noise)
+    together = (
+        f"also together with {noise.colluders} of its clients"
+        if noise.colluders
+        else "as long as it has no client's help, and not against clients, who know their own noise"
+    )
+    signals = " and of their signals" if options.signal_noise else ""
+    return (
+        f"It holds against those who see {shown}, and against the server itself, {together}, as far "
+        "as the masks of the secure sum hold: clients clip, round, and add the noise of the sums"
+        f"{signals} themselves. A sum is opened only with {noise.survivors} clients or more, so "
+        f"that the noise of {noise.honest} clients is in it that none of them knows."
+    )

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from motley.core.arrays import Floats, Ids
-from motley.privacy.exact import LARGEST
+from motley.privacy.noise import MOST_STEPS
 
 __all__ = ["coefficients", "correlated", "inflation"]
 
@@ -64,8 +64,8 @@ def correlated(drawn: Ids, past: Sequence[Ids], bands: int) -> Ids:
 def inflation(multiplier: float, size: int, bands: int) -> float:
     """Return the factor on the noise that covers rounding; 1 without correlation, infinite where none does.
 
-    A step is at most ``2 / LARGEST`` of a sum's deviation. So rounding moves all b sums that an update
-    reaches by at most ``r = root(size b) 2 / LARGEST`` in units of that deviation, beside the
+    A step is at most ``2 / MOST_STEPS`` of a sum's deviation. So rounding moves all b sums that an update
+    reaches by at most ``r = root(size b) 2 / MOST_STEPS`` in units of that deviation, beside the
     update's own ``1 / (z f)`` under the factor f, and ``1 / (z f) + r = 1 / z`` for ``f = 1 / (1 - z r)``.
 
     Parameters
@@ -74,5 +74,5 @@ def inflation(multiplier: float, size: int, bands: int) -> float:
     """
     if bands == 1:
         return 1.0
-    moved = multiplier * math.sqrt(size * bands) * 2.0 / LARGEST
+    moved = multiplier * math.sqrt(size * bands) * 2.0 / MOST_STEPS
     return 1.0 / (1.0 - moved) if moved < 1.0 else math.inf

@@ -2,7 +2,7 @@
 
 Gaussian and Laplace noise is a whole number of steps of a grid, and so is what it is added to: which numbers can come out does not
 depend on the value, so that their low bits tell nothing (Mironov, CCS 2012). A step is a power of two, 2^-25 to 2^-24 of the scale.
-In a deployment the numbers of steps have the discrete laws of :mod:`motley.privacy.exact`; in a simulation they are quantiles in
+In a deployment the numbers of steps have the discrete laws of :mod:`motley.privacy.discrete`; in a simulation they are quantiles in
 float64, rounded. Reference: docs/privacy.md#noise.
 """
 
@@ -17,11 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
 from motley.core.keys import Key, normal_quantile
-from motley.privacy.exact import LARGEST, discrete_gaussian, discrete_laplace
+from motley.privacy.discrete import discrete_gaussian, discrete_laplace
 from motley.privacy.options import HISTOGRAM, NoiseLaw, SignalNoise
 
-__all__ = ["Source", "SystemRandomness", "bounded", "grid", "noise", "noise_steps", "noisy_shares", "released"]
+__all__ = ["MOST_STEPS", "Source", "SystemRandomness", "bounded", "grid", "noise", "noise_steps", "noisy_shares", "released"]
 
+MOST_STEPS = 2**25
+"""Most steps of the grid in a scale; it has more than half as many."""
 _MOST = 2.0**31
 """Largest number of samples of one label that counts."""
 _FINEST = 2.0**-31
@@ -74,7 +76,7 @@ def grid(scale: float) -> tuple[float, int]:
     >>> grid(1.5)
     (5.960464477539063e-08, 25165824)
     """
-    step = math.ldexp(1.0, math.frexp(scale)[1] - LARGEST.bit_length() + 1)
+    step = math.ldexp(1.0, math.frexp(scale)[1] - MOST_STEPS.bit_length() + 1)
     return step, math.ceil(scale / step)
 
 
@@ -87,7 +89,7 @@ def noise_steps(source: Source | Key, ids: ArrayLike, law: NoiseLaw, scale: int)
     """
     if isinstance(source, SystemRandomness):
         exact = discrete_laplace if law == "laplace" else discrete_gaussian
-        return exact(scale, len(np.atleast_1d(np.asarray(ids))))
+        return exact(len(np.atleast_1d(np.asarray(ids))), scale)
     return np.rint(scale * noise(source, ids, law)).astype(np.int64)
 
 

@@ -279,20 +279,19 @@ class RoundLoop:
         state, outcome = self.state, landed.outcome.copy()
         state.last_updates.discard()
         results: dict[int, TrainResult] = {}
-        compression_states: dict[int, Tensors] = {}
+        compressed: dict[int, Tensors] = {}
         aggregator, accumulator, changes = self.algorithm.aggregator, self.algorithm.aggregator.init(), None
-        error = None if self._diagnosis is None else self._diagnosis.error
         rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
         self.private.entered(state.privacy, landed.dispatches.timelines.client[rows])
-        for row, upload in self.backend.uploads(state, landed, rows, error):
+        for row, upload in self.backend.uploads(state, landed, rows, self._diagnosis.error if self._diagnosis else None):
             results[row] = self._with_server_signals(landed, row, upload)
             if upload.client_state is not None:
-                compression_states[upload.result.client] = upload.client_state
+                compressed[upload.result.client] = upload.client_state
             changes = self.pipeline.add_change(changes, upload)
-            if not upload.result.finite:
+            if upload.result.finite or self.private.by_clients is not None:
+                accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
+            else:
                 outcome[row] = self.private.unusable
-                continue
-            accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
         total = aggregator.finish(accumulator, self.private.divide or divide_by(self.config.weights))
         total = self.private.total(state.privacy, state.version + 1, total, self._note)
         total = self.pipeline.server_total(state, total, changes)
@@ -302,7 +301,7 @@ class RoundLoop:
             if total:
                 rehearsed = self.algorithm.server.update(state.server, total, self._server_context(len(accepted)))
                 self._probe(self.algorithm.correction.download(rehearsed), np.nan)
-        elif total and not self._update_model(landed, accepted, results, compression_states, total):
+        elif self.private.void(total) or (total and not self._update_model(landed, accepted, results, compressed, total)):
             outcome[accepted], total = Outcome.REJECTED, {}
         elif total and changes is not None:
             state.mean_vector = total["delta"].double().cpu()
@@ -312,7 +311,7 @@ class RoundLoop:
         """Return a training result without its upload, with the signals that the server computes from it."""
         result = upload.result
         if not result.finite:
-            return dataclasses.replace(result, parts={})
+            return dataclasses.replace(result, parts={}, client_state=None)
         download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
         rates = float(landed.dispatches.columns["lr"][row]) * result.steps
         made = self.signals.of(result.client, {**result.parts, **upload.model_update}, download, rates, self.state)
@@ -334,10 +333,9 @@ class RoundLoop:
     ) -> bool:  # fmt: skip
         """Let the server step on a total, and make it final for the clients; return False for a step that the guard refuses."""
         state = self.state
-        accepted = np.array([row for row in accepted.tolist() if results[row].finite], np.int64)  # what can be kept of
-        own = {
-            one.client: one.client_state for one in map(results.__getitem__, accepted.tolist()) if one.client_state is not None
-        }
+        accepted = np.array([row for row in accepted.tolist() if results[row].finite], np.int64)
+        kept = {results[row].client: results[row].client_state for row in accepted.tolist()}
+        own = {client: memory for client, memory in kept.items() if memory is not None}
         context = self._server_context(len(accepted))
         server, states = self.algorithm.server.update_with_clients(state.server, total, own, context)
         if self._refused(server, total):

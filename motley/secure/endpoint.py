@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from motley.core.errors import CodecError, SecureAggregationError
 from motley.core.files import disk_error, private_folder, replacing, sync_folder
 from motley.secure.client import SecureClient
 from motley.secure.draws import DRAWS, LINK, DrawClient
-from motley.secure.terms import SecureOptions, Step
+from motley.secure.encoding import Words
+from motley.secure.terms import SecureOptions, SecureTerms, Step
 
 __all__ = ["AGREEMENTS", "SecureEndpoint"]
 
@@ -103,15 +104,33 @@ class SecureEndpoint:
         SecureAggregationError: the message is refused. ConfigError: a weight above ``max_weight``, or an update that is not finite.
         StoreError: the state cannot be written.
         """
-        with self._state():
-            client = self._rounds
-            if client.terms is None:
-                raise SecureAggregationError("got envelopes of a round that this client has not begun, or whose state it lost")
+
+        def encoded(terms: SecureTerms) -> Words:
             if self._draws is not None:
                 self._draws.check_samples(weight)
-            options = client.terms.options
-            vector = client.terms.encoding.encode(values, weight if options.max_weight > 1 else 1, client.entropy)
-            return client.mask(message, vector)
+            counted = weight if terms.options.max_weight > 1 else 1
+            return terms.encoding.encode(values, counted, self._rounds.entropy)
+
+        return self.masked_words(message, encoded)
+
+    def masked_words(self, message: object, encoded: Callable[[SecureTerms], Words]) -> bytes:
+        """Return whole numbers under their masks, which are made for the terms of the round under way.
+
+        Raises
+        ------
+        SecureAggregationError: the message is refused, or whatever ``encoded`` raises. StoreError: the
+        state cannot be written.
+        """
+        with self._state():
+            terms = self._rounds.terms
+            if terms is None:
+                raise SecureAggregationError("got envelopes of a round that this client has not begun, or whose state it lost")
+            return self._rounds.mask(message, encoded(terms))
+
+    @property
+    def terms(self) -> SecureTerms | None:
+        """The terms of the last round that this client has begun, as of the last answer."""
+        return self._rounds.terms
 
     # ------------------------------------------------------------------------------------- what lies on the disk
 

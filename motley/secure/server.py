@@ -143,11 +143,11 @@ class SecureServer:
             else:
                 self._remove_lost(client, seed)
         total, self._total = self._total, self._total[:0]
-        weight, most, n = int(total[-1]), int(total[:-1].max()), len(self.survivors)
-        if not n <= weight <= terms.options.max_weight * n or most > weight * terms.encoding.levels:
+        weight, n = int(total[-1]), len(self.survivors)
+        if not n <= weight <= terms.options.max_weight * n:
             raise RoundAbandonedError(
-                f"the sum of {n} clients, of weight {weight}, lies outside of what they can send within clip and max_weight: a "
-                "client told an untruth, or its share was wrong; the sum is thrown away"
+                f"the sum of {n} clients has a weight of {weight}, which they cannot send within max_weight: a client told an "
+                "untruth, or its share was wrong; the sum is thrown away"
             )
         return total
 

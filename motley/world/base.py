@@ -266,14 +266,15 @@ class Failures(ABC):  # noqa: B024  (each kind overrides what fails; by default 
 class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by default none does)
     """Which clients lie about themselves, about what, and what they claim.
 
-    ``lies``: :meth:`claims` can differ from the truth.
+    ``lies``: :meth:`claims` can differ from the truth. ``hears_others``: :meth:`goal` depends on what honest clients say.
     """
 
     lies: ClassVar[bool] = False
+    hears_others: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        require_declared(cls, Dishonest, {"claims": "lies"})
+        require_declared(cls, Dishonest, {"claims": "lies", "goal": "hears_others"})
 
     def liars(self, key: Key, ids: Ids, round_index: int) -> Bools:
         """Return which of these clients lie in this round ``[len(ids)]``; 0 is enrolment before round 1."""

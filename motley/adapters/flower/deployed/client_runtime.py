@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from motley import __version__
 from motley.adapters.flower.deployed.client_signals import ClientSignals
 from motley.adapters.flower.deployed.client_state import ClientStateFile
+from motley.adapters.flower.deployed.client_sums import NoisySums
 from motley.adapters.flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
 from motley.algorithms.base import Part
 from motley.core.errors import CodecError, ConfigError
@@ -58,14 +60,25 @@ class ClientRuntime:
         self, experiment: Experiment, folder: Path, task: Task | None = None, data: Path | None = None,
         secrets: ClientSecrets | None = None,
     ) -> None:  # fmt: skip
-        # one client at a time; the account of a private run is the server's
-        alone = experiment.replace({"engine.name": "sequential", "privacy": None})
+        # one client at a time; the account of a private run is the server's, unless no server is trusted with it
+        options = experiment.privacy
+        own = {} if options is not None and options.noise_by == "clients" else {"privacy": None}
+        alone = experiment.replace({"engine.name": "sequential", **own})
         self.config, self.engine, _, model = prepare(alone, data, task)
         self.setting, self.folder, self.agreed = self.config.setting, folder, agreement(experiment)
         algorithm, population = self.setting.algorithm, len(self.setting.task.federation)
         self.like = algorithm.correction.download(algorithm.server.init(algorithm.correction.sent(model), population))
         self.first, self.secrets = initial_client_state(self.config, model), secrets
         self.signals = ClientSignals(experiment, folder)
+        plan = self.config.privacy
+        noise = None if plan is None else plan.client_noise
+        if noise is not None and secrets is None:
+            raise ConfigError(
+                'noise_by = "clients" is noise for a sum, and unmasked updates have too little; give serve(...) '
+                f"secure_aggregation=SecureOptions(clip={noise.clip:g})",
+                "privacy.noise_by",
+            )
+        self.sums = None if plan is None or noise is None else NoisySums(noise, plan.max_rounds, folder, self.agreed)
 
     def answer(self, client: int, message: object) -> bytes:
         """Return the answer to an order for this client.
@@ -121,7 +134,7 @@ class ClientRuntime:
     def _secure(self, order: Order) -> dict[str, Any]:
         """Answer a step of secure aggregation."""
         secrets: Any = self.secrets
-        return {"upload": secrets.endpoint(self.folder, order.run, order.client).answer(order.secure)}
+        return {"upload": secrets.answer(self.folder, order.run, order.client, order.secure, self.sums)}
 
     def _train(self, order: Order) -> dict[str, Any]:
         """Train one job, store the state that follows from its upload, and report the upload."""
@@ -136,19 +149,22 @@ class ClientRuntime:
         (result,) = self.engine.train([job], unpack(order.model, self.like), {order.client: own}, want)
         told = {name: _number(result.signals[name]) for name in order.want}
         report = {"steps": result.steps, "signals": self.signals.sent(order, told), "forgot": forgot}
-        if not result.finite:
+        if not result.finite and self.sums is None:  # else zeros and noise are sent, and nobody sees it
             return {**report, "finite": False}
         try:
             upload, after = self._upload(order, result, before)
         except CodecError:  # with its error memory it overflows
             return {**report, "finite": False}
-        store.put(order.dispatch, merge_state(result.client_state, after) or None)
+        store.put(order.dispatch, merge_state(result.client_state if result.finite else own, after) or None)
         return {**report, "upload": upload}
 
     def _upload(self, order: Order, result: TrainResult, before: Mapping[str, Tensor]) -> tuple[bytes, Mapping[str, Tensor]]:
         """Return the bytes of an upload and the compression state that follows; the update is compressed, other parts are
         sent whole."""
         upload_config, layout = self.config.upload_config, self.setting.task.layout
+        if self.secrets is not None and self.sums is not None:
+            update = result.parts["delta"].value if result.finite else torch.zeros(layout.size)
+            return self.secrets.masked(self.folder, order.run, order.client, order.secure, update, 1, self.sums), before
         values = {name: self._weighed(order, part) for name, part in result.parts.items()}
         if self.secrets is not None:
             examples = int(self.setting.task.federation.train.sizes[order.client])

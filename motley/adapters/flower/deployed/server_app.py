@@ -61,6 +61,7 @@ from motley.timing.asynchronous import Asynchronous
 if TYPE_CHECKING:
     from motley.adapters.flower.deployed.secure_rounds import DeployedSums
     from motley.algorithms.base import Parts
+    from motley.privacy.distributed import ClientNoise
     from motley.secure.terms import SecureOptions
 
 __all__ = ["Limits", "deployment", "refuses", "run"]
@@ -205,16 +206,19 @@ def deployment(
         )
         registry = ClientRegistry(label, codec, waiting, population, limits)
         clients = DeployedClients(registry, ClientStates(initial_client_state(config, model)))
-        sums = None if options is None else _sums(options, register, registry, codec, parts)
+        noise = None if config.privacy is None else config.privacy.client_noise
+        sums = None if options is None else _sums(options, register, registry, codec, parts, noise)
         return DeployedBackend(config, pipeline, codec, waiting, limits, clients, sums)
 
     return RoundLoop(config, engine, selector, model, backend)
 
 
-def _sums(options: SecureOptions, register: Any, clients: ClientRegistry, codec: RequestCodec, parts: Parts) -> DeployedSums:
+def _sums(
+    options: SecureOptions, register: Any, clients: ClientRegistry, codec: RequestCodec, parts: Parts, noise: ClientNoise | None
+) -> DeployedSums:
     from motley.adapters.flower.deployed.secure_rounds import DeployedSums  # needs the extra
 
-    return DeployedSums(options, register, clients, codec, parts)
+    return DeployedSums(options, register, clients, codec, parts, noise)
 
 
 def refuses(experiment: Experiment, ready: Ready) -> str | None:
@@ -249,18 +253,28 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     if "uplink_mbps" in upload.allocator.requires:
         name = type(upload.allocator).__name__
         return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
-    if config.privacy is not None and config.setting.work.steps is None:
-        return "local steps tell the server numbers of samples where work is counted in epochs; write local = { steps = 10 }"
-    if config.privacy is not None and config.privacy.options.sizes == "private":
-        looks = looks_at_time(experiment, config, ready.selector.rule)
-        if looks is not None:
-            said = f"real clients take as long as their data makes them, and {looks[0]}; write {looks[1]}"
-            return f'{said}, or, where the numbers of samples are no secret, privacy.sizes = "public"'
-    if config.privacy is not None and config.weights == "examples" and isinstance(config.synchrony, Asynchronous):
-        return 'clients weigh their uploads themselves, before they are mixed with the newest model; write weights = "uniform"'
+    private = _refuses_private(experiment, ready)
+    if private is not None:
+        return private
     drift = config.world.drift
     if drift.moves_window or drift.renames_classes:
         return "a client's data is what it is; leave drift out"
+    return None
+
+
+def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
+    """Return why a private experiment cannot be deployed, as :func:`refuses`."""
+    config = ready.config
+    if config.privacy is None:
+        return None
+    if config.setting.work.steps is None:
+        return "local steps tell the server numbers of samples where work is counted in epochs; write local = { steps = 10 }"
+    looks = looks_at_time(experiment, config, ready.selector.rule)
+    if looks is not None and config.privacy.options.sizes == "private":
+        said = f"real clients take as long as their data makes them, and {looks[0]}; write {looks[1]}"
+        return f'{said}, or, where the numbers of samples are no secret, privacy.sizes = "public"'
+    if config.weights == "examples" and isinstance(config.synchrony, Asynchronous):
+        return 'clients weigh their uploads themselves, before they are mixed with the newest model; write weights = "uniform"'
     return None
 
 
@@ -288,6 +302,11 @@ def _ready(
     reason = refuses(experiment, ready)
     if reason:
         raise ConfigError(f"this experiment cannot be deployed: {reason}")
+    plan = ready.config.privacy
+    if options is None and plan is not None and plan.client_noise is not None:
+        said = 'noise_by = "clients" is noise for a sum, and the server would see every upload with too little'
+        mend = f"give run(...) secure_aggregation=SecureOptions(clip={plan.options.clip:g}) and a register"
+        raise ConfigError(f"{said}; {mend}", "privacy.noise_by")
     if options is not None:
         from motley.adapters.flower.deployed.secure_rounds import secure_refusal  # needs the extra
 
