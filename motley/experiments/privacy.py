@@ -163,6 +163,9 @@ def _check_looks(experiment: Experiment, config: RunConfig) -> None:
     if config.stop.target is not None:
         said = "to end when an evaluation is good enough is a look at clients' clear data that no account counts"
         raise ConfigError(f"{said}; write stop = {{ rounds = 50 }}", "stop.target")
+    if config.evaluate.diagnostics:
+        said = "diagnostics write exact figures of all clients' gradients into the table of rounds"
+        raise ConfigError(f"{said}; leave it out", "evaluate.diagnostics")
     if config.world.dishonest.hears_others:
         said = f"liars of the kind {experiment.dishonest['name']!r} repeat honest clients' clear numbers as their own"
         raise ConfigError(f'{said}, so that one client\'s data are in many; write dishonest = "scaled"', "dishonest")

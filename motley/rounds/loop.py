@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -155,8 +155,7 @@ class RoundLoop:
         self._enrol(self.backend.open(self.state))
         if not self.state.begun:
             self.state.begun = True
-            if self.writer is not None:
-                tables.write_blocks(self.writer, "federation", self.backend.federation_rows(self.state))
+            self._write("federation", self.backend.federation_rows(self.state))
             self.evaluate()
 
     def _enrol(self, ids: Ids) -> None:
@@ -377,8 +376,7 @@ class RoundLoop:
     def _finish_round(self, landed: Landed, reports: Reports) -> RoundSummary:
         """Write the rows of this step, evaluate if it is due, and return the summary."""
         state, dispatches, now_s = self.state, landed.dispatches, self.state.clients.now_s
-        aggregated = np.isin(reports.outcome, (Outcome.ACCEPTED, Outcome.REHEARSED))
-        row = tables.round_row(reports, float(dispatches.columns["weight"][aggregated].sum()))
+        row = tables.round_row(reports, dispatches.columns["weight"], self.private.plan is not None)
         if self.config.evaluate.due(state.version) or self.done:
             self.evaluate()
         if self.federation.held_out is not None and self.done:
@@ -469,9 +467,9 @@ class RoundLoop:
             kept = ModelState(*(getattr(model, part.name).clone() for part in dataclasses.fields(model)))
             state.best = BestRound(scope, score, state.round, state.version, kept)
 
-    def _write(self, table: str, columns: Mapping[str, Any]) -> None:
+    def _write(self, table: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
         if self.writer is not None:
-            self.writer.add(table, columns)
+            tables.write_rows(self.writer, table, columns, self.private.plan is not None)
 
     def write_to(self, writer: Writer | None) -> None:
         """Send table rows to another writer from now on."""

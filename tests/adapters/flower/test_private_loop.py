@@ -27,6 +27,7 @@ from motley.core.records import Outcome, SignalRequirements
 from motley.engines.local import Sequential
 from motley.experiments.build import prepare
 from motley.privacy.ledger import PrivacyState
+from motley.rounds.private import PrivateRounds
 from motley.secure.terms import SecureOptions
 from motley.selectors.base import Selector
 from motley.transport import wire
@@ -458,10 +459,19 @@ def test_a_signal_at_its_cap_is_asked_for_no_more():
     assert counts["loss"].tolist() == [2, 2, 2]
 
 
-def test_weights_of_capped_samples(tmp_path):
+def test_weights_of_capped_samples(tmp_path, monkeypatch):
+    """Clients multiply by them: to the server all weights are 1, and the tables name none."""
+    weights, clipped = [], PrivateRounds.clipped
+
+    def noted(self, state, upload):
+        weights.append(upload.weight)
+        return clipped(self, state, upload)
+
+    monkeypatch.setattr(PrivateRounds, "clipped", noted)
     setup = private(weights="examples", privacy={"max_examples": 50}, stop={"rounds": 1})
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
-    assert done.tables["clients"].to_pydict()["weight"] == [1.0] * 3
+    assert weights == [1.0] * 3
+    assert done.tables["clients"].to_pydict()["weight"] == [None] * 3
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,7 @@ class ClientRuntime:
         if self.secrets is not None and self.sums is not None:
             update = result.parts["delta"].value if result.finite else torch.zeros(layout.size)
             return self.secrets.masked(self.folder, order.run, order.client, order.secure, update, 1, self.sums), before
-        values = {name: self._weight(order, part) * part.value if order.most_examples else part.value
-                  for name, part in result.parts.items()}  # fmt: skip
+        values = {name: self._weighed(order, part) for name, part in result.parts.items()}
         if self.secrets is not None:
             examples = int(self.setting.task.federation.train.sizes[order.client])
             return self.secrets.masked(self.folder, order.run, order.client, order.secure, values["delta"], examples), before
@@ -181,10 +180,12 @@ class ClientRuntime:
         whole = {name: Packet(value.numel(), value.reshape(-1)) for name, value in values.items() if name != "delta"}
         return wire.encode({**whole, "delta": sent.packet}), sent.client_state
 
-    def _weight(self, order: Order, part: Part) -> float:
-        """Return what a client multiplies a part of its upload by in a private run: ``min(n, n_max) / n_max`` where it is averaged."""
+    def _weighed(self, order: Order, part: Part) -> Tensor:
+        """Return a part of an upload, times the client's weight ``min(n, n_max) / n_max`` where it is averaged in a private run."""
+        if not order.most_examples or part.fold != "mean":
+            return part.value
         examples = int(self.setting.task.federation.train.sizes[order.client])
-        return min(examples, order.most_examples) / order.most_examples if part.fold == "mean" else 1.0
+        return min(examples, order.most_examples) / order.most_examples * part.value
 
     def _store(self, order: Order) -> ClientStateFile:
         return ClientStateFile(self.folder, order.run, order.client, self.first)
