@@ -164,6 +164,13 @@ def privacy_attack() -> str:
     return f"{table(('rule', 'm', 'bound', 'eps_hat', 'from sums alone'), rows)}\n\n{said}"
 
 
+def privacy_attacks() -> str:
+    """Put what each attack got before and after its fault was mended side by side."""
+    found = measured("privacy_attacks")
+    rows = [(f"`{name}`", one["before"]["figure"], one["now"]["figure"]) for name, one in found.items()]
+    return table(("script", "before", "now"), rows)
+
+
 def choosing() -> str:
     """List milliseconds of one choice and bytes of state at each rule's largest size, from ``benchmarks/measured/selection.json``."""
     largest = {(row["rule"], json.dumps(row["options"])): row for row in measured("selection")["rows"]}  # sizes rise
@@ -364,6 +371,27 @@ def heterogeneity(name: str) -> str:
         else "One seed: small differences mean nothing."
     )
     return "\n\n".join([*parts, seeds])
+
+
+def private_cost() -> str:
+    """Put stable accuracies and those of the worst tenth without and with privacy side by side."""
+    data = {"private_mnist": "MNIST", "private_femnist": "FEMNIST"}
+    panels = ("without privacy", "epsilon 8", "epsilon 4", "epsilon 2")
+    rows = []
+    for name, title in data.items():
+        found = measured("heterogeneity")[name]["rows"]
+        cells = {(row["label"], row["panel"]): row for row in found}
+        labels = dict.fromkeys(row["label"] for row in found)
+        order = sorted(labels, key=lambda one: -cells[one, "epsilon 8"]["stable"][0])
+        for label in order:
+            plain = label.partition(",")[0]
+            texts = [_cost_cell(cells.get((label, one)) or cells.get((plain, one))) for one in panels]
+            rows.append((title, f"`{label}`", *texts))
+    return table(("data", "rule", *panels), rows)
+
+
+def _cost_cell(row: dict[str, Any] | None) -> str:
+    return "-" if row is None else f"{_spread(row['stable'])} ({row['worst_decile'][0]:.0f})"
 
 
 def tuned(name: str) -> str:
