@@ -138,8 +138,7 @@ def test_a_sum_that_wrapped_changes_nothing(monkeypatch):
     np.testing.assert_array_equal(moved(loop), before)
 
 
-def test_the_run_id_knows_who_adds_the_noise_and_that_of_trusted_servers_is_what_it_was():
-    """The second number is that of a version without the option."""
+def test_the_run_id_knows_who_adds_the_noise():
     one = {**BASE, "cohort": 4}
     server = {key: value for key, value in OPTIONS.items() if key != "noise_by"}
     ids = [Experiment(**one, privacy={**server, **more}).run_id()
