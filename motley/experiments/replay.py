@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +43,8 @@ _SHOWN = 12
 """Differences of a world that are printed."""
 Columns = Mapping[tuple[str, str], Any]
 """(File, column) -> its value."""
+MakeWorlds = Callable[[int | None], Neighbours]
+"""Client in whose data worlds differ, None for the usual one -> the worlds."""
 
 
 class Replay(NamedTuple):
@@ -102,7 +104,7 @@ def replay(
     data: Path | None = None,
     changes: Sequence[Change] = tuple(CHANGES),
     client: int | None = None,
-    worlds: Neighbours | None = None,
+    make: MakeWorlds | None = None,
 ) -> Replay:
     """Compare an experiment's run with runs in which one client has other data and all counted releases
     are the same.
@@ -111,7 +113,7 @@ def replay(
     ----------
     data: folder searched first for data packs. changes: of the client's data; those that its samples do
     not allow are left out. client: its id; None: the last one, or one that was in the most sums if that
-    was in none. worlds: from :func:`~motley.experiments.neighbours.neighbours`; None: made here.
+    was in none. make: makes the worlds of a client; None: :func:`~motley.experiments.neighbours.neighbours`.
 
     Raises
     ------
@@ -124,11 +126,11 @@ def replay(
         )
     experiment = experiment.replace(_PLAIN)
     with tempfile.TemporaryDirectory(prefix="motley-audit-") as place:
-        if worlds is None:
-            worlds, first = _first(experiment, Path(place), data, client)
-        else:
-            first = _World(experiment, worlds.first, Path(place) / "first")
-            first.run()
+
+        def made(client: int | None) -> Neighbours:
+            return neighbours(experiment, Path(place) / f"files-{client}", data, client)
+
+        worlds, first = _first(experiment, Path(place), make or made, client)
         before, clock = dict(folder_columns(first.path)), []
         found: dict[Change, list[CertainDifference]] = {}
         for change in [change for change in worlds.others if change in changes]:
@@ -197,16 +199,15 @@ class _World:
             loop.engine.close()
 
 
-def _first(experiment: Experiment, place: Path, data: Path | None, client: int | None) -> tuple[Neighbours, _World]:
+def _first(experiment: Experiment, place: Path, make: MakeWorlds, client: int | None) -> tuple[Neighbours, _World]:
     """Return the worlds, and the first of them, run to its end. A client that was not named, and was in
     no sum, is replaced by one that was in the most."""
-    worlds = neighbours(experiment, place / "files", data, client)
+    worlds = make(client)
     first = _World(experiment, worlds.first, place / "first")
     first.run()
     counts = first.counts
     if client is None and not counts[worlds.client] and counts.any():
-        most = int(np.flatnonzero(counts == counts.max())[-1])
-        worlds = neighbours(experiment, place / "other files", data, most)
+        worlds = make(int(np.flatnonzero(counts == counts.max())[-1]))
         first = _World(experiment, worlds.first, place / "first again")
         first.run()
     return worlds, first

@@ -5,6 +5,7 @@ from __future__ import annotations
 from motley.privacy.accounting import Bound
 from motley.privacy.distributed import ClientNoise
 from motley.privacy.options import Privacy
+from motley.privacy.published import NOT_COVERED
 
 __all__ = ["claim"]
 
@@ -46,11 +47,17 @@ def claim(
         "Not covered: who is on the roster, who was available, who dropped out and when messages came; evaluations, settings that "
         "were chosen by looking at clients' data, and models that stay with clients.",
         "The noise of this simulation is a function of its seed: whoever knows the seed can take it away, so a published seed is not "
-        "private, and the tables of a simulation hold clear numbers."
+        "private."
         if seeded
         else _generator(by_clients is not None),
         _noise(options, seeded),
+        f"Not covered of what the run's folder holds: {_not_covered()}.",
     )
+
+
+def _not_covered() -> str:
+    """Return what a run's folder holds beside counted releases and public facts, in words."""
+    return "; ".join(f"{name} ({what})" for name, what in NOT_COVERED.items())
 
 
 def _noise(options: Privacy, seeded: bool) -> str:

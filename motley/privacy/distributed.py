@@ -203,13 +203,13 @@ class ClientNoise:
         given = np.asarray(update, np.float64).reshape(-1)
         if given.shape != (self.size,):
             raise ContractError(f"got an update of {len(given)} numbers; expected {self.size}")
+        words = np.frombuffer(entropy(8 * self.size), "<u8") >> np.uint64(11)  # zeros take them, too
         peak = float(np.max(np.abs(given)))
         if not math.isfinite(peak) or peak == 0.0:
             return np.zeros(self.size, np.int64)
         unit = given / peak  # no square of it overflows
         length, most = float(np.linalg.norm(unit)), self.sensitivity - self._root - 1
         factor = min(peak / self.grid, most / length)
-        words = np.frombuffer(entropy(8 * self.size), "<u8") >> np.uint64(11)
         whole = np.floor(unit * factor + words * 2.0**-53).astype(np.int64)
         if int(np.sum(whole * whole)) > self.sensitivity**2:
             raise ContractError("a rounded update is longer than the clip; nothing of it is sent")

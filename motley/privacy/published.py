@@ -32,7 +32,7 @@ NOT_COVERED: Mapping[str, str] = {
     "evaluations, metrics": "figures of evaluated models, and numbers of test samples",
     "seconds and steps": "where they follow numbers of samples",
     "timings, incidents": "measured seconds, and the words of what went wrong",
-    "clients.safetensors, checkpoints": "what stays with clients or is in flight, and evaluations",
+    "clients.safetensors, checkpoints": "what stays with clients, secret noise, evaluations",
     "run.json": "checksums of the files",
 }
 """What a run's folder holds that the claim does not cover, in words."""
@@ -103,7 +103,7 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
                      " clients.in_flight.timelines.arrives_s"
                      " clients.in_flight.columns.paper_arrives_s",
             "not covered": "clients.client_states clients.in_flight.columns.examples"
-                           " clients.in_flight.columns.weight evaluated tables",
+                           " clients.in_flight.columns.weight evaluated privacy.past tables",
         }),
     },
     "checkpoints/*": {"*": "not covered"},

@@ -3,7 +3,8 @@
     scripts/test-privacy [--summary FILE]          everything
     scripts/test-privacy --few 12                  so many of the combinations that are admitted
 
-Every difference that the claim covers counts as a failure, and so does an attack that finds more than its bound.
+Every difference that the claim covers counts as a failure, and so does an attack that finds more than its bound. Runs in which nobody
+was in a sum are counted, for they compare signals and choices alone.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import tempfile
 import time
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from motley.experiments.audit import audit
+from motley.experiments.config import Experiment
 from motley.experiments.neighbours import Neighbours, neighbours
 from motley.experiments.replay import replay
 from privacy.combinations import BASE, PRIVACY, Case, combinations, examples
@@ -63,7 +66,7 @@ class _Comparisons:
         if time.monotonic() > self.ends:
             self.counts["left out for want of time"] += 1
             return
-        found = replay(case.experiment, worlds=self._worlds(case) if shared else None)
+        found = replay(case.experiment, make=partial(self._worlds, case.experiment) if shared else None)
         self.counts["compared"] += 1
         self.counts["worlds"] += 1 + len(found.found)
         self.counts["the clock shows sizes"] += bool(found.clock)
@@ -73,12 +76,11 @@ class _Comparisons:
             self.failed[case.name] = found.sentences()[:-1]
             print(f"{case.name}\n  " + "\n  ".join(found.sentences()[:6]), flush=True)
 
-    def _worlds(self, case: Case) -> Neighbours:
-        experiment: Any = case.experiment
-        name = json.dumps(experiment.task, sort_keys=True)
+    def _worlds(self, experiment: Experiment, client: int | None) -> Neighbours:
+        name = json.dumps([experiment.task, experiment.privacy.sizes, client], sort_keys=True)
         if name not in self.worlds:
             folder = self.place / f"files-{len(self.worlds)}"
-            self.worlds[name] = neighbours(experiment, folder)
+            self.worlds[name] = neighbours(experiment, folder, client=client)
         return self.worlds[name]
 
 
@@ -109,14 +111,16 @@ def main() -> int:
     attacks = {} if given.few is not None else _attacks()
     exceeded = [name for name, one in attacks.items() if one["eps_hat"] > one["bound"]]
     numbers = {
-        **work.counts, "failed": work.failed, "the client was in no sum": work.unentered, "refused because": dict(work.refused),
+        **work.counts, "failed": work.failed, "nobody was in a sum": work.unentered, "refused because": dict(work.refused),
         "two-world tests": attacks, "bounds exceeded": exceeded, "seconds": round(time.monotonic() - began, 1),
     }  # fmt: skip
     if given.summary:
         given.summary.parent.mkdir(parents=True, exist_ok=True)
         given.summary.write_text(json.dumps(numbers, indent=1) + "\n")
     counts = ", ".join(f"{count} {name}" for name, count in work.counts.items())
-    print(f"{counts}; {len(work.failed)} with differences, {len(exceeded)} bounds exceeded, {numbers['seconds']} s")
+    print(
+        f"{counts}; {len(work.unentered)} in which nobody was in a sum, {len(work.failed)} with differences, {len(exceeded)} bounds exceeded, {numbers['seconds']} s"
+    )
     return 1 if work.failed or exceeded else 0
 
 

@@ -49,7 +49,7 @@ OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("selector", "poisson"): {"rate": 0.5},
     ("selector", "tifl"): {"tiers": 2},
     ("synchrony", "buffered"): {"buffer": 2},
-    ("synchrony", "deadline"): {"seconds": 0.7, "over_select": 1.5},
+    ("synchrony", "deadline"): {"seconds": 0.9, "over_select": 1.5},
     ("device", "shifted_exponential"): {"a_t": 0.001, "lambda_t": 0.01},
 }
 """Options that matter in a small run: deadlines that some miss, buffers that fill."""
