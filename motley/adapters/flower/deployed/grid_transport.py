@@ -10,6 +10,8 @@ from typing import Any
 
 from typing_extensions import override
 
+from motley.adapters.flower.client_list import ClientList
+from motley.adapters.flower.client_places import Happened
 from motley.adapters.flower.deployed.transport import Channel, Reply, Transport
 from motley.adapters.flower.limited_grid import LimitedGrid
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, Outbox, WallClock, flower
@@ -41,7 +43,8 @@ class GridTransport(Transport):
     ----------
     grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new node to say which client it
     is; nobody waits for it.
-    clock: of the server. link_s: for the SuperLink to answer one call.
+    clock: of the server. link_s: for the SuperLink to answer one call. clients: the file that says who is a client; None: a node is
+    the client that it says.
     """
 
     def __init__(
@@ -51,9 +54,10 @@ class GridTransport(Transport):
         limit_s: float = 120.0,
         clock: WallClock = WALL_CLOCK,
         link_s: float = 300.0,
+        clients: ClientList | None = None,
     ) -> None:
         self.grid, self.clock = LimitedGrid(grid, link_s), clock
-        self.registry = NodeRegistry(key, limit_s=limit_s, clock=clock, wait=False)
+        self.registry = NodeRegistry(key, limit_s=limit_s, clock=clock, wait=False, clients=clients)
         self.outbox = Outbox(self.grid, clock)
         self._came: dict[str, Reply] = {}
 
@@ -61,6 +65,16 @@ class GridTransport(Transport):
     @override
     def refusal(self) -> str:
         return self.registry.refusal
+
+    @property
+    @override
+    def names(self) -> Mapping[int, str]:
+        listed = self.registry.places.listed
+        return {} if listed is None else listed.names
+
+    @override
+    def happened(self) -> Sequence[Happened]:
+        return self.registry.places.take()
 
     def now_s(self) -> float:
         """Return the seconds of the server's clock."""

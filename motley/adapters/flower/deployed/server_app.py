@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from motley.adapters.flower.client_list import ClientList
 from motley.adapters.flower.deployed.backend import DeployedBackend, DeployedClients
 from motley.adapters.flower.deployed.client_registry import ClientRegistry, Limits
 from motley.adapters.flower.deployed.request_codec import RequestCodec
@@ -81,6 +82,7 @@ def run(
     selector: Selector[Any] | None = None,
     rounds_done: int = 0, clients_sent: int = 0,
     secure_aggregation: SecureOptions | None = None, register: Mapping[int, bytes] | str | Path = "",
+    clients: str | Path | None = None,
 ) -> Run:  # fmt: skip
     """Run an experiment on real clients to its end, and load its results.
 
@@ -97,6 +99,8 @@ def run(
     selector: one that has learned elsewhere, in place of a new one;
     rounds_done, clients_sent: what lies behind it (``loop.state.round``, ``loop.state.dispatch``), so that it goes on counting.
     secure_aggregation: the server learns the sum of the updates alone. register: all clients' public keys, or their file.
+    clients: the file of clients, ``clients.toml``: only nodes whose key it names are clients, and each is the client that it names.
+    None: a node is the client that it says, and an id is worth nothing.
 
     Raises
     ------
@@ -104,7 +108,8 @@ def run(
     """
     experiment, limits = as_experiment(experiment, overrides), limits or Limits()
     ready = _ready(experiment, data, task, selector, secure_aggregation, rounds_done)
-    transport = grid if isinstance(grid, Transport) else _on(grid, key, limits)
+    transport = grid if isinstance(grid, Transport) else _on(grid, key, limits, clients)
+    _check_names(transport.names, len(ready.config.setting.task.federation), clients)
     name = f"{experiment.result_id()}-deployed"  # a simulation is another run, and a deployment that has ended is not extended
     path = Path(out) if out is not None else default_folder(experiment).with_name(name)
     with (folder := RunFolder(path)).lock():
@@ -114,13 +119,14 @@ def run(
         ensure_space(path)
         # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
         record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
+        record |= {"clients": {str(client): named for client, named in transport.names.items()}} if transport.names else {}
         folder.write(record)
         save_preparation(ready.config.setting.task.federation, path)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
         loop = deployment(experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register))
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
         marks = _restored(loop, saved) if state == "interrupted" else None
-        shown = _shown(progress, experiment, loop, path, bool(saved), limits)
+        shown = _shown(progress, experiment, loop, path, bool(saved), limits, transport.names)
         with stopping_in_a_sentence(path), tracked(experiment, path, kind="deployment") as trackers:
             written = _go(loop, checkpoints, marks, path, shown, told, trackers)
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
@@ -157,15 +163,16 @@ def _ended(path: Path, report: bool) -> Run:
 
 
 def _shown(
-    progress: bool | OneRun, experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, limits: Limits
-) -> OneRun:
+    progress: bool | OneRun, experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, limits: Limits,
+    names: Mapping[int, str],
+) -> OneRun:  # fmt: skip
     """Return what is told of the rounds; a log of rounds has said where the deployment begins, into which folder it
     writes, and whom it waits for."""
     if not isinstance(progress, bool):
         return progress
     if not progress:
         return OneRun()
-    log = RoundLog(experiment)
+    log = RoundLog(experiment, names=names)
     where = f"resumed at {log.of(loop.state.version + 1)}" if resumed else "begun"
     whom = "clients that it knows" if resumed else f"{len(loop.setting.task.federation)} clients"
     log.say(f"{where}, tables in {path}; waiting for the {whom}, at most {limits.start_s:g} s")
@@ -249,10 +256,33 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     return None
 
 
-def _on(grid: Any, key: str, limits: Limits) -> Transport:
+def _on(grid: Any, key: str, limits: Limits, clients: str | Path | None) -> Transport:
     from motley.adapters.flower.deployed.grid_transport import GridTransport  # the only module that needs Flower
 
-    return GridTransport(grid, key, limits.query_s, link_s=limits.link_s)
+    listed = None if clients is None else ClientList(clients)
+    if listed is not None:
+        listed.log_run(grid)
+    return GridTransport(grid, key, limits.query_s, link_s=limits.link_s, clients=listed)
+
+
+def _check_names(names: Mapping[int, str], population: int, clients: str | Path | None) -> None:
+    """Refuse a file of clients that a transport does not have, or that names a client beyond the population.
+
+    Raises
+    ------
+    ConfigError: it does.
+    """
+    if clients is not None and not names:
+        raise ConfigError(
+            "got a transport and a file of clients; give the file to GridTransport(..., clients=ClientList(...))", "clients"
+        )
+    beyond = [client for client in names if client >= population]
+    if beyond:
+        raise ConfigError(
+            f"{clients or 'the file'} names client {beyond[0]} ({names[beyond[0]]}), and the experiment has clients 0 to "
+            f"{population - 1}; write population = {max(names) + 1}, or take the client out of the file",
+            "clients",
+        )
 
 
 def _ready(
