@@ -26,6 +26,7 @@ __all__ = [
     "is_file",
     "is_folder",
     "no_file",
+    "private_files",
     "replacing",
     "sync_folder",
     "where_paths_start",
@@ -48,6 +49,16 @@ def create(path: Path) -> BinaryIO:
     """
     path.unlink(missing_ok=True)
     return path.open("xb")
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Within the block, files and folders that this process makes can be opened by its user alone (``0600``, ``0700``)."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager

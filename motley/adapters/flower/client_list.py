@@ -99,7 +99,7 @@ class ClientList:
         except ValueError:
             return None
 
-    def log(self, event: str, **about: object) -> None:
+    def log(self, event: str, about: Mapping[str, object]) -> None:
         """Add an event to the log beside the file; a disk that refuses is logged, and nothing else happens."""
         try:
             add_to_log(self.path.with_name(LOG_NAME), event, about)
@@ -110,7 +110,7 @@ class ClientList:
         """Add to the log that a run begins: its number, app and account, as far as Flower's grid tells them."""
         told = getattr(grid, "run", None)
         names = {"run": "run_id", "app": "fab_id", "app_version": "fab_version", "app_hash": "fab_hash", "account": "flwr_aid"}
-        self.log("run", **{name: getattr(told, field, None) for name, field in names.items()})
+        self.log("run", {name: getattr(told, field, None) for name, field in names.items()})
 
     def _read(self) -> None:
         try:

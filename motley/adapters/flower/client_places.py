@@ -157,4 +157,4 @@ class ClientPlaces:
         self.happened.append(Happened(client, event, reason))
         _LOG.warning("%s", reason)
         if self.listed is not None:
-            self.listed.log(event, client=client, name=self.listed.names.get(client, ""), reason=reason)
+            self.listed.log(event, {"client": client, "name": self.listed.names.get(client, ""), "reason": reason})

@@ -34,7 +34,7 @@ from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.deployed.transport import Transport, WaitingTransport
 from motley.adapters.flower.real_run import REAL, stopping_in_a_sentence
 from motley.core.errors import ConfigError
-from motley.core.files import replacing
+from motley.core.files import private_files, replacing
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.progress import OneRun, RoundLog
@@ -80,9 +80,8 @@ def run(
     progress: bool | OneRun = True,
     report: bool = True,
     selector: Selector[Any] | None = None,
-    rounds_done: int = 0, clients_sent: int = 0,
+    rounds_done: int = 0, clients_sent: int = 0, clients: str | Path | None = None,
     secure_aggregation: SecureOptions | None = None, register: Mapping[int, bytes] | str | Path = "",
-    clients: str | Path | None = None,
 ) -> Run:  # fmt: skip
     """Run an experiment on real clients to its end, and load its results.
 
@@ -108,18 +107,15 @@ def run(
     """
     experiment, limits = as_experiment(experiment, overrides), limits or Limits()
     ready = _ready(experiment, data, task, selector, secure_aggregation, rounds_done)
-    transport = grid if isinstance(grid, Transport) else _on(grid, key, limits, clients)
-    _check_names(transport.names, len(ready.config.setting.task.federation), clients)
+    transport = _transport(grid, key, limits, clients, len(ready.config.setting.task.federation))
     name = f"{experiment.result_id()}-deployed"  # a simulation is another run, and a deployment that has ended is not extended
     path = Path(out) if out is not None else default_folder(experiment).with_name(name)
-    with (folder := RunFolder(path)).lock():
+    with private_files(), (folder := RunFolder(path)).lock():
         if (state := folder.state(experiment, True, name)) == "finished":
             _tidy(path)
             return _ended(path, report)
         ensure_space(path)
-        # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
-        record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
-        record |= {"clients": {str(client): named for client, named in transport.names.items()}} if transport.names else {}
+        record = _record(experiment, ready, name, transport.names)
         folder.write(record)
         save_preparation(ready.config.setting.task.federation, path)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
@@ -131,7 +127,14 @@ def run(
             written = _go(loop, checkpoints, marks, path, shown, told, trackers)
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
         _tidy(path)
-    return _ended(path, report)
+        return _ended(path, report)
+
+
+def _record(experiment: Experiment, ready: Ready, name: str, names: Mapping[int, str]) -> dict[str, Any]:
+    """Return the record of a deployment that begins; ``names``: of its clients, by id."""
+    # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
+    record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
+    return {**record, "clients": {str(client): named for client, named in names.items()}} if names else record
 
 
 def _spent_s(saved: Mapping[str, Any] | None) -> float:
@@ -256,25 +259,26 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     return None
 
 
-def _on(grid: Any, key: str, limits: Limits, clients: str | Path | None) -> Transport:
-    from motley.adapters.flower.deployed.grid_transport import GridTransport  # the only module that needs Flower
-
-    listed = None if clients is None else ClientList(clients)
-    if listed is not None:
-        listed.log_run(grid)
-    return GridTransport(grid, key, limits.query_s, link_s=limits.link_s, clients=listed)
-
-
-def _check_names(names: Mapping[int, str], population: int, clients: str | Path | None) -> None:
-    """Refuse a file of clients that a transport does not have, or that names a client beyond the population.
+def _transport(grid: Any, key: str, limits: Limits, clients: str | Path | None, population: int) -> Transport:
+    """Return the transport on Flower's grid, or the one that is given.
 
     Raises
     ------
-    ConfigError: it does.
+    ConfigError: a file of clients that cannot be used, is not the transport's, or names a client beyond the population.
     """
+    if isinstance(grid, Transport):
+        transport = grid
+    else:
+        from motley.adapters.flower.deployed.grid_transport import GridTransport  # the only module that needs Flower
+
+        listed = None if clients is None else ClientList(clients)
+        if listed is not None:
+            listed.log_run(grid)
+        transport = GridTransport(grid, key, limits.query_s, link_s=limits.link_s, clients=listed)
+    names = transport.names
     if clients is not None and not names:
         raise ConfigError(
-            "got a transport and a file of clients; give the file to GridTransport(..., clients=ClientList(...))", "clients"
+            "got a transport without a file of clients; give it GridTransport(clients=ClientList(...))", "clients"
         )
     beyond = [client for client in names if client >= population]
     if beyond:
@@ -283,6 +287,7 @@ def _check_names(names: Mapping[int, str], population: int, clients: str | Path 
             f"{population - 1}; write population = {max(names) + 1}, or take the client out of the file",
             "clients",
         )
+    return transport
 
 
 def _ready(

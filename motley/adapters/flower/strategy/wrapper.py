@@ -26,6 +26,7 @@ from motley.adapters.flower.strategy.legacy import adapted, is_legacy
 from motley.adapters.flower.strategy.round_observer import ObservedStrategy, RoundObserver
 from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.core.errors import ConfigError
+from motley.core.files import private_files
 from motley.selectors import build
 from motley.selectors.base import Selector
 
@@ -154,7 +155,7 @@ class _SelectingStrategy:
         given.apply_defaults()
         if self.motley.settings.clients is not None:
             self.motley.settings.clients.log_run(limited)
-        with self.motley.observer.going(self, given.arguments):
+        with private_files(), self.motley.observer.going(self, given.arguments):
             return start(*given.args, **given.kwargs)
 
     start = _start
