@@ -46,6 +46,8 @@ http {{
             proxy_ssl_name localhost;
             proxy_set_header Host localhost;
             proxy_read_timeout 600s;
+            proxy_request_buffering off;  # models pass through, and no copy of them is written to a disk
+            proxy_max_temp_file_size 0;
         }}
 
         location / {{ return 404; }}
