@@ -24,7 +24,7 @@ pytestmark = [
 
 NAMES = ("site_alder", "site_birch", "site_cedar")
 KEYS = {
-    "name": "doors", "population": 3, "cohort": 3, "stop": {"rounds": 3}, "synchrony": {"name": "synchronous", "idle_s": 5.0},
+    "name": "doors", "population": 3, "cohort": 3, "stop": {"rounds": 3}, "synchrony": {"name": "synchronous", "idle_s": 90.0},
     "task": {"name": "synthetic", "sizes": "equal", "examples": 40, "dim": 8, "classes": 3},
     "local": {"steps": 2, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}}, "algorithm": "scaffold",
     "evaluate": {"every": 1}, "engine": {"name": "sequential", "threads": 1}, "dtype": "float64",
