@@ -144,6 +144,24 @@ def test_strangers_without_number_do_not_fill_the_log(listed):
     assert told[-1].reason.endswith("further ones are not noted")
 
 
+def test_no_other_client_can_compute_the_id_of_a_message(listed):
+    """A reply names its message by a hash of it, and the SuperLink does not compare the sender's key with the node that it names."""
+    from motley.adapters.flower.deployed.grid_transport import GridTransport, bytes_in
+
+    grid = FakeGrid({5: node(0)})
+    transport = GridTransport(grid, clock=grid.clock, clients=listed)
+    transport.clients()
+    grid.sleep(2)
+    transport.clients()
+    for _ in range(2):
+        transport.push({0: b"the same"}, "train", 10.0)
+    first, second = grid.sent[-2:]
+    assert bytes_in(first) == bytes_in(second) == b"the same"
+    hidden = {one.content["motley"]["unique"] for one in (first, second)}
+    assert len(hidden) == 2
+    assert all(len(one) == 16 for one in hidden)
+
+
 # ------------------------------------------------------------------------------------- without one
 
 

@@ -5,6 +5,7 @@ A message travels as one value of bytes in one ``ConfigRecord``, as ``train.motl
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -24,10 +25,17 @@ ACTION = "motley"
 _RECORD, _KEY = "motley", "message"
 
 
-def content_of(data: bytes) -> Any:
-    """Return a message's bytes as the content of a Flower message."""
+def content_of(data: bytes, unique: bytes = b"") -> Any:
+    """Return a message's bytes as the content of a Flower message.
+
+    Parameters
+    ----------
+    unique: random bytes of a message to a client. A reply names the message that it answers by a hash of it, and Flower does not
+    look whose key the sender of a reply has; so nobody but the receiver must be able to compute that hash.
+    """
     app = flower()
-    return app.RecordDict({_RECORD: app.ConfigRecord({_KEY: data})})
+    more = {"unique": unique} if unique else {}
+    return app.RecordDict({_RECORD: app.ConfigRecord({_KEY: data, **more})})
 
 
 def bytes_in(message: Any) -> object:
@@ -98,7 +106,10 @@ class GridTransport(Transport):
         app = flower()
         nodes = {client: self.registry.node_of[client] for client in messages if client in self.registry.node_of}
         kind = f"{channel}.{ACTION}"
-        sending = [app.Message(content_of(messages[client]), node, kind, ttl=ttl_s) for client, node in nodes.items()]
+        sending = [
+            app.Message(content_of(messages[client], secrets.token_bytes(16)), node, kind, ttl=ttl_s)
+            for client, node in nodes.items()
+        ]
         sent = zip(nodes, self.outbox.send(sending), strict=True)
         return {client: one.message_id for client, one in sent if not one.error}
 
