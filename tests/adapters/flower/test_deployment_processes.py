@@ -225,7 +225,7 @@ def test_a_client_is_its_key_in_the_own_loop(nodes, app):
     assert run.meta["clients"] == {"0": "site_alder", "1": "site_birch", "2": "site_cedar"}
     page = (out / "report.html").read_text()
     assert "site_alder" in page
-    assert "client 0<" not in page
+    assert 'said">client 0<' not in page
     assert all(path.stat().st_mode & 0o077 == 0 for part in (out, there.there) for path in part.rglob("*"))
     events = [json.loads(line) for line in (there.there / "log.jsonl").read_text().splitlines()]
     assert {"begun", "added", "registered", "run", "refused", "revoked", "unregistered"} <= {one["event"] for one in events}

@@ -45,7 +45,7 @@ def test_the_own_loop_knows_clients_by_name(tmp_path, path, capsys):
     assert done.client_name(-1) == "no client"
     page = (tmp_path / "run" / "report.html").read_text()
     assert "birch" in page
-    assert "client 1<" not in page
+    assert 'said">client 1<' not in page
     assert re.search(r"round 1 of 4, asked \w+, \w+ and \w+, ", capsys.readouterr().err)
     assert modes(tmp_path / "run") == {0}
     assert modes(tmp_path / "sites") == {0}

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from motley.adapters.flower.client_list import ClientList, fingerprint
 from motley.adapters.flower.operator.kits import add_client, begin, open_deployment, revoke_client
 from motley.core.errors import ConfigError, StoreError
 
+ROOT = Path(__file__).resolve().parents[3]
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
 OPENSSH = shutil.which("ssh-keygen")
 OPENSSL = shutil.which("openssl")
@@ -178,3 +180,14 @@ def test_a_server_that_does_not_answer_is_no_shut_door(there, tmp_path, capsys):
 def test_the_command_loads_nothing_heavy():
     code = "import sys, motley.commands.deployment; sys.exit(' '.join({'torch', 'flwr', 'cryptography'} & set(sys.modules)) or None)"
     assert done(sys.executable, "-c", code).returncode == 0
+
+
+def test_the_example_without_certificates_says_so_first_and_stays_on_this_machine():
+    example = ROOT / "examples" / "flower" / "run"
+    found = done(example, "--host", "0.0.0.0")
+    assert found.returncode == 2
+    assert found.stdout.startswith(
+        "WITHOUT CERTIFICATES: nothing is encrypted, and whoever reaches 0.0.0.0:18000 runs code here"
+    )
+    assert "0.0.0.0 is not this machine alone" in found.stderr
+    assert "add --insecure" in found.stderr
