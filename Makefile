@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-deployment test-ray test-trackers test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
+.PHONY: help install demo test test-slow test-chaos test-hostile test-privacy test-flower test-flower-faults test-deployment test-ray test-trackers test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -22,6 +22,9 @@ test-chaos: install  ## 1,000 kills of 150 random experiments, resumed and compa
 
 test-hostile: install  ## 600 changes in the files of runs: none may be believed (about 5 minutes)
 	@scripts/test-hostile --summary benchmarks/results/hostile.json
+
+test-privacy: install  ## runs that differ in one client's data, with the same releases, for every combination (30 minutes at most)
+	@scripts/test-privacy --summary benchmarks/results/privacy.json
 
 test-flower:  ## the Flower adapter on real processes (about 20 minutes beside other work; builds .venv-flower)
 	@scripts/test-flower

@@ -44,7 +44,7 @@ name = "counted"
 version = "1.0.0"
 description = "A deployment whose bytes are counted"
 license = "Apache-2.0"
-dependencies = ["motley-fl[flower]"]
+dependencies = []
 
 [tool.flwr.app]
 publisher = "motley"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from motley.commands.options import Data, Settings, check_data, say, tell
 from motley.core.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from motley.experiments.audit import Audit
 
 __all__ = ["audit_privacy"]
 
@@ -53,21 +57,40 @@ def audit_privacy(
     own_labels: OwnLabels = False,
     full_clip: FullClip = False,
 ) -> None:
-    """Attack a private experiment in two worlds that differ in one client, and compare what is found with its claim."""
+    """Attack a private experiment in worlds that differ in one client.
+
+    First all that its runs publish is compared in worlds with the same counted releases: what differs is known with
+    certainty, and the exit code is 1. Then its epsilon is estimated from many runs and compared with its claim.
+    """
     from motley.experiments import document
-    from motley.experiments.audit import audit
-    from motley.results.audit_picture import audit_picture
+    from motley.experiments.audit import audit, check_trials
+    from motley.experiments.replay import replay
+    from motley.experiments.run import as_experiment
 
     check_data(data)
     own = {"--canary": canary is not None, "--own-labels": own_labels, "--full-clip": full_clip}
     if stand_in and any(own.values()):
         raise ConfigError("the stand-in's canary is its own; leave it out", next(key for key, given in own.items() if given))
     keys = document.override(document.read(file), set or [])
+    check_trials(trials)
+    compared = None if clear_signals else replay(as_experiment(keys), data, client=canary)
+    if compared is not None:
+        tell("\n".join([*compared.sentences(), ""]))
     done = audit(keys, trials, seed, data, clear_signals, say, stand_in, canary, not own_labels, full_clip)
     tell("\n".join(done.sentences))
-    found, folder = done.attack, out or Path("runs") / f"audit-{file.stem}"
+    record = {"replay": None if compared is None else compared.record(), **done.record}
+    _write(out or Path("runs") / f"audit-{file.stem}", done, record)
+    if compared is not None and compared.differs:
+        raise typer.Exit(1)
+
+
+def _write(folder: Path, done: Audit, record: Mapping[str, Any]) -> None:
+    """Write the outcome of an audit and its picture, and tell where."""
+    from motley.results.audit_picture import audit_picture
+
+    found = done.attack
     picture = audit_picture(found.near, found.far, found.threshold, found.epsilon, done.record["bound"])
-    texts = {"audit.json": json.dumps(done.record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}
+    texts = {"audit.json": json.dumps(record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

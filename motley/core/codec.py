@@ -2,6 +2,12 @@
 
 The bytes: ``b"MTLY"``, a format number (u16), the length of a JSON header (u32), the header, the arrays' raw bytes, and
 a 16-byte blake2b digest of everything before it, so that truncated or changed files are detected.
+
+Anybody can compute the digest, so :func:`decode` bounds what bytes of a stranger can cost. Every
+reference of the header begins where the one before it ends, and the last ends with the payload: no
+byte is read twice. Shapes, dtypes and lengths are compared before an array is made, and brackets
+inside each other are counted before the header is parsed. Beside the bytes themselves, decoding
+takes at most one byte of memory for each byte of the payload and 40 for each of the header.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import enum
 import hashlib
 import json
 import math
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,12 +25,18 @@ from typing import Any
 import numpy as np
 
 from motley.core.errors import CodecError
+from motley.core.untrusted import printable, shortened
 
 __all__ = ["FORMAT", "MAGIC", "decode", "encode", "pieces"]
 
 FORMAT = 1
 MAGIC = b"MTLY"
 _HEAD = struct.Struct("<4sHI")
+_DEPTH = 200  # brackets inside each other in a header: 66 dictionaries, or 100 lists
+_SIDES = 64  # NumPy's own limit
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_DTYPE = re.compile(r"[<>|][biuf](?:1|2|4|8|12|16)")
+_NOT_FINITE = {text: float(text) for text in ("nan", "inf", "-inf")}
 
 
 def encode(value: object) -> bytes:
@@ -40,6 +53,7 @@ def pieces(value: object) -> Iterator[bytes | memoryview]:
     """Yield the bytes of :func:`encode` in pieces, arrays without a copy."""
     blobs = _Blobs()
     body = json.dumps(_pack(value, blobs), separators=(",", ":")).encode()
+    _check_depth(body.decode())  # what is written can be read
     digest = hashlib.blake2b(digest_size=16)
     for piece in (_HEAD.pack(MAGIC, FORMAT, len(body)), body, *blobs.parts):
         digest.update(piece)
@@ -66,12 +80,13 @@ def decode(data: bytes | memoryview, *types: type, header: int | None = None) ->
 
     Parameters
     ----------
-    types: every dataclass that may occur; no other type is made. header: largest size in bytes of everything but arrays, which
-    takes many times its length in memory; None: no limit.
+    types: every dataclass that may occur; no other type is made. header: largest size in bytes of
+    everything but arrays, for bytes of strangers; None: no limit.
 
     Raises
     ------
-    CodecError: truncated or changed bytes, another format, or a type that was not named.
+    CodecError: truncated or changed bytes, another format, a type that was not named, or what
+    :func:`encode` never writes.
     """
     view = memoryview(data)
     raw, digest = view[:-16], view[-16:]
@@ -85,10 +100,37 @@ def decode(data: bytes | memoryview, *types: type, header: int | None = None) ->
     if header is not None and length > header:
         raise CodecError(f"got a header of {length} bytes; expected at most {header}")
     try:
-        body = json.loads(bytes(raw[_HEAD.size : _HEAD.size + length]))
-        return _unpack(body, raw[_HEAD.size + length :], {t.__qualname__: t for t in types})
-    except (KeyError, IndexError, TypeError, ValueError) as error:  # a valid checksum around a body that encode never writes
-        raise CodecError(f"these {len(data)} bytes cannot be read: {error}") from error
+        body = _parsed(raw[_HEAD.size :], length)
+        payload = _Payload(raw[_HEAD.size + length :])
+        value = _unpack(body, payload, {t.__qualname__: t for t in types})
+        payload.close()
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        why = shortened(printable(str(error)), 200)  # it may quote a stranger
+        raise CodecError(f"these {len(data)} bytes cannot be read: {why}") from error
+    return value
+
+
+def _parsed(raw: memoryview, length: int) -> Any:
+    """Return the parsed header."""
+    if length > len(raw):
+        raise ValueError(f"the header has {length} bytes, of which {len(raw)} are there")
+    text = str(raw[:length], "ascii")
+    _check_depth(text)
+    return json.loads(text, parse_constant=_refused)
+
+
+def _refused(text: str) -> float:
+    raise ValueError(f"the header holds {text}")
+
+
+def _check_depth(text: str) -> None:
+    """Refuse a header with too many brackets inside each other, before a parser recurses into it."""
+    bare = _STRING.sub("", text).encode()
+    signs = np.frombuffer(bare, np.uint8)
+    steps = np.isin(signs, list(b"[{")).astype(np.int8) - np.isin(signs, list(b"]}"))
+    depth = int(np.cumsum(steps, dtype=np.int32).max(initial=0))
+    if depth > _DEPTH:
+        raise CodecError(f"got values inside each other, {depth} brackets deep; expected at most {_DEPTH}")
 
 
 def _pack(value: Any, blobs: _Blobs) -> Any:
@@ -117,26 +159,81 @@ def _pack(value: Any, blobs: _Blobs) -> Any:
     raise CodecError(f"cannot encode a {type(value).__name__}")
 
 
-def _unpack(node: Any, data: memoryview, types: Mapping[str, type]) -> Any:
-    if not isinstance(node, dict):
+class _Payload:
+    """The bytes after the header, which references take in order, without a gap."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data, self.at = data, 0
+
+    def take(self, reference: Any) -> memoryview:
+        """Return the bytes that a reference names."""
+        start, length = reference
+        if type(start) is not int or type(length) is not int or length < 0:
+            raise ValueError("a reference is not two whole numbers that are not below 0")
+        left = len(self.data) - self.at
+        if start != self.at or length > left:
+            raise ValueError(
+                f"a reference names {length} bytes from {start}; expected at most {left} bytes "
+                f"from {self.at}: in order, each byte once"
+            )
+        self.at += length
+        return self.data[start : self.at]
+
+    def array(self, reference: Any, dtype: Any, shape: Any) -> np.ndarray[Any, Any]:
+        """Return the array of a reference."""
+        raw = self.take(reference)
+        if not (type(dtype) is str and _DTYPE.fullmatch(dtype)):
+            raise ValueError("an array has no dtype of plain numbers")
+        sides = isinstance(shape, list) and len(shape) <= _SIDES
+        if not sides or any(type(side) is not int or side < 0 for side in shape):
+            raise ValueError("an array has no shape of whole numbers that are not below 0")
+        kind = np.dtype(dtype)
+        if math.prod(shape) * kind.itemsize != len(raw):
+            raise ValueError(f"an array of {dtype} and shape {shape} has {len(raw)} bytes")
+        return np.frombuffer(raw, kind).reshape(shape).copy()
+
+    def close(self) -> None:
+        """Refuse a payload of which no reference has taken the end."""
+        if self.at != len(self.data):
+            raise ValueError(f"{len(self.data) - self.at} bytes at the end belong to nothing")
+
+
+def _unpack(node: Any, payload: _Payload, types: Mapping[str, type]) -> Any:
+    if node is None or isinstance(node, bool | int | float | str):
         return node
-    if "f" in node:
-        return float(node["f"])
-    if "b" in node:
-        return bytes(data[node["b"][0] : sum(node["b"])])
-    if "a" in node:
-        raw = data[node["a"][0] : sum(node["a"])]
-        return np.frombuffer(raw, dtype=np.dtype(node["t"])).reshape(node["s"]).copy()
-    if "l" in node:
-        return [_unpack(item, data, types) for item in node["l"]]
-    if "u" in node:
-        return tuple(_unpack(item, data, types) for item in node["u"])
-    if "d" in node:
-        return {_unpack(key, data, types): _unpack(item, data, types) for key, item in node["d"]}
-    name = node["c"]
+    match node:
+        case {"f": str(text), **rest} if not rest:
+            return _NOT_FINITE[text]
+        case {"b": [_, _] as reference, **rest} if not rest:
+            return bytes(payload.take(reference))
+        case {"a": [_, _] as reference, "t": dtype, "s": shape, **rest} if not rest:
+            return payload.array(reference, dtype, shape)
+        case {"l": list(items), **rest} if not rest:
+            return _all(items, payload, types)
+        case {"u": list(items), **rest} if not rest:
+            return tuple(_all(items, payload, types))
+        case {"d": list(pairs), **rest} if not rest:
+            return {_unpack(key, payload, types): _unpack(item, payload, types) for key, item in pairs}
+        case {"c": str(name), "v": dict(fields), **rest} if not rest:
+            return _made(name, fields, payload, types)
+    raise ValueError("the header has a part of no known form")
+
+
+def _all(items: list[Any], payload: _Payload, types: Mapping[str, type]) -> list[Any]:
+    """Return the values of nodes, each in the place of its node, so that only one tree takes memory."""
+    for at, item in enumerate(items):
+        items[at] = _unpack(item, payload, types)
+    return items
+
+
+def _made(name: str, fields: Mapping[str, Any], payload: _Payload, types: Mapping[str, type]) -> Any:
+    """Return the dataclass of a name and its fields."""
     if name not in types:
-        raise CodecError(f"these bytes hold a {name!r}; expected one of: {', '.join(sorted(types)) or 'plain values'}")
+        raise CodecError(
+            f"these bytes hold a {shortened(repr(name), 80)}; expected one of: {', '.join(sorted(types)) or 'plain values'}"
+        )
     known = {f.name for f in dataclasses.fields(types[name])}
-    if set(node["v"]) != known:
-        raise CodecError(f"{name} was written with fields {sorted(node['v'])}, this motley has {sorted(known)}")
-    return types[name](**{key: _unpack(item, data, types) for key, item in node["v"].items()})
+    if set(fields) != known:
+        found = shortened(str(sorted(fields)), 1000)
+        raise CodecError(f"{name} was written with fields {found}, this motley has {sorted(known)}")
+    return types[name](**{key: _unpack(item, payload, types) for key, item in fields.items()})

@@ -32,6 +32,7 @@ __all__ = [
     "SecureAggregationError",
     "StoreError",
     "UserError",
+    "install_hint",
     "suggest",
 ]
 
@@ -96,6 +97,15 @@ class RoundAbandonedError(SecureAggregationError):
 
 class ContractError(MotleyError):
     """A component broke the contract of its kind."""
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs the libraries of an extra, from a checkout.
+
+    Motley is in no package index. A command that asked one for it by name would run the code of
+    whoever registers that name.
+    """
+    return f"pip install '.[{extra}]' in a checkout of Motley"
 
 
 def suggest(got: str, allowed: Iterable[str]) -> str:

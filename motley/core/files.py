@@ -27,6 +27,7 @@ __all__ = [
     "is_folder",
     "no_file",
     "private_files",
+    "private_folder",
     "replacing",
     "sync_folder",
     "where_paths_start",
@@ -40,15 +41,24 @@ def disk_error(error: OSError, path: Path) -> StoreError:
     return StoreError(f"cannot write {path}: {reason}; make room or choose another folder; what is finished is kept")
 
 
-def create(path: Path) -> BinaryIO:
+def create(path: Path, mode: int = 0o666) -> BinaryIO:
     """Create a file in place of what is there and open it for writing; a link there is removed, and its target stays as it is.
+
+    ``mode``: permissions of the new file, of which those that the process's umask names are taken away.
 
     Raises
     ------
     OSError: there is a folder, or the disk refuses.
     """
     path.unlink(missing_ok=True)
-    return path.open("xb")
+    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, which only their owner may enter; raises OSError where that fails."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextmanager
@@ -62,14 +72,16 @@ def private_files() -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path, new: Path | None = None) -> Iterator[BinaryIO]:
+def replacing(path: Path, new: Path | None = None, private: bool = False) -> Iterator[BinaryIO]:
     """Yield a file that takes the place of ``path`` when the block ends; until then, and if it fails, what is there stays.
 
-    The bytes are on the disk (fsync) before the file takes its place. It has the permissions of any file of the user's.
+    The bytes are on the disk (fsync) before the file takes its place. It has the permissions of any file of the user's,
+    or is ``private``.
 
     Parameters
     ----------
     new: name of the file until then; ``<path>.new`` by default. One that a killed process left there is overwritten.
+    private: whether only its owner may read the file.
 
     Raises
     ------
@@ -77,7 +89,7 @@ def replacing(path: Path, new: Path | None = None) -> Iterator[BinaryIO]:
     """
     new = new or path.with_name(path.name + ".new")
     try:
-        with create(new) as file:
+        with create(new, 0o600 if private else 0o666) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""The engine ``ray``: clients are trained by actors of a Ray cluster (``motley-fl[ray]``), in place of processes of this machine.
+"""The engine ``ray``: clients are trained by actors of a Ray cluster (the extra ``ray``), in place of processes of this machine.
 
 An actor is given chunks of clients. The data are put into Ray's store once, and every node fetches them once for all its actors.
 Ray pickles and stores objects within one cluster, whose machines must trust one another.
@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from motley.core.errors import ConfigError, EngineError
+from motley.core.errors import ConfigError, EngineError, install_hint
 from motley.engines.base import Setting
 from motley.engines.cores import cores
 from motley.engines.distributed import Distributed
@@ -76,7 +76,7 @@ def _check_listening(address: str | None) -> None:
 _LISTENING_S = 5.0
 _STARTS, _LATE = 3, "timed out"
 """Attempts to start Ray, which gives its processes half a minute that a busy machine may miss, and the error that is retried."""
-_MISSING = "Ray is not installed; get it with: pip install 'motley-fl[ray]'"
+_MISSING = f"Ray is not installed; get it with: {install_hint('ray')}"
 
 
 def _installed() -> bool:

@@ -22,7 +22,7 @@ from motley.privacy.attack import Attack, Observed, attacked, ceiling
 from motley.privacy.disclosure import noised
 from motley.privacy.plan import PrivacyPlan
 
-__all__ = ["Audit", "audit", "own_runs", "stand_in"]
+__all__ = ["Audit", "audit", "check_trials", "own_runs", "stand_in"]
 
 _FEWEST = 100
 _LONGEST_S = 3600.0
@@ -70,6 +70,9 @@ def stand_in(keys: Mapping[str, Any], data: Path | None = None, clear: bool = Fa
     ConfigError: no ``[privacy]``, no number of rounds, a rule that cannot be attacked so, or what a run refuses.
     """
     given, ready, plan, rounds = _planned(keys, data, clear)
+    if plan.client_noise is not None:
+        said = 'the stand-in has no masks, and noise_by = "clients" no other sums; attack the experiment itself'
+        raise ConfigError(f"{said}: leave it out", "--stand-in")
     vectors = [signal for signal in noised(given.part("selector").needs()) if not SIGNALS[signal].scalar]
     if vectors:
         raise ConfigError(
@@ -158,8 +161,7 @@ def audit(
     ------
     ConfigError: as in :func:`stand_in` and :func:`own_runs`, or too few trials, or more than an hour of them.
     """
-    if trials is not None and trials < _FEWEST:
-        raise ConfigError(f"got {trials}; expected at least {_FEWEST} trials of each world", "--trials")
+    check_trials(trials)
     worlds = stand_in(keys, data, clear) if quadratic else own_runs(keys, data, clear, canary, wrong, stretched)
     first = seed * 2**32
     each_s = _trial_s(worlds, first)
@@ -173,6 +175,17 @@ def audit(
     near, far = _observed(worlds, first, count, say if count * each_s > 2 * _TIMED_S else lambda _: None)
     found = attacked(near, far, delta)
     return Audit(found, _record(worlds, found, count, seed), _sentences(worlds, found))
+
+
+def check_trials(trials: int | None) -> None:
+    """Refuse too few trials to find anything.
+
+    Raises
+    ------
+    ConfigError: they are too few.
+    """
+    if trials is not None and trials < _FEWEST:
+        raise ConfigError(f"got {trials}; expected at least {_FEWEST} trials of each world", "--trials")
 
 
 def _trial_s(worlds: AuditedWorlds, first: int) -> float:

@@ -12,6 +12,10 @@ __all__ = ["digest_of", "lineage_id", "result_keys"]
 _NO_RESULT = ("name", "method", "engine", "client_state", "checkpoint", "log", "stop", "grid")
 
 
+_LATER_OF_TASKS = ("alphabet", "classes", "fixed")
+"""Options of tasks that change nothing where they are left out, and did not always exist."""
+
+
 def lineage_id(config: Mapping[str, Any]) -> str:
     """Return a hash of a resolved experiment (also one in a ``run.json``) without what changes no round, and without its end."""
     return digest_of(result_keys(config))
@@ -21,6 +25,9 @@ def result_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a resolved experiment that change a round; of initial weights the digest, not the path."""
     init = (config.get("init") or {}).get("digest")
     counts = {key: value for key, value in config.items() if key not in _NO_RESULT and not (key == "privacy" and value is None)}
+    task = counts.get("task")
+    if isinstance(task, Mapping):  # as it was when there were no such options
+        counts["task"] = {key: value for key, value in task.items() if value or key not in _LATER_OF_TASKS}
     return {**counts, "init": init}
 
 

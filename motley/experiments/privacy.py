@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from motley.core.errors import ConfigError, suggest
 from motley.engines.base import Setting
+from motley.experiments.client_noise import check_client_noise, client_noise
 from motley.experiments.config import Experiment
-from motley.privacy.accounting import Release, bound, calibrated
-from motley.privacy.disclosure import algorithm_refuses, noised, sized_seconds, unbounded
+from motley.experiments.private_time import check_time
+from motley.privacy.accounting import Kind, Release, bound, calibrated
+from motley.privacy.correlated import coefficients, inflation
+from motley.privacy.disclosure import algorithm_refuses, noised, unbounded
 from motley.privacy.options import HISTOGRAM, Privacy
 from motley.privacy.plan import PrivacyPlan
-from motley.privacy.sums import update_multiplier
+from motley.privacy.sums import MOST_COUNT_NOISE, MOST_UPLOADS, update_multiplier
 from motley.rounds.config import RunConfig
 from motley.selectors.base import SelectionRule, Selector
+from motley.tasks.base import Task
 from motley.transport.upload_config import UploadConfig
 
-__all__ = ["with_privacy"]
+__all__ = ["cap", "sum_cap", "with_privacy"]
 
 
 def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[Any]) -> RunConfig:
@@ -30,13 +37,13 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     options = experiment.privacy
     if options is None:
         return config
-    _check_algorithm(config.setting, config.upload_config)
-    _check_weights(options, config.weights)
-    _check_signals(experiment, options, selector.rule)
+    _check(experiment, options, config, selector.rule)
+    by_clients = options.noise_by == "clients"
     population, rounds = config.setting.task.federation.pool, config.stop.rounds
-    max_rounds = _cap("max_rounds", options.max_rounds, rounds)
-    max_signals = _cap("max_signals", options.max_signals, rounds) if options.signal_noise else 1
-    updates = Release("gaussian", options.noise_multiplier or 1.0, max_rounds)
+    max_rounds = sum_cap(options, rounds)
+    max_signals = cap("max_signals", options.max_signals, rounds) if options.signal_noise else 1
+    law: Kind = "discrete" if by_clients else "gaussian"
+    updates = Release(law, options.noise_multiplier or 1.0, max_rounds)
     if options.cohorts == "hidden":
         updates = _hidden(experiment, options, selector.rule, updates, config)
     needs = selector.rule.needs()
@@ -46,21 +53,125 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     asked = (options.delta, options.adjacency, options.accountant)
     if z is None:
         z = calibrated(updates, signals, options.epsilon or 0.0, *asked)
-    releases = (replace(updates, multiplier=z), *signals)
+    added = client_noise(options, config, z) if by_clients else None
+    releases = (replace(updates, multiplier=z if added is None else added.multiplier), *signals)
     total = bound(releases, *asked)
     draw = selector.rule.draw(config.cohort, population)
     coins = draw is not None and draw.scheme == "poisson"
     divisor = draw.rate * population if draw and coins else float(config.synchrony.max_uploads(config.cohort))
     count, update = _adaptive(options, z, divisor)
+    update *= _correlation(options, z, config)
+    _check_exact(max(population, config.synchrony.max_uploads(config.cohort)), update)
     shares = {name: c / options.clip for name, c in _part_clips(options, config).items()}
-    plan = PrivacyPlan(options, needs, z, update, divisor, count, max_rounds, max_signals, releases, total, shares)
+    numbers = (divisor, count, max_rounds, max_signals, releases, total, shares)
+    plan = PrivacyPlan(options, needs, z, update, *numbers, added)
     return replace(config, privacy=plan)
 
 
-def _cap(name: str, given: int | None, rounds: int | None) -> int:
+def _check(experiment: Experiment, options: Privacy, config: RunConfig, rule: SelectionRule[Any]) -> None:
+    """Refuse data, parts and options for which no bound is known."""
+    _check_data(config.setting.task)
+    _check_looks(experiment, config)
+    _check_algorithm(config.setting, config.upload_config)
+    _check_weights(options, config.weights)
+    _check_signals(experiment, options, rule)
+    check_time(experiment, config, rule)
+    if options.noise_by == "clients":
+        check_client_noise(options, config, rule)
+    _check_separation(options, config)
+
+
+def _check_exact(uploads: int, multiplier: float) -> None:
+    """Refuse so many uploads with so little noise that their sum in steps of the grid is not exact."""
+    if uploads > MOST_UPLOADS * multiplier:
+        said = f"a sum of {uploads} updates with so little noise is not exact in float64"
+        raise ConfigError(f"{said}; write at least {uploads / MOST_UPLOADS:.2g}", "privacy.noise_multiplier")
+
+
+def cap(name: str, given: int | None, rounds: int | None) -> int:
+    """Return a cap: the number given, at most the rounds of the run.
+
+    Raises
+    ------
+    ConfigError: there is neither.
+    """
     if given is None and rounds is None:
         raise ConfigError(f"a run without stop.rounds needs a cap; write e.g. {name} = 20", f"privacy.{name}")
     return min(n for n in (given, rounds) if n is not None)
+
+
+def sum_cap(options: Privacy, rounds: int | None) -> int:
+    """Return how many sums a client's updates may enter, with the rounds of a run.
+
+    Raises
+    ------
+    ConfigError: there is no cap.
+    """
+    apart = None if rounds is None else math.ceil(rounds / options.min_separation)
+    return cap("max_rounds", options.max_rounds, apart)
+
+
+def _check_separation(options: Privacy, config: RunConfig) -> None:
+    """Refuse correlated noise where its account does not hold, or where cohorts would lack clients."""
+    bands, population = options.min_separation, config.setting.task.federation.pool
+    reason = None
+    if bands == 1:
+        return
+    if options.cohorts == "hidden":
+        reason = 'the account of hidden cohorts is one of independent noise; write cohorts = "seen"'
+    elif options.adaptive is not None:
+        reason = "noise of sums with other clips cannot be taken back; write a fixed clip, e.g. clip = 0.5"
+    elif bands * config.cohort > population:
+        largest = population // config.cohort
+        reason = (
+            f"{bands} cohorts of {config.cohort} without a common client need {bands * config.cohort} clients, and there are "
+            f"{population}; write at most min_separation = {largest}"
+        )
+    if reason is not None:
+        raise ConfigError(reason, "privacy.min_separation")
+
+
+def _correlation(options: Privacy, z: float, config: RunConfig) -> float:
+    """Return the factor on the noise of each sum where it is correlated; 1 where it is not."""
+    bands, setting = options.min_separation, config.setting
+    size = setting.task.layout.size * len(setting.algorithm.correction.uploads)
+    factor = inflation(z, size, bands)
+    if factor > 1.1:
+        said = f"got {z:.4g}; noise that large is too coarse to be correlated over {bands} sums of {size} numbers"
+        raise ConfigError(f"{said}; write min_separation = 1", "privacy.noise_multiplier")
+    return factor / float(coefficients(bands)[0])
+
+
+def _check_data(task: Task) -> None:
+    """Refuse data of which something was measured over all clients: it is released exactly, and changes every client's inputs, so
+    that the sum would move by more than the clip where one client's data change."""
+    data = task.federation
+    for what, (key, line) in data.measured.items():
+        said = f"{what} over all clients' samples, which shows and changes more than one clipped upload"
+        raise ConfigError(f"{said}; write {line}", key)
+    if task.heads:
+        said = "a client's messages are as long as its classes are many, and heads are divided by who holds them"
+        raise ConfigError(f"{said}; leave heads out", "task.heads")
+    empty = np.setdiff1d(np.flatnonzero(data.train.sizes == 0), data.new_clients)
+    if 0 < len(empty) < data.pool:  # a server whose clients have the data knows of none
+        said = f"client {empty[0]} has no training samples and would never be asked, which tells that it has none"
+        raise ConfigError(f"{said}; give it one, or leave it out", "task")
+
+
+def _check_looks(experiment: Experiment, config: RunConfig) -> None:
+    """Refuse what looks at clear data of one client and changes what all do, without an entry in the account."""
+    if config.stop.target is not None:
+        said = "to end when an evaluation is good enough is a look at clients' clear data that no account counts"
+        raise ConfigError(f"{said}; write stop = {{ rounds = 50 }}", "stop.target")
+    if config.evaluate.diagnostics:
+        said = "diagnostics write exact figures of all clients' gradients into the table of rounds"
+        raise ConfigError(f"{said}; leave it out", "evaluate.diagnostics")
+    if config.world.dishonest.hears_others:
+        said = f"liars of the kind {experiment.dishonest['name']!r} repeat honest clients' clear numbers as their own"
+        raise ConfigError(f'{said}, so that one client\'s data are in many; write dishonest = "scaled"', "dishonest")
+    if config.weights == "examples" and experiment.defence is not None:
+        said = "a defence judges a client's number of samples by all others', so that one client changes the weights of many"
+        raise ConfigError(f'{said}; write weights = "uniform"', "defence")
 
 
 def _check_algorithm(setting: Setting, upload_config: UploadConfig) -> None:
@@ -78,8 +189,6 @@ def _check_algorithm(setting: Setting, upload_config: UploadConfig) -> None:
     if upload_config.allocator.init():
         said = "the allocator learns from clear norms of updates"
         raise ConfigError(f'{said}; use allocator = "uniform"', "allocator")
-    if setting.task.federation.statistics is not None:
-        raise ConfigError("clients send clear statistics of their columns before round 1; leave them out", "privacy")
 
 
 def _check_weights(options: Privacy, weights: str) -> None:
@@ -96,7 +205,11 @@ def _check_weights(options: Privacy, weights: str) -> None:
 def _check_signals(experiment: Experiment, options: Privacy, rule: SelectionRule[Any]) -> None:
     """Refuse rules that need what cannot be bounded, signals without noise, and noise on what is not sent."""
     needs, name = rule.needs(), experiment.selector["name"]
-    reason, wanted = unbounded(needs), noised(needs)
+    reason, wanted = unbounded(needs), noised(needs, options.sizes)
+    possible = noised(needs)
+    if "num_examples" in needs.columns and options.sizes == "private":
+        said = f"{name!r} hears the clear number of samples with every update"
+        raise ConfigError(f'{said}; write privacy.sizes = "public" where it is no secret', "selector")
     if reason:
         fix = f"write {rule.private_with()}, or use" if rule.private_with() else "use"
         raise ConfigError(f"{name!r} cannot be private: {reason}; {fix} e.g. poisson or power_of_choice", "selector")
@@ -108,15 +221,12 @@ def _check_signals(experiment: Experiment, options: Privacy, rule: SelectionRule
                 f"{name!r} needs {signal!r} of clients, which is not bounded; write e.g. {line}", "privacy.signal_noise"
             )
     for signal, noise in options.signal_noise.items():
-        if signal not in wanted:
-            said = f"{name!r} does not need it{suggest(signal, wanted)}; expected {', '.join(wanted) or 'nothing here'}"
+        if signal not in possible:
+            said = f"{name!r} does not need it{suggest(signal, possible)}; expected {', '.join(possible) or 'nothing here'}"
             raise ConfigError(said, f"privacy.signal_noise.{signal}")
         if noise.noise == "gumbel" and rule.top_m() != signal:
             said = f"Gumbel noise is for rules that take the m largest values, and {name!r} uses {signal!r} otherwise"
             raise ConfigError(f'{said}; write noise = "laplace"', f"privacy.signal_noise.{signal}")
-    if sized_seconds(needs) and experiment.local.steps is None:
-        said = f"{name!r} looks at seconds or steps, which tell numbers of samples where work is counted in epochs"
-        raise ConfigError(f"{said}; write local = {{ steps = 10 }}", "local.epochs")
 
 
 def _release(options: Privacy, name: str, count: int, m: int) -> Release:
@@ -157,6 +267,8 @@ def _adaptive(options: Privacy, z: float, divisor: float) -> tuple[float, float]
     if 2.0 * count <= z:
         said = f"got {count:g}; expected more than half of the noise multiplier {z:.4g}, which both share"
         raise ConfigError(said, "privacy.adaptive.noise")
+    if count > MOST_COUNT_NOISE:
+        raise ConfigError(f"got {count:g}; expected at most {MOST_COUNT_NOISE:.3g}", "privacy.adaptive.noise")
     return count, update_multiplier(z, count)
 
 

@@ -61,6 +61,7 @@ __all__ = [
     "as_experiment",
     "numerics_of",
     "run",
+    "run_built",
     "run_record",
     "save_model",
     "with_own",
@@ -133,12 +134,34 @@ def run(
         with _cleared_away(loop, path, state), _shown(experiment, progress) as shown, tracked(experiment, path, group) as told:
             _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
-            folder.write(record)
-            save_preparation(loop.federation, path)
-            written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round, told)
-        folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
+            run_built(experiment, loop, folder, record, checkpoints, told, marks, shown, on_round)
         _tidy(path, checkpoints, experiment)
     return _ended(path, experiment, on_end)
+
+
+def run_built(
+    experiment: Experiment,
+    loop: RoundLoop,
+    folder: RunFolder,
+    record: Mapping[str, Any],
+    checkpoints: Checkpoints,
+    trackers: Trackers,
+    marks: Marks | None = None,
+    shown: OneRun | None = None,
+    on_round: OnRound | None = None,
+) -> None:
+    """Run a loop that is built to its end in its folder, whose lock is held.
+
+    Parameters
+    ----------
+    record: of the run, which is written to ``run.json``. marks: what counts of the tables of a run
+    that is resumed; None for a new one. shown, on_round: as for :func:`run`.
+    """
+    path, shown = folder.path, shown or OneRun()
+    folder.write(record)
+    save_preparation(loop.federation, path, experiment.privacy is not None)
+    written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round, trackers)
+    folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
 
 
 def _tidy(path: Path, checkpoints: Checkpoints, experiment: Experiment) -> None:

@@ -50,9 +50,12 @@ def describe_samples(federation: Federation) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def save_preparation(federation: Federation, folder: Path) -> None:
-    """Write ``preparation.json``: how new samples become model inputs; nothing where they are model inputs already."""
-    if federation.preparation is not None:
+def save_preparation(federation: Federation, folder: Path, private: bool = False) -> None:
+    """Write ``preparation.json``: how new samples become model inputs; nothing where they are model inputs already.
+
+    ``private``: of a private run, which keeps what single clients measured of their own rows to itself."""
+    own = getattr(federation.preparation, "clients", False)
+    if federation.preparation is not None and not (private and own):
         text = json.dumps(with_digest(federation.preparation.save()), indent=1, ensure_ascii=False)
         try:
             with replacing(folder / _PREPARATION) as file:
@@ -196,6 +199,9 @@ class TrainedRun(results.Run):
             return self._own.federation.preparation
         if not self._about()["prepared"]:
             return None
+        if "privacy" in self.meta and not (self.directory / _PREPARATION).is_file():
+            said = "each client of this private run scales by its own rows, and what it measured of them is not in the run's folder"
+            raise StoreError(f"{said}; give the task to load(..., task=...)")
         path = checked(self.directory, self.meta, _PREPARATION)
         saved = read_json(path)
         if not isinstance(saved, dict) or changed(saved):

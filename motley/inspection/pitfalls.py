@@ -226,16 +226,6 @@ def idle_rounds(one: Examined) -> str | None:
     )
 
 
-def diagnosed_in_private(one: Examined) -> str | None:
-    """Diagnostics or single signals beside differential privacy, which its account does not cover."""
-    if one.ready.config.privacy is None or not one.experiment.evaluate.diagnostics:
-        return None
-    return (
-        "diagnostics look at every client's own gradient, which the privacy account does not cover and no private deployment has; "
-        "set evaluate.diagnostics = false in runs whose figures are shown as private"
-    )
-
-
 PITFALLS: tuple[Callable[[Examined], str | None], ...] = (
     averaged_batch_norm,
     fair_to_wrong_labels,
@@ -248,6 +238,5 @@ PITFALLS: tuple[Callable[[Examined], str | None], ...] = (
     pulled_is_not_personal,
     nothing_to_normalise,
     idle_rounds,
-    diagnosed_in_private,
 )
 """The pitfalls of one experiment, in the order in which they are told."""

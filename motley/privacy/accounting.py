@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, install_hint
 from motley.privacy.options import Adjacency
 
-__all__ = ["Bound", "Release", "bound", "calibrated"]
+__all__ = ["Bound", "Kind", "Release", "bound", "calibrated"]
 
-Kind = Literal["gaussian", "laplace", "gumbel", "poisson", "without_replacement"]
+Kind = Literal["gaussian", "laplace", "gumbel", "poisson", "without_replacement", "discrete"]
 _AMPLIFIED = ("poisson", "without_replacement")
+_RENYI = {"gumbel", "without_replacement", "discrete"}
 _COARSE = 1e-3
 """Discretisation of privacy losses while a multiplier is sought; the bound itself is computed at the library's own."""
 _MUCH = 100.0
@@ -34,7 +35,8 @@ class Release:
 
     Parameters
     ----------
-    kind: the mechanism; ``poisson`` and ``without_replacement`` are Gaussians on the sum of a cohort drawn so. multiplier: noise over
+    kind: the mechanism; ``poisson`` and ``without_replacement`` are Gaussians on the sum of a cohort drawn so;
+    ``discrete`` is a sum with discrete noise of clients, ``1 / (2 multiplier^2)``-zCDP. multiplier: noise over
     zero-out sensitivity. m: winners of a Gumbel choice. population, rate, largest: of a drawn cohort; ``rate`` is the share drawn.
     """
 
@@ -124,7 +126,7 @@ def _accountant(accountant: str, releases: Sequence[Release]) -> str:
     if accountant != "auto":
         return accountant
     much = sum(one.count / one.multiplier for one in releases if one.kind == "laplace") > _MUCH
-    return "closed_form" if gaussian else "rdp" if much or kinds & {"gumbel", "without_replacement"} else "pld"
+    return "closed_form" if gaussian else "rdp" if much or kinds & _RENYI else "pld"
 
 
 def _check(releases: Sequence[Release], adjacency: Adjacency) -> None:
@@ -163,6 +165,8 @@ def _single(one: Release, adjacency: Adjacency) -> Any:
         return library.LaplaceDpEvent(halved)
     if one.kind == "gumbel":  # m exponential mechanisms, each bounded by eta times the width, which is 1 / multiplier
         return library.ZCDpEvent(one.m / halved**2 / 8.0)
+    if one.kind == "discrete":
+        return library.ZCDpEvent(0.5 / halved**2)
     if one.kind == "without_replacement":
         sample = round(one.rate * one.population)
         return library.SampledWithoutReplacementDpEvent(one.population, sample, library.GaussianDpEvent(halved))
@@ -179,7 +183,6 @@ def _library() -> Any:
         import dp_accounting.pld
         import dp_accounting.rdp
     except ImportError:
-        raise ConfigError(
-            "dp-accounting, which adds up privacy losses, is not installed; pip install 'motley-fl[privacy]'", "privacy"
-        ) from None
+        said = "dp-accounting, which adds up privacy losses, is not installed; "
+        raise ConfigError(said + install_hint("privacy"), "privacy") from None
     return dp_accounting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from motley.privacy.accounting import Bound
+from motley.privacy.distributed import ClientNoise
 from motley.privacy.options import Privacy
 
 __all__ = ["claim"]
@@ -14,12 +15,20 @@ _CHANGE = {
 }
 
 
-def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, int], seeded: bool) -> tuple[str, ...]:
+def claim(
+    options: Privacy,
+    bound: Bound,
+    max_rounds: int,
+    signals: dict[str, int],
+    seeded: bool,
+    by_clients: ClientNoise | None = None,
+) -> tuple[str, ...]:
     """Return the sentences of a claim.
 
     Parameters
     ----------
     max_rounds: cap on the sums of one client. signals: name -> cap on its values. seeded: whether noise comes from the run's seed.
+    by_clients: noise that clients add before they mask; None: the server adds it.
     """
     hidden = options.cohorts == "hidden"
     times = "".join(f" and {n} value{'s' if n > 1 else ''} of {name}" for name, n in sorted(signals.items()))
@@ -27,18 +36,57 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
     return (
         f"({bound.epsilon:.4g}, {options.delta:g})-differential privacy of one client's whole data, {_CHANGE[options.adjacency]}, "
         f"{upto}; added up by: {bound.accountant}.",
-        _trust(options),
+        *_sizes(options),
+        _trust(options) if by_clients is None else _untrusted(options, by_clients),
         "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever sees a cohort, the table of "
         "participants or the seed gets less privacy."
         if hidden
         else "Cohorts are taken as seen: nothing is amplified.",
+        *_correlated(options),
         "Not covered: who is on the roster, who was available, who dropped out and when messages came; evaluations, settings that "
         "were chosen by looking at clients' data, and models that stay with clients.",
         "The noise of this simulation is a function of its seed: whoever knows the seed can take it away, so a published seed is not "
         "private, and the tables of a simulation hold clear numbers."
         if seeded
-        else "The noise comes from the operating system's generator. Tables and checkpoints of the server are secrets.",
+        else _generator(by_clients is not None),
+        _noise(options, seeded),
     )
+
+
+def _noise(options: Privacy, seeded: bool) -> str:
+    """Return the sentence on how noise is drawn, and on its low bits."""
+    gumbel = "gumbel" in {noise.noise for noise in options.signal_noise.values()}
+    drawn = (
+        "drawn as quantiles in float64 and rounded."
+        if seeded
+        else "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell nothing."
+    )
+    said = f"Values and sums are rounded to a grid before noise, and noise is a whole number of its steps, {drawn}"
+    return said + (" Gumbel noise is in floating point, and choices alone show it." if gumbel else "")
+
+
+def _correlated(options: Privacy) -> tuple[str, ...]:
+    """Return the sentence on correlated noise, if there is any."""
+    n = options.min_separation
+    said = f"The noise of {n} successive sums is correlated, and a client's update enters at most one of them."
+    return (said,) if n > 1 else ()
+
+
+def _generator(by_clients: bool) -> str:
+    """Return the sentences on where the noise of a deployment comes from, and on what clients keep to."""
+    whose = "the generators of the clients' operating systems" if by_clients else "the operating system's generator"
+    secrets = "" if by_clients else "Tables and checkpoints of the server are secrets. "
+    return (
+        f"The noise comes from {whose}. {secrets}A client whose own file has [privacy] "
+        "keeps to the noise and the caps in it, over all runs, until its operator removes its counts; one without does as the "
+        "server says."
+    )
+
+
+def _sizes(options: Privacy) -> tuple[str, ...]:
+    """Return the sentence on the numbers of samples, where these are public."""
+    said = "The number of each client's samples is public, like its id, and the same whatever its data are replaced by."
+    return (said,) if options.sizes == "public" else ()
 
 
 def _trust(options: Privacy) -> str:
@@ -50,3 +98,20 @@ def _trust(options: Privacy) -> str:
     clients = " Clients add the noise of their signals before they send them." if laws - {"gumbel"} else ""
     trusted = f"The server adds the noise of {added}, sees uploads before it does, and must be trusted."
     return f"It holds against those who see {shown}. {trusted}{clients}"
+
+
+def _untrusted(options: Privacy, noise: ClientNoise) -> str:
+    """Return the sentences on whom the claim holds against where clients add the noise and mask."""
+    shown = "the models and the cohorts" + " and the noisy signals" * bool(options.signal_noise)
+    together = (
+        f"also together with {noise.colluders} of its clients"
+        if noise.colluders
+        else "as long as it has no client's help, and not against clients, who know their own noise"
+    )
+    signals = " and of their signals" if options.signal_noise else ""
+    return (
+        f"It holds against those who see {shown}, and against the server itself, {together}, as far "
+        "as the masks of the secure sum hold: clients clip, round, and add the noise of the sums"
+        f"{signals} themselves. A sum is opened only with {noise.survivors} clients or more, so "
+        f"that the noise of {noise.honest} clients is in it that none of them knows."
+    )

@@ -29,6 +29,7 @@ _COLUMNS: Mapping[str, Follows] = {
     "upload_s": "public",
     "local_steps": "size",
     "bits_up": "public",
+    "num_examples": "size",
 }
 
 
@@ -102,10 +103,13 @@ def _selector_private(rule: SelectionRule[Any], needs: SignalRequirements) -> st
     return ", ".join(words) or "as it is"
 
 
-def noised(needs: SignalRequirements) -> list[str]:
-    """Return the signals that must be clipped and noised at the client before a rule may use them, sorted."""
+def noised(needs: SignalRequirements, sizes: Literal["private", "public"] = "private") -> list[str]:
+    """Return the signals that must be clipped and noised at the client before a rule may use them, sorted.
+
+    ``sizes``: whether each client's number of samples is a secret."""
     sent: dict[When, Iterable[str]] = {"enrolled": needs.enrolled, "probed": needs.probed, "reported": needs.reported}
-    found = {name for when, names in sent.items() for name in names if follows(name, when) != "public"}
+    free = ("public",) if sizes == "private" else ("public", "size")
+    found = {name for when, names in sent.items() for name in names if follows(name, when) not in free}
     return sorted(name for name in found if SIGNALS[name].kind != "system")
 
 

@@ -21,23 +21,33 @@ class PrivacyState:
     Parameters
     ----------
     clip: the clip of the coming sum. choices, sums: int64 ``[K]``, how often each client was in a cohort and in a sum.
-    signals: name -> int64 ``[K]``, how often each client sent it.
+    signals: name -> int64 ``[K]``, how often each client sent it. step: sums so far. entered: int64 ``[K]``, the newest sum that each
+    client entered, from 1; 0 for none. past: part -> noise of the newest sums in steps, the newest first, where noise is correlated: a
+    secret of the server.
     """
 
     clip: float
     choices: Ids
     sums: Ids
     signals: dict[str, Ids] = field(default_factory=dict)
+    step: int = 0
+    entered: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
+    past: dict[str, list[Ids]] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, plan: PrivacyPlan, population: int) -> PrivacyState:
         """Return the state before round 1."""
         zeros = np.zeros(population, np.int64)
-        return cls(plan.options.clip, zeros, zeros.copy(), {name: zeros.copy() for name in plan.options.signal_noise})
+        signals = {name: zeros.copy() for name in plan.options.signal_noise}
+        return cls(plan.options.clip, zeros, zeros.copy(), signals, entered=zeros.copy())
 
     def below_caps(self, plan: PrivacyPlan, ids: Ids) -> Ids:
-        """Return the clients that may still be asked: those at no cap. Enrolment happens once, and does not count here."""
+        """Return the clients that may be asked now: those at no cap, and in none of the newest ``min_separation - 1`` sums.
+
+        Enrolment happens once, and does not count here."""
         free = self.sums[ids] < plan.max_rounds
+        recent = self.step + 1 - self.entered[ids] < plan.options.min_separation
+        free &= ~(recent & (self.entered[ids] > 0))
         for name in {*plan.needs.probed, *plan.needs.reported} & self.signals.keys():
             free &= self.signals[name][ids] < plan.max_signals
         return ids[free]
@@ -51,6 +61,11 @@ class PrivacyState:
         for name in self.signals.keys() & set(names):
             self.signals[name][ids] += 1
 
+    def enter(self, ids: Ids) -> None:
+        """Count the coming sum for these clients."""
+        self.sums[ids] += 1
+        self.entered[ids] = self.step + 1
+
     def rows(self) -> dict[str, Any]:
         """Return the columns of the table ``privacy`` but the round: one row per client."""
         total = sum(self.signals.values(), np.zeros_like(self.sums))
@@ -58,10 +73,13 @@ class PrivacyState:
 
     def save(self) -> dict[str, Any]:
         """Return the state as plain values and arrays."""
-        return {"clip": self.clip, "choices": self.choices, "sums": self.sums, "signals": dict(self.signals)}
+        counts = {"choices": self.choices, "sums": self.sums, "entered": self.entered}
+        return {"clip": self.clip, "step": self.step, **counts, "signals": dict(self.signals), "past": dict(self.past)}
 
     @classmethod
     def restore(cls, saved: Mapping[str, Any]) -> PrivacyState:
         """Return the state that :meth:`save` returned."""
-        counts = {name: np.array(saved[name]) for name in ("choices", "sums")}
-        return cls(float(saved["clip"]), **counts, signals={name: np.array(n) for name, n in saved["signals"].items()})
+        counts = {name: np.array(saved[name]) for name in ("choices", "sums", "entered")}
+        signals = {name: np.array(n) for name, n in saved["signals"].items()}
+        past = {name: [np.array(noise) for noise in noises] for name, noises in saved["past"].items()}
+        return cls(float(saved["clip"]), **counts, signals=signals, step=int(saved["step"]), past=past)

@@ -1,7 +1,14 @@
-"""Noise: a function of a key in simulations, from the operating system in deployments."""
+"""Noise: a function of a key in simulations, from the operating system in deployments.
+
+Gaussian and Laplace noise is a whole number of steps of a grid, and so is what it is added to: which numbers can come out does not
+depend on the value, so that their low bits tell nothing (Mironov, CCS 2012). A step is a power of two, 2^-25 to 2^-24 of the scale.
+In a deployment the numbers of steps have the discrete laws of :mod:`motley.privacy.discrete`; in a simulation they are quantiles in
+float64, rounded. Reference: docs/privacy.md#noise.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Protocol
 
@@ -10,12 +17,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
 from motley.core.keys import Key, normal_quantile
+from motley.privacy.discrete import discrete_gaussian, discrete_laplace
 from motley.privacy.options import HISTOGRAM, NoiseLaw, SignalNoise
 
-__all__ = ["Source", "SystemRandomness", "bounded", "noise", "noisy_shares", "released"]
+__all__ = ["MOST_STEPS", "Source", "SystemRandomness", "bounded", "grid", "noise", "noise_steps", "noisy_shares", "released"]
 
-_MOST = 1e15
-"""Counts above it count as it: their sum stays finite."""
+MOST_STEPS = 2**25
+"""Most steps of the grid in a scale; it has more than half as many."""
+_MOST = 2.0**31
+"""Largest number of samples of one label that counts."""
+_FINEST = 2.0**-31
+"""Smallest step of shares: counts times steps stay below 2^63."""
 
 
 class Source(Protocol):
@@ -29,7 +41,9 @@ class Source(Protocol):
 
 
 class SystemRandomness:
-    """The operating system's generator (``os.urandom``), which no seed repeats."""
+    """The operating system's generator (``os.urandom``), which no seed repeats.
+
+    Noise on a grid is drawn exactly; ``uniform`` serves Gumbel noise alone, which is in floating point."""
 
     def fold(self, *parts: int | str) -> SystemRandomness:
         """Return itself: every draw is new anyway."""
@@ -56,6 +70,29 @@ def noise(source: Source | Key, ids: ArrayLike, law: NoiseLaw) -> Floats:
     return normal_quantile(u)
 
 
+def grid(scale: float) -> tuple[float, int]:
+    """Return the step of the grid for noise of this scale, a power of two, and the scale in steps, rounded up to a whole number.
+
+    >>> grid(1.5)
+    (5.960464477539063e-08, 25165824)
+    """
+    step = math.ldexp(1.0, math.frexp(scale)[1] - MOST_STEPS.bit_length() + 1)
+    return step, math.ceil(scale / step)
+
+
+def noise_steps(source: Source | Key, ids: ArrayLike, law: NoiseLaw, scale: int) -> NDArray[np.int64]:
+    """Return Laplace or Gaussian noise as whole numbers of steps, ``[len(ids)]``.
+
+    Parameters
+    ----------
+    scale: in steps, as :func:`grid` returns it.
+    """
+    if isinstance(source, SystemRandomness):
+        exact = discrete_laplace if law == "laplace" else discrete_gaussian
+        return exact(len(np.atleast_1d(np.asarray(ids))), scale)
+    return np.rint(scale * noise(source, ids, law)).astype(np.int64)
+
+
 def bounded(value: Floats, how: SignalNoise) -> Floats:
     """Return values clipped to the interval of their signal; what is not finite becomes its middle.
 
@@ -67,7 +104,10 @@ def bounded(value: Floats, how: SignalNoise) -> Floats:
 
 
 def released(source: Source | Key, ids: ArrayLike, name: str, value: Floats, how: SignalNoise) -> Floats:
-    """Return a signal of n clients as each of them sends it: clipped and with noise, a histogram as noisy shares.
+    """Return a signal of n clients as each of them sends it: clipped, on a grid, and with noise; a histogram as noisy shares.
+
+    The interval has an even number of steps, at most as many as fit into its width, so that its middle is on the grid, too. Gumbel
+    noise is the server's and in floating point.
 
     Parameters
     ----------
@@ -75,21 +115,30 @@ def released(source: Source | Key, ids: ArrayLike, name: str, value: Floats, how
     """
     if name == HISTOGRAM:
         return noisy_shares(source, ids, value, how.scale)
-    return bounded(value, how) + how.scale * noise(source, ids, how.noise)
+    if how.noise == "gumbel":
+        return bounded(value, how) + how.scale * noise(source, ids, how.noise)
+    step, scale = grid(how.scale)
+    half, middle = how.width / step // 2, 0.5 * sum(how.interval)
+    moved = np.clip(np.rint((bounded(value, how) - middle) / step), -half, half).astype(np.int64)
+    return np.asarray(middle + step * (moved + noise_steps(source, ids, how.noise, scale)))
 
 
 def noisy_shares(source: Source | Key, ids: ArrayLike, counts: Floats, scale: float) -> Floats:
     """Return shares of labels with Laplace noise of this scale on each, clipped at 0 and made to sum to 1 again, ``[n, C]``.
 
-    A client without counts, or with counts that are not finite, sends zeros and noise. A row of which nothing is left is NaN.
+    A client without counts, or with counts that are not finite, sends zeros and noise. A row of which nothing is left is NaN. Shares
+    are rounded down to the grid, so that their sum is at most 1 there.
 
     Parameters
     ----------
     ids: ``[n]``. counts: ``[n, C]`` of labels.
     """
-    known = np.clip(np.where(np.isfinite(counts), counts, 0.0), 0.0, _MOST)
-    drawn = np.stack([noise(source.fold(label), ids, "laplace") for label in range(counts.shape[1])], axis=1)
-    return _shares(np.maximum(_shares(known, 0.0) + scale * drawn, 0.0), np.nan)
+    known = np.clip(np.where(np.isfinite(counts), counts, 0.0), 0.0, _MOST).astype(np.int64)
+    step = max(grid(scale)[0], _FINEST)
+    shares = known * math.floor(1.0 / step) // np.maximum(known.sum(axis=1, keepdims=True), 1)
+    steps = math.ceil(scale / step)
+    drawn = [noise_steps(source.fold(label), ids, "laplace", steps) for label in range(counts.shape[1])]
+    return _shares(np.maximum(shares + np.stack(drawn, axis=1), 0).astype(np.float64), np.nan)
 
 
 def _shares(values: Floats, empty: float) -> Floats:

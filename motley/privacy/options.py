@@ -84,20 +84,36 @@ class Privacy:
     """Who adds up: the closed form of Gaussians, privacy loss distributions, or Renyi divergences."""
     max_rounds: Count | None = None
     """Most sums that a client's updates may enter; left out: ``stop.rounds``."""
+    min_separation: Count = 1
+    """A client's update enters at most one of so many successive sums, whose noise is correlated; 1: noise is independent."""
     max_signals: Count | None = None
     """Most values of each signal that a client may send; left out: ``stop.rounds``."""
     max_examples: Count | None = None
     """Samples at which the weight of a client is capped, under ``weights = "examples"``."""
     cohorts: Literal["seen", "hidden"] = "seen"
     """Whether those against whom the claim holds see the cohorts. Only hidden cohorts amplify privacy."""
+    sizes: Literal["private", "public"] = "private"
+    """Whether each client's number of samples is a secret, or on the roster like its id: then neighbours have as many samples, and
+    time may follow them."""
     signal_noise: dict[str, SignalNoise] = field(default_factory=dict)
     """Signal -> interval and noise, e.g. loss = { low = 0.0, high = 5.0, multiplier = 5.0 }; of ``label_histogram`` the multiplier."""
+    noise_by: Literal["server", "clients"] = "server"
+    """Who adds the noise of a sum: the server, which is trusted, or the clients before they mask."""
+    colluders: Annotated[int, Ge(0)] | None = None
+    """Clients that may put together what they know, each its own noise, with the server, under ``noise_by = "clients"``; left
+    out: 1, which is the least that bounds what a client learns of another."""
+    survivors: Count | None = None
+    """Fewest clients whose sum is opened, under ``noise_by = "clients"``; left out: more than 2/3."""
 
     def __post_init__(self) -> None:
         if (self.noise_multiplier is None) == (self.epsilon is None):
             raise ConfigError("give either noise_multiplier or epsilon, e.g. epsilon = 8.0", "privacy.noise_multiplier")
         for name, noise in self.signal_noise.items():
             check_noise(name, noise)
+        alone = {"colluders": self.colluders, "survivors": self.survivors}
+        for key in [key for key, value in alone.items() if value is not None and self.noise_by == "server"]:
+            said = 'is of noise by clients; write noise_by = "clients", or leave it out'
+            raise ConfigError(f"got {alone[key]}, which {said}", f"privacy.{key}")
 
 
 def check_noise(name: str, noise: SignalNoise) -> None:

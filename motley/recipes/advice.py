@@ -10,8 +10,6 @@ own interval over the environments in question holds zero.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,8 +18,8 @@ from math import exp, isfinite, isnan, log, nan
 
 import numpy as np
 
+from motley.core.csv_text import csv_rows, csv_text
 from motley.core.errors import DataError
-from motley.recipes.earlier import to_csv
 from motley.results.measures import Interval, interval, paired, spread
 
 __all__ = [
@@ -310,10 +308,10 @@ def read_evidence(effects: str, profiles: str, control: str, kinds: Mapping[str,
     by_environment: dict[str, dict[str, Effect]] = {}
     named: dict[str, dict[str, float]] = {}
     try:
-        for row in csv.DictReader(io.StringIO(effects)):
+        for row in csv_rows(effects):
             effect = Effect(float(row["difference"]), float(row["time"] or "nan"), float(row["traffic"] or "nan"))
             by_environment.setdefault(row["environment"], {})[row["entrant"]] = effect
-        for row in csv.DictReader(io.StringIO(profiles)):
+        for row in csv_rows(profiles):
             named.setdefault(row["environment"], {})[row["finding"]] = float(row["value"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"the league's {EVIDENCE} or {PROFILES} is damaged ({error}); restore it from the repository") from None
@@ -331,7 +329,7 @@ def evidence_csv(effects: Mapping[str, Mapping[str, Effect]]) -> str:
         for environment, entrants in effects.items()
         for entrant, one in entrants.items()
     ]
-    return to_csv(("environment", "entrant", "difference", "time", "traffic"), rows)
+    return csv_text([("environment", "entrant", "difference", "time", "traffic"), *rows])
 
 
 def profiles_csv(profiles: Mapping[str, Profile]) -> str:
@@ -342,4 +340,4 @@ def profiles_csv(profiles: Mapping[str, Profile]) -> str:
         for name, value in one.items()
         if not isnan(value)
     ]
-    return to_csv(("environment", "finding", "value"), rows)
+    return csv_text([("environment", "finding", "value"), *rows])

@@ -5,9 +5,7 @@ A row counts as long as the recipe still plans its run: the same run for the sam
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from motley.core.csv_text import csv_rows
 from motley.core.errors import DataError
 from motley.core.files import no_file
 from motley.experiments import document
@@ -27,7 +26,7 @@ from motley.results.metrics import rows_of, written_scope
 from motley.results.schema import TABLES
 
 __all__ = [
-    "CURVES", "MEASURED", "CurvePoint", "Earlier", "MeasuredRow", "curve_points", "read_rows", "still_planned", "to_csv", "to_gzip",
+    "CURVES", "MEASURED", "CurvePoint", "Earlier", "MeasuredRow", "curve_points", "read_rows", "still_planned", "to_gzip",
 ]  # fmt: skip
 
 MEASURED, CURVES = "measured.csv", "curves.csv.gz"
@@ -131,7 +130,7 @@ def read_rows(path: Path) -> list[MeasuredRow]:
         return []
     text = document.read_text(path, "numbers that were measured with a recipe")
     out = []
-    for number, row in enumerate(csv.DictReader(io.StringIO(text)), 2):
+    for number, row in enumerate(csv_rows(text), 2):
         try:
             one = MeasuredRow._make(row.get(name) or "" for name in MeasuredRow._fields)._replace(seed=int(row["seed"]))
             float(one.value)
@@ -152,7 +151,7 @@ def _read_points(path: Path) -> Iterator[CurvePoint]:
             raw = packed.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
             raise ValueError(f"more than {_MOST_BYTES // 2**20} MiB")
-        for row in csv.DictReader(io.StringIO(raw.decode())):
+        for row in csv_rows(raw.decode()):
             point = CurvePoint._make(row[name] for name in CurvePoint._fields)
             for value in point[5:]:
                 float(value or "nan")
@@ -208,15 +207,6 @@ def curve_points(run: Run, exhibit: str, cell: str) -> Iterator[CurvePoint]:
 
 def _short(value: float | None) -> str:
     return "" if value is None or not np.isfinite(value) else f"{value:.7g}"
-
-
-def to_csv(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as the text of a CSV file."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def to_gzip(text: str) -> bytes:

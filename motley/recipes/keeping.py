@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from motley.core.csv_text import csv_text
 from motley.core.errors import ConfigError
-from motley.recipes.earlier import MEASURED, MeasuredRow, read_rows, to_csv
+from motley.recipes.earlier import MEASURED, MeasuredRow, read_rows
 from motley.recipes.page import page
 from motley.recipes.reproduce import Reproduction, reproduce
 from motley.recipes.tables import measured_rows, number_files
@@ -29,7 +30,7 @@ def keep(found: Reproduction) -> list[Path]:
     folder = recipe.folder / "measured" / found.scale
     chosen = {exhibit.name for exhibit in found.exhibits}
     others = [row for row in read_rows(folder / MEASURED) if row.exhibit not in chosen]
-    text = to_csv(MeasuredRow._fields, [*measured_rows(found), *others])
+    text = csv_text([MeasuredRow._fields, *measured_rows(found), *others])
     replace_files({folder / MEASURED: text}, folder / MEASURED)
     whole = reproduce(recipe, scale=found.scale, out=found.directory, run=False)
     files: dict[Path, str | bytes] = {folder / name: content for name, content in number_files(whole).items()}

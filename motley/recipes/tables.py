@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import nan
 
-from motley.recipes.earlier import CURVES, MEASURED, CurvePoint, MeasuredRow, curve_points, to_csv, to_gzip
+from motley.core.csv_text import csv_text
+from motley.recipes.earlier import CURVES, MEASURED, CurvePoint, MeasuredRow, curve_points, to_gzip
 from motley.recipes.reproduce import Reproduction, target_of
 from motley.recipes.sequential_plan import SEQUENTIAL
 from motley.recipes.verdicts import Contrast
@@ -51,7 +52,7 @@ def verdicts_csv(found: Reproduction) -> str:
         for contrast in one.contrasts
     ]
     heads = ("claim", "published", "measure", "comparison", "ours", "other", "difference", "low", "high", "pairs", "verdict")
-    return to_csv((*heads, "after_holm", "p", "p_holm", "resolves", "printed", "needs", "sequential"), rows)
+    return csv_text([(*heads, "after_holm", "p", "p_holm", "resolves", "printed", "needs", "sequential"), *rows])
 
 
 def _numbers(contrast: Contrast) -> tuple[float, ...]:
@@ -71,7 +72,7 @@ def curves_gz(found: Reproduction) -> bytes:
                 if name not in seen:
                     points += curve_points(here[seed], exhibit.name, cell.name) if seed in here else _kept(found, name)
                 seen.add(name)
-    return to_gzip(to_csv(CurvePoint._fields, points)) if points else b""
+    return to_gzip(csv_text([CurvePoint._fields, *points])) if points else b""
 
 
 def _kept(found: Reproduction, name: str) -> list[CurvePoint]:
@@ -82,7 +83,7 @@ def number_files(found: Reproduction) -> dict[str, str | bytes]:
     """Return name -> content of the files with numbers."""
     curves = curves_gz(found)
     return {
-        MEASURED: to_csv(MeasuredRow._fields, measured_rows(found)),
+        MEASURED: csv_text([MeasuredRow._fields, *measured_rows(found)]),
         "verdicts.csv": verdicts_csv(found),
         **({CURVES: curves} if curves else {}),
         **({SEQUENTIAL: found.sequential.text()} if found.sequential.claims else {}),

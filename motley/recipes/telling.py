@@ -12,14 +12,13 @@ A claim and a comparison are named by words of their texts. A paragraph of which
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 
 import numpy as np
 
+from motley.core.csv_text import csv_rows
 from motley.core.errors import ConfigError
 from motley.experiments import document
 from motley.recipes.earlier import MEASURED, MeasuredRow, read_rows
@@ -73,7 +72,7 @@ def kept_numbers(recipe: Recipe, scale: str) -> ScaleNumbers | None:
 
 def rows_of_text(text: str) -> list[dict[str, str]]:
     """Return the rows of a CSV text by column."""
-    return list(csv.DictReader(StringIO(text)))
+    return list(csv_rows(text))
 
 
 def fill(recipe: Recipe, numbers: Callable[[str], ScaleNumbers | None]) -> str:

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from motley.core.csv_text import csv_text
 from motley.results import measures
 from motley.results.gains import LEAST, gain_rows
 from motley.results.labels import clock, clock_in_words
@@ -61,19 +60,17 @@ def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable
 def as_csv(table: PrintTable) -> str:
     """Return the table as CSV in full precision: for each column its mean, the bounds of its interval and its number of seeds; a lower
     bound has ``>`` in a column of its own."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     columns = list(zip(*(cells for _, cells in table.rows), strict=True))
     heads = ["method"]
     for (title, unit), column in zip(table.heads, columns, strict=True):
         heads += _csv_heads(f"{title} ({unit})" if unit else title, column)
-    writer.writerow(heads)
+    rows = [heads]
     for label, cells in table.rows:
         row = [label]
         for cell, column in zip(cells, columns, strict=True):
             row += _csv_cells(cell, len(_csv_heads("", column)))
-        writer.writerow(row)
-    return out.getvalue()
+        rows.append(row)
+    return csv_text(rows)
 
 
 def _csv_heads(name: str, column: Sequence[Value]) -> list[str]:

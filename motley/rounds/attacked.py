@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 from typing_extensions import override
@@ -25,6 +26,8 @@ from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Cohort, Reports
 from motley.engines.base import Engine
 from motley.privacy.attack import gaussian_ratio, laplace_ratio, mixture_ratio
+from motley.privacy.correlated import coefficients
+from motley.privacy.distributed import ClientNoise
 from motley.privacy.ledger import PrivacyState
 from motley.privacy.noise import bounded
 from motley.privacy.options import SignalNoise
@@ -85,7 +88,9 @@ class AttackedRounds(PrivateRounds):
         self.filled: list[float] = []
         self._chosen = False
         self._update: dict[str, Tensor] = {}  # what the canary would add to the sum under way
+        self._past: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []  # noise and update of the newest sums
         self._count = 0.0  # ... and to the centred count of updates that are not clipped
+        self._noises: dict[int, Floats] = {}  # client -> what it added to its update in the sum under way
 
     @override
     def chosen(self, state: PrivacyState | None, ids: Ids, weights: Floats) -> Floats:
@@ -102,16 +107,35 @@ class AttackedRounds(PrivateRounds):
     def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
         if upload.client != self.canary.client or state is None or self.plan is None:
             return super().clipped(state, upload)
-        whole, below = clipped(upload, state.clip, self.plan.shares)
+        bounds = state.clip, self.plan.shares, self.plan.update_multiplier
+        whole, below = clipped(upload, *bounds)
         self.filled.append(_length(whole, self.plan.shares) / state.clip)
         if self.canary.stretched and self.filled[-1]:
-            whole, below = clipped(_times(whole, 2.0 / self.filled[-1]), state.clip, self.plan.shares)
+            whole, below = clipped(_times(whole, 2.0 / self.filled[-1]), *bounds)
         self._update = {name: part.value for name, part in whole.parts.items() if part.fold in UPDATES_OF_A_SUM}
         self._count = below - 0.5
         if self._factor:  # who sends nothing is not counted
             self._uploads, self._unclipped = self._uploads + 1, self._unclipped + below
         sent = {name: whole.parts[name]._replace(value=self._factor * value) for name, value in self._update.items()}
-        return whole._replace(parts={**whole.parts, **sent})
+        whole = whole._replace(parts={**whole.parts, **sent})
+        return whole if self.by_clients is None else super().clipped(state, whole)  # it sends noise in both worlds
+
+    @override
+    def _encoded(self, state: PrivacyState, upload: Upload, noise: ClientNoise) -> Upload:
+        whole, key = super()._encoded(state, upload, noise), self._client_key(state, upload.client)
+        given = upload.parts["delta"].value.double().numpy()
+        added = whole.parts["delta"].value.numpy().reshape(-1) - noise.rounded(given, key.numpy().bytes)
+        self._noises[upload.client] = np.asarray(added * noise.grid, np.float64)
+        return whole
+
+    def _left(self, noise: ClientNoise, noised: dict[str, Tensor]) -> tuple[dict[str, Tensor], float]:
+        """Return the noise that hides the canary from a server with the colluders of the plan, and its deviation; nothing
+        where the sum was not opened."""
+        unknown = [k for k in self._noises if k != self.canary.client][noise.colluders :]
+        found = [self._noises[k] for k in (self.canary.client, *unknown) if k in self._noises]
+        self._noises = {}
+        total = {"delta": torch.from_numpy(np.sum(found, axis=0))} if noised else {}
+        return total, noise.sigma * noise.grid * math.sqrt(len(found))
 
     @override
     def total(
@@ -122,10 +146,15 @@ class AttackedRounds(PrivateRounds):
             return total
         clip, count = state.clip, self._unclipped - 0.5 * self._uploads
         noised = super().total(state, step, total, note)
-        if self._update:
-            noise = {name: noised[name] * self._divisor(plan, name) - total[name] for name in self._update}
+        deviation = plan.update_multiplier * clip
+        if self.by_clients is None:
+            noise = {name: value * self._divisor(plan, name) - total.get(name, 0.0) for name, value in noised.items()}
+        else:
+            noise, deviation = self._left(self.by_clients, noised)
+        self._past = [(noise, self._update), *self._past][: plan.options.min_separation]
+        if noise and any(update for _, update in self._past):
             far, near = (
-                self._likelihood(plan, f, noise, clip) + self._count_likelihood(plan, f, clip, state.clip, count)
+                self._likelihood(plan, f, deviation) + self._count_likelihood(plan, f, clip, state.clip, count)
                 for f in (1.0, self.canary.near)
             )
             rate = self.canary.rate
@@ -137,13 +166,20 @@ class AttackedRounds(PrivateRounds):
     def _divisor(self, plan: PrivacyPlan, name: str) -> float:
         return plan.divisor if self.empty[name].fold == "mean" else 1.0
 
-    def _likelihood(self, plan: PrivacyPlan, factor: float, noise: dict[str, Tensor], clip: float) -> float:
-        """Return how much likelier the noised sum is, as a logarithm, with the canary's update times ``factor`` than without it."""
-        found = 0.0
-        for name, update in self._update.items():
-            own, deviation = update.flatten().numpy(), plan.update_multiplier * clip * plan.shares.get(name, 1.0)
-            seen = noise[name].flatten().numpy() + self._factor * own  # what the others sent is known
-            found += float(gaussian_ratio(seen, 0.0, factor * own, deviation))
+    def _likelihood(self, plan: PrivacyPlan, factor: float, deviation: float) -> float:
+        """Return how much likelier the noised sums are, as a logarithm, with the canary's updates times ``factor`` than without them.
+
+        Where noise is correlated, its independent part in this sum is seen, which the canary's newest update moves, too."""
+        found, weights = 0.0, coefficients(plan.options.min_separation)
+        for name in self._past[0][0]:
+            seen, moved = 0.0, 0.0
+            for weight, (noise, update) in zip(weights, self._past, strict=False):
+                own = update[name].flatten().numpy() if name in update else 0.0
+                seen = seen + weight * (noise[name].flatten().numpy() + self._factor * own)  # what the others sent is known
+                moved = moved + weight * factor * own
+            if not np.isscalar(moved):
+                spread = weights[0] * deviation * plan.shares.get(name, 1.0)
+                found += float(gaussian_ratio(seen, 0.0, moved, spread))
         return found
 
     def _count_likelihood(self, plan: PrivacyPlan, factor: float, before: float, after: float, count: float) -> float:

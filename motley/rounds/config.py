@@ -135,6 +135,11 @@ class RunConfig:
         wanted = [(name, value, scores.get(name, math.nan)) for name, value in (self.stop.target or {}).items()]
         return any(score >= value if self.higher_is_better(name) else score <= value for name, value, score in wanted)
 
+    def keeps_best(self, version: int) -> bool:
+        """Return whether the model after so many server steps may be kept as the best: never in a private run, where validation
+        samples are clients' clear data."""
+        return self.privacy is None and self.evaluate.due(version)
+
     def higher_is_better(self, metric: str) -> bool:
         """Return whether more of a metric of this run is better."""
         known = {one.name: one.higher_is_better for one in self.setting.task.metrics}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -155,8 +155,7 @@ class RoundLoop:
         self._enrol(self.backend.open(self.state))
         if not self.state.begun:
             self.state.begun = True
-            if self.writer is not None:
-                tables.write_blocks(self.writer, "federation", self.backend.federation_rows(self.state))
+            self._write("federation", self.backend.federation_rows(self.state))
             self.evaluate()
 
     def _enrol(self, ids: Ids) -> None:
@@ -280,20 +279,19 @@ class RoundLoop:
         state, outcome = self.state, landed.outcome.copy()
         state.last_updates.discard()
         results: dict[int, TrainResult] = {}
-        compression_states: dict[int, Tensors] = {}
+        compressed: dict[int, Tensors] = {}
         aggregator, accumulator, changes = self.algorithm.aggregator, self.algorithm.aggregator.init(), None
-        error = None if self._diagnosis is None else self._diagnosis.error
         rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
         self.private.entered(state.privacy, landed.dispatches.timelines.client[rows])
-        for row, upload in self.backend.uploads(state, landed, rows, error):
+        for row, upload in self.backend.uploads(state, landed, rows, self._diagnosis.error if self._diagnosis else None):
             results[row] = self._with_server_signals(landed, row, upload)
             if upload.client_state is not None:
-                compression_states[upload.result.client] = upload.client_state
+                compressed[upload.result.client] = upload.client_state
             changes = self.pipeline.add_change(changes, upload)
-            if not upload.result.finite:
-                outcome[row] = Outcome.REJECTED
-                continue
-            accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
+            if upload.result.finite or self.private.by_clients is not None:
+                accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
+            else:
+                outcome[row] = self.private.unusable
         total = aggregator.finish(accumulator, self.private.divide or divide_by(self.config.weights))
         total = self.private.total(state.privacy, state.version + 1, total, self._note)
         total = self.pipeline.server_total(state, total, changes)
@@ -303,7 +301,7 @@ class RoundLoop:
             if total:
                 rehearsed = self.algorithm.server.update(state.server, total, self._server_context(len(accepted)))
                 self._probe(self.algorithm.correction.download(rehearsed), np.nan)
-        elif total and not self._update_model(landed, accepted, results, compression_states, total):
+        elif self.private.void(total) or (total and not self._update_model(landed, accepted, results, compressed, total)):
             outcome[accepted], total = Outcome.REJECTED, {}
         elif total and changes is not None:
             state.mean_vector = total["delta"].double().cpu()
@@ -313,7 +311,7 @@ class RoundLoop:
         """Return a training result without its upload, with the signals that the server computes from it."""
         result = upload.result
         if not result.finite:
-            return dataclasses.replace(result, parts={})
+            return dataclasses.replace(result, parts={}, client_state=None)
         download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
         rates = float(landed.dispatches.columns["lr"][row]) * result.steps
         made = self.signals.of(result.client, {**result.parts, **upload.model_update}, download, rates, self.state)
@@ -335,6 +333,7 @@ class RoundLoop:
     ) -> bool:  # fmt: skip
         """Let the server step on a total, and make it final for the clients; return False for a step that the guard refuses."""
         state = self.state
+        accepted = np.array([row for row in accepted.tolist() if results[row].finite], np.int64)
         kept = {results[row].client: results[row].client_state for row in accepted.tolist()}
         own = {client: memory for client, memory in kept.items() if memory is not None}
         context = self._server_context(len(accepted))
@@ -377,8 +376,7 @@ class RoundLoop:
     def _finish_round(self, landed: Landed, reports: Reports) -> RoundSummary:
         """Write the rows of this step, evaluate if it is due, and return the summary."""
         state, dispatches, now_s = self.state, landed.dispatches, self.state.clients.now_s
-        aggregated = np.isin(reports.outcome, (Outcome.ACCEPTED, Outcome.REHEARSED))
-        row = tables.round_row(reports, float(dispatches.columns["weight"][aggregated].sum()))
+        row = tables.round_row(reports, dispatches.columns["weight"], self.private.plan is not None)
         if self.config.evaluate.due(state.version) or self.done:
             self.evaluate()
         if self.federation.held_out is not None and self.done:
@@ -449,7 +447,7 @@ class RoundLoop:
 
         After an evaluation only because the run ended, the state stays what a longer run would go on from."""
         state, due = self.state, self.config.evaluate.due(self.state.version)
-        if self.config.guard is None:
+        if self.config.guard is None or self.config.privacy is not None:  # evaluations look at clear data
             return
         if np.isfinite(loss):
             state.good = state.server if due else state.good
@@ -464,14 +462,14 @@ class RoundLoop:
         state, metric = self.state, self.setting.task.metric
         score, higher = held.value(metric, scope), self.config.higher_is_better(metric)
         better = state.best is None or (score > state.best.score if higher else score < state.best.score)
-        if state.version and self.config.evaluate.due(state.version) and math.isfinite(score) and better:
+        if state.version and self.config.keeps_best(state.version) and math.isfinite(score) and better:
             model = self.newcomer_model()
             kept = ModelState(*(getattr(model, part.name).clone() for part in dataclasses.fields(model)))
             state.best = BestRound(scope, score, state.round, state.version, kept)
 
-    def _write(self, table: str, columns: Mapping[str, Any]) -> None:
+    def _write(self, table: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
         if self.writer is not None:
-            self.writer.add(table, columns)
+            tables.write_rows(self.writer, table, columns, self.private.plan is not None)
 
     def write_to(self, writer: Writer | None) -> None:
         """Send table rows to another writer from now on."""

@@ -5,21 +5,25 @@ Without a plan every method returns what it was given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from motley.algorithms.base import Parts, Upload
 from motley.algorithms.weights import Divide
 from motley.core.arrays import Floats, Ids
-from motley.core.keys import Streams
-from motley.core.records import SIGNALS, Outcome, Reports
+from motley.core.errors import RoundAbandonedError
+from motley.core.keys import Key, Streams
+from motley.core.records import Outcome, Reports
+from motley.privacy.distributed import ClientNoise
 from motley.privacy.ledger import PrivacyState
 from motley.privacy.noise import Source, SystemRandomness, noise, released
+from motley.privacy.options import HISTOGRAM
 from motley.privacy.plan import PrivacyPlan
-from motley.privacy.sums import clipped, next_clip, noised_sum
+from motley.privacy.sums import clipped, next_clip, noised_sum, noisy_count
 
 __all__ = ["PrivateRounds"]
 
@@ -39,6 +43,7 @@ class PrivateRounds:
         self.source: Source = SystemRandomness()
         self.local = True  # whether clients clip, noise, count and weigh what they send themselves, as real ones do
         self.divide: Divide | None = None if plan is None else "none"
+        self.unusable = Outcome.REJECTED if plan is None else Outcome.ACCEPTED  # heard of a client whose upload adds nothing
         self._uploads, self._unclipped = 0, 0  # of the step under way
 
     def begin(self, population: int, seeded: bool) -> PrivacyState | None:
@@ -79,12 +84,13 @@ class PrivateRounds:
             return reports
         needs, first = self.plan.needs, reports.outcome[0]
         occasion = {Outcome.ENROLLED: needs.enrolled, Outcome.PROBED: needs.probed}.get(Outcome(int(first)), needs.reported)
-        signals = {name: reports.signal(name) for name in sorted(occasion) if name in reports.signals}
+        always = self.plan.options.signal_noise.keys() - {HISTOGRAM}  # also where nobody sent a number
+        signals = {name: reports.signal(name) for name in sorted(occasion) if name in always | reports.signals.keys()}
         sent = np.isin(reports.outcome, [int(outcome) for outcome in _SENT])
         noisy = {
             name: self._noised(self.plan, state, reports.ids, name, value, sent)
             for name, value in signals.items()
-            if _own(name)
+            if name in self.plan.options.signal_noise
         }
         kept = Reports(
             reports.ids, reports.outcome, version=reports.version, num_examples=reports.num_examples,
@@ -105,18 +111,58 @@ class PrivateRounds:
         noisy = released(source, ids, name, value, how)
         return np.where(sends if noisy.ndim == 1 else sends[:, None], noisy, np.nan)
 
+    @property
+    def by_clients(self) -> ClientNoise | None:
+        """What clients add before they mask; None: the server adds the noise, or nothing is private."""
+        return None if self.plan is None else self.plan.client_noise
+
+    def void(self, total: Mapping[str, Tensor]) -> bool:
+        """Return whether there is no sum to step on, because too few are left to open one that clients have noised."""
+        return self.by_clients is not None and not total
+
     def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
-        """Return an upload as it enters the sum: weighted and clipped as one vector."""
+        """Return an upload as it enters the sum: weighted and clipped as one vector, and where clients add
+        the noise, in whole numbers with it. Real clients have done that before they masked it."""
         if self.plan is None or state is None:
             return upload
-        bounded, below = clipped(upload, state.clip, self.plan.shares)
+        if self.by_clients is not None:
+            self._uploads += 1
+            return upload if self.local else self._encoded(state, upload, self.by_clients)
+        bounded, below = clipped(upload, state.clip, self.plan.shares, self.plan.update_multiplier)
         self._uploads, self._unclipped = self._uploads + 1, self._unclipped + below
         return bounded
+
+    def _encoded(self, state: PrivacyState, upload: Upload, noise: ClientNoise) -> Upload:
+        """Return an upload as a client masks it; one that is not finite has no parts, and counts as zeros."""
+        part = upload.parts.get("delta", self.empty["delta"])
+        source = self._client_key(state, upload.client).numpy()
+        whole = noise.encode(part.value.detach().cpu().double().numpy(), source.bytes)
+        value = torch.from_numpy(whole).to(part.value.device, torch.float64).reshape(part.value.shape)
+        return upload._replace(parts={**upload.parts, "delta": part._replace(value=value)}, weight=1.0)
+
+    def _client_key(self, state: PrivacyState, client: int) -> Key:
+        """Return the key of a client's rounding and noise, which grows with its sums, so that no noise comes twice."""
+        return self.streams.key("privacy").fold("client", client, int(state.sums[client]))
+
+    def _opened(self, plan: PrivacyPlan, total: dict[str, Tensor], noise: ClientNoise) -> dict[str, Tensor]:
+        """Return the sum that clients have noised, over the fixed divisor; nothing where it is not opened."""
+        count, self._uploads = self._uploads, 0
+        if count < noise.survivors or "delta" not in total:
+            return {}
+        value = total["delta"]
+        if not self.local:
+            whole = value.cpu().numpy().reshape(-1).astype(np.int64)
+            try:
+                opened = noise.opened(whole)
+            except RoundAbandonedError:
+                return {}
+            value = torch.from_numpy(opened).to(value.device).reshape(value.shape)
+        return {**total, "delta": value / plan.divisor}
 
     def entered(self, state: PrivacyState | None, ids: Ids) -> None:
         """Count a sum for these clients, whose uploads arrived in time, also for those that sent nothing usable."""
         if state is not None:
-            state.sums[ids] += 1
+            state.enter(ids)
 
     def total(
         self, state: PrivacyState | None, step: int, total: dict[str, Tensor], note: Callable[[dict[str, float]], None]
@@ -125,18 +171,16 @@ class PrivateRounds:
         plan = self.plan
         if plan is None or state is None:
             return total
+        state.step += 1
+        if self.by_clients is not None:
+            return self._opened(plan, total, self.by_clients)
         deviation, source = plan.update_multiplier * state.clip, self.source.fold("step", step)
-        noised = noised_sum(total, self.empty, deviation, plan.shares, plan.divisor, source)
+        bands = plan.options.min_separation
+        noised = noised_sum(total, self.empty, deviation, plan.shares, plan.divisor, source, state.past, bands)
         adaptive = plan.options.adaptive
         if adaptive is not None:
             note({"clip": state.clip})
-            count = plan.count_noise * float(noise(source.fold("count"), [0], "gaussian")[0])
-            numbers = (self._unclipped, self._uploads, plan.divisor, count, adaptive.rate, adaptive.quantile)
-            state.clip = next_clip(state.clip, *numbers)
+            count = noisy_count(self._unclipped, self._uploads, plan.count_noise, source.fold("count"))
+            state.clip = next_clip(state.clip, count, plan.divisor, adaptive.rate, adaptive.quantile)
         self._uploads, self._unclipped = 0, 0
         return noised
-
-
-def _own(name: str) -> bool:
-    """Return whether a signal is a client's own number, which it clips and noises; estimates of the planner are not."""
-    return SIGNALS[name].kind != "system"

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from motley.core.records import Outcome, Reports
 from motley.core.work import LocalWork
 from motley.engines.base import TrainResult
+from motley.privacy.published import without_clear
 from motley.results.writer import Writer
 from motley.rounds.in_flight import InFlight
 from motley.rounds.state import BackendState
 from motley.tasks.base import Federation
 
-__all__ = ["client_rows", "federation_rows", "landed_reports", "moment", "round_row", "write_blocks"]
+__all__ = ["client_rows", "federation_rows", "landed_reports", "moment", "round_row", "write_rows"]
 
 
 def landed_reports(
@@ -70,16 +71,25 @@ def moment(clients: BackendState) -> dict[str, float]:
     return {"time_s": clients.now_s, "paper_s": clients.paper_s}
 
 
-def round_row(reports: Reports, weight_sum: float) -> dict[str, Any]:
-    """Return the part of a row of ``rounds`` that the reports tell: counts by outcome, mean loss and update norm of the accepted."""
+def round_row(reports: Reports, weights: NDArray[np.float64], private: bool = False) -> dict[str, Any]:
+    """Return the part of a row of ``rounds`` that the reports tell: counts by outcome, mean loss and update norm of the accepted.
+
+    Parameters
+    ----------
+    weights: ``[n]``, raw weights of the updates. private: whether clear numbers of clients' data are NaN.
+    """
     accepted = reports.outcome == Outcome.ACCEPTED
     row: dict[str, Any] = {
         kind.name.lower(): int((reports.outcome == kind).sum())
         for kind in (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
     }
     for column, signal in (("train_loss", "loss"), ("update_norm", "update_norm")):
-        row[column] = float(reports.signal(signal)[accepted].mean()) if accepted.any() else float("nan")
-    return row | {"weight_sum": weight_sum}
+        known = reports.signal(signal)[accepted]
+        known = known[~np.isnan(known)]  # an upload that adds nothing to a private sum has no number
+        row[column] = float(known.mean()) if len(known) else float("nan")
+    aggregated = np.isin(reports.outcome, (Outcome.ACCEPTED, Outcome.REHEARSED))
+    row["weight_sum"] = float(weights[aggregated].sum())
+    return {**dict.fromkeys(row, float("nan")), **without_clear("rounds", row)} if private else row
 
 
 def federation_rows(
@@ -105,9 +115,21 @@ def federation_rows(
         yield {"noise": 0.0, "domain": 0, "cluster": 0, **given, "labels": labels}
 
 
-def write_blocks(writer: Writer, table: str, blocks: Iterable[Mapping[str, Any]]) -> None:
-    """Write the rows of a table block by block, so that no more than two of them are held."""
+def write_rows(
+    writer: Writer,
+    table: str,
+    columns: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+    private: bool = False,
+) -> None:
+    """Write the rows of a table.
+
+    Parameters
+    ----------
+    columns: of the rows; or the columns of one block of rows after the other, of which no more than
+    two are held. private: leave out the columns that hold clear numbers of clients' data.
+    """
+    blocks = [columns] if isinstance(columns, Mapping) else columns
     for number, block in enumerate(blocks):
         if number:
             writer.flush()
-        writer.add(table, block)
+        writer.add(table, without_clear(table, block) if private else block)

@@ -9,7 +9,8 @@ They belong to the experimenter, as evaluations do: no virtual time, no traffic,
 
 The best round is the first with the best headline metric: on ``validation`` where the headline is that of a common test set, on
 ``validation_mean`` where it is the mean over clients. Round 0 never counts, nor does an evaluation of a last round that
-``evaluate.every`` does not ask for: so a run that is extended keeps the best round of one that was that long from the start.
+``evaluate.every`` does not ask for: so a run that is extended keeps the best round of one that was that long from the start. A private
+run keeps no best round, because it would be chosen by clients' clear data.
 """
 
 from __future__ import annotations

@@ -118,7 +118,10 @@ class SecureClient:
         return sealed(Step.SHARES, terms, *envelopes)
 
     def mask(self, message: object, vector: Words) -> bytes:
-        """Take the peers' envelopes and return this client's encoded vector under its masks.
+        """Take the peers' envelopes and return whose cannot be opened, and this client's encoded vector under its masks.
+
+        A peer whose envelope cannot be opened counts as one that sent none: there is no mask with it, and this client signs no
+        list of survivors that holds it.
 
         Parameters
         ----------
@@ -126,7 +129,7 @@ class SecureClient:
 
         Raises
         ------
-        SecureAggregationError: an envelope that was changed, or is of a client without keys.
+        SecureAggregationError: an envelope of a client without keys, or fewer sound envelopes than the threshold.
         """
         terms, body = self._opened(message, Step.MASKED)
         if vector.shape != (terms.size + 1,) or vector.dtype != terms.encoding.dtype:
@@ -136,18 +139,21 @@ class SecureClient:
             raise SecureAggregationError("the list of shares lacks this client, or holds one that sent no keys")
         shares = {self.client: self._shares[self.client]}
         for peer, envelope in found.items():
-            content = open_envelope(self._envelope_key(terms, peer, peer, self.client), envelope, b"")
-            if content is None or len(content) != 2 * SEED:
-                raise SecureAggregationError(f"the envelope of client {peer} for client {self.client} was changed")
-            shares[peer] = content
+            shares[peer] = open_envelope(self._envelope_key(terms, peer, peer, self.client), envelope, b"") or b""
+        spoilt = [peer for peer, share in shares.items() if not share]
+        if len(shares) - len(spoilt) < terms.threshold:
+            raise SecureAggregationError(
+                f"client {self.client} cannot open the envelopes of clients {', '.join(map(str, spoilt))}, and without them "
+                f"{len(shares) - len(spoilt)} are left, fewer than {terms.threshold}; nothing is sent"
+            )
         self._shares, total = shares, vector.copy()
         add_stream(total, derive(self._own, b"own mask", terms.digest), 1)
         private = mask_key(self._mask, terms, self.client)
-        for peer in found:
+        for peer in peers([peer for peer, share in shares.items() if share], self.client):
             key = pair_key(private, self._keys[peer][32:], terms, self.client, peer)
             add_stream(total, key, 1 if self.client < peer else -1)
         self._next = Step.CONSISTENCY if terms.options.active else Step.UNMASK
-        return sealed(Step.MASKED, terms, total.tobytes())
+        return sealed(Step.MASKED, terms, terms.bits(spoilt), total.tobytes())
 
     def confirm(self, message: object) -> bytes:
         """Take the list of survivors and return its signature.
@@ -181,14 +187,19 @@ class SecureClient:
         else:
             self._take_survivors(terms, body)
         survivors, _ = terms.members(self._survivors)
-        parts = [share[:SEED] if client in survivors else share[SEED:] for client, share in sorted(self._shares.items())]
+        parts = [
+            (share[:SEED] if client in survivors else share[SEED:]) or bytes(SEED)
+            for client, share in sorted(self._shares.items())
+        ]
         self._forget()
         return sealed(Step.UNMASK, terms, *parts)
 
     def _take_survivors(self, terms: SecureTerms, body: bytes) -> None:
         survivors, _ = terms.members(body)
-        if self.client not in survivors or not set(survivors) <= set(self._shares):
-            raise SecureAggregationError("the list of survivors lacks this client, or holds one that sent no shares")
+        if self.client not in survivors or not all(self._shares.get(one) for one in survivors):
+            raise SecureAggregationError(
+                "the list of survivors lacks this client, or holds one that sent no shares that it could open"
+            )
         self._survivors = body
 
     # ------------------------------------------------------------------------------------- keys

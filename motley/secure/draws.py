@@ -2,14 +2,19 @@
 
     freeze     the server publishes the roster, keys, cohort size, rounds, the rule and the numbers by which it draws
                (:mod:`motley.secure.drawable`), and s_0, the end of a chain s_(t-1) = SHA-256(s_t)
-    commit     every client commits to a nonce, by its signed hash; the server publishes all commitments
-    open       every client reveals its nonce; the server publishes all of them. Who reveals none, or another, is struck off
-    sign       every client signs the list of nonces; the server publishes the signatures
+    commit     every client commits to a nonce, by its signed hash; the server publishes the list of all commitments
+    sign       every client signs this list, and no other; the server publishes the signatures
+    open       a client that sees signatures of more than two thirds of the register reveals its nonce; the server publishes all
     round t    the server reveals s_t with the cohort, which must be the draw keyed by SHA-256(s_t, nonces, t)
 
-Neither the server nor a client chooses a draw: the chain is fixed before any nonce is known, and each nonce before another is. The
-draw is that of a selector over the whole roster, whoever is connected. A server that knows the nonces can predict all
-draws, and whoever can verify a draw knows the cohort.
+The chain is fixed before any commitment, and whose nonces count before any of them is known: a client takes part only if every
+nonce of the signed list is there, each fits its commitment, and each round is asked once, in rising order. If one is withheld, the
+agreement has failed. If two different lists were both signed by q = floor(2n/3) + 1 clients of a register of n, at least
+2q - n > n/3 clients would have signed both, and an honest client signs one. What is left to a server that knows all draws is to
+break off and begin anew, to leave out rounds, and to say that clients dropped out:
+``docs/deploy/secure-aggregation.md#what-a-malicious-server-can-still-do``.
+
+The draw is that of a selector over the whole roster, whoever is connected. Whoever can verify a draw knows the cohort.
 """
 
 from __future__ import annotations
@@ -25,16 +30,17 @@ from motley.core import codec
 from motley.core.errors import CodecError, ConfigError, RoundAbandonedError, SecureAggregationError
 from motley.secure.drawable import DrawRule, DrawTable
 from motley.secure.encoding import Entropy
+from motley.secure.keyfiles import strict_json
 from motley.secure.primitives import sign, verify
 from motley.secure.terms import LONGEST_CHAIN, SIGNATURE, bitmap, listed
 
 __all__ = ["DRAWS", "LINK", "DrawClient", "DrawServer", "draw", "verify_draws"]
 
-DRAWS = {"freeze": 11, "committed": 12, "opened": 13, "signed": 14}
+DRAWS = {"freeze": 11, "committed": 12, "signed": 13, "opened": 14}
 """The first byte of each message of the server."""
 LINK = 32
 """Bytes of a link of the chain, of a nonce and of a commitment."""
-VERSION = 2
+VERSION = 3
 _SIZES = struct.Struct("<IIII")
 _FIXED = _SIZES.size + 2 * LINK
 """Bytes of what is frozen before the table: sizes, the end of the chain, a hash of the register."""
@@ -98,6 +104,7 @@ class DrawServer:
         self.nonces: dict[int, bytes] = {}
         self.signatures: dict[int, bytes] = {}
         self.rounds: list[dict[str, Any]] = []
+        self.lost = 0  # the round that was next when this server was saved; 0: it was not
 
     def save(self) -> bytes:
         """Return the state between two rounds; it holds the links that are not revealed yet."""
@@ -129,7 +136,22 @@ class DrawServer:
             )
         made.commitments, made.nonces = dict(state["commitments"]), dict(state["nonces"])
         made.signatures, made.rounds = dict(state["signatures"]), list(state["rounds"])
+        made.lost = made.rounds[-1]["round"] + 1 if made.rounds else 1
         return made
+
+    def check(self, round: int) -> None:
+        """Refuse to ask clients for the round that was next when the server was killed: some may have begun it, and a drawn round has
+        one attempt.
+
+        Raises
+        ------
+        RoundAbandonedError: it is that round.
+        """
+        if round == self.lost:
+            raise RoundAbandonedError(
+                f"the server was started again, and clients may have begun round {round}, of which there is one attempt; it is "
+                "left out"
+            )
 
     def agree(self, ask: Callable[[Mapping[int, bytes]], Mapping[int, object]]) -> None:
         """Let the clients agree on the draws: the four steps before the first round.
@@ -143,8 +165,8 @@ class DrawServer:
         ConfigError: too few of them answer.
         """
         try:
-            nonces = self.opened(ask(self.committed(ask(self.freeze()))))
-            ask(self.signed(ask(nonces)))
+            signed = self.signed(ask(self.committed(ask(self.freeze()))))
+            ask(self.opened(ask(signed)))
         except RoundAbandonedError as problem:
             raise ConfigError(
                 f"the draws cannot be agreed on: {problem}; start the run again when all clients are there"
@@ -161,25 +183,31 @@ class DrawServer:
             k: body for k, body in found.items()
             if verify(self.register[k], body[LINK:], _said_commitment(self.frozen, k, body[:LINK]))
         }  # fmt: skip
-        return self._told("committed", self.commitments, self.commitments.values())
-
-    def opened(self, answers: Mapping[int, object]) -> dict[int, bytes]:
-        """Take the nonces and return the list of them; a client without its nonce is struck off."""
-        found = self._sound(answers, self.commitments, LINK)
-        self.nonces = {k: nonce for k, nonce in found.items() if _hash(nonce) == self.commitments[k][:LINK]}
-        return self._told("opened", self.nonces, self.nonces.values())
+        if len(self.commitments) < max(_needed(self.roster), self.cohort):
+            raise RoundAbandonedError(f"{len(self.commitments)} of {len(self.roster)} clients are left for the draws; too few")
+        return self._told("committed", self.commitments)
 
     def signed(self, answers: Mapping[int, object]) -> dict[int, bytes]:
-        """Take the signatures of the list of nonces and return them."""
-        said = _said_nonces(self.frozen, self.nonces)
-        found = self._sound(answers, self.nonces, SIGNATURE)
+        """Take the signatures of the list of commitments and return them."""
+        said = _said_list(self.frozen, self.commitments)
+        found = self._sound(answers, self.commitments, SIGNATURE)
         self.signatures = {k: signature for k, signature in found.items() if verify(self.register[k], signature, said)}
-        if len(self.signatures) < _needed(self.nonces):
+        if len(self.signatures) < _needed(self.roster):
             raise RoundAbandonedError(
-                f"{len(self.signatures)} of {len(self.nonces)} clients signed the nonces: too few for a draw"
+                f"{len(self.signatures)} of {len(self.roster)} clients signed the list of commitments: too few for a draw"
             )
-        return {k: bytes([DRAWS["signed"]]) + bitmap(self.roster, self.signatures) + b"".join(self.signatures.values())
-                for k in self.nonces}  # fmt: skip
+        return self._told("signed", self.signatures)
+
+    def opened(self, answers: Mapping[int, object]) -> dict[int, bytes]:
+        """Take the nonces and return the list of them: all that were committed to."""
+        found = self._sound(answers, self.commitments, LINK)
+        self.nonces = {k: nonce for k, nonce in found.items() if _hash(nonce) == self.commitments[k][:LINK]}
+        missing = sorted(self.commitments.keys() - self.nonces.keys())
+        if missing:
+            raise RoundAbandonedError(
+                f"clients {', '.join(map(str, missing))} committed to a nonce and did not reveal it, and none may be left out"
+            )
+        return self._told("opened", self.nonces)
 
     def draw(self, round: int) -> tuple[tuple[int, ...], bytes]:
         """Return the cohort of a round, and the link s_t that proves it.
@@ -206,10 +234,9 @@ class DrawServer:
     def _sound(self, answers: Mapping[int, object], clients: Collection[int], size: int) -> dict[int, bytes]:
         return {k: body for k in sorted(clients) if isinstance(body := answers.get(k), bytes) and len(body) == size}
 
-    def _told(self, step: str, clients: Collection[int], parts: Collection[bytes]) -> dict[int, bytes]:
-        if len(clients) < max(_needed(self.roster), self.cohort):
-            raise RoundAbandonedError(f"{len(clients)} of {len(self.roster)} clients are left for the draws; too few")
-        return dict.fromkeys(clients, bytes([DRAWS[step]]) + bitmap(self.roster, clients) + b"".join(parts))
+    def _told(self, step: str, told: Mapping[int, bytes]) -> dict[int, bytes]:
+        message = bytes([DRAWS[step]]) + bitmap(self.roster, told) + b"".join(told.values())
+        return dict.fromkeys(self.commitments, message)
 
 
 class DrawClient:
@@ -218,20 +245,21 @@ class DrawClient:
     Parameters
     ----------
     client, identity, register: as of :class:`~motley.secure.client.SecureClient`. cap: rounds it takes part in at most; None: all.
-    rule: by which it lets itself be drawn.
+    rule: by which it lets itself be drawn. rounds: of the chain, at most: a server that knows all draws may leave out rounds, and
+    has the more choice the longer the chain is. cohort: clients of every round; None: as many as the server says.
     """
 
     def __init__(
         self, client: int, identity: bytes, register: Mapping[int, bytes], cap: int | None = None, entropy: Entropy = os.urandom,
-        rule: DrawRule = "uniform",
+        rule: DrawRule = "uniform", rounds: int = LONGEST_CHAIN, cohort: int | None = None,
     ) -> None:  # fmt: skip
-        self.rule, self._table = rule, DrawTable(rule)
+        self.rule, self.rounds, self.cohort, self._table = rule, rounds, cohort, DrawTable(rule)
         self.client, self.identity, self.register, self.cap = client, identity, dict(register), cap
         self.entropy, self.roster = entropy, tuple(sorted(register))
         self._next, self._frozen, self._nonce = "freeze", b"", b""
         self._commitments: dict[int, bytes] = {}
         self._nonces: dict[int, bytes] = {}
-        self._joined: list[int] = []
+        self._joined = self._last = 0  # rounds that it took part in, and the last of them
 
     def answer(self, message: bytes) -> bytes:
         """Return the answer to a message of the server.
@@ -242,15 +270,19 @@ class DrawClient:
         """
         if not message or self._next not in DRAWS or message[0] != DRAWS[self._next]:
             raise SecureAggregationError(f"got a message of the draws out of turn; expected {self._next}: each step once")
-        steps = {"freeze": self._commit, "committed": self._open, "opened": self._sign, "signed": self._end}
+        steps = {"freeze": self._commit, "committed": self._sign, "signed": self._open, "opened": self._end}
         return steps[self._next](message[1:])
 
     def _commit(self, body: bytes) -> bytes:
         _, _, cohort, rounds = _SIZES.unpack(body[: _SIZES.size].ljust(_SIZES.size, b"\0"))
         table = DrawTable.read(body[_FIXED:], self.roster)
         end = body[_SIZES.size : _SIZES.size + LINK]
-        if body != _frozen(self.register, cohort, rounds, end, table) or not 1 <= rounds <= LONGEST_CHAIN:
-            raise SecureAggregationError("what the server freezes is not this client's register and version")
+        if body != _frozen(self.register, cohort, rounds, end, table) or not 1 <= rounds <= self.rounds:
+            raise SecureAggregationError(
+                "what the server freezes is not this client's register and version, or more rounds than SecureOptions(draws=...)"
+            )
+        if cohort != (self.cohort or cohort):
+            raise SecureAggregationError(f"the server draws cohorts of {cohort} clients, and this client expects {self.cohort}")
         if table.rule != self.rule:
             raise SecureAggregationError(f'the server draws by "{table.rule}", and this client expects draw_rule="{self.rule}"')
         self._table = table
@@ -258,46 +290,28 @@ class DrawClient:
         commitment = _hash(self._nonce)
         return commitment + sign(self.identity, _said_commitment(body, self.client, commitment))
 
-    def _open(self, body: bytes) -> bytes:
+    def _sign(self, body: bytes) -> bytes:
         found = listed(self.roster, body, LINK + SIGNATURE)
-        for client, signed in found.items():
-            if not verify(self.register[client], signed[LINK:], _said_commitment(self._frozen, client, signed[:LINK])):
-                raise SecureAggregationError(f"the commitment of client {client} is not signed by it")
-        self._enough(found, "commitments")
+        _check_commitments(self.register, self._frozen, found)
         if found.get(self.client, b"")[:LINK] != _hash(self._nonce):
             raise SecureAggregationError("this client's own commitment is missing or changed")
-        self._commitments, self._next = {k: signed[:LINK] for k, signed in found.items()}, "opened"
+        self._commitments, self._next = found, "signed"
+        return sign(self.identity, _said_list(self._frozen, found))
+
+    def _open(self, body: bytes) -> bytes:
+        signatures = listed(self.roster, body, SIGNATURE)
+        _check_signatures(self.register, self._frozen, self._commitments, signatures)
+        self._next = "opened"
         return self._nonce
 
-    def _sign(self, body: bytes) -> bytes:
-        found = listed(self.roster, body, LINK)
-        for client, nonce in found.items():
-            if self._commitments.get(client) != _hash(nonce):
-                raise SecureAggregationError(f"the nonce of client {client} is not the one that it committed to")
-        self._enough(found, "nonces")
-        if self.client not in found:
-            raise SecureAggregationError("this client's own nonce is missing")
-        self._nonces, self._next = found, "signed"
-        return sign(self.identity, _said_nonces(self._frozen, found))
-
     def _end(self, body: bytes) -> bytes:
-        found, said = listed(self.roster, body, SIGNATURE), _said_nonces(self._frozen, self._nonces)
-        for client, signature in found.items():
-            if client not in self._nonces or not verify(self.register[client], signature, said):
-                raise SecureAggregationError(f"client {client} has not signed the nonces that this client signed")
-        if len(found) < _needed(self._nonces):
-            raise SecureAggregationError(f"got {len(found)} signatures of the nonces; expected {_needed(self._nonces)}")
-        self._next = "the rounds"
+        found = listed(self.roster, body, LINK)
+        _check_nonces(self._commitments, found)
+        self._nonces, self._commitments, self._next = found, {}, "the rounds"
         return b"ready"
 
-    def _enough(self, found: Collection[int], what: str) -> None:
-        if len(found) < _needed(self.roster):
-            raise SecureAggregationError(
-                f"got {len(found)} {what} of {len(self.roster)} clients; expected {_needed(self.roster)}"
-            )
-
     def check(self, round: int, cohort: Sequence[int], link: bytes) -> None:
-        """Refuse a cohort that is not the draw of its round, and rounds above this client's cap.
+        """Refuse a cohort that is not the draw of its round, a second attempt of a round, and rounds above this client's cap.
 
         Raises
         ------
@@ -305,16 +319,19 @@ class DrawClient:
         """
         if self._next != "the rounds":
             raise SecureAggregationError(
-                "got a cohort before its draws were agreed on, or after this client has lost what it agreed on, which "
-                "MaskedUpdates(folder=...) keeps when a server is submitted again"
+                "got a cohort before its draws were agreed on, or after this client has lost what it agreed on"
             )
         _, _, size, rounds = _SIZES.unpack(self._frozen[: _SIZES.size])
         _check_link(link, round, rounds, self._frozen[_SIZES.size : _SIZES.size + LINK])
         if tuple(cohort) != draw(link, self._nonces, size, round, self._table):
             raise SecureAggregationError(f"the cohort of round {round} is not the one that was drawn")
-        if self.cap is not None and round not in self._joined and len(self._joined) >= self.cap:
+        if round <= self._last:
+            raise SecureAggregationError(
+                f"got round {round} after round {self._last}; a drawn round is asked once, in rising order: go on with a later one"
+            )
+        if self.cap is not None and self._joined >= self.cap:
             raise SecureAggregationError(f"client {self.client} has taken part in {self.cap} rounds, its cap")
-        self._joined = sorted({*self._joined, round})
+        self._joined, self._last = self._joined + 1, round
 
     def check_samples(self, samples: int) -> None:
         """Refuse draws by another number of samples than this client has.
@@ -333,7 +350,7 @@ class DrawClient:
         """Return the state between two messages."""
         return codec.encode({
             "next": self._next, "frozen": self._frozen, "nonce": self._nonce, "commitments": self._commitments,
-            "nonces": self._nonces, "joined": self._joined,
+            "nonces": self._nonces, "joined": self._joined, "last": self._last,
         })  # fmt: skip
 
     def restore(self, saved: bytes) -> None:
@@ -344,7 +361,7 @@ class DrawClient:
             raise SecureAggregationError(f"the state of client {self.client}'s draws cannot be read: {error}") from None
         self._next, self._frozen, self._nonce = state["next"], state["frozen"], state["nonce"]
         self._commitments, self._nonces = dict(state["commitments"]), dict(state["nonces"])
-        self._joined = list(state["joined"])
+        self._joined, self._last = state["joined"], state["last"]
         self._table = DrawTable.read(self._frozen[_FIXED:], self.roster) if self._frozen else DrawTable(self.rule)
 
 
@@ -360,30 +377,64 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
     SecureAggregationError: the first thing that does not follow, with its round or client.
     """
     try:
-        told = json.loads(transcript)
+        told = strict_json(transcript)
         tables = {
             name: {int(k): bytes.fromhex(v) for k, v in told[name].items()} for name in ("commitments", "nonces", "signatures")
         }
         table = DrawTable.read(bytes.fromhex(told["table"]), sorted(register))
         frozen = _frozen(register, told["cohort"], told["length"], bytes.fromhex(told["end"]), table)
-        rounds = [(row["round"], bytes.fromhex(row["link"]), tuple(row["cohort"])) for row in told["rounds"]]
+        rounds = [(int(row["round"]), bytes.fromhex(row["link"]), tuple(row["cohort"])) for row in told["rounds"]]
     except (ValueError, KeyError, TypeError, AttributeError, struct.error):
         raise SecureAggregationError("got a transcript that cannot be read") from None
     commitments, nonces, signatures = tables.values()
-    for client, nonce in nonces.items():
-        signed = commitments.get(client, b"")
-        known = client in register and verify(register[client], signed[LINK:], _said_commitment(frozen, client, signed[:LINK]))
-        if not known or signed[:LINK] != _hash(nonce):
-            raise SecureAggregationError(f"the nonce of client {client} is not the one that it committed to")
-    said = _said_nonces(frozen, nonces)
-    sound = [k for k, signature in signatures.items() if k in nonces and verify(register[k], signature, said)]
-    if len(sound) < len(signatures) or len(sound) < _needed(nonces):
-        raise SecureAggregationError(f"{len(sound)} of {len(nonces)} clients signed these nonces; expected {_needed(nonces)}")
+    _check_commitments(register, frozen, commitments)
+    _check_signatures(register, frozen, commitments, signatures)
+    _check_nonces(commitments, nonces)
+    last = 0
     for round_, link, cohort in rounds:
+        if round_ <= last:
+            raise SecureAggregationError(
+                f"round {round_} comes after round {last}; a drawn round is asked once, in rising order"
+            )
+        last = round_
         _check_link(link, round_, told["length"], bytes.fromhex(told["end"]))
         if cohort != draw(link, nonces, told["cohort"], round_, table):
             raise SecureAggregationError(f"the cohort of round {round_} is not the one that was drawn")
-    return len({round_ for round_, _, _ in rounds})
+    return len(rounds)
+
+
+def _check_commitments(register: Mapping[int, bytes], frozen: bytes, commitments: Mapping[int, bytes]) -> None:
+    """Refuse a list of commitments that are not signed by their clients, or of too few of the register."""
+    for client, signed in commitments.items():
+        said = _said_commitment(frozen, client, signed[:LINK])
+        if client not in register or not verify(register[client], signed[LINK:], said):
+            raise SecureAggregationError(f"the commitment of client {client} is not signed by it")
+    _enough(register, commitments, "commitments")
+
+
+def _check_signatures(
+    register: Mapping[int, bytes], frozen: bytes, commitments: Mapping[int, bytes], signatures: Mapping[int, bytes]
+) -> None:
+    """Refuse signatures of another list of commitments, or of too few of the register."""
+    said = _said_list(frozen, commitments)
+    for client, signature in signatures.items():
+        if client not in commitments or not verify(register[client], signature, said):
+            raise SecureAggregationError(f"client {client} has not signed this list of commitments")
+    _enough(register, signatures, "signatures of the list of commitments")
+
+
+def _check_nonces(commitments: Mapping[int, bytes], nonces: Mapping[int, bytes]) -> None:
+    """Refuse nonces that are not exactly those that were committed to."""
+    for client in sorted(commitments.keys() | nonces.keys()):
+        if client not in nonces:
+            raise SecureAggregationError(f"the nonce of client {client}, which committed to one, is left out")
+        if commitments.get(client, b"")[:LINK] != _hash(nonces[client]):
+            raise SecureAggregationError(f"the nonce of client {client} is not the one that it committed to")
+
+
+def _enough(register: Mapping[int, bytes], found: Collection[int], what: str) -> None:
+    if len(found) < _needed(register):
+        raise SecureAggregationError(f"got {len(found)} {what} of {len(register)} clients; expected {_needed(register)}")
 
 
 def _check_link(link: bytes, round: int, rounds: int, end: bytes) -> None:
@@ -395,7 +446,7 @@ def _check_link(link: bytes, round: int, rounds: int, end: bytes) -> None:
 
 
 def _needed(clients: Collection[int]) -> int:
-    """Return more than two thirds of these clients."""
+    """Return the least number of more than two thirds of these clients."""
     return 2 * len(clients) // 3 + 1
 
 
@@ -403,5 +454,5 @@ def _said_commitment(frozen: bytes, client: int, commitment: bytes) -> bytes:
     return b"commitment" + _hash(frozen, struct.pack("<I", client), commitment)
 
 
-def _said_nonces(frozen: bytes, nonces: Mapping[int, bytes]) -> bytes:
-    return b"nonces" + _hash(frozen, *(struct.pack("<I", k) + nonces[k] for k in sorted(nonces)))
+def _said_list(frozen: bytes, commitments: Mapping[int, bytes]) -> bytes:
+    return b"list" + _hash(frozen, *(struct.pack("<I", k) + commitments[k] for k in sorted(commitments)))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.arrays import Floats
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, RoundAbandonedError
 
 __all__ = ["Entropy", "FixedPoint", "Words"]
 
@@ -109,9 +109,14 @@ class FixedPoint:
 
         Raises
         ------
-        ConfigError: a sum of weights of 0.
+        ConfigError: a sum of weights of 0. RoundAbandonedError: a number that clients cannot send within the clip.
         """
         weight = int(total[-1])
         if weight == 0:
             raise ConfigError("got a sum of no clients; expected at least one", "clients")
+        if int(total[:-1].max(initial=0)) > weight * self.levels:
+            raise RoundAbandonedError(
+                f"a sum of weight {weight} lies outside of what clients can send within the clip: a client told an untruth, or "
+                "its share was wrong; the sum is thrown away"
+            )
         return total[:-1].astype(np.float64) * (2 * self.clip / self.levels) / weight - self.clip, weight

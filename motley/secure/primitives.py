@@ -28,6 +28,7 @@ __all__ = [
     "agree",
     "combine_shares",
     "derive",
+    "is_public_key",
     "open_envelope",
     "public_key",
     "seal_envelope",
@@ -52,6 +53,15 @@ def derive(secret: bytes, *info: bytes) -> bytes:
 def public_key(private: bytes) -> bytes:
     """Return the X25519 public key of a private key, 32 bytes each."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def is_public_key(public: bytes) -> bool:
+    """Return whether an X25519 key can be agreed with: it is not one of the few of low order."""
+    try:
+        agree(bytes(32), public)
+    except SecureAggregationError:
+        return False
+    return True
 
 
 def agree(private: bytes, public: bytes, *info: bytes) -> bytes:

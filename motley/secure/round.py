@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from motley.core.arrays import Floats
+from motley.secure.encoding import Words
 from motley.secure.server import Messages, SecureServer
 from motley.secure.terms import SecureTerms
 
@@ -49,11 +50,15 @@ class SecureRound:
         ------
         RoundAbandonedError: too few clients are left, or one told an untruth.
         """
+        return self.server.terms.encoding.decode(self.opened(masked))
+
+    def opened(self, masked: Mapping[int, object]) -> Words:
+        """Return the sum of the masked vectors as it is, [size + 1], modulo 2^32 or 2^64; raises as :meth:`close`."""
         server = self.server
         messages = server.masked(masked)
         if server.terms.options.active:
             messages = server.signatures(self._ask(messages))
-        return server.terms.encoding.decode(server.unmask(self._ask(messages)))
+        return server.unmask(self._ask(messages))
 
 
 class CohortHistory:

@@ -7,6 +7,7 @@ what it holds, and no client is asked to unmask anything.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,8 +16,8 @@ import numpy as np
 from motley.core.errors import RoundAbandonedError, SecureAggregationError
 from motley.secure.client import mask_key, pair_key
 from motley.secure.encoding import Words
-from motley.secure.primitives import ENVELOPE, SEED, add_stream, combine_shares, derive, public_key, verify
-from motley.secure.terms import KEYS_SIZE, SIGNATURE, SecureTerms, Step, opened, peers, sealed
+from motley.secure.primitives import ENVELOPE, SEED, add_stream, combine_shares, derive, is_public_key, public_key, verify
+from motley.secure.terms import KEYS_SIZE, SIGNATURE, SecureTerms, Step, listed, opened, peers, sealed
 
 __all__ = ["SecureServer"]
 
@@ -40,6 +41,7 @@ class SecureServer:
         self.survivors: tuple[int, ...] = ()
         self._keys: Messages = {}
         self._sharing: tuple[int, ...] = ()
+        self._accused: dict[int, set[int]] = {}  # client -> peers whose envelopes it could not open
         self._total: Words = np.zeros(terms.size + 1, terms.encoding.dtype)
 
     def open(self) -> Messages:
@@ -49,8 +51,12 @@ class SecureServer:
     def keys(self, answers: Answers) -> Messages:
         """Take the clients' keys and return the list of them."""
         found = self._read(answers, Step.KEYS, self.terms.cohort, KEYS_SIZE)
+        counts = Counter(half for keys in found.values() for half in (keys[:32], keys[32:64]))
         for client, keys in list(found.items()):
-            if not verify(self.register[client], keys[-SIGNATURE:], self.terms.signed_keys(client, keys[:-SIGNATURE])):
+            halves = keys[:32], keys[32:64]  # of either kind every client would refuse the whole list
+            if any(counts[half] > 1 or not is_public_key(half) for half in halves):
+                self._strike(client, "its keys are another's, or none", found)
+            elif not verify(self.register[client], keys[-SIGNATURE:], self.terms.signed_keys(client, keys[:-SIGNATURE])):
                 self._strike(client, "its keys are not signed by it", found)
         self._keys = self._enough(found)
         return self._told(Step.SHARES, self._keys, *self._keys.values())
@@ -70,13 +76,36 @@ class SecureServer:
         }
 
     def masked(self, answers: Answers) -> Messages:
-        """Take the masked vectors and return the list of survivors."""
-        size = self._total.nbytes
-        found = self._enough(self._read(answers, Step.MASKED, self._sharing, size))
-        for body in found.values():
-            self._total += np.frombuffer(body, self._total.dtype)
+        """Take the masked vectors and return the list of survivors, none of whom could not open another's envelope."""
+        marks = len(self.terms.bits(()))
+        found = self._read(answers, Step.MASKED, self._sharing, marks + self._total.nbytes)
+        for client, body in list(found.items()):
+            try:
+                accused = listed(self.terms.cohort, body[:marks], 0)
+                self._accused[client] = accused.keys() & set(self._sharing) - {client}
+            except SecureAggregationError as problem:
+                self._strike(client, str(problem), found)
+        self._strike_accused(found)
+        for body in self._enough(found).values():
+            self._total += np.frombuffer(body, self._total.dtype, offset=marks)
         self.survivors = tuple(found)
         return self._told(Step.CONSISTENCY if self.terms.options.active else Step.UNMASK, found)
+
+    def _strike_accused(self, found: Messages) -> None:
+        """Strike clients off until nobody left accuses another: always those in most accusations, as accuser or accused, so that
+        one client whose envelopes are garbage goes alone, and one that accuses many goes alone; of a single accusation nobody
+        knows who is right, and both go."""
+        for accused in self._accused.values():
+            for client in accused:
+                accusers = [str(one) for one, names in self._accused.items() if client in names]
+                self.problems[client] = f"its envelopes could not be opened by clients {', '.join(accusers)}"
+        while pairs := [(a, b) for a in found for b in self._accused[a] if b in found]:
+            counts = Counter(client for pair in pairs for client in pair)
+            most = max(counts.values())
+            for client in [client for client, count in counts.items() if count == most]:
+                names = ", ".join(str(b) for a, b in pairs if a == client)
+                why = self.problems.get(client, f"it could not open the envelopes of clients {names}")
+                self._strike(client, why, found)
 
     def signatures(self, answers: Answers) -> Messages:
         """Take the signatures of the survivors and return all of them; only under security = "active"."""
@@ -97,26 +126,41 @@ class SecureServer:
         terms = self.terms
         found = self._enough(self._read(answers, Step.UNMASK, self.survivors, SEED * len(self._sharing)))
         at = {client: i + 1 for i, client in enumerate(terms.cohort)}
-        told = list(found.items())[: terms.threshold]
-        shares = [[(at[giver], body[i * SEED : (i + 1) * SEED]) for giver, body in told] for i in range(len(self._sharing))]
-        for client, seed in zip(self._sharing, self.mapped(combine_shares, shares), strict=True):
+        shares: dict[int, list[tuple[int, bytes]]] = {}
+        for i, client in enumerate(self._sharing):
+            holders = self._holders(client)
+            givers = [giver for giver in found if giver in holders][: terms.threshold]
+            if holders and len(givers) < terms.threshold:
+                raise RoundAbandonedError(
+                    f"{len(givers)} clients have shares of client {client}, and {terms.threshold} are needed: "
+                    f"{self.problems.get(client, '')}; the round is abandoned"
+                )
+            if holders:
+                shares[client] = [(at[giver], found[giver][i * SEED : (i + 1) * SEED]) for giver in givers]
+        for client, seed in zip(shares, self.mapped(combine_shares, shares.values()), strict=True):
             if client in self.survivors:
                 add_stream(self._total, derive(seed, b"own mask", terms.digest), -1)
             else:
                 self._remove_lost(client, seed)
         total, self._total = self._total, self._total[:0]
-        if not 0 < int(total[-1]) <= terms.options.max_weight * len(self.survivors):
+        weight, n = int(total[-1]), len(self.survivors)
+        if not n <= weight <= terms.options.max_weight * n:
             raise RoundAbandonedError(
-                f"the sum of weights is {int(total[-1])}: a client told an untruth, or its share was wrong"
+                f"the sum of {n} clients has a weight of {weight}, which they cannot send within max_weight: a client told an "
+                "untruth, or its share was wrong; the sum is thrown away"
             )
         return total
+
+    def _holders(self, client: int) -> list[int]:
+        """Return the survivors that have a share of this client's secrets and, if they are others, a mask with it."""
+        return [one for one in self.survivors if client not in self._accused[one]]
 
     def _remove_lost(self, client: int, seed: bytes) -> None:
         """Remove what the survivors' masks with a lost client left in the sum."""
         private = mask_key(seed, self.terms, client)
         if public_key(private) != self._keys[client][32:64]:
             raise RoundAbandonedError(f"the shares of client {client}'s mask key do not fit together; the round is abandoned")
-        for other in self.survivors:
+        for other in self._holders(client):
             key = pair_key(private, self._keys[other][32:64], self.terms, client, other)
             add_stream(self._total, key, -1 if other < client else 1)
 
@@ -152,8 +196,9 @@ class SecureServer:
         """
         if len(found) < self.terms.threshold:
             self._total = self._total[:0]
+            why = "".join(f"; client {client}: {reason}" for client, reason in sorted(self.problems.items())[:3])
             raise RoundAbandonedError(
                 f"round {self.terms.round}: {len(found)} of {len(self.terms.cohort)} clients are left, and {self.terms.threshold} are "
-                "needed; the round is abandoned and nothing is unmasked"
+                f"needed; the round is abandoned and nothing is unmasked{why}"
             )
         return found

@@ -6,7 +6,8 @@ another run, round, attempt or cohort is refused by whoever receives it.
     step         client -> server                              server -> client
     KEYS         two X25519 keys and a signature, 128 bytes    the terms: run, round, attempt, options, cohort
     SHARES       60 bytes for each peer                        who answered, and their keys, 128 bytes each
-    MASKED       the masked vector, 4 or 8 bytes a number      who answered, and their envelopes, 60 bytes each
+    MASKED       whose envelopes cannot be opened, and the     who answered, and their envelopes, 60 bytes each
+                 masked vector, 4 or 8 bytes a number
     CONSISTENCY  a signature of the survivors, 64 bytes        who answered: the survivors
     UNMASK       one share for each peer, 16 bytes each        who signed, and their signatures, 64 bytes each
 """
@@ -21,7 +22,7 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from motley.core.errors import ConfigError, SecureAggregationError
 from motley.secure.drawable import DrawRule
@@ -49,7 +50,9 @@ KEYS_SIZE, SIGNATURE = 128, 64
 LONGEST_CHAIN = 100_000
 """Rounds of verifiable draws, at most: a client hashes as often to check one."""
 HEADER = 17
-_TERMS = struct.Struct("<16sIQHBdBQBIII")
+VERSION = 2
+"""Of the messages of a round: raised when their form or meaning changes."""
+_TERMS = struct.Struct("<B16sIQHBdBQBIII")
 
 
 class Step(enum.IntEnum):
@@ -71,9 +74,12 @@ class SecureOptions:
     clip: every coordinate of an update is clipped to ``[-clip, clip]``. bits: of one coordinate. max_weight: the largest weight of a
     client, its number of samples; 1: all clients weigh the same. modulus_bits: 32 or 64, the width of a coordinate on the wire.
     security: ``"active"``: the server may send anything; ``"honest_but_curious"``: it follows the protocol, and one step is saved.
-    threshold: share of the cohort above which clients must remain, at least 2/3 (active) or 1/2. None: the least.
+    threshold: share of the cohort above which clients must remain in every step. None: the least that bears ``colluders``.
     draws: rounds whose cohorts are drawn so that clients can recompute them (:mod:`motley.secure.draws`); 0: none are. draw_rule:
     how they are drawn, ``"uniform"``, ``"weighted"`` by samples or by ``"tiers"`` (:mod:`motley.secure.drawable`).
+    colluders: clients of a cohort that may work together with the server, and it still learns no single update: a share of the
+    cohort below 1, or a number. cohort: clients of a drawn round; needed with ``draws``: in larger cohorts, which share more clients,
+    a server that says that clients dropped out has the difference of two sums.
 
     Raises
     ------
@@ -88,21 +94,33 @@ class SecureOptions:
     threshold: float | None = None
     draws: int = 0
     draw_rule: DrawRule = "uniform"
+    colluders: float = 1 / 3
+    cohort: int = 0
 
     def __post_init__(self) -> None:
         if self.security not in ("active", "honest_but_curious"):
             raise ConfigError(f"got {self.security!r}; expected 'active' or 'honest_but_curious'", "security")
-        least = 2 / 3 if self.active else 0.5
-        if self.threshold is not None and not least <= self.threshold < 1:
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise ConfigError(f"got {self.threshold}; expected a share above 0 and below 1", "threshold")
+        if not 0 < self.colluders < LARGEST_COHORT or (self.colluders > 1 and self.colluders != int(self.colluders)):
             raise ConfigError(
-                f"got {self.threshold}; expected a share of at least {least:.4g} and below 1 under security = {self.security!r}",
-                "threshold",
+                f"got {self.colluders}; expected a share above 0 and below 1, or a whole number of clients: the claim against "
+                "a server that works together with no client at all is empty",
+                "colluders",
             )
         if isinstance(self.draws, bool) or not isinstance(self.draws, int) or not 0 <= self.draws <= LONGEST_CHAIN:
             raise ConfigError(f"got {self.draws!r}; expected a whole number of rounds from 0 to {LONGEST_CHAIN}", "draws")
+        if isinstance(self.cohort, bool) or not isinstance(self.cohort, int) or (self.cohort > 0) != (self.draws > 0):
+            raise ConfigError(
+                f"got cohort = {self.cohort!r} with draws = {self.draws}; expected the clients of a drawn round where draws are "
+                "verified, SecureOptions(..., draws=200, cohort=10), and none without",
+                "cohort",
+            )
         if self.draw_rule not in get_args(DrawRule):
             raise ConfigError(f"got {self.draw_rule!r}; expected one of {', '.join(get_args(DrawRule))}", "draw_rule")
         self.encoding(1)
+        if self.cohort:
+            self.check_cohort(self.cohort)
 
     @property
     def active(self) -> bool:
@@ -114,20 +132,53 @@ class SecureOptions:
         return FixedPoint(self.clip, self.bits, clients, self.max_weight, self.modulus_bits)
 
     def upload_bytes(self, size: int) -> int:
-        """Return the bytes of a masked update of this many numbers."""
-        return HEADER + (size + 1) * self.modulus_bits // 8
+        """Return the bytes of a masked update of this many numbers in the largest cohort."""
+        return HEADER + LARGEST_COHORT // 8 + (size + 1) * self.modulus_bits // 8
+
+    def asked_colluders(self, clients: int) -> int:
+        """Return how many clients of a cohort the options let work together with the server, at least 1."""
+        share = math.floor(self.colluders * clients + 1e-9) if self.colluders < 1 else int(self.colluders)
+        return max(share, 1)
 
     def needed(self, clients: int) -> int:
-        """Return how many of a cohort must remain: more than the threshold's share of it.
+        """Return how many of a cohort must remain in every step.
 
         >>> SecureOptions(1.0).needed(100), SecureOptions(1.0, security="honest_but_curious").needed(100)
         (67, 51)
         """
-        least = 2 * clients // 3 + 1 if self.active else clients // 2 + 1
-        return least if self.threshold is None else min(max(least, math.floor(self.threshold * clients) + 1), clients)
+        if self.threshold is not None:
+            return min(math.floor(self.threshold * clients) + 1, clients)
+        asked = self.asked_colluders(clients)
+        return max(asked + 2, (clients + asked if self.active else clients) // 2 + 1)
+
+    def tolerated(self, clients: int) -> int:
+        """Return how many clients of a cohort may work together with the server, and it still learns no single update.
+
+        With n clients, a threshold t and c colluders every sum that is opened holds t - c honest clients, at least two where
+        c <= t - 2. Under ``"active"``, two different lists of survivors are never both opened where c < 2t - n: the n - c
+        honest clients sign one list each, and t signatures of both lists take 2(t - c) of them.
+        ``docs/deploy/secure-aggregation.md#what-it-hides-and-from-whom``.
+
+        >>> SecureOptions(1.0).tolerated(10), SecureOptions(1.0, threshold=0.8).tolerated(10)
+        (3, 7)
+        """
+        t = self.needed(clients)
+        return min(t - 2, 2 * t - clients - 1) if self.active else t - 2
+
+    def claim(self, clients: int) -> str:
+        """Return what is claimed of the sums of cohorts of this size, in a sentence."""
+        whom = "may send anything" if self.active else "follows the protocol"
+        return (
+            f"of every cohort of {clients}, {self.needed(clients)} clients must remain; no single update is opened to a server "
+            f"that {whom} and works together with up to {self.tolerated(clients)} clients of the cohort"
+        )
+
+    def record(self, clients: int) -> dict[str, Any]:
+        """Return what ``run.json`` says of the sums of cohorts of this size: the options, and against whom they hide updates."""
+        return {"secure_aggregation": {**dataclasses.asdict(self), "claim": self.claim(clients)}}
 
     def check_cohort(self, clients: int) -> None:
-        """Refuse a cohort that is too small or too large, or whose sum could overflow.
+        """Refuse a cohort that is too small or too large, whose sum could overflow, or that does not bear the colluders.
 
         Raises
         ------
@@ -138,7 +189,21 @@ class SecureOptions:
                 f"got a cohort of {clients}; expected 3 to {LARGEST_COHORT} clients: in a smaller one a client could subtract its own "
                 "upload from the sum, and for a larger one a sparse graph of shares would be needed, which is not built"
             )
+        if self.cohort not in (0, clients):
+            raise ConfigError(
+                f"got a cohort of {clients}, and the options draw cohorts of {self.cohort}; write SecureOptions(..., "
+                f"cohort={clients}) at both ends",
+                "cohort",
+            )
         self.encoding(clients)
+        borne, asked, t = self.tolerated(clients), self.asked_colluders(clients), self.needed(clients)
+        if t > clients or borne < asked:
+            mend = "leave threshold out" if self.threshold is not None else "lower colluders"
+            raise ConfigError(
+                f"{t} of {clients} clients must remain, and with them {max(borne, 0)} colluding clients are borne; colluders = "
+                f"{self.colluders:.4g} asks for {asked}, and no cohort of {clients} bears more than {clients - 2}: {mend}",
+                "colluders" if self.threshold is None else "threshold",
+            )
 
 
 @dataclass(frozen=True)
@@ -183,7 +248,7 @@ class SecureTerms:
         """The terms as bytes; equal terms have equal bytes."""
         o = self.options
         head = _TERMS.pack(
-            self.run, self.round, self.attempt, self.threshold, o.active, o.clip, o.bits, o.max_weight, o.modulus_bits,
+            VERSION, self.run, self.round, self.attempt, self.threshold, o.active, o.clip, o.bits, o.max_weight, o.modulus_bits,
             o.draws, self.size, len(self.cohort),
         )  # fmt: skip
         return head + struct.pack(f"<{len(self.cohort)}I", *self.cohort)
@@ -203,7 +268,7 @@ class SecureTerms:
         """
         if len(body) < _TERMS.size:
             raise SecureAggregationError(f"got {len(body)} bytes; expected the terms of a round")
-        run, round_, attempt, *_, size, n = _TERMS.unpack(body[: _TERMS.size])
+        _, run, round_, attempt, *_, size, n = _TERMS.unpack(body[: _TERMS.size])
         if n > LARGEST_COHORT or len(body) != _TERMS.size + 4 * n:
             raise SecureAggregationError(f"got {len(body)} bytes for the terms of a round with {n} clients")
         cohort = struct.unpack(f"<{n}I", body[_TERMS.size :])
@@ -213,8 +278,8 @@ class SecureTerms:
             raise SecureAggregationError(f"the round is refused: {error}") from None
         if terms.body != body:
             raise SecureAggregationError(
-                f"the server proposes other options than this client's {dataclasses.asdict(options)} for a cohort of {n}; "
-                "give the server and all clients the same"
+                f"the server proposes other options than this client's {dataclasses.asdict(options)} for a cohort of {n}, or another "
+                "version; give the server and all clients the same"
             )
         return terms
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,7 @@ from motley.core.keys import Key
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Draw, Outcome, Report, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
+from motley.core.untrusted import printable, shortened
 from motley.selectors.catalogue import CATALOGUE
 from motley.selectors.defence import Defence
 
@@ -250,7 +251,14 @@ class Selector(Generic[S]):
         ------
         CodecError: truncated or foreign bytes, a rule that is not known here, or one whose options differ here.
         """
-        saved = codec.decode(data)
+        try:
+            return cls._restored(codec.decode(data), rule)
+        except (TypeError, ValueError, KeyError) as error:  # sound bytes around values of other types
+            why = shortened(printable(str(error)), 200)
+            raise CodecError(f"these bytes do not hold a selector: {why}") from error
+
+    @classmethod
+    def _restored(cls, saved: Any, rule: type[SelectionRule[S]] | None) -> Selector[S]:
         if not isinstance(saved, dict) or set(saved) - {"defence", "memory"} != {"rule", "options", "state", "seed", "horizon"}:
             raise CodecError("these bytes do not hold a selector")
         names = {target.partition(":")[2]: name for name, target in CATALOGUE.targets.items()}

@@ -63,6 +63,8 @@ class Dataset:
     black_white: values of black and white in the units of ``x``, a number each or one per channel ``[C]``.
     preparation: the map from raw samples to ``x``, for new samples; None where ``x`` is what users have.
     table: the columns that become ``x`` when training rows are known (``x`` then holds raw values); None: ``x`` is final.
+    measured: what was worked out from the rows of all clients and changes their samples, their targets or the model's shape: a
+    phrase -> the key and the line that do without. A private run refuses it, so a source that measures must say so.
 
     Raises
     ------
@@ -79,6 +81,7 @@ class Dataset:
     black_white: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float] = (0.0, 1.0)
     preparation: Preparation | None = None
     table: RawTable | None = None
+    measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.targets == "positions":
@@ -116,6 +119,7 @@ class Federation:
     preparation: the map from raw samples to ``x``; None where ``x`` is what users have. statistics: what its one-off exchange of
     statistics costs; None where there was none.
     held_out: the same federation with the samples of the clients that no round asks, which have none here; None if there are none.
+    measured: what was worked out from the rows of all clients, as in :class:`Dataset`.
     """
 
     x: Tensor
@@ -138,6 +142,7 @@ class Federation:
     preparation: Preparation | None = None
     statistics: StatisticsTraffic | None = None
     held_out: Federation | None = None
+    measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return K, the population."""

@@ -85,7 +85,7 @@ class PartitionInput:
     rows: rows of the data set, ascending; a partition returns positions in this list.
     global_test: rows of the common test set, or None. notes: how it was made, for readers of the results.
     labels: int64 ``[len(rows)]`` classes (zeros where a sample has no class of its own). groups: natural client of each of
-    these rows, or None.
+    these rows, or None. measured: as of a :class:`~motley.tasks.base.Dataset`.
     """
 
     rows: Ints
@@ -93,6 +93,7 @@ class PartitionInput:
     labels: Ints
     groups: Ids | None
     notes: Mapping[str, str] = field(default_factory=dict)
+    measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def partition_input(dataset: Dataset, split: Split, key: Key) -> PartitionInput:
@@ -112,7 +113,10 @@ def partition_input(dataset: Dataset, split: Split, key: Key) -> PartitionInput:
     if not len(rows):
         raise DataError("the data has no training rows to divide among clients")
     groups = None if dataset.groups is None else dataset.groups[rows]
-    return PartitionInput(rows, global_test, _classes(dataset, rows), groups, {"test": note})
+    measured = dict(dataset.measured)
+    if global_test is not None and not dataset.test.any() and groups is not None:  # by the classes of all
+        measured["a common test set is drawn"] = ("split.test", 'split = { test = "client" }')
+    return PartitionInput(rows, global_test, _classes(dataset, rows), groups, {"test": note}, measured)
 
 
 def hold_out(dataset: Dataset, given: PartitionInput, share: float, key: Key) -> tuple[PartitionInput, Ints]:
@@ -251,7 +255,7 @@ def federate(
         global_test=samples.global_test, classes=dataset.classes, names=dataset.names, noise=noise,
         notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes, **_traffic_note(traffic)},
         validation_labels=None if label_noise is None else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
-        domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic,
+        domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic, measured=given.measured,
     )  # fmt: skip
 
 

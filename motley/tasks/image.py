@@ -22,6 +22,7 @@ from motley.tasks.formats import read
 from motley.tasks.models import Model, factory
 from motley.tasks.pixels import ImageTransform, Scaling, top
 from motley.tasks.preparation import ArrayPreparation
+from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.public_data.facts import spelled
 from motley.tasks.public_data.places import places
 
@@ -42,7 +43,9 @@ class Image(TaskSource):
         sub-folder of images per class, or an ``.npz`` file (relative paths are searched like data packs).
     model: a name of :data:`motley.tasks.models.MODELS`, or its record, e.g. ``{ name = "mlp", hidden = [100] }``.
     scale: ``standard``: mean 0 and standard deviation 1 per channel, measured on the data set's training half (READING: on all of
-        it if it has no halves, because the split is drawn later); ``unit``: pixels in [0, 1].
+        it if it has no halves, because the split is drawn later), which a private run refuses; ``unit``: pixels in [0, 1].
+    classes: of a path, the number of classes or the list of their names; left out: those that the labels show, which a private run
+        refuses.
     augment: ``crop_flip``: a random crop of the image padded by 4, and a random horizontal flip, in training only.
     dropout: of the model, if it has dropout layers.
     heads: number of each class's head, where groups of clients tell different classes apart, see :class:`motley.tasks.base.Task`.
@@ -54,6 +57,11 @@ class Image(TaskSource):
     augment: Literal["none", "crop_flip"] = "none"
     dropout: float = 0.0
     heads: tuple[int, ...] = ()
+    classes: Classes = None
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and (self.data == "digits" or self.data in DATASETS):
+            raise ConfigError(f"the classes of {self.data!r} are known; leave this key out", "task.classes")
 
     @override
     def files_digest(self) -> str:
@@ -65,6 +73,11 @@ class Image(TaskSource):
         dataset = self._read(folder)
         if dataset.test.all():
             raise DataError(f"{self.data} has test samples only; there is nothing to train on")
+        if self.data != "digits" and self.data not in DATASETS:
+            dataset = with_classes(dataset, self.classes, self.data)
+        if self.scale == "standard":
+            measured = {"mean and deviation of the pixels are measured": ("task.scale", 'task.scale = "unit"')}
+            dataset = dataclasses.replace(dataset, measured={**measured, **dataset.measured})
         floating = dataset.x.dtype == torch.float32  # scaling needs no more memory
         if self.augment == "none" and (floating or dataset.x.numel() * 4 < _WHOLE_LIMIT):
             scaling = self._scaling(dataset)
@@ -95,7 +108,7 @@ class Image(TaskSource):
     @override
     def public(self, dataset: Dataset, data: str, examples: int, key: Key, folder: Path | None = None) -> Tensor:
         """Return images of another set's training half, with this task's scaling (READING: this data set's statistics)."""
-        mine, other = self._read(folder), dataclasses.replace(self, data=data)._read(folder, "public.data")
+        mine, other = self._read(folder), dataclasses.replace(self, data=data, classes=None)._read(folder, "public.data")
         if other.x.shape[1:] != mine.x.shape[1:]:
             got, want = ("x".join(str(side) for side in x.shape[1:]) for x in (other.x, mine.x))
             raise ConfigError(f"the images of {data!r} are {got} and the task's {want}; expected the same shape", "public.data")

@@ -47,12 +47,14 @@ from motley.tasks.flat import construct, layout_of
 from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.nn import replace_stochastic, require_keyed
 from motley.tasks.own_loss import LossFunction, checked_loss
+from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, check_columns, raw_table
 from motley.tasks.tables import make_dataset, read_columns, take_columns
 
 __all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "outputs_of", "own_task", "sample_outputs"]
 
 Where = Literal["client", "global"]
+_LINE = "classes=10 to from_arrays, from_clients or from_files"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ def fingerprint(task: Task) -> str:
     Weights are those that the factory makes under one fixed seed of torch. Where something has no fingerprint (an open file, a lock, a
     factory that draws from another generator than torch's), the result is :data:`~motley.core.fingerprint.UNKNOWN` and the reason.
     """
-    data = {one.name: getattr(task.federation, one.name) for one in fields(task.federation) if one.name != "notes"}
+    said = ("notes", "measured")
+    data = {one.name: getattr(task.federation, one.name) for one in fields(task.federation) if one.name not in said}
     parts = {one.name: getattr(task, one.name) for one in fields(task) if one.name not in ("name", "federation")}
     weights, again = (fingerprint_or_reason(construct(task.model, 0)) for _ in range(2))
     if weights != again:
@@ -114,6 +117,7 @@ def from_arrays(
     regression: bool = False,
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
+    classes: int | Sequence[str] | None = None,
     test: Where = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
@@ -132,6 +136,7 @@ def from_arrays(
     offsets: ``[K + 1]`` in place of ``client``: rows ``offsets[k] .. offsets[k + 1] - 1`` are client k's.
     table: how columns become inputs, e.g. ``{"scale": "federated"}`` for columns with gaps or words, see
     :class:`~motley.tasks.raw_table.TableOptions`; left out: they are complete numbers, and stay as they are.
+    classes: their number, or the list of their names; left out: those that the labels show, which a private run refuses.
     test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
 
     Raises
@@ -154,7 +159,7 @@ def from_arrays(
     inputs, ids = _taken(inputs, owners(offsets, len(targets)) if client is None else client)
     where = "the table given" if is_table(inputs) else "the arrays given"
     dataset = make_dataset(inputs, targets, ids, not regression, where, multilabel, whole=True, options=table_options(table))
-    return _federation(dataset, Split(test, test_fraction, validation), seed)
+    return _federation(with_classes(dataset, classes, where, _LINE), Split(test, test_fraction, validation), seed)
 
 
 def from_clients(
@@ -163,6 +168,7 @@ def from_clients(
     regression: bool = False,
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
+    classes: int | Sequence[str] | None = None,
     test: Where | Iterable[tuple[Any, ArrayLike]] = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
@@ -197,13 +203,15 @@ def from_clients(
 
     given = parts(clients, 0, "client")
     if isinstance(test, str):
-        return _federation(join_parts(given, regression, multilabel, options), Split(test, test_fraction, validation), seed)
+        dataset = with_classes(join_parts(given, regression, multilabel, options), classes, "the clients given", _LINE)
+        return _federation(dataset, Split(test, test_fraction, validation), seed)
     _check_test(test, clients)
     dataset = join_parts(chain(given, parts(test, 1, "the test part of client")), regression, multilabel, options)
     count, tests = asked
     if count != tests:
         raise _other_number(tests, count)
     number = np.zeros(0, np.int64) if dataset.groups is None else dataset.groups  # of the part: the training parts come first
+    dataset = with_classes(dataset, classes, "the clients given", _LINE)
     dataset = dataclasses.replace(dataset, test=number >= count, groups=number % count)
     return _federation(dataset, Split("client", validation=validation), seed)
 
@@ -229,6 +237,7 @@ def from_files(
     regression: bool = False,
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
+    classes: int | Sequence[str] | None = None,
     test: Where = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
@@ -246,6 +255,7 @@ def from_files(
     root = Path(folder)
     if (root / "x.npy").is_file():
         common: dict[str, Any] = {"regression": regression, "multilabel": multilabel, "table": table, "test": test}
+        common["classes"] = classes
         return from_arrays(**mapped_arrays(root), **common, test_fraction=test_fraction, validation=validation, seed=seed)
     files = [(name, path) for name, paths in _client_files(root) for path in paths]
     parts = [(*read_columns(path, label)[:2], name) for name, path in files]
@@ -261,6 +271,7 @@ def from_files(
             if is_table(x):
                 raw_table(x, options, str(path))  # says in which file
         raise
+    dataset = with_classes(dataset, classes, str(root), _LINE)
     return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 

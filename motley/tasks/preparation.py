@@ -28,6 +28,7 @@ __all__ = [
     "TablePreparation",
     "TextPreparation",
     "WordColumn",
+    "fixed_preparation",
     "restore_preparation",
 ]
 
@@ -225,6 +226,20 @@ class TablePreparation(Preparation):
 
     def _plain(self, values: Floats) -> Any:
         return values.tolist() if self.clients else float(values[0])
+
+
+def fixed_preparation(table: RawTable) -> TablePreparation:
+    """Return the preparation that a table's option ``fixed`` says; columns that it does not name stay as they are."""
+    options = table.options
+    columns: list[NumberColumn | WordColumn] = []
+    for raw in table.columns:
+        if options.fixed_words(raw.name):
+            words = tuple(sorted(str(word) for word in options.fixed[raw.name]))
+            columns.append(WordColumn(raw.name, words, True, "missing"))
+        else:
+            mean, deviation = (np.array([float(v)]) for v in options.fixed.get(raw.name, (0.0, 1.0)))
+            columns.append(NumberColumn(raw.name, mean, mean, deviation))
+    return TablePreparation(tuple(columns), clients=False, gaps=options.gaps)
 
 
 def _read_rows(raw: Any, names: tuple[str, ...]) -> Any:

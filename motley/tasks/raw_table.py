@@ -5,9 +5,10 @@ A column of text is a column of numbers if every entry but the gaps is a number,
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -36,7 +37,7 @@ __all__ = [
 GAPS = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
 """Texts that stand for a missing entry."""
 
-Scale = Literal["standard", "federated", "client", "none"]
+Scale = Literal["standard", "federated", "client", "fixed", "none"]
 
 _FEW = 20
 """Rows below which a column of words that are all different is not taken for a column of ids."""
@@ -51,11 +52,15 @@ class TableOptions:
     scale: who measures what gaps, words and scaling need. ``federated``: clients send sums over their training rows once (billed);
         ``client``: each client measures the numbers of its own training rows, and only the categories of words are agreed on
         (billed); ``standard``: mean 0 and standard deviation 1 over all rows of a complete table of numbers (READING: the split is
-        drawn later), as ``federated`` for a table with gaps or words; ``none``: numbers stay as they are, gaps and words are refused.
+        drawn later), as ``federated`` for a table with gaps or words; ``fixed``: nobody, the numbers and words of ``fixed`` are
+        taken, and columns that it does not name stay as they are; ``none``: numbers stay as they are, gaps and words are refused.
+        A private run takes ``client`` (of numbers), ``fixed`` and ``none``.
     impute: what fills a gap among numbers; the median only with ``scale = "client"``, because sums do not contain it.
     missing: a gap among words becomes the word ``missing`` (``category``) or the most frequent word.
     categories: inputs that a column of words has at most; where it has more words, the rarest share the input ``other``.
     words: columns of numbers to read as words (postcodes). drop: columns to leave out. gaps: texts that stand for a missing entry.
+    fixed: with ``scale = "fixed"``, column -> [mean, deviation] of numbers, whose gaps get the mean, or the list of words that have an
+        input of their own: all others, and gaps, share the input ``other``. E.g. { age = [50.0, 15.0], job = ["clerk", "nurse"] }.
 
     Raises
     ------
@@ -69,10 +74,11 @@ class TableOptions:
     words: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     gaps: tuple[str, ...] = GAPS
+    fixed: Mapping[str, tuple[float | str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         allowed = {
-            "scale": ("standard", "federated", "client", "none"),
+            "scale": ("standard", "federated", "client", "fixed", "none"),
             "impute": ("mean", "median"),
             "missing": ("category", "most_frequent"),
         }
@@ -92,6 +98,25 @@ class TableOptions:
                 f'impute: got "median" with scale = "{self.scale}", and sums of clients do not contain a median; write '
                 'impute = "mean", or scale = "client"'
             )
+        if bool(self.fixed) != (self.scale == "fixed"):
+            got = f'got scale = "{self.scale}" and {len(self.fixed)} columns'
+            raise ConfigError(f'fixed: {got}; write both, scale = "fixed" and e.g. fixed = {{ age = [50.0, 15.0] }}')
+        for name, values in self.fixed.items():
+            _check_fixed(name, values)
+
+    def fixed_words(self, name: str) -> bool:
+        """Return whether ``fixed`` lists the words of a column."""
+        return bool(self.fixed.get(name)) and isinstance(self.fixed[name][0], str)
+
+
+def _check_fixed(name: str, known: object) -> None:
+    """Refuse what are neither two numbers nor words, each once."""
+    values = known if isinstance(known, tuple | list) else ()
+    numbers = len(values) == 2 and all(isinstance(v, int | float) and math.isfinite(v) for v in values)
+    words = bool(values) and all(isinstance(v, str) for v in values) and len(set(values)) == len(values)
+    if not words and not (numbers and float(values[1]) > 0):
+        expected = "[mean, deviation] with a deviation above 0, or a list of different words"
+        raise ConfigError(f"fixed: got {known!r} for column {name!r}; expected {expected}")
 
 
 class RawColumn(NamedTuple):
@@ -123,11 +148,13 @@ class RawTable:
         ------
         DataError: they are needed, and the options do not allow them.
         """
-        words = [column for column in self.columns if column.words is not None]
+        known = self.options.fixed
+        words = [column for column in self.columns if column.words is not None and not self.options.fixed_words(column.name)]
         gaps = [column for column in self.columns if column.words is None and np.isnan(column.values).any()]
+        gaps = [column for column in gaps if column.name not in known]
         if not words and not gaps:
             return self.options.scale in ("federated", "client")
-        if self.options.scale != "none":
+        if self.options.scale not in ("none", "fixed"):
             return True
         said = []
         if words:
@@ -137,9 +164,9 @@ class RawTable:
             row = int(np.isnan(gaps[0].values).argmax()) + 1
             said.append(f"gaps in {', '.join(repr(column.name) for column in gaps)} (row {row} first)")
         raise DataError(
-            f'{self.where}: there are {" and ".join(said)}, and scale = "none" measures nothing to encode or fill them; write '
-            f'scale = "federated" or scale = "client" (in Python: table={{"scale": "federated"}}), or leave columns out, '
-            f'drop = ["{(words or gaps)[0].name}"]'
+            f'{self.where}: there are {" and ".join(said)}, and scale = "{self.options.scale}" measures nothing to encode or fill '
+            f'them; write scale = "federated" or scale = "client" (in Python: table={{"scale": "federated"}}), name them in fixed, or '
+            f'leave columns out, drop = ["{(words or gaps)[0].name}"]'
         )
 
     def values(self) -> Floats:
@@ -258,7 +285,7 @@ def raw_table(table: Any, options: TableOptions, where: str) -> RawTable:
     DataError: a column of dates or ids, numbers with words between them, an unknown name in ``drop`` or ``words``.
     """
     names = list(table.column_names)
-    for key in ("drop", "words"):
+    for key in ("drop", "words", "fixed"):
         for name in getattr(options, key):
             if name not in names:
                 raise DataError(
@@ -269,8 +296,10 @@ def raw_table(table: Any, options: TableOptions, where: str) -> RawTable:
         raise DataError(f"{where} has no input columns; its columns: {shortened(', '.join(names), 300)}")
     found = []
     for name in inputs:
-        column = read_column(table.column(name), name, "words" if name in options.words else None, options.gaps, where)
-        _refuse_ids(column, name in options.words, where)
+        asked = name in options.words or options.fixed_words(name)
+        kind: Literal["numbers", "words"] | None = "words" if asked else "numbers" if name in options.fixed else None
+        column = read_column(table.column(name), name, kind, options.gaps, where)
+        _refuse_ids(column, asked, where)
         found.append(column)
     return RawTable(tuple(found), options, where)
 

@@ -16,7 +16,7 @@ from motley.core.untrusted import shortened
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped, multilabel
 from motley.tasks.formats.npz import arrays
-from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation
+from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation, fixed_preparation
 from motley.tasks.raw_table import RawTable, TableOptions, arrow_table, raw_table, read_arrow
 
 __all__ = ["BUILTIN", "Columns", "cut", "make_dataset", "read_columns", "read_table", "take_columns"]
@@ -105,7 +105,11 @@ def make_dataset(
     options = options or TableOptions(scale="none")
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
-    if table is not None and table.measured:
+    measured = {} if table is None and options.scale not in ("standard", "federated") else _measured(table, options)
+    if table is not None and not table.measured and options.scale == "fixed":
+        preparation = fixed_preparation(table)
+        rows, table = preparation.inputs(table), None
+    elif table is not None and table.measured:
         rows = torch.from_numpy(table.values())
     else:
         rows, shift, scale = _scaled(features(x, where, whole) if table is None else features(table.values(), where), options)
@@ -116,7 +120,19 @@ def make_dataset(
     groups = None if client is None else grouped(client, where, len(rows))
     target, count, names = _targets(y, classes, several, where, len(rows))
     notes, test = {"data": Path(where).name}, np.zeros(len(rows), bool)
-    return Dataset(rows, target, count, test, groups, names, notes, preparation=preparation, table=table)
+    return Dataset(rows, target, count, test, groups, names, notes, preparation=preparation, table=table, measured=measured)
+
+
+def _measured(table: RawTable | None, options: TableOptions) -> dict[str, tuple[str, str]]:
+    """Return what the preparation of a table works out over the rows of all clients, as :class:`Dataset` says it."""
+    line = 'scale = "client", or scale = "fixed" and fixed = { age = [50.0, 15.0], job = ["clerk", "nurse"] }'
+    if options.scale in ("standard", "federated"):
+        return {"mean and deviation of the columns, and the categories of words, are measured": ("task.scale", line)}
+    words = [] if table is None else [column for column in table.columns if column.words is not None]
+    if options.scale == "client" and words:
+        said = f"the categories of column {words[0].name!r} are collected"
+        return {said: ("task.scale", f'scale = "fixed" and fixed = {{ {words[0].name} = ["a", "b"] }}, with all columns')}
+    return {}
 
 
 def _table_of(x: Any, options: TableOptions, where: str) -> RawTable | None:
@@ -125,7 +141,7 @@ def _table_of(x: Any, options: TableOptions, where: str) -> RawTable | None:
         return raw_table(x, options, where)
     array = np.asarray(x)
     words = array.dtype.kind in "OUS" or (array.dtype.kind == "f" and array.size > 0 and bool(np.isnan(array.min())))
-    if array.ndim == 2 and array.size and (words or options.scale in ("federated", "client")):
+    if array.ndim == 2 and array.size and (words or options.scale in ("federated", "client", "fixed")):
         return raw_table(arrow_table(array), options, where)
     return None
 
@@ -141,7 +157,7 @@ def _complete(table: RawTable, shift: Floats, scale: Floats) -> TablePreparation
 
 def _scaled(x: torch.Tensor, options: TableOptions) -> tuple[torch.Tensor, Floats, Floats]:
     """Return an array, its columns scaled to mean 0 and standard deviation 1 (float32) where asked for, with shift and scale."""
-    if options.scale == "none":
+    if options.scale in ("none", "fixed"):
         return x, np.zeros(x.shape[1:]), np.ones(x.shape[1:])
     wide = x.double()
     mean, deviation = wide.mean(0), wide.std(0, correction=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,6 +16,7 @@ from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource
 from motley.tasks.models import Model, factory
+from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.raw_table import GAPS, Scale, TableOptions
 from motley.tasks.tables import BUILTIN, read_table
 
@@ -34,8 +35,9 @@ class Tabular(TaskSource):
     client_groups: the column ``client`` holds numbers, which are cut into so many groups of about equal size, the clients; None: each
         of its entries is a client.
     model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, if it has dropout layers.
-    scale, impute, missing, categories, words, drop, gaps: how columns become model inputs, see
+    scale, impute, missing, categories, words, drop, gaps, fixed: how columns become model inputs, see
         :class:`~motley.tasks.raw_table.TableOptions`.
+    classes: of a file, the number of classes or the list of their names; left out: those of its labels, which a private run refuses.
     heads: number of each class's head, see :class:`motley.tasks.base.Task`.
     """
 
@@ -52,7 +54,9 @@ class Tabular(TaskSource):
     words: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     gaps: tuple[str, ...] = GAPS
+    fixed: Mapping[str, tuple[float | str, ...]] = field(default_factory=dict)
     heads: tuple[int, ...] = ()
+    classes: Classes = None
 
     _classes: ClassVar[bool] = True
 
@@ -76,6 +80,8 @@ class Tabular(TaskSource):
         dataset = read_table(self.data, self.label, self.client, self._classes, self._options(), self.client_groups)
         if self._classes and dataset.y.dim() > 1:
             raise DataError(f"{self.data}: labels of shape {list(dataset.y.shape)}; expected one class per row")
+        if self.data not in BUILTIN or self.classes is not None:
+            dataset = with_classes(dataset, self.classes, self.data)
         return dataset if dataset.table is not None else dataclasses.replace(dataset, x=dataset.x.float())
 
     @override

@@ -40,7 +40,7 @@ class NextCharacter(TaskSource):
     whose empty places have no target. A client without a window in either half is left out.
 
     The alphabet, in which models read and write, is the sorted set of the training characters, and one for all others; for
-    ``shakespeare`` it is the sorted set of all its characters, 76 in the pack.
+    ``shakespeare`` it is the sorted set of all its characters, 76 in the pack. A private run needs one that ``alphabet`` names.
 
     Parameters
     ----------
@@ -50,6 +50,7 @@ class NextCharacter(TaskSource):
         windows, too); left out: ``window``, so that they follow each other. Test windows of every character always do.
     targets: ``every`` position's next character, or the ``last`` one's, as in LEAF.
     min_examples: clients with fewer training windows are left out.
+    alphabet: the characters that have a place of their own; empty: those of the texts.
     model: a model of sequences, ``leaf_lstm`` or ``transformer``, or its record. dropout: of the model.
     """
 
@@ -60,6 +61,7 @@ class NextCharacter(TaskSource):
     stride: int | None = None
     targets: Literal["every", "last"] = "every"
     min_examples: int = 1
+    alphabet: str = ""
     model: str | Mapping[str, Any] | Model = "leaf_lstm"
     dropout: float = 0.0
 
@@ -78,8 +80,10 @@ class NextCharacter(TaskSource):
         """Return the windows, client after client: ``x`` int64 ``[n, T]``, ``y`` int64 ``[n, T]`` or ``[n]``."""
         texts = self._read(folder)
         all_texts = texts.train + texts.test
-        named = self.data == "shakespeare"
-        letters = sorted(set().union(*(all_texts if named else texts.train)))
+        named = self.data == "shakespeare" and not self.alphabet
+        letters = sorted(set(self.alphabet) or set().union(*(all_texts if named else texts.train)))
+        line = 'task.alphabet = " abcdefghijklmnopqrstuvwxyz.,", with all characters that shall count'
+        measured = {} if self.alphabet else {"the alphabet is collected": ("task.alphabet", line)}
         if not letters:
             raise DataError(f"the texts of {self.data!r} are too short: no client has a character to train on")
         train_step = self.stride or self.window
@@ -103,7 +107,7 @@ class NextCharacter(TaskSource):
         prepare = TextPreparation("".join(letters), self.window, unknown=not named)
         return Dataset(
             x, torch.from_numpy(np.ascontiguousarray(y)), len(names), test, groups, names, self._notes(texts, names, kept),
-            preparation=prepare,
+            preparation=prepare, measured=measured,
         )  # fmt: skip
 
     def _read(self, folder: Path | None) -> TextClients:
@@ -130,7 +134,8 @@ class NextCharacter(TaskSource):
         return np.pad(codes, (0, width - len(codes)), constant_values=IGNORED)[None]
 
     def _notes(self, texts: TextClients, names: tuple[str, ...], kept: list[int]) -> dict[str, str]:
-        unknown = ", the last of them for characters that no client trains on" if names[-1] == "unknown" else ""
+        others = "outside the alphabet given" if self.alphabet else "that no client trains on"
+        unknown = f", the last of them for characters {others}" if names[-1] == "unknown" else ""
         left = len(texts.names) - len(kept)
         return {
             "data": texts.note,

@@ -70,7 +70,7 @@ class PacketSpec:
         """The bits of the scales."""
         if not self.coding.startswith("codes"):
             return 0
-        return len(group_sizes(self.kept, self.group)) * (64 if self.coding == "codes64" else 32)
+        return _groups(self.kept, self.group) * (64 if self.coding == "codes64" else 32)
 
     def values_bits(self, ratio: float | None = None) -> int:
         """Return the bits of the values alone, as papers count them. ``ratio``: count ``ratio * size`` values, not rounded up."""
@@ -178,6 +178,13 @@ class Packet:
             if CODINGS[coding] == self.values.dtype:
                 return coding, 0, 0
         raise CodecError(f"got values of {self.values.dtype}; expected float32, float64 or int64")
+
+
+def _groups(kept: int, group: int | tuple[int, ...]) -> int:
+    """Return the number of groups; without an array, for a stranger may announce any number of values."""
+    if isinstance(group, tuple):
+        return len(group)
+    return min(kept, 1) if group == 0 or group >= kept else math.ceil(kept / group)
 
 
 def group_sizes(kept: int, group: int | tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

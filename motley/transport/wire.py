@@ -10,6 +10,10 @@ bitmap (``size`` bits), or, for plain numbers, all values with zeros between whe
 8 bytes for a seed. Codes of b bits: the sign, then the level. Codes and indices are packed in planes: whole bytes first, the
 remaining bits one by one, each plane padded to a byte.
 
+Every message has one form: :func:`decode` refuses padding bits that are set, fields of a part that its kind does not use
+unless they are 0, a zero with a sign among codes, and more values between zeros than were announced, so that
+``encode(decode(data)) == data`` for all bytes that it accepts, and nothing travels in them unseen.
+
 Guarantees: ``len(encode(message)) == length({name: packet.spec})``, so a packet is billed by its spec before training.
 ``decode(encode(message))`` gives the same vectors, bit for bit; bytes that are truncated or changed or hold a number that is not
 finite raise a :class:`~motley.core.errors.CodecError`, never a vector.
@@ -262,7 +266,10 @@ class _Reader:
 
     def bits(self, n: int) -> NDArray[np.uint8]:
         """Return the next ``n`` bits, zeros and ones."""
-        return np.unpackbits(np.frombuffer(self.take(math.ceil(n / 8)), np.uint8), count=n)
+        raw = np.frombuffer(self.take(math.ceil(n / 8)), np.uint8)
+        if n % 8 and raw[-1] & (0xFF >> n % 8):
+            raise CodecError("got padding bits that are not zero")
+        return np.unpackbits(raw, count=n)
 
 
 def _open(data: bytes) -> tuple[dict[str, PacketSpec], int]:
@@ -301,7 +308,7 @@ def _announced(spec: PacketSpec) -> PacketSpec:
 
 def _specs(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
     specs: dict[str, PacketSpec] = {}
-    at = _HEAD.size
+    at, room = _HEAD.size, len(data)
     for _ in range(parts):
         end = at + 1 + data[at]
         name = data[at + 1 : end].decode()
@@ -309,12 +316,15 @@ def _specs(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
         at = end + _PART.size
         if name in specs or size > 2**48 or kept > 8 * len(data) or levels > 2**31 - 1:
             raise CodecError(f"part {name!r} comes twice or has impossible sizes")
-        unequal = group == 2**64 - 1
-        if unequal and 8 * count > len(data):
-            raise CodecError(f"part {name!r} announces {count} groups")
+        unequal, runs = group == 2**64 - 1, PLACES[places] == "runs"
+        room -= 8 * count  # each run and each group takes at least 8 bytes of the bodies
+        if room < 0:
+            raise CodecError(f"part {name!r} announces {count} runs or groups")
+        coded = _CODINGS[coding].startswith("codes")
+        if (not coded and (levels or group)) or unequal + runs > 1 or (count and not unequal + runs):
+            raise CodecError(f"part {name!r} has levels, groups or runs that its kind of values and places has not")
         groups: int | tuple[int, ...] = (0,) * count if unequal else group
-        runs = count if PLACES[places] == "runs" else 0
-        specs[name] = PacketSpec(size, kept, PLACES[places], runs, _CODINGS[coding], levels, groups)
+        specs[name] = PacketSpec(size, kept, PLACES[places], count if runs else 0, _CODINGS[coding], levels, groups)
         _check(name, specs[name])
     return specs, at
 
@@ -322,8 +332,8 @@ def _specs(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
 def _packet(name: str, spec: PacketSpec, reader: _Reader) -> Packet:
     plain = not spec.coding.startswith("codes")
     if plain and _filled(spec):
-        return Packet(spec.size, _numbers(name, reader, spec.coding, spec.size))
-    places = None if _filled(spec) else _read_places(name, spec, reader)
+        return _between_zeros(name, spec, _numbers(name, reader, spec.coding, spec.size))
+    places = torch.arange(spec.size) if _filled(spec) else _read_places(name, spec, reader)
     if plain:
         return Packet(spec.size, _numbers(name, reader, spec.coding, spec.kept), places)
     return Packet(spec.size, _read_codes(name, spec, reader), places)
@@ -335,6 +345,18 @@ def _numbers(name: str, reader: _Reader, coding: str, n: int) -> Tensor:
     if not _finite(values):
         raise CodecError(f"part {name!r} holds a number that is not finite")
     return values
+
+
+def _between_zeros(name: str, spec: PacketSpec, values: Tensor) -> Packet:
+    """Return the packet of which all values were written. Which zeros were sent is not written: the first are taken."""
+    bits = values.view(torch.int64 if values.element_size() == 8 else torch.int32)  # -0.0 was sent
+    sent = bits != 0
+    zeros = spec.kept - int(sent.sum())
+    if zeros < 0:
+        raise CodecError(f"part {name!r} announces {spec.kept} values and has {spec.kept - zeros}")
+    sent[torch.nonzero(~sent)[:zeros, 0]] = True
+    at = torch.nonzero(sent)[:, 0]
+    return Packet(spec.size, values[at], at)
 
 
 def _read_places(name: str, spec: PacketSpec, reader: _Reader) -> Any:
@@ -361,7 +383,8 @@ def _read_codes(name: str, spec: PacketSpec, reader: _Reader) -> Codes:
     group = spec.group
     if isinstance(group, tuple):
         sizes = reader.array("<i8", len(group))
-        if (sizes < 0).any() or int(sizes.sum()) != spec.kept:
+        possible = ((sizes >= 0) & (sizes <= spec.kept)).all()  # the sum of larger ones could wrap
+        if not possible or int(sizes.sum()) != spec.kept:
             raise CodecError(f"part {name!r} has groups that do not hold its {spec.kept} values")
         group = tuple(int(n) for n in sizes)
     scales = _numbers(name, reader, spec.coding, len(group_sizes(spec.kept, group)))
@@ -373,6 +396,8 @@ def _read_codes(name: str, spec: PacketSpec, reader: _Reader) -> Codes:
     level = raw & raw.dtype.type((1 << width) - 1)
     if level.size and int(level.max()) > spec.levels:
         raise CodecError(f"part {name!r} has a level above {spec.levels}")
+    if (raw == 1 << width).any():
+        raise CodecError(f"part {name!r} has a zero with a sign")
     q = level.astype(kind)
     np.negative(q, out=q, where=(raw >> width).astype(bool))
     return Codes(torch.from_numpy(q), spec.levels, scales, group)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
@@ -12,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from motley.core.csv_text import csv_text
 from motley.experiments.config import Experiment
 from motley.results import measures
 from motley.results.load import Run
@@ -158,18 +157,15 @@ def trials_csv(found: TuningResult) -> str:
     """Return all trials as CSV: a row per method, trial and end of successive halving."""
     keys = list(dict.fromkeys(key for method in found.methods for key in method.plan.spaces))
     names = [found.title(one) for one in found.plan.objectives]
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(
-        ["method", "trial", *keys, "share_of_run", *names, *(f"{name} reached" for name in names), "run_equivalents", "chosen"]
-    )
+    reached = (f"{name} reached" for name in names)
+    rows: list[Sequence[object]] = [["method", "trial", *keys, "share_of_run", *names, *reached, "run_equivalents", "chosen"]]
     for method in found.methods:
         for trial in method.trials:
             for rung, step in enumerate(trial.steps):
                 chosen = trial.number == method.best.number and step is trial.last
-                writer.writerow([
+                rows.append([
                     method.label, trial.number, *(trial.values.get(key, "") for key in keys), found.plan.halving.shares[rung],
                     *("diverged" if one.diverged else repr(one.value) for one in step.objectives),
                     *(int(one.reached) for one in step.objectives), f"{step.share:.6g}", int(chosen),
                 ])  # fmt: skip
-    return sink.getvalue()
+    return csv_text(rows)

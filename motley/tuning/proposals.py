@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from motley.core.errors import ConfigError, StoreError
+from motley.core.errors import ConfigError, StoreError, install_hint
 from motley.core.files import disk_error, no_file
 from motley.core.keys import Key
 from motley.tuning.spaces import NumberSpace, Space
@@ -46,7 +46,8 @@ def need_optuna() -> None:
     try:
         import optuna  # noqa: F401
     except ModuleNotFoundError:
-        raise ConfigError('tuning needs Optuna, which is not installed; run: pip install "motley-fl[tune]"') from None
+        said = "tuning needs Optuna, which is not installed; run: "
+        raise ConfigError(said + install_hint("tune")) from None
 
 
 @contextmanager

@@ -35,6 +35,11 @@ __all__ = ["AlwaysOnline", "BernoulliAvailability", "DayNight", "MarkovAvailabil
 class AlwaysOnline(Availability):
     """Every client is always online."""
 
+    @property
+    @override
+    def follows_time(self) -> bool:
+        return False
+
     @override
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
         return np.ones(len(ids), bool)
@@ -68,6 +73,11 @@ class BernoulliAvailability(Availability):
             if self.low > self.p:
                 raise ConfigError(f"got low = {self.low} above p = {self.p}; expected low <= p")
         _check_slot(self.slot_s)
+
+    @property
+    @override
+    def follows_time(self) -> bool:
+        return self.slot_s is not None
 
     @override
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
@@ -117,6 +127,11 @@ class MarkovAvailability(Availability):
             raise ConfigError(
                 f"got amplitude = {self.amplitude} without slot_s; a day needs slots of seconds, e.g. slot_s = 600"
             )
+
+    @property
+    @override
+    def follows_time(self) -> bool:
+        return self.slot_s is not None
 
     @property
     def _switching(self) -> float:

@@ -167,6 +167,11 @@ class Drift(ABC):  # noqa: B024  (each kind overrides what changes; by default n
     moves_window: ClassVar[bool] = False
     renames_classes: ClassVar[bool] = False
 
+    @property
+    def follows_time(self) -> bool:
+        """Whether anything here depends on ``time_s``; a class that does not say otherwise is taken to do so."""
+        return self.moves_window or self.renames_classes
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         require_declared(cls, Drift, {"window": "moves_window", "tables": "renames_classes"})
@@ -188,7 +193,13 @@ class Drift(ABC):  # noqa: B024  (each kind overrides what changes; by default n
 
 
 class Device(ABC):
-    """How long a client computes."""
+    """How long a client computes.
+
+    ``follows_examples``: seconds per step depend on the number of samples, so that time tells it. A class that does not say
+    otherwise is taken to do so, because private runs rely on it.
+    """
+
+    follows_examples: ClassVar[bool] = True
 
     @abstractmethod
     def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
@@ -221,6 +232,11 @@ class Network(ABC):
 class Availability(ABC):
     """Which clients are online."""
 
+    @property
+    def follows_time(self) -> bool:
+        """Whether :meth:`online` depends on ``time_s``; a class that does not say otherwise is taken to do so."""
+        return True
+
     @abstractmethod
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
         """Return whether each client is online ``[len(ids)]``."""
@@ -250,14 +266,15 @@ class Failures(ABC):  # noqa: B024  (each kind overrides what fails; by default 
 class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by default none does)
     """Which clients lie about themselves, about what, and what they claim.
 
-    ``lies``: :meth:`claims` can differ from the truth.
+    ``lies``: :meth:`claims` can differ from the truth. ``hears_others``: :meth:`goal` depends on what honest clients say.
     """
 
     lies: ClassVar[bool] = False
+    hears_others: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        require_declared(cls, Dishonest, {"claims": "lies"})
+        require_declared(cls, Dishonest, {"claims": "lies", "goal": "hears_others"})
 
     def liars(self, key: Key, ids: Ids, round_index: int) -> Bools:
         """Return which of these clients lie in this round ``[len(ids)]``; 0 is enrolment before round 1."""

@@ -8,6 +8,7 @@ A model with ``per = "client"`` draws a client's speed once; with ``per = "round
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -27,6 +28,8 @@ __all__ = ["ConstantDevice", "LogNormalDevice", "ShiftedExponential", "TraceDevi
 class ConstantDevice(Device):
     """Every client needs ``seconds`` per local step; 0 is allowed."""
 
+    follows_examples: ClassVar[bool] = False
+
     seconds: float = 0.3
 
     def __post_init__(self) -> None:
@@ -40,6 +43,8 @@ class ConstantDevice(Device):
 @dataclass(frozen=True)
 class UniformDevice(Device):
     """Uniform in (``low``, ``high``) seconds per local step; U(0.1, 0.5) drawn per client in HeteRo-Select v2 and FedCG."""
+
+    follows_examples: ClassVar[bool] = False
 
     low: float = 0.1
     high: float = 0.5
@@ -57,6 +62,8 @@ class UniformDevice(Device):
 @dataclass(frozen=True)
 class LogNormalDevice(Device):
     """``median * exp(sigma Z)`` seconds per local step: a few very slow clients (FedScale's speeds have sigma 0.6)."""
+
+    follows_examples: ClassVar[bool] = False
 
     median: float = 0.3
     sigma: float = 0.6
@@ -82,6 +89,8 @@ class ShiftedExponential(Device):
     ----------
     a_t: constant seconds per sample. lambda_t: mean of the random seconds per sample (FLASH: 1, 10, 100).
     """
+
+    follows_examples: ClassVar[bool] = True
 
     a_t: float = 1.0
     lambda_t: float = 10.0
@@ -109,6 +118,8 @@ class TraceDevice(Device):
         ``3 * batch size * milliseconds per sample / 1000``).
     assign: which client has which row, see :mod:`motley.world.traces`.
     """
+
+    follows_examples: ClassVar[bool] = False
 
     file: str
     assign: Assign = "in_turn"

@@ -143,6 +143,7 @@ class CopiedBest(Liars):
     """Every liar claims what the most attractive honest client says at the same time; if none says anything, what one said last."""
 
     lies: ClassVar[bool] = True
+    hears_others: ClassVar[bool] = True
 
     @override
     def goal(self, heard: Floats) -> float:
@@ -172,6 +173,7 @@ class Coalition(Liars):
     """
 
     lies: ClassVar[bool] = True
+    hears_others: ClassVar[bool] = True
 
     quantile: float = 0.95
 

@@ -175,3 +175,17 @@ def test_a_mistake_at_the_command_is_one_sentence(tmp_path, monkeypatch, capsys,
     said = capsys.readouterr()
     assert message in said.err
     assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(("z", "found_out"), [(4.0, False), (0.01, True)])
+def test_noise_by_clients_is_attacked_with_the_colluders_knowledge(z, found_out):
+    """The server subtracts one colluder's noise; with hardly any noise every trial is told apart."""
+    given = keys(rounds=2, noise_multiplier=z, noise_by="clients", colluders=1) | {"cohort": 8}
+    found = audit(given, trials=100, stretched=True)
+    assert found.attack.epsilon <= found.record["bound"]
+    assert (found.attack.epsilon == found.attack.ceiling) is found_out
+
+
+def test_noise_by_clients_has_no_stand_in():
+    with pytest.raises(ConfigError, match=r"the stand-in has no masks.* leave it out"):
+        stand_in(keys(noise_by="clients"))

@@ -88,13 +88,7 @@ def test_known_domains_and_clusters_count_without_a_measurement() -> None:
     assert "hidden_clients" in said({**domains, "split": {"test": "client"}, "evaluate": {"per_client": False}}, {})
 
 
-def test_diagnostics_beside_privacy() -> None:
-    private = {"privacy": {"clip": 0.5, "delta": 1e-5, "epsilon": 8.0}, "weights": "uniform"}
-    assert "evaluate.diagnostics" in said({**private, "evaluate": {"diagnostics": True}}, {})["diagnosed_in_private"]
-    assert "diagnosed_in_private" not in said(private, {})
-
-
 def test_every_pitfall_of_the_list_is_tried() -> None:
-    tried = {case[0] for case in CASES} | {"diagnosed_in_private"}
+    tried = {case[0] for case in CASES}
     assert {look.__name__ for look in PITFALLS} == tried
     assert np.all([look.__doc__ for look in PITFALLS])

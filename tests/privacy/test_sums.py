@@ -14,7 +14,10 @@ from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Part, Upload
 from motley.core.keys import Key
 from motley.privacy.noise import SystemRandomness, noise
-from motley.privacy.sums import clipped, next_clip, noised_sum, update_multiplier
+from motley.privacy.sums import clipped, next_clip, noised_sum, noisy_count, update_multiplier
+
+Z = 1.0
+"""Multiplier of the noise, on whose grid of 2^-24 of C and finer values lie after they are clipped."""
 
 
 def upload(weight=1.0, client=0, **parts):
@@ -28,26 +31,28 @@ def norm(one, shares):
 
 
 def test_an_update_of_norm_5_is_clipped_to_1_and_one_of_norm_a_half_stays():
-    bounded, below = clipped(upload(delta=[3.0, 4.0]), 1.0, {})
+    bounded, below = clipped(upload(delta=[3.0, 4.0]), 1.0, {}, Z)
     assert not below
-    np.testing.assert_allclose(bounded.parts["delta"].value, [0.6, 0.8], rtol=1e-11)
-    bounded, below = clipped(upload(delta=[0.3, 0.4]), 1.0, {})
+    np.testing.assert_allclose(bounded.parts["delta"].value, [0.6, 0.8], atol=1e-7)
+    bounded, below = clipped(upload(delta=[0.3, 0.4]), 1.0, {}, Z)
     assert below
-    np.testing.assert_array_equal(bounded.parts["delta"].value, torch.tensor([0.3, 0.4]).double())
+    np.testing.assert_allclose(bounded.parts["delta"].value, [0.3, 0.4], atol=1e-7)
 
 
 def test_the_weight_is_inside_the_clip():
     """w = 1/2: (3, 4) counts as (1.5, 2), of norm 2.5; with C = 1 the sum gets (0.6, 0.8), with C = 5 (1.5, 2)."""
-    np.testing.assert_allclose(clipped(upload(0.5, delta=[3.0, 4.0]), 1.0, {})[0].parts["delta"].value, [0.6, 0.8], rtol=1e-11)
-    bounded = clipped(upload(0.5, delta=[3.0, 4.0]), 5.0, {})[0]
+    np.testing.assert_allclose(
+        clipped(upload(0.5, delta=[3.0, 4.0]), 1.0, {}, Z)[0].parts["delta"].value, [0.6, 0.8], atol=1e-7
+    )
+    bounded = clipped(upload(0.5, delta=[3.0, 4.0]), 5.0, {}, Z)[0]
     np.testing.assert_array_equal(bounded.parts["delta"].value, [1.5, 2.0])
     assert bounded.weight == 1.0
 
 
 def test_two_uploads_are_one_vector():
     """C = 1 for delta, 0.1 for dc: (delta / 1, dc / 0.1) = (3, 4) has norm 5, so both are divided by 5."""
-    bounded, _ = clipped(upload(delta=[3.0], dc=[0.4]), 1.0, {"dc": 0.1})
-    np.testing.assert_allclose([float(bounded.parts[name].value[0]) for name in ("delta", "dc")], [0.6, 0.08], rtol=1e-7)
+    bounded, _ = clipped(upload(delta=[3.0], dc=[0.4]), 1.0, {"dc": 0.1}, Z)
+    np.testing.assert_allclose([float(bounded.parts[name].value[0]) for name in ("delta", "dc")], [0.6, 0.08], atol=1e-7)
 
 
 @settings(max_examples=200, deadline=None)
@@ -58,7 +63,7 @@ def test_two_uploads_are_one_vector():
 )
 def test_nobody_adds_more_than_the_clip(values, weight, clip):
     shares = {"dc": 0.1}
-    bounded, _ = clipped(upload(weight, delta=values[:2], dc=values[2:]), clip, shares)
+    bounded, _ = clipped(upload(weight, delta=values[:2], dc=values[2:]), clip, shares, Z)
     assert norm(bounded, shares) <= clip
     total = Mean()
     others = [upload(client=1, delta=[0.25, 0.5], dc=[0.125])]
@@ -80,8 +85,8 @@ def test_noise_is_on_every_coordinate_once_and_the_divisor_is_fixed():
     key = Key(3)
     out = noised_sum({"delta": torch.tensor([10.0, 0, 0, 0]).double()}, empty, 2.0, {"dc": 0.5}, 5.0, key)
     drawn = key.fold("sum", "delta").normal(np.arange(4))[:, 0]
-    np.testing.assert_allclose(out["delta"], (np.array([10.0, 0, 0, 0]) + 2.0 * drawn) / 5.0, rtol=1e-15)
-    np.testing.assert_allclose(out["dc"], 2.0 * 0.5 * key.fold("sum", "dc").normal([0])[:, 0], rtol=1e-15)  # a sum stays a sum
+    np.testing.assert_allclose(out["delta"], (np.array([10.0, 0, 0, 0]) + 2.0 * drawn) / 5.0, atol=1e-7)
+    np.testing.assert_allclose(out["dc"], 2.0 * 0.5 * key.fold("sum", "dc").normal([0])[:, 0], atol=1e-7)  # a sum stays a sum
 
 
 def test_a_step_without_uploads_is_noise_too():
@@ -111,9 +116,17 @@ def test_the_multiplier_beside_a_noisy_count():
 
 
 def test_the_adaptive_clip():
-    """C = 0.1, rate 0.2, gamma 0.5, divisor 100. All 100 below: b = 1, C e^(-0.1). None: b = 0, C e^(0.1). Half: it stays. With 50
-    uploads, all below, and noise 10 on the count: b = (25 + 10) / 100 + 0.5 = 0.85, C e^(-0.07)."""
-    assert next_clip(0.1, 100, 100, 100, 0.0, 0.2, 0.5) == pytest.approx(0.1 * math.exp(-0.1))
-    assert next_clip(0.1, 0, 100, 100, 0.0, 0.2, 0.5) == pytest.approx(0.1 * math.exp(0.1))
-    assert next_clip(0.1, 50, 100, 100, 0.0, 0.2, 0.5) == pytest.approx(0.1)
-    assert next_clip(0.1, 50, 50, 100, 10.0, 0.2, 0.5) == pytest.approx(0.1 * math.exp(-0.07))
+    """C = 0.1, rate 0.2, gamma 0.5, divisor 100. All 100 below, a centred count of 50: b = 1, C e^(-0.1). None: b = 0, C e^(0.1).
+    Half: it stays. With 50 uploads, all below, and noise 10 on the count: b = (25 + 10) / 100 + 0.5 = 0.85, C e^(-0.07)."""
+    assert next_clip(0.1, 50, 100, 0.2, 0.5) == pytest.approx(0.1 * math.exp(-0.1))
+    assert next_clip(0.1, -50, 100, 0.2, 0.5) == pytest.approx(0.1 * math.exp(0.1))
+    assert next_clip(0.1, 0, 100, 0.2, 0.5) == pytest.approx(0.1)
+    assert next_clip(0.1, 35, 100, 0.2, 0.5) == pytest.approx(0.1 * math.exp(-0.07))
+
+
+def test_the_noise_of_a_count_is_on_its_grid():
+    """Deviation 5: steps of 2^-22, of which a half is a whole number; 30 of 100 below: -20 and 5 g."""
+    g = float(Key(2).normal([0])[0, 0])
+    seen = noisy_count(30, 100, 5.0, Key(2))
+    assert seen == pytest.approx(-20.0 + 5.0 * g, abs=1e-6)
+    assert (seen * 2.0**22).is_integer()

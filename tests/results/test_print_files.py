@@ -14,7 +14,7 @@ from motley.core.errors import ConfigError, StoreError
 from motley.results.labels import group_runs
 from motley.results.load import load_all
 from motley.results.measures import Censored, Interval
-from motley.results.print_tables import print_tables
+from motley.results.print_tables import PrintTable, as_csv, print_tables
 from motley.results.report import report
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -198,3 +198,8 @@ def test_the_example_compiles(paper, tmp_path):
     log = (tmp_path / "example.log").read_text(encoding="latin-1")
     assert len(steps) == 1 or not re.search(r"(Citation|Reference) .* undefined", log)
     assert (tmp_path / "example.pdf").stat().st_size > 50_000
+
+
+def test_labels_of_a_stranger_are_no_formulas_in_csv():
+    table = PrintTable("x", "", [("=1+1", "%")], [("=HYPERLINK(A1)", ["@b"]), ("FedAvg", ["-3.5"])], {})
+    assert as_csv(table) == "method,'=1+1 (%)\n'=HYPERLINK(A1),'@b\nFedAvg,-3.5\n"

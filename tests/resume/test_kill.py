@@ -69,7 +69,8 @@ def test_three_kills_of_clients_with_memories(tmp_path: Path) -> None:
 def test_two_kills_of_a_private_run(tmp_path: Path) -> None:
     """Counts of signals, choices and sums, the clip that adapts, and all noise go on where they were."""
     pytest.importorskip("dp_accounting")
-    _kill_and_resume(tmp_path, kills=2, rounds=150, weights="uniform", privacy=PRIVATE)
+    task = {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"}
+    _kill_and_resume(tmp_path, kills=2, rounds=150, weights="uniform", privacy=PRIVATE, task=task)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -19,17 +20,22 @@ from motley.experiments.registry import catalogue
 from motley.privacy.noise import noisy_shares
 from motley.privacy.options import Privacy
 from motley.rounds.private import PrivateRounds
+from motley.world.base import Failures
 
 pytest.importorskip("dp_accounting")
 BASE = {
     "task": "quadratic", "population": 12, "cohort": 4, "partition": "by_writer", "stop": {"rounds": 4}, "weights": "uniform",
-    "evaluate": {"every": 2}, "engine": "sequential",
+    "evaluate": {"every": 2}, "engine": "sequential", "local": {"steps": 1},
 }  # fmt: skip
 GAUSS = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1.0}
 SIZES = {"low": 0.0, "high": 100.0, "multiplier": 5.0}
 LOSS = {"low": 0.0, "high": 4.0, "multiplier": 5.0}
 INFORMED = {**GAUSS, "noise_multiplier": 4.0, "signal_noise": {"loss": LOSS, "num_examples": SIZES}}
-CLASSES = {"task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "client"}, "partition": "iid"}
+CLASSES = {
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"},
+    "split": {"test": "client"},
+    "partition": "iid",
+}
 
 
 def loop_of(**keys):
@@ -153,7 +159,7 @@ def test_the_step_is_the_clipped_sum_over_a_fixed_divisor():
         loop = loop_of(stop={"rounds": 1}, **({} if clip is None else {"privacy": {**GAUSS, "clip": clip}}))
         start = loop.state.server.model.x.double()
         if clip is not None:
-            loop.private.plan = dataclasses.replace(loop.private.plan, update_multiplier=0.0)
+            loop.private.plan = dataclasses.replace(loop.private.plan, update_multiplier=1e-15)
         loop.step()
         return float((loop.state.server.model.x.double() - start).norm())
 
@@ -249,6 +255,51 @@ def test_a_client_at_its_cap_sends_no_more_signals():
     assert counts["num_examples"].tolist() == [1] * 12
 
 
+@pytest.mark.parametrize("synchrony", ["synchronous", {"name": "buffered", "buffer": 3}, "asynchronous"], ids=str)
+def test_updates_of_a_client_enter_sums_as_far_apart_as_their_noise_is_correlated(synchrony):
+    loop = loop_of(privacy={**GAUSS, "min_separation": 3}, synchrony=synchrony, stop={"rounds": 24})
+    sums = []
+    enter = loop.state.privacy.enter
+    loop.state.privacy.enter = lambda ids: sums.append(set(ids.tolist())) or enter(ids)
+    while not loop.done:
+        loop.step()
+    assert len(sums) == 24
+    assert loop.state.privacy.sums.max() > 1
+    assert not any(sums[t] & sums[t + gap] for gap in (1, 2) for t in range(24 - gap))
+    assert loop.config.privacy.max_rounds == 8  # of 24 sums, one in three
+
+
+def test_correlated_noise_costs_what_as_many_independent_sums_cost():
+    once = loop_of(privacy={**GAUSS, "max_rounds": 2}).config.privacy
+    correlated = loop_of(privacy={**GAUSS, "min_separation": 2}).config.privacy
+    assert correlated.releases == once.releases
+    assert correlated.bound == once.bound
+
+
+def test_a_run_with_correlated_noise_goes_on_with_the_noise_that_it_takes_back():
+    keys = {"privacy": {**GAUSS, "min_separation": 3}, "stop": {"rounds": 6}}
+    whole, first, second = finished(**keys), loop_of(**keys), loop_of(**keys)
+    for _ in range(3):
+        first.step()
+    second.state.restore(first.state.save())
+    while not second.done:
+        second.step()
+    assert (second.state.server.model.x == whole.state.server.model.x).all()
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"cohort": 5}, "3 cohorts of 5 without a common client need 15 clients, and there are 12; write at most .* = 2"),
+        ({"privacy": {"clip": {"initial": 0.5}}}, "noise of sums with other clips cannot be taken back"),
+        ({"selector": {"name": "poisson", "rate": 0.3}, "privacy": {"cohorts": "hidden"}}, 'write cohorts = "seen"'),
+    ],
+)
+def test_correlated_noise_is_refused_where_its_account_does_not_hold(keys, said):
+    with pytest.raises(ConfigError, match=f"^privacy.min_separation: .*{said}"):
+        loop_of(**{**keys, "privacy": {**GAUSS, "min_separation": 3, **keys.get("privacy", {})}})
+
+
 def test_caps_bound_the_claim():
     capped = finished(privacy={**GAUSS, "max_rounds": 1}).config.privacy.bound.epsilon
     assert capped < finished(privacy=GAUSS).config.privacy.bound.epsilon
@@ -296,7 +347,7 @@ def test_what_was_counted_is_in_the_checkpoint(synchrony):
     keys = {
         "selector": "power_of_choice",
         "synchrony": synchrony,
-        "privacy": {**INFORMED, "clip": {"initial": 0.5, "noise": 3.0}},
+        "privacy": {**INFORMED, "clip": {"initial": 0.5, "noise": 3.0}, "sizes": "public"},
         "stop": {"rounds": 6},
     }
     whole = finished(**keys)
@@ -324,7 +375,8 @@ def test_a_run_says_and_writes_what_it_claims(tmp_path):
     assert record["epsilon"] > 0
     text = " ".join(record["claim"])
     for said in ("zero-out adjacency", "4 sums and 4 values of loss and 1 value of num_examples", "nothing is amplified",
-                 "published seed is not private", "must be trusted", "who was available"):  # fmt: skip
+                 "published seed is not private", "must be trusted", "who was available",
+                 "drawn as quantiles in float64 and rounded"):  # fmt: skip
         assert said in text
     table = done.tables["privacy"].to_pydict()
     assert table["client"] == list(range(12))
@@ -337,6 +389,7 @@ def test_a_run_says_and_writes_what_it_claims(tmp_path):
 
 
 REFUSED = [
+    ({"privacy": {**GAUSS, "clip": {"initial": 1.0, "noise": 1e8}}}, r"adaptive\.noise: got 1e\+08; expected at most 8\.39e\+06"),
     ({"weights": "examples"}, r"weights: weights by the number of samples are not bounded"),
     ({"weights": "horvitz_thompson"}, r"expected \"uniform\", or \"examples\" with privacy\.max_examples"),
     ({"aggregator": "median"}, r"privacy: how far one client moves what .*Median.* makes of the uploads is not known"),
@@ -354,7 +407,7 @@ REFUSED = [
      r"privacy\.signal_noise\.loss: low and high, .* are missing"),
     ({"selector": "power_of_choice"}, r"needs 'loss' of clients, which is not bounded; write e\.g\. privacy\.signal_noise\.loss = "),
     ({"privacy": INFORMED}, r"privacy\.signal_noise\.loss: 'uniform' does not need it"),
-    ({"selector": "ucb1", "privacy": {**GAUSS, "signal_noise": {"arrival_loss": LOSS}}}, r"looks at seconds or steps, which tell"),
+    ({"selector": "ucb1", "privacy": {**GAUSS, "signal_noise": {"arrival_loss": LOSS}}}, r"passes over all its samples"),
     ({"selector": {"name": "power_of_choice", "variant": "rpow_d"},
       "privacy": {**GAUSS, "signal_noise": {"loss": {**LOSS, "noise": "gumbel"}, "num_examples": SIZES}}},
      r"Gumbel noise is for rules that take the m largest values"),
@@ -389,14 +442,102 @@ def test_what_has_no_bound_is_refused_in_a_sentence(keys, said):
         loop_of(**{"privacy": GAUSS, **keys})
 
 
+def test_a_sum_that_float64_cannot_hold_is_refused(monkeypatch):
+    monkeypatch.setattr("motley.experiments.privacy.MOST_UPLOADS", 10)
+    with pytest.raises(ConfigError, match=r"noise_multiplier: a sum of 12 updates with so little .* write at least 1\.2$"):
+        loop_of(privacy=GAUSS)
+
+
 def test_a_gumbel_choice_costs_m_winners_in_every_round():
     gumbel = {**INFORMED, "signal_noise": {"loss": {**LOSS, "noise": "gumbel"}, "num_examples": SIZES}}
     loop = finished(selector="power_of_choice", privacy=gumbel)
     (choice,) = [one for one in loop.config.privacy.releases if one.kind == "gumbel"]
     assert (choice.m, choice.count, choice.multiplier) == (4, 4, 10.0)
+    for seeded in (True, False):
+        assert "Gumbel noise is in floating point" in " ".join(loop.config.privacy.claim(seeded))
     assert loop.config.privacy.bound.accountant == "rdp"
 
 
 def test_options_are_checked_in_python_too():
     with pytest.raises(ConfigError, match="either noise_multiplier or epsilon"):
         Privacy(clip=1.0, delta=1e-5)
+
+
+# ------------------------------------------------------------------------------------- uploads that cannot be used
+
+
+@dataclasses.dataclass(frozen=True)
+class AlwaysBad(Failures):
+    """These clients always send numbers that are not finite."""
+
+    corrupts_updates: ClassVar[bool] = True
+    clients: tuple[int, ...] = (0,)
+
+    def upload_factor(self, key, ids, round_index):
+        return np.where(np.isin(ids, self.clients), np.nan, 1.0)
+
+
+OORT = {
+    "selector": "oort",
+    "privacy": {**GAUSS, "signal_noise": {"num_examples": SIZES, "loss_rms": LOSS}, "max_rounds": 4},
+    "stop": {"rounds": 6},
+}
+
+
+def heard_by(loop):
+    """Run to the end; return what the selector heard after each step."""
+    heard = []
+    observe = loop.state.selector.observe
+    loop.state.selector.observe = lambda t, reports: heard.append(reports) or observe(t, reports)
+    while not loop.done:
+        loop.step()
+    return [reports for reports in heard if len(reports) and reports.outcome[0] > Outcome.PROBED]
+
+
+@pytest.mark.parametrize("bad", [(0,), tuple(range(12))], ids=["one", "all"])
+@pytest.mark.parametrize("more", [{}, {"synchrony": {"name": "buffered", "buffer": 3}}, {"synchrony": "asynchronous"}], ids=str)
+def test_an_upload_that_cannot_be_used_is_heard_as_an_accepted_one(bad, more):
+    """Under privacy Oort hears the same outcomes, and a noisy number of everybody, whatever a client sends."""
+    loop = loop_of(**OORT, **more, failures=AlwaysBad(bad))
+    heard = heard_by(loop)
+    assert {int(one) for reports in heard for one in reports.outcome} == {int(Outcome.ACCEPTED)}
+    for reports in heard:
+        assert np.isfinite(reports.signal("loss_rms")).all()
+        assert np.isnan(reports.num_examples).all()
+    counts = loop.state.privacy
+    assert counts.sums[0] == counts.choices[0] <= 4
+    assert counts.signals["loss_rms"].tolist() == counts.sums.tolist()
+    assert torch.isfinite(loop.state.server.model.x).all()
+
+
+def test_without_privacy_it_is_heard_as_rejected():
+    loop = loop_of(selector="oort", failures=AlwaysBad())
+    assert Outcome.REJECTED in {Outcome(int(one)) for reports in heard_by(loop) for one in reports.outcome}
+
+
+def test_an_upload_that_cannot_be_used_adds_zero_to_the_sum():
+    """The same cohort with and without client 0's update: the sums differ by that update alone, and the divisor is the same."""
+
+    def moved(bad):
+        loop = loop_of(cohort=12, stop={"rounds": 1}, privacy=GAUSS, failures=AlwaysBad(bad))
+        seen, clipped = {}, loop.private.clipped
+        loop.private.clipped = lambda state, upload: seen.setdefault(upload.client, clipped(state, upload))
+        start = loop.state.server.model.x.double()
+        summary = loop.step()
+        return loop.state.server.model.x.double() - start, seen, summary.accepted
+
+    whole, seen, accepted = moved(())
+    less, others, still = moved((0,))
+    assert (accepted, still) == (12, 12)
+    assert sorted(others) == list(range(1, 12))
+    difference = whole - less  # the same noise
+    torch.testing.assert_close(difference, seen[0].parts["delta"].value / 12, atol=1e-6, rtol=1e-4)
+
+
+def test_a_rehearsal_is_heard_alike():
+    loss = {**GAUSS, "noise_multiplier": 4.0, "signal_noise": {"loss": LOSS, "num_examples": SIZES}}
+    rule = {"name": "fedcor", "warmup": 2, "interval": 2}
+    loop = loop_of(selector=rule, privacy=loss, failures=AlwaysBad(tuple(range(11))), stop={"rounds": 6})
+    outcomes = [{int(one) for one in reports.outcome} for reports in heard_by(loop)]
+    assert {int(Outcome.REHEARSED)} in outcomes
+    assert all(len(found) == 1 for found in outcomes)

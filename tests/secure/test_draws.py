@@ -8,9 +8,11 @@ import pytest
 
 from motley.core.errors import ConfigError, RoundAbandonedError, SecureAggregationError
 from motley.core.records import Outcome, Reports
+from motley.secure import draws
 from motley.secure.drawable import DrawTable, check_drawable
 from motley.secure.draws import DRAWS, DrawClient, DrawServer, draw, verify_draws
-from motley.secure.terms import SecureOptions
+from motley.secure.primitives import sign
+from motley.secure.terms import SecureOptions, bitmap
 from motley.selectors import CATALOGUE, build
 from tests.secure.rounds import entropy_of, people
 
@@ -29,8 +31,8 @@ def agreed(withhold=(), silent=(), rounds=20, cap=None, n=N, seed=0, table=UNIFO
     def told(messages, without=()):
         return {k: clients[k].answer(m) for k, m in messages.items() if k not in silent and k not in without}
 
-    messages = server.opened(told(server.committed(told(server.freeze())), withhold))
-    ready = told(server.signed(told(messages)))
+    signed = server.signed(told(server.committed(told(server.freeze()))))
+    ready = told(server.opened(told(signed, withhold)))
     assert set(ready.values()) == {b"ready"}
     return server, clients, register
 
@@ -57,14 +59,96 @@ def test_draws_are_uniform():
     assert all(abs(count - 400 * M / N) < 4.5 * 9.9 for count in counts.values())
 
 
-def test_a_client_that_withholds_its_nonce_is_struck_off():
-    server, clients, register = agreed(withhold=[2], silent=[5])
+def test_a_client_that_never_commits_is_struck_off():
+    server, clients, register = agreed(silent=[2, 5])
     assert sorted(server.nonces) == [0, 1, 3, 4, 6, 7, 8]
     for t in range(1, 10):
         cohort, link = server.draw(t)
         assert not {2, 5} & set(cohort)
         clients[cohort[0]].check(t, cohort, link)
     assert verify_draws(server.transcript(), register) == 9
+
+
+def test_a_client_that_withholds_its_nonce_ends_the_agreement_and_is_named():
+    with pytest.raises(RoundAbandonedError, match="clients 2 committed to a nonce and did not reveal it, and none may be"):
+        agreed(withhold=[2])
+
+
+def test_no_nonce_is_left_out_once_the_list_is_signed():
+    """A server that knows all nonces, and so all draws, cannot choose among them by leaving out some."""
+    clients, messages, server = half_way("opened")
+    seen = server.nonces
+    without = {k: nonce for k, nonce in seen.items() if k != 3}
+    with pytest.raises(SecureAggregationError, match="the nonce of client 3, which committed to one, is left out"):
+        clients[0].answer(message_of("opened", without))
+    assert clients[0].answer(messages[0]) == b"ready"
+
+
+def test_two_lists_cannot_both_be_signed():
+    """Of n = 9 clients q = 7 must sign a list: two lists with a quorum each share 2 * 7 - 9 = 5 signers. Four liars, who sign both,
+    are too few: of the five honest clients, who sign one each, three and two are told each list, which 7 and 6 sign. Five are
+    enough."""
+    for liars, both in ((4, False), (5, True)):
+        assert quorums(liars) == [True, both]
+
+
+def quorums(liars):
+    """Whether each of two lists, which differ in the commitment of liar 8, gathers the signatures that an honest client wants."""
+    clients, _, server = half_way("committed")
+    nonce = draws._hash(bytes(32))
+    forged = nonce + sign(clients[8].identity, draws._said_commitment(server.frozen, 8, nonce))
+    lists = server.commitments, {**server.commitments, 8: forged}
+    honest = range(N - liars)
+    told = [k for k in honest if k < 7 - liars], [k for k in honest if k >= 7 - liars]
+    found = []
+    for group, listed in zip(told, lists, strict=True):
+        said = draws._said_list(server.frozen, listed)
+        signatures = {
+            k: clients[k].answer(message_of("committed", listed)) if k in group else sign(clients[k].identity, said)
+            for k in (*group, *range(N - liars, N))
+        }
+        try:
+            found.append(len(clients[group[0]].answer(message_of("signed", signatures))) == 32)
+        except SecureAggregationError as refused:
+            assert "signatures of the list of commitments of 9 clients; expected 7" in str(refused)  # noqa: PT017
+            found.append(False)
+    return found
+
+
+def message_of(step, told):
+    return bytes([DRAWS[step]]) + bitmap(range(N), told) + b"".join(told.values())
+
+
+def test_a_longer_chain_than_the_options_say_is_refused():
+    made, register = people(N, SecureOptions(1.0))
+    client = DrawClient(0, made[0].identity, register, rounds=5)
+    with pytest.raises(SecureAggregationError, match=r"more rounds than SecureOptions\(draws=...\)"):
+        client.answer(DrawServer(register, M, 6).freeze()[0])
+    client.answer(DrawServer(register, M, 5).freeze()[0])
+
+
+def test_cohorts_of_another_size_are_refused():
+    """In cohorts of all clients, every two draws share them all, and drop-outs that the server makes up disclose any client."""
+    made, register = people(N, SecureOptions(1.0))
+    client = DrawClient(0, made[0].identity, register, cohort=M)
+    with pytest.raises(SecureAggregationError, match="the server draws cohorts of 9 clients, and this client expects 4"):
+        client.answer(DrawServer(register, N, 5).freeze()[0])
+    client.answer(DrawServer(register, M, 5).freeze()[0])
+
+
+@pytest.mark.parametrize("options", [{"draws": 5}, {"cohort": 5}, {"draws": 5, "cohort": -1}, {"draws": 5, "cohort": 4.0}])
+def test_draws_and_their_cohort_go_together(options):
+    with pytest.raises(ConfigError, match=r"cohort: got cohort = .* expected the clients of a drawn round where draws are"):
+        SecureOptions(1.0, **options)
+
+
+def test_terms_of_another_cohort_than_the_options_draw():
+    options = SecureOptions(1.0, draws=5, cohort=4)
+    options.check_cohort(4)
+    with pytest.raises(
+        ConfigError, match=r"got a cohort of 5, and the options draw cohorts of 4; write .*cohort=5\) at both ends"
+    ):
+        options.check_cohort(5)
 
 
 def test_too_few_clients_for_a_draw():
@@ -100,9 +184,19 @@ def test_a_cap_is_the_clients_own():
                 clients[0].check(t, cohort, link)
             return
         clients[0].check(t, cohort, link)
-        clients[0].check(t, cohort, link)  # the same round again, after a retry
         joined += 1
     raise AssertionError("client 0 was never drawn three times")
+
+
+def test_a_drawn_round_is_asked_once_and_never_after_a_later_one():
+    server, clients, _ = agreed()
+    rounds = [(t, *server.draw(t)) for t in range(1, 21)]
+    (early, *first), (late, *second) = [row for row in rounds if 0 in row[1]][:2]
+    clients[0].check(late, *second)
+    with pytest.raises(SecureAggregationError, match=f"got round {late} after round {late}; a drawn round is asked once"):
+        clients[0].check(late, *second)
+    with pytest.raises(SecureAggregationError, match=f"got round {early} after round {late}"):
+        clients[0].check(early, *first)
 
 
 def half_way(step, table=UNIFORM, rule="uniform"):
@@ -111,7 +205,7 @@ def half_way(step, table=UNIFORM, rule="uniform"):
     clients = {k: DrawClient(k, c.identity, register, None, entropy_of(k), rule) for k, c in made.items()}
     server = DrawServer(register, M, 5, table, entropy_of(77))
     messages = server.freeze()
-    for then in (server.committed, server.opened, server.signed):
+    for then in (server.committed, server.signed, server.opened):
         if messages[0][0] == DRAWS[step]:
             break
         messages = then({k: clients[k].answer(m) for k, m in messages.items()})
@@ -129,8 +223,8 @@ def flipped(message, at):
         ("freeze", 1, "not this client's register and version"),
         ("freeze", -1, "got no table of a rule and its numbers"),
         ("committed", 3 + 96 * 4, "the commitment of client 4 is not signed by it"),
+        ("signed", 3 + 64 * 4, "client 4 has not signed this list of commitments"),
         ("opened", 3 + 32 * 4, "the nonce of client 4 is not the one that it committed to"),
-        ("signed", 3 + 64 * 4, "client 4 has not signed the nonces that this client signed"),
     ],
 )
 def test_a_changed_message_is_refused(step, at, message):
@@ -175,10 +269,23 @@ def test_a_transcript_that_was_changed():
     changed["nonces"]["3"] = "00" * 32
     with pytest.raises(SecureAggregationError, match="the nonce of client 3"):
         verify_draws(json.dumps(changed), register)
+    del changed["nonces"]["3"]
+    with pytest.raises(SecureAggregationError, match="the nonce of client 3, which committed to one, is left out"):
+        verify_draws(json.dumps(changed), register)
+    del changed["commitments"]["3"]
+    with pytest.raises(SecureAggregationError, match="client 0 has not signed this list of commitments"):
+        verify_draws(json.dumps(changed), register)
     changed = json.loads(server.transcript())
     changed["signatures"] = dict(list(changed["signatures"].items())[:6])
-    with pytest.raises(SecureAggregationError, match="6 of 9 clients signed these nonces; expected 7"):
+    with pytest.raises(SecureAggregationError, match="got 6 signatures of the list of commitments of 9 clients; expected 7"):
         verify_draws(json.dumps(changed), register)
+    changed = json.loads(server.transcript())
+    changed["rounds"].append(changed["rounds"][-1])
+    with pytest.raises(SecureAggregationError, match="round 2 comes after round 2; a drawn round is asked once"):
+        verify_draws(json.dumps(changed), register)
+    for text in ("[" * 10**5, server.transcript().replace('"cohort"', '"length": 1, "cohort"', 1)):
+        with pytest.raises(SecureAggregationError, match="cannot be read"):
+            verify_draws(text, register)
     with pytest.raises(SecureAggregationError, match="cannot be read"):
         verify_draws("{}", register)
 
@@ -247,7 +354,7 @@ def test_another_cohort_or_a_replayed_round_is_refused_there_too(table):
     numbers = {**table.numbers, first[0]: 2.0}  # a client with fewer samples, or in a slower tier
     changed["table"] = DrawTable(table.rule, numbers, table.tiers).body(range(N)).hex()
     assert verify_draws(server.transcript(), register) == 2
-    with pytest.raises(SecureAggregationError, match="the nonce of client 0 is not the one that it committed to"):
+    with pytest.raises(SecureAggregationError, match="the commitment of client 0 is not signed by it"):
         verify_draws(json.dumps(changed), register)
 
 
@@ -342,9 +449,13 @@ def test_a_server_that_is_restored_goes_on_with_its_chain(table):
     server, clients, register = agreed(table=table)
     server.draw(1)
     again = DrawServer.restored(server.save(), register)
-    assert [again.draw(t) for t in range(1, 21)] == [server.draw(t) for t in range(1, 21)]
+    with pytest.raises(RoundAbandonedError, match="clients may have begun round 2, of which there is one attempt; it is left"):
+        again.check(2)
     for t in range(2, 21):
         cohort, link = again.draw(t)
+        assert (cohort, link) == server.draw(t)
+        if t > 2:
+            again.check(t)
         clients[cohort[0]].check(t, cohort, link)
     assert verify_draws(again.transcript(), register) == 20
 

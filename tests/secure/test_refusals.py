@@ -53,18 +53,24 @@ def test_its_own_keys_left_out():
 
 
 @pytest.mark.parametrize("at", [0, 5, 30, 59])
-def test_a_changed_envelope(at):
-    it, messages = at_mask()
+def test_a_changed_envelope_is_said_and_its_sender_never_a_survivor(at):
+    it, messages = at_mask()  # 5 of 6 are needed
     changed = flipped(messages[0], HEADER + 1 + 60 * 2 + at)  # nonce, content or tag of client 3's
-    with pytest.raises(SecureAggregationError, match="the envelope of client 3 for client 0 was changed"):
-        it.clients[0].mask(changed, it.vectors[0])
-    it.clients[0].mask(messages[0], it.vectors[0])  # the sound message is still taken
+    answer = it.clients[0].mask(changed, it.vectors[0])
+    assert answer[HEADER : HEADER + 1] == it.terms.bits([3])
+    with pytest.raises(SecureAggregationError, match="one that sent no shares that it could open"):
+        it.clients[0].confirm(sealed(Step.CONSISTENCY, it.terms, it.terms.bits(range(6))))
+    it.clients[0].confirm(sealed(Step.CONSISTENCY, it.terms, it.terms.bits([0, 1, 2, 4, 5])))
 
 
-def test_an_envelope_for_somebody_else():
+def test_envelopes_for_somebody_else():
     it, messages = at_mask()
-    with pytest.raises(SecureAggregationError, match="was changed"):
+    with pytest.raises(
+        SecureAggregationError,
+        match=r"client 0 cannot open the envelopes of clients 1, 2, 3, 4, 5, and without them 1 are left, fewer than 5; nothing",
+    ):
         it.clients[0].mask(messages[1], it.vectors[0])
+    it.clients[0].mask(messages[0], it.vectors[0])  # the sound message is still taken
 
 
 def test_too_few_clients_at_any_step():

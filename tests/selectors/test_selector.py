@@ -1,6 +1,8 @@
 """The shell: what it enforces once, so that no rule has to."""
 
 import dataclasses
+import hashlib
+import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,6 +128,30 @@ def test_bytes_of_ours_and_of_your_own():
         Selector.from_bytes(encode(renamed))
     with pytest.raises(CodecError, match="truncated or changed"):
         Selector.from_bytes(selector.to_bytes()[:-1])
+
+
+def sealed(header):
+    """Bytes of the codec around any header, with a sound checksum."""
+    raw = struct.pack("<4sHI", b"MTLY", 1, len(header)) + header
+    return raw + hashlib.blake2b(raw, digest_size=16).digest()
+
+
+def test_bytes_of_nobody_are_refused_in_a_sentence():
+    """Deep nesting, in the selector's bytes and in those of its state, and values of other types than to_bytes writes."""
+    sound = decode(Selector(PowerOfChoice(d=3), 7, 40).to_bytes())
+    deep = sealed(b"[" * 100_000)
+    for data in (deep, encode({**sound, "state": deep})):
+        with pytest.raises(CodecError, match="values inside each other, 100000 brackets deep; expected at most 200"):
+            Selector.from_bytes(data)
+    for change in (
+        {"state": 3},
+        {"options": 1.5},
+        {"rule": []},
+        {"options": {**sound["options"], "d": "x"}},
+        {"defence": True},
+    ):
+        with pytest.raises(CodecError, match="these bytes do not hold a selector: "):
+            Selector.from_bytes(encode({**sound, **change}))
 
 
 @dataclass(frozen=True)

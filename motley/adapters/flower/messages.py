@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from motley.core.errors import ConfigError, UserError
+from motley.core.errors import ConfigError, UserError, install_hint
 
 __all__ = [
     "WALL_CLOCK",
@@ -109,7 +109,7 @@ def flower(module: str = "app") -> Any:
     except ModuleNotFoundError as missing:
         if not (missing.name or "").startswith("flwr"):
             raise
-        raise ConfigError("Flower is not installed; expected the extra, pip install 'motley-fl[flower]'") from None
+        raise ConfigError(f"Flower is not installed; expected the extra, {install_hint('flower')}") from None
 
 
 def content_bits(content: Any) -> float:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from motley.adapters.flower.messages import flower
-from motley.core.errors import ConfigError, SecureAggregationError
+from motley.core.errors import ConfigError, SecureAggregationError, install_hint
 
-__all__ = ["EXTRA", "RECORD", "SECURE", "missing_extra", "secure_bytes", "secure_record", "secure_run"]
+__all__ = ["RECORD", "SECURE", "missing_extra", "secure_bytes", "secure_record", "secure_run"]
 
 SECURE = "query.motley_secure"
 """The message of the steps before and after training."""
@@ -17,7 +17,6 @@ RECORD = "motley_secure"
 """The ConfigRecord that is added to a message to train, and that holds a masked update."""
 _KEY = "message"
 _RUN = re.compile("[0-9a-f]{32}")
-EXTRA = "pip install 'motley-fl[privacy]'"
 
 
 def secure_record(data: bytes, wanted: str = "", run: str = "") -> Any:
@@ -25,7 +24,7 @@ def secure_record(data: bytes, wanted: str = "", run: str = "") -> Any:
 
     Parameters
     ----------
-    wanted: metrics to report with the update, with commas. run: name of the run, where draws are verified.
+    wanted: metrics to report with the update, with commas. run: name of the run, in a message of the server.
     """
     named = {name: value for name, value in (("wanted", wanted), ("run", run)) if value}
     return flower().ConfigRecord({_KEY: data, **named})
@@ -43,11 +42,13 @@ def secure_run(content: Any) -> str:
     run = record.get("run") if isinstance(record, Mapping) else None
     if not isinstance(run, str) or not _RUN.fullmatch(run):
         raise SecureAggregationError(
-            "the server names no run, and this client keeps a folder for each; write the same SecureOptions(draws=...) at both ends"
+            "the server names no run, and this client keeps a folder for each; install the same version of Motley at both ends"
         )
     return run
 
 
 def missing_extra(error: ModuleNotFoundError) -> ConfigError:
     """Return the error to raise where the libraries of secure aggregation are not installed."""
-    return ConfigError(f"secure aggregation needs {error.name}; expected the extra, {EXTRA}", "secure_aggregation")
+    return ConfigError(
+        f"secure aggregation needs {error.name}; expected the extra, {install_hint('privacy')}", "secure_aggregation"
+    )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
+from motley.core.errors import install_hint
 from motley.core.untrusted import printable
 from motley.experiments.config import Experiment
 from motley.experiments.store import installed_versions
@@ -90,7 +91,7 @@ def _rounds_until(run: TrackedRun, start: int) -> Iterator[tuple[int, Figures]]:
 def _sentence(name: str, error: Exception) -> str:
     """Return why a tracker is left out."""
     if isinstance(error, ModuleNotFoundError):
-        return f"log: {name} is not installed, so the run is not logged there; pip install 'motley-fl[{name}]'"
+        return f"log: {name} is not installed, so the run is not logged there; {install_hint(name)}"
     said = printable(f"{type(error).__name__}: {error}").partition("\n")[0]
     return f"log: {name} failed ({said}); the run goes on and is no longer logged there"
 

@@ -70,9 +70,13 @@ class AllocationContext:
 
 class Allocator(ABC):
     """A rule that sets the upload ratio of each client. ``requires`` names columns of :class:`AllocationContext` that it needs:
-    ``"scores"`` and ``"upload_ratio"`` of the selector, ``"uplink_mbps"`` of a network in which uploads take time."""
+    ``"scores"`` and ``"upload_ratio"`` of the selector, ``"uplink_mbps"`` of a network in which uploads take time.
+
+    ``looks_at_work``: ratios depend on ``examples``, ``steps`` or ``compute_s``; a class that does not say otherwise is taken to
+    do so, because private runs rely on it."""
 
     requires: ClassVar[frozenset[str]] = frozenset()
+    looks_at_work: ClassVar[bool] = True
 
     def refuses(self, budget: Budget) -> str | None:
         """Return why the allocator does not go with this budget, in one sentence with a remedy; None if it does."""

@@ -26,6 +26,7 @@ class FromSelector(Allocator):
     least: float = LEAST
 
     requires: ClassVar[frozenset[str]] = frozenset({"upload_ratio"})
+    looks_at_work: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_least(self.least)

@@ -7,6 +7,7 @@ The ablation of HeteRo-Select v2 (docs/methods/hetero-select.md#score). There is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -20,6 +21,8 @@ __all__ = ["UniformAllocator"]
 @dataclass(frozen=True)
 class UniformAllocator(Allocator):
     """The budget of the round for all clients."""
+
+    looks_at_work: ClassVar[bool] = False
 
     @override
     def ratios(self, state: State, context: AllocationContext) -> Floats:

@@ -64,6 +64,11 @@ class WindowDrift(Drift):
         check_positive("period", self.period, "(rounds or seconds, as clock says)")
         _check_clock(self.clock)
 
+    @property
+    @override
+    def follows_time(self) -> bool:
+        return self.clock == "seconds"
+
     @override
     def order(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> Ints:
         """Return positions of the samples, client by client, by class on each client's ring; random within a class."""
@@ -101,6 +106,11 @@ class SwapDrift(Drift):
         check_positive("width", self.width, "(rounds or seconds, as clock says)", zero=True)
         check_share("share", self.share, zero=False)
         _check_clock(self.clock)
+
+    @property
+    @override
+    def follows_time(self) -> bool:
+        return self.clock == "seconds"
 
     @override
     def tables(self, key: Key, ids: Ids, classes: int, round_index: int, time_s: float) -> Ints:

@@ -26,7 +26,7 @@ name = "loopback"
 version = "1.0.0"
 description = "Motley's own loop"
 license = "Apache-2.0"
-dependencies = ["motley-fl[flower]"]
+dependencies = []
 
 [tool.flwr.app]
 publisher = "motley"

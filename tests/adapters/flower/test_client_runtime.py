@@ -51,6 +51,13 @@ def test_the_server_says_which_memory_counts(tmp_path):
     assert shelf.take(4) == (FIRST, True)
 
 
+def test_what_a_client_keeps_is_its_owners_alone(tmp_path):
+    store = ClientStateFile(tmp_path / "clients", "run", 7, FIRST)
+    store.put(0, filled(10))
+    kept = [store.path, store.path.parent, store.path.parent.parent]
+    assert [path.stat().st_mode & 0o777 for path in kept] == [0o600, 0o700, 0o700]
+
+
 def test_runs_and_clients_have_shelves_of_their_own_and_a_new_run_begins_anew(tmp_path):
     ClientStateFile(tmp_path, "one", 7, FIRST).put(0, filled(1))
     assert ClientStateFile(tmp_path, "two", 7, FIRST).take(0)[1]

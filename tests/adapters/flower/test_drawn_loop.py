@@ -3,16 +3,19 @@ draws anew or makes up a cohort gets no answer."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from motley.adapters.flower.deployed.backend import DeployedClients
+from motley.adapters.flower.deployed.grid_transport import bytes_in
+from motley.adapters.flower.deployed.protocol import open_order
 from motley.adapters.flower.deployed.secure_rounds import DeployedSums
 from motley.adapters.flower.deployed.server_app import Limits
 from motley.core.errors import ConfigError
 from motley.secure.drawable import DrawTable
-from motley.secure.draws import verify_draws
+from motley.secure.draws import DrawServer, verify_draws
 from motley.secure.keyfiles import as_register, new_identity
 from motley.secure.terms import SecureOptions
 from tests.adapters.flower.client_runtimes import columns
@@ -21,7 +24,7 @@ from tests.adapters.flower.test_secure_loop import federation, keys, secured, se
 
 __all__ = ["keys"]
 
-DRAWN = SecureOptions(clip=1.0, bits=24, draws=6)
+DRAWN = SecureOptions(clip=1.0, bits=24, draws=6, cohort=4)
 BY_SAMPLES = {"name": "uniform", "variant": "weighted_wor"}
 BY_TIERS = {"name": "tifl", "tiers": 2, "credits": 6, "interval": 6, "retier": 6}
 
@@ -55,7 +58,7 @@ def transcript(run, keys):
 )
 def test_every_cohort_is_recomputed_by_its_clients_and_afterwards(keys, selector, rule):
     setup = drawn(selector=selector, split={"test": "global", "validation": 0.2})  # which tifl asks for
-    options = SecureOptions(clip=1.0, bits=24, draws=6, draw_rule=rule)
+    options = SecureOptions(clip=1.0, bits=24, draws=6, cohort=4, draw_rule=rule)
     real = secured(federation(setup, keys, options=options), setup, keys, options)
     rows = transcript(real, keys)
     assert sorted(rows) == [1, 2, 3, 4]
@@ -114,16 +117,30 @@ def killed(t, setup, on, keys, monkeypatch):
     return told
 
 
-def test_a_server_that_is_killed_in_mid_round_goes_on_with_its_chain(keys, monkeypatch):
+def test_a_server_that_is_killed_in_mid_round_leaves_it_out_and_goes_on_with_its_chain(keys, monkeypatch):
     setup = drawn()
     on = federation(setup, keys, options=DRAWN)
     told = killed(3, setup, on, keys, monkeypatch)
     real = secured(on, setup, keys, DRAWN)
     assert [t for t, _ in told] == [1, 2, 3, 3, 4]
-    assert told[2] == told[3]  # the cohort, and the link that was revealed
     rows = transcript(real, keys)
     assert sorted(rows) == [1, 2, 3, 4]
-    assert cohorts(real) == {t: dict.fromkeys(row["cohort"], "accepted") for t, row in rows.items()}
+    expected = {t: dict.fromkeys(row["cohort"], "dropped" if t == 3 else "accepted") for t, row in rows.items()}
+    assert cohorts(real) == expected
+    asked = [open_order(bytes_in(m)) for m in on.sent if m.metadata.message_type == "query.motley" and bytes_in(m)]
+    assert sum(order.round == 3 and order.secure[:1] == b"\x01" for order in asked) == 4  # before the kill
+
+
+def test_clients_refuse_a_second_attempt_of_a_drawn_round(keys, monkeypatch):
+    """A server that asks again, with one client fewer, would have the difference of two sums of one round."""
+    setup = drawn()
+    on = federation(setup, keys, options=DRAWN)
+    killed(3, setup, on, keys, monkeypatch)
+    monkeypatch.setattr(DrawServer, "check", lambda *_: None)
+    real = secured(on, setup, keys, DRAWN)
+    assert set(cohorts(real)[3].values()) == {"dropped"}
+    why = columns(real, "incidents")["reason"].tolist()
+    assert sum("got round 3 after round 3; a drawn round is asked once" in one for one in why) == 4
 
 
 def test_a_server_that_is_killed_after_the_last_round_still_writes_the_transcript(keys):
@@ -165,10 +182,10 @@ def test_a_server_with_another_register_does_not_go_on(keys, monkeypatch):
 
 
 def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
-    setup = drawn(cohort=5, stop={"rounds": 6})
-    on = federation(setup, keys, options=DRAWN)
+    setup, options = drawn(cohort=5, stop={"rounds": 6}), dataclasses.replace(DRAWN, cohort=5)
+    on = federation(setup, keys, options=options)
     on.events.append((12.0, lambda: on.kill(103)))
-    real = secured(on, setup, keys, DRAWN, limits=Limits(start_s=30.0, work_s=60.0, query_s=60.0, poll_s=0.25, look_s=2.0))
+    real = secured(on, setup, keys, options, limits=Limits(start_s=30.0, work_s=60.0, query_s=60.0, poll_s=0.25, look_s=2.0))
     rows, told = transcript(real, keys), cohorts(real)
     missing = [t for t, row in rows.items() if 3 in row["cohort"] and 3 not in told[t]]
     assert missing
@@ -177,15 +194,15 @@ def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
 
 
 def test_a_client_at_its_cap_takes_no_part(keys):
-    setup = drawn(cohort=6, stop={"rounds": 3})
-    real = secured(federation(setup, keys, options=DRAWN, cap=2), setup, keys, DRAWN)
+    setup, options = drawn(cohort=6, stop={"rounds": 3}), dataclasses.replace(DRAWN, cohort=6)
+    real = secured(federation(setup, keys, options=options, cap=2), setup, keys, options)
     assert [set(cohorts(real)[t].values()) for t in (1, 2, 3)] == [{"accepted"}, {"accepted"}, {"dropped"}]
     why = columns(real, "incidents")["reason"].tolist()
     assert any("client 2 has taken part in 2 rounds, its cap" in one for one in why)
 
 
 def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys, monkeypatch):
-    options = SecureOptions(clip=1.0, bits=24, draws=6, draw_rule="weighted")
+    options = SecureOptions(clip=1.0, bits=24, draws=6, cohort=6, draw_rule="weighted")
     setup, honest = drawn(cohort=6, selector=BY_SAMPLES, stop={"rounds": 1}), DrawTable.of
 
     def lying(rule, selector, roster):
@@ -210,6 +227,11 @@ def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys, monkeyp
             "TiFL looks at losses, groups anew or runs out of credits",
         ),
         ({"defence": "on"}, {}, "a defence holds clients back, so that they cannot recompute the cohorts"),
+        (
+            {"cohort": 5},
+            {},
+            r"cohort: got a cohort of 5, and the options draw cohorts of 4; write SecureOptions\(..., cohort=5\)",
+        ),
         ({"stop": {"rounds": 7}}, {}, r"draws = 6 are too few for round 7, the last; write SecureOptions\(..., draws=7\)"),
         (
             {"stop": {"virtual_hours": 1}},
@@ -221,7 +243,7 @@ def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys, monkeyp
 def test_what_is_refused(keys, changed, options, message):
     setup = drawn(**changed)
     with pytest.raises(ConfigError, match=message):
-        secured(FakeGrid(), setup, keys, SecureOptions(**{"clip": 1.0, "bits": 20, "draws": 6, **options}))
+        secured(FakeGrid(), setup, keys, SecureOptions(**{"clip": 1.0, "bits": 20, "draws": 6, "cohort": 4, **options}))
 
 
 def test_rounds_that_lie_behind_the_selector_count(keys):

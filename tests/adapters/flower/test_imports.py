@@ -53,5 +53,5 @@ def test_without_flower_the_error_says_what_to_install(monkeypatch):
     for word in [word for word in sys.modules if word.partition(".")[0] == "flwr"]:
         monkeypatch.delitem(sys.modules, word)
     monkeypatch.setitem(sys.modules, "flwr", None)
-    with pytest.raises(ConfigError, match=r"pip install 'motley-fl\[flower\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '.\[flower\]'"):
         flower()

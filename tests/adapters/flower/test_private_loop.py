@@ -3,6 +3,11 @@ comes from."""
 
 from __future__ import annotations
 
+import dataclasses
+import errno
+import json
+import multiprocessing
+import os
 import struct
 from functools import partial
 from types import SimpleNamespace
@@ -11,22 +16,26 @@ import numpy as np
 import pytest
 
 from motley.adapters.flower.deployed.client_app import Node
+from motley.adapters.flower.deployed.client_ledger import ClientLedger
 from motley.adapters.flower.deployed.client_runtime import ClientRuntime
 from motley.adapters.flower.deployed.grid_transport import bytes_in
 from motley.adapters.flower.deployed.protocol import Order, open_answer, pack
 from motley.adapters.flower.deployed.secure_rounds import secure_refusal
 from motley.adapters.flower.deployed.server_app import refuses
-from motley.core.errors import CodecError, ConfigError
-from motley.core.records import SignalRequirements
+from motley.core.errors import CodecError, ConfigError, StoreError
+from motley.core.records import Outcome, SignalRequirements
 from motley.engines.local import Sequential
 from motley.experiments.build import prepare
 from motley.privacy.ledger import PrivacyState
+from motley.rounds.private import PrivateRounds
 from motley.secure.terms import SecureOptions
+from motley.selectors.base import Selector
 from motley.transport import wire
 from tests.adapters.flower.client_runtimes import answers, deploy, experiment, federation
 
 pytest.importorskip("dp_accounting")
 
+UNIT = {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"}
 NUMBERS = {
     "loss": {"low": 0.0, "high": 5.0, "multiplier": 20.0},
     "num_examples": {"low": 0.0, "high": 100.0, "multiplier": 20.0},
@@ -37,13 +46,12 @@ NOISE = {"loss": ("laplace", 0.0, 5.0, 20.0), "num_examples": ("laplace", 0.0, 1
 def private(signals=NUMBERS, selector=None, **keys):
     more = keys.pop("privacy", {})
     table = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0, "signal_noise": signals, **more}
-    return experiment(
-        **{"weights": "uniform", "selector": selector or {"name": "power_of_choice", "d": 5}, "privacy": table, **keys}
-    )
+    rule = selector or {"name": "power_of_choice", "d": 5}
+    return experiment(**{"weights": "uniform", "task": UNIT, "selector": rule, "privacy": table, **keys})
 
 
 def test_a_private_run_is_no_secure_sum():
-    setup = experiment(weights="uniform", privacy={"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0})
+    setup = experiment(task=UNIT, weights="uniform", privacy={"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0})
     assert "the server of a private run clips single uploads and adds the noise itself" in (
         secure_refusal(prepare(setup), SecureOptions(clip=1.0)) or ""
     )
@@ -56,6 +64,8 @@ def test_a_private_deployment_counts_and_claims(tmp_path):
     assert "The server adds the noise of the sums, sees uploads" in claim
     assert "Clients add the noise of their signals before they send them." in claim
     assert "operating system's generator" in claim
+    assert "keeps to the noise and the caps in it, over all runs" in claim
+    assert "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell nothing." in claim
     counts = done.tables["privacy"].to_pydict()
     rows = done.tables["clients"].to_pydict()
     assert counts["sums"] == counts["choices"] == [rows["client"].count(client) for client in range(6)]
@@ -141,9 +151,9 @@ def runtime(folder, setup=None):
     return ClientRuntime(setup or experiment(), folder)
 
 
-def answer(at, kind, client=2, **asked):
+def answer(at, kind, client=2, run="run", **asked):
     model = b"" if kind == "enrol" else pack(at.like)
-    order = Order(kind, "run", at.agreed, client, **{"round": 1, "model": model, **asked})
+    order = Order(kind, run, at.agreed, client, **{"round": 1, "model": model, **asked})
     return open_answer(at.answer(client, order.seal()), 10**9)
 
 
@@ -172,39 +182,213 @@ def test_gumbel_noise_is_left_to_the_server(tmp_path):
     assert float(answer(runtime(tmp_path), "probe", probed={"loss": None}, noise=cut).signals["loss"]) == 0.5
 
 
-def test_enrolment_is_released_once(tmp_path):
-    """Asked again by a server that was started again, in another process: the same number, until the noise is another."""
-
-    def told(noise):
-        return float(answer(runtime(tmp_path), "enrol", want=("num_examples",), noise=noise).signals["num_examples"])
-
-    noise = {"num_examples": NOISE["num_examples"]}
-    first = told(noise)
-    assert told(noise) == first
-    assert told({"num_examples": ("laplace", 0.0, 100.0, 30.0)}) != first
-    (file,) = tmp_path.glob("enrolled-*-2.bin")
-    file.write_bytes(b"nothing")
-    assert told(noise) != first
-
-
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({}, "asks for 'num_examples' clear, and this client's .privacy. for laplace noise of multiplier 20 at least"),
-        ({"noise": {"num_examples": ("laplace", 0.0, 100.0, 19.0)}}, "with laplace noise of multiplier 19, and"),
-        ({"noise": {"num_examples": ("gumbel", 0.0, 100.0, 20.0)}}, "with gumbel noise of multiplier 20, and"),
+        (
+            {},
+            "asks for 'num_examples' clear, and this client's .privacy. for it with laplace noise of multiplier 20.0 in .0.0, 100.0.;",
+        ),
+        (
+            {"noise": {"num_examples": ("laplace", 0.0, 100.0, 19.0)}},
+            "with laplace noise of multiplier 19.0 in .0.0, 100.0., and",
+        ),
+        ({"noise": {"num_examples": ("laplace", 0.0, 100.0, 20.000000001)}}, "of multiplier 20.000000001 in"),
+        ({"noise": {"num_examples": ("laplace", 0.0, 100.00000001, 20.0)}}, "of multiplier 20.0 in .0.0, 100.00000001., and"),
+        ({"noise": {"num_examples": ("gumbel", 0.0, 100.0, 20.0)}}, "with gumbel noise of multiplier 20.0 in"),
         ({"want": ("label_histogram",)}, "asks for 'label_histogram', and this client's .privacy. has no noise for it"),
     ],
 )
-def test_a_client_with_privacy_sends_no_clear_signal(tmp_path, asked, said):
+def test_a_client_with_privacy_keeps_to_its_own_noise(tmp_path, asked, said):
     at = runtime(tmp_path, private())
     with pytest.raises(ConfigError, match=said):
         answer(at, "enrol", **{"want": ("num_examples",), **asked})
-    answer(at, "enrol", want=("num_examples",), noise={"num_examples": ("laplace", 0.0, 5.0, 25.0)})  # more noise is welcome
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_client_with_privacy_keeps_to_its_own_weights(tmp_path):
+    at = runtime(tmp_path, private(weights="examples", privacy={"max_examples": 50}))
+    with pytest.raises(ConfigError, match=r"caps weights at 60 samples, and this client's .privacy. at 50; give both the same"):
+        answer(at, "train", dispatch=0, steps=2, lr=0.1, most_examples=60)
+
+
+# ------------------------------------------------------------------------------------- what a client counts
+
+SIZE, LOSS = ({name: NOISE[name]} for name in ("num_examples", "loss"))
+
+
+def size(folder, setup=None, **asked):
+    """The number of samples as a new process of the client sends it."""
+    at = runtime(folder, setup or private())
+    return float(answer(at, "enrol", want=("num_examples",), noise=SIZE, **asked).signals["num_examples"])
+
+
+def loss(at, **asked):
+    return float(answer(at, "probe", probed={"loss": None}, noise=LOSS, **asked).signals["loss"])
+
+
+def kept(folder):
+    (path,) = (folder / ".privacy").glob("*.json")
+    return path
+
+
+def test_enrolment_is_released_once_whatever_the_server_names(tmp_path):
+    first = size(tmp_path)
+    assert size(tmp_path) == first
+    assert size(tmp_path, run="another", round=7, dispatch=3) == first
+    kept(tmp_path).unlink()
+    assert size(tmp_path) != first
+
+
+def test_a_round_is_probed_once(tmp_path):
+    """Also by another model, on other batches, and in a new process."""
+    at = runtime(tmp_path, private())
+    first = loss(at)
+    assert {loss(at) for _ in range(20)} == {first}
+    moved = {name: value + (1 if value.is_floating_point() else 0) for name, value in at.like.items()}
+    assert loss(runtime(tmp_path, private()), model=pack(moved)) == first
+    assert loss(at, round=2) != first
+
+
+def test_no_more_values_than_the_clients_own_cap(tmp_path):
+    """Three: two rounds of one run and one of another. Then none, whatever the run's name; what was sent is sent again."""
+    at = runtime(tmp_path, private(privacy={"max_signals": 3}))
+    first = loss(at)
+    loss(at, round=2)
+    loss(at, run="other")
+    for asked in ({"round": 3}, {"run": "third"}, {"round": 10**9}):
+        with pytest.raises(
+            ConfigError, match=r"max_signals: this client has sent 3 values of 'loss', as many as its .privacy. allows; remove"
+        ):
+            loss(at, **asked)
+    assert loss(at) == first
+    told = {"dispatch": 0, "steps": 2, "lr": 0.1, "want": ("loss",), "noise": LOSS, "round": 1}
+    with pytest.raises(ConfigError, match="3 values of 'loss'"):
+        answer(at, "train", **told)  # a report is a value, too
+    answer(at, "train", **{**told, "want": (), "noise": {}})
+
+
+def test_no_more_updates_than_the_clients_own_cap(tmp_path):
+    """The same round twice is two updates, for a server may sum each of them."""
+    at = runtime(tmp_path, private(privacy={"max_rounds": 2}))
+    told = {"dispatch": 0, "steps": 2, "lr": 0.1}
+    answer(at, "train", **told)
+    answer(at, "train", **told)
+    with pytest.raises(
+        ConfigError,
+        match=r"max_rounds: this client has sent 2 updates, as many as its .privacy. allows; remove .*json to begin",
+    ):
+        answer(runtime(tmp_path, private(privacy={"max_rounds": 2})), "train", **{**told, "run": "other", "round": 9})
+
+
+def test_a_client_needs_a_cap(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"privacy.max_signals: a run without stop.rounds needs a cap; write e.g. max_signals = 20"
+    ):
+        runtime(tmp_path, private(stop={"virtual_hours": 1.0}))
+
+
+def test_a_cap_that_is_raised_goes_on_counting_and_other_noise_is_another_budget(tmp_path):
+    loss(runtime(tmp_path, private(privacy={"max_signals": 1})))
+    at = runtime(tmp_path, private(privacy={"max_signals": 2}))
+    loss(at, round=2)
+    with pytest.raises(ConfigError, match="2 values of 'loss'"):
+        loss(at, round=3)
+    more = {**NUMBERS, "loss": {**NUMBERS["loss"], "multiplier": 30.0}}
+    at = runtime(tmp_path, private(more, privacy={"max_signals": 2}))
+    answer(at, "probe", probed={"loss": None}, noise={"loss": ("laplace", 0.0, 5.0, 30.0)}, round=3)
+    assert len(list((tmp_path / ".privacy").glob("*.json"))) == 2
+
+
+def test_a_release_is_on_the_disk_before_it_leaves_and_only_its_owner_reads_it(tmp_path, monkeypatch):
+    folder = tmp_path / "site"
+    first = loss(runtime(folder, private()))
+    path = kept(folder)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert path.with_suffix(".lock").stat().st_mode & 0o777 == 0o600
+    assert json.loads(path.read_text())["signals"]["loss"] == {"run probe 1": first}
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match="No space left"):
+        loss(runtime(folder, private()), round=2)
+    monkeypatch.undo()
+    assert loss(runtime(folder, private())) == first
+
+
+@pytest.mark.parametrize("damage", [b"", b"nothing", b"{}", b'{"updates": 0, "signals": {}}', b"\xff", b"[" * 10**5])
+def test_a_damaged_ledger_is_no_new_budget(tmp_path, damage):
+    at = runtime(tmp_path, private())
+    loss(at)
+    kept(tmp_path).write_bytes(damage)
+    with pytest.raises(
+        StoreError, match=r"counts what this client has released and cannot be read .*; restore it, or remove it to begin"
+    ):
+        loss(at)
+
+
+def test_a_counter_that_was_turned_back_by_hand_is_noticed(tmp_path):
+    at = runtime(tmp_path, private())
+    answer(at, "train", dispatch=0, steps=2, lr=0.1)
+    text = kept(tmp_path).read_text()
+    kept(tmp_path).write_text(text.replace('"updates": 1', '"updates": 0'))
+    with pytest.raises(StoreError, match="its digest differs"):
+        answer(at, "train", dispatch=0, steps=2, lr=0.1)
+
+
+def _asked_in_a_process(folder, start, out):
+    ledger = ClientLedger(folder, "terms", 3, 2, 5)
+    start.wait()
+    found = {}
+    for occasion in ("one", "two", "three", "four"):
+        try:
+            found[occasion] = float(ledger.release(occasion, {"loss": lambda: np.array(float(os.getpid()))}, True)["loss"])
+        except ConfigError:
+            found[occasion] = None
+    out.put(found)
+
+
+def test_processes_of_one_client_take_turns(tmp_path):
+    """Four processes ask on the same four occasions: two are answered, each with one value, and five updates leave in all."""
+    context = multiprocessing.get_context("spawn")
+    start, out = context.Event(), context.Queue()
+    workers = [context.Process(target=_asked_in_a_process, args=(tmp_path, start, out)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    start.set()
+    found = [out.get(timeout=120) for _ in workers]
+    for worker in workers:
+        worker.join()
+    told = [value for one in found for value in one.values() if value is not None]
+    assert len(told) == 5
+    for occasion in ("one", "two", "three", "four"):
+        assert len({one[occasion] for one in found} - {None}) <= 1
+    assert json.loads(kept(tmp_path).read_text())["updates"] == 5
+    assert len(json.loads(kept(tmp_path).read_text())["signals"]["loss"]) <= 2
+
+
+def test_a_signal_of_many_numbers_has_no_noise_and_does_not_leave(tmp_path):
+    noise = {"gradient_sketch": {"low": 0.0, "high": 1.0, "multiplier": 1.0}}
+    with pytest.raises(ConfigError, match="it is no single number, and noise on whole vectors is not built"):
+        answer(
+            runtime(tmp_path, private(noise)),
+            "probe",
+            probed={"gradient_sketch": None},
+            noise={"gradient_sketch": ("laplace", 0.0, 1.0, 1.0)},
+        )
+
+
+def test_a_client_without_privacy_does_as_the_server_says_and_counts_nothing(tmp_path):
+    at = runtime(tmp_path)
+    assert len({loss(at) for _ in range(10)}) == 10
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_server_without_privacy_hears_nothing_of_such_clients(tmp_path):
-    setup = experiment()
+    setup = experiment(task=UNIT)
     on = federation(setup, tmp_path)
     node = Node(private(), tmp_path / "sites")
     for k in range(6):
@@ -275,10 +459,19 @@ def test_a_signal_at_its_cap_is_asked_for_no_more():
     assert counts["loss"].tolist() == [2, 2, 2]
 
 
-def test_weights_of_capped_samples(tmp_path):
+def test_weights_of_capped_samples(tmp_path, monkeypatch):
+    """Clients multiply by them: to the server all weights are 1, and the tables name none."""
+    weights, clipped = [], PrivateRounds.clipped
+
+    def noted(self, state, upload):
+        weights.append(upload.weight)
+        return clipped(self, state, upload)
+
+    monkeypatch.setattr(PrivateRounds, "clipped", noted)
     setup = private(weights="examples", privacy={"max_examples": 50}, stop={"rounds": 1})
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
-    assert done.tables["clients"].to_pydict()["weight"] == [1.0] * 3
+    assert weights == [1.0] * 3
+    assert done.tables["clients"].to_pydict()["weight"] == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -286,11 +479,79 @@ def test_weights_of_capped_samples(tmp_path):
     [
         ({"local": {"epochs": 1, "batch_size": 16}}, "write local = { steps = 10 }"),
         (
-            {"weights": "examples", "privacy": {"max_examples": 50, "max_rounds": 9}, "synchrony": "asynchronous"},
+            {"weights": "examples", "privacy": {"max_examples": 50, "sizes": "public"}, "synchrony": "asynchronous"},
             'write weights = "uniform"',
+        ),
+        (
+            {"selector": "poisson", "privacy": {"signal_noise": {}}, "synchrony": {"name": "deadline", "seconds": 9.0}},
+            "real clients take as long as their data makes them, and under 'deadline' the time of one client decides which others",
         ),
     ],
 )
 def test_what_is_refused(changed, said):
     setup = private(**changed)
     assert said in (refuses(setup, prepare(setup)) or "")
+
+
+# ------------------------------------------------------------------------------------- answers that cannot be used
+
+
+def spoilt(on, client, how):
+    """Let one client's answers to training be of the wrong form, or say that its numbers are not finite."""
+    inner = on.nodes[100 + client].app
+
+    def app(message, context):
+        reply = inner(message, context)
+        if message.metadata.message_type == "train.motley":
+            (record,) = reply.content.values()
+            (key,) = record
+            told = open_answer(record[key], 10**9)
+            changed = dataclasses.replace(told, upload=b"", finite=False) if how == "not finite" else None
+            record[key] = b"garbage" if changed is None else changed.seal()
+        return reply
+
+    on.nodes[100 + client].app = app
+
+
+HOWS = pytest.mark.parametrize("how", ["not finite", "garbage"])
+MORE = {"sizes": "public", "max_rounds": 9, "max_signals": 9}
+
+
+@HOWS
+@pytest.mark.parametrize(
+    "synchrony", ["synchronous", {"name": "deadline", "over_select": 1.5}, {"name": "buffered", "buffer": 2}], ids=str
+)
+def test_an_answer_that_cannot_be_used_changes_what_nobody_else_does(tmp_path, how, synchrony):
+    """It counts as a sum, and the same others enter the same sums: nobody in its place, and nobody is asked earlier."""
+    setup = private({}, "uniform", synchrony=synchrony, cohort=4, privacy=MORE, stop={"rounds": 5})
+    members, tables = [], {}
+    for name in ("sound", "spoilt"):
+        on = federation(setup, tmp_path / name, delays={k: 1.0 + (k - 1) % 6 for k in range(6)})
+        if name == "spoilt":
+            spoilt(on, 1, how)
+        tables = deploy(on, setup, tmp_path / name / "real").tables
+        rows = tables["clients"].to_pydict()
+        members.append(list(zip(rows["round"], rows["client"], rows["outcome"], strict=True)))
+    assert members[0] == members[1]
+    mine = [outcome for _, client, outcome in members[1] if client == 1]
+    assert tables["privacy"].to_pydict()["sums"][1] == mine.count("accepted") > 0
+    said = tables["incidents"].to_pydict()
+    assert (1, "rejected") in set(zip(said["client"], said["event"], strict=True))
+
+
+@HOWS
+def test_an_answer_that_cannot_be_used_is_heard_with_noisy_middles(tmp_path, how, monkeypatch):
+    signals = {"update_norm": {"low": 0.0, "high": 2.0, "multiplier": 20.0}, "loss": NUMBERS["loss"]}
+    rule = {"name": "hetero_select_v1", "probe": "last_report"}
+    setup = private({**signals, "label_histogram": {"multiplier": 20.0}}, rule, cohort=6, privacy=MORE, stop={"rounds": 2})
+    on, heard = federation(setup, tmp_path), []
+    spoilt(on, 1, how)
+    observe = Selector.observe
+    monkeypatch.setattr(Selector, "observe", lambda self, t, reports: heard.append(reports) or observe(self, t, reports))
+    deploy(on, setup, tmp_path / "real")
+    steps = [reports for reports in heard if len(reports) and reports.outcome[0] > Outcome.PROBED]
+    assert len(steps) == 2
+    for reports in steps:
+        assert {int(one) for one in reports.outcome} == {int(Outcome.ACCEPTED)}
+        for name in signals:
+            assert np.isfinite(reports.signal(name)).all()

@@ -32,7 +32,8 @@ NOISE = {
     "loss": {"low": 0.0, "high": 5.0, "multiplier": 20.0}, "num_examples": {"low": 0.0, "high": 100.0, "multiplier": 20.0},
 }  # fmt: skip
 NOISY = {
-    **MASKED, "name": "noisy", "selector": {"name": "power_of_choice", "d": 4}, "stop": {"rounds": 1},
+    **MASKED, "name": "noisy", "task": {**MASKED["task"], "scale": "unit"},
+    "selector": {"name": "power_of_choice", "d": 4}, "stop": {"rounds": 1},
     "privacy": {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0, "signal_noise": NOISE},
 }  # fmt: skip
 
@@ -44,7 +45,7 @@ MASKED = {masked!r}
 NOISY = {noisy!r}
 CLIENTS = {clients}
 OPTIONS = SecureOptions(clip=1.0, bits=24)
-DRAWN = SecureOptions(clip=1.0, bits=20, max_weight=100, draws=5, draw_rule="weighted")
+DRAWN = SecureOptions(clip=1.0, bits=20, max_weight=100, draws=5, cohort=3, draw_rule="weighted")
 """
 
 OWN_SERVER = """
@@ -116,7 +117,7 @@ from flwr.clientapp import ClientApp
 from loopback import DRAWN, FOLDER
 from motley.adapters.flower import MaskedUpdates, enrolled
 
-masked = MaskedUpdates(DRAWN, FOLDER + "/key-{client}", FOLDER + "/register.json")
+masked = MaskedUpdates(DRAWN, FOLDER + "/key-{client}", FOLDER + "/register.json", FOLDER + "/kept")
 app = ClientApp(mods=[masked.mod])
 app.query("motley_secure")(masked.answer)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from functools import partial
 
 import numpy as np
@@ -15,8 +16,9 @@ from motley.adapters.flower.deployed.grid_transport import bytes_in
 from motley.adapters.flower.deployed.protocol import open_order
 from motley.adapters.flower.deployed.secure_rounds import ClientSecrets
 from motley.core.errors import ConfigError
+from motley.secure.client import SecureClient
 from motley.secure.keyfiles import new_identity
-from motley.secure.terms import SecureOptions
+from motley.secure.terms import HEADER, SecureOptions
 from tests.adapters.flower.client_runtimes import answers, columns, deploy, experiment
 from tests.adapters.flower.fake_grid import FakeGrid, FakeNode
 
@@ -86,6 +88,33 @@ def test_a_client_that_is_lost_at_any_message(keys, kind, step):
     told = dict(zip(real.column("clients", "client").tolist(), real.column("clients", "outcome"), strict=True))
     assert told.pop(2) == ("accepted" if step in (4, 5) else "dropped")
     assert set(told.values()) == {"accepted"}
+
+
+def test_garbage_envelopes_cost_their_sender_its_part_and_name_it(keys, monkeypatch):
+    honest = SecureClient.share
+
+    def share(self, message):
+        answer = honest(self, message)
+        return answer[:HEADER] + bytes(len(answer) - HEADER) if self.client == 2 else answer
+
+    monkeypatch.setattr(SecureClient, "share", share)
+    setup = setting(cohort=6, stop={"rounds": 1})
+    real = secured(federation(setup, keys), setup, keys)
+    told = dict(zip(real.column("clients", "client").tolist(), real.column("clients", "outcome"), strict=True))
+    assert told == {**dict.fromkeys(range(6), "accepted"), 2: "rejected"}
+    why = columns(real, "incidents")["reason"].tolist()
+    assert "its envelopes could not be opened by clients 0, 1, 3, 4, 5" in why
+
+
+def test_the_claim_is_in_the_record_and_in_the_log(keys, caplog):
+    caplog.set_level(logging.INFO, "motley.flower")
+    setup = setting(cohort=6, stop={"rounds": 1})
+    claim = secured(federation(setup, keys), setup, keys).meta["secure_aggregation"]["claim"]
+    assert claim == (
+        "of every cohort of 6, 5 clients must remain; no single update is opened to a server that may send anything and works "
+        "together with up to 3 clients of the cohort"
+    )
+    assert claim in caplog.text
 
 
 def test_a_late_client_has_dropped_out_of_the_sum(keys):

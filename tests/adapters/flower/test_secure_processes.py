@@ -99,7 +99,7 @@ def noted(self, values, weight, entropy):
 
 
 FixedPoint.encode = noted
-masked = MaskedUpdates(OPTIONS, FOLDER + "/key-{client}", FOLDER + "/register.json")
+masked = MaskedUpdates(OPTIONS, FOLDER + "/key-{client}", FOLDER + "/register.json", FOLDER + "/kept")
 app = ClientApp(mods=[masked.mod])
 app.query("motley_secure")(masked.answer)
 

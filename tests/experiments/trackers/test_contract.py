@@ -162,7 +162,9 @@ def test_one_that_is_not_installed_costs_a_warning(tool: Backend, tmp_path: Path
     monkeypatch.setitem(sys.modules, package, None)
     done, said = run(tmp_path / "run", tool.name)
     assert done.finished
-    assert said == [f"log: {tool.name} is not installed, so the run is not logged there; pip install 'motley-fl[{tool.name}]'"]
+    assert said == [
+        f"log: {tool.name} is not installed, so the run is not logged there; pip install '.[{tool.name}]' in a checkout of Motley"
+    ]
 
 
 def test_logging_changes_no_bit_and_no_id(tool: Backend, tmp_path: Path, plain: motley.TrainedRun) -> None:

@@ -20,6 +20,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,8 @@ from motley.algorithms.base import ClientState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.errors import CodecError, ConfigError
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
+from motley.engines.base import TrainResult
+from motley.privacy.noise import SystemRandomness, bounded, released
 from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
 from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
@@ -357,7 +360,20 @@ class DeployedBackend(ClientBackend):
                 clients.registry.incidents.note(one.client, "state lost", "it lost what it kept, and began anew", one.dispatch)
         if one.result is None or not one.result.finite:
             clients.registry.incidents.note(one.client, "rejected", why, one.dispatch)
-            self._end(clients, one, Outcome.REJECTED)
+            if self.config.privacy is None:
+                self._end(clients, one, Outcome.REJECTED)
+            else:  # it stays a member of the sum, to which it adds nothing: else others would see what its data did
+                one.result = one.result or self._nothing(one)
+
+    def _nothing(self, one: DeployedDispatch) -> TrainResult:
+        """Return the result of a client of a private run whose answer cannot be read: no update, noisy middles as signals."""
+        noise = {} if self.config.privacy is None else self.config.privacy.options.signal_noise
+        signals = dict.fromkeys(self.codec.want, math.nan)
+        for name in one.want:
+            how, absent = noise[name], np.full(1, np.nan)
+            law = partial(released, SystemRandomness(), [one.client], name)
+            signals[name] = float((bounded if how.noise == "gumbel" else law)(absent, how)[0])
+        return TrainResult(one.client, {}, None, one.steps, signals, False)
 
     def _check_app(self, clients: DeployedClients, client: int, error: str) -> None:
         """Raise if nobody ever delivered and the apps of all connected clients, or of two cohorts, failed in one way.

@@ -110,6 +110,7 @@ def serve(
     identity: str | Path = "",
     register: Mapping[int, bytes] | str | Path = "",
     cap: int | None = None,
+    agreements: int = 8,
 ) -> Node:
     """Let a Flower ``ClientApp`` answer the requests of :func:`motley.adapters.flower.deployed.server_app.run`; its other
     functions stay as they are.
@@ -123,13 +124,14 @@ def serve(
     none.
     key: of ``--node-config``. secure_aggregation: as the server's; then the client sends masked updates only. identity: file of the
     client's private key; ``{client}`` in it stands for the client's number. register: all clients' public keys, or their file.
-    cap: rounds that the client takes part in at most, where draws are verified; None: all.
+    cap: rounds that the client takes part in at most, where draws are verified; None: all. agreements: on draws that it takes part
+    in at most, in all runs with this register: a server that begins anew chooses among draws.
     """
     secrets = None
     if secure_aggregation is not None:
         from motley.adapters.flower.deployed.secure_rounds import ClientSecrets
 
-        secrets = ClientSecrets(secure_aggregation, identity, register, cap)
+        secrets = ClientSecrets(secure_aggregation, identity, register, cap, agreements)
     node = Node(experiment, folder, task, data, key, secrets)
     app.query(ENROL.partition(".")[2])(node.enrol)
     app.query("motley")(node.answer)

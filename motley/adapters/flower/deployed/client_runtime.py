@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from motley import __version__
 from motley.adapters.flower.deployed.client_signals import ClientSignals
 from motley.adapters.flower.deployed.client_state import ClientStateFile
+from motley.adapters.flower.deployed.client_sums import NoisySums
 from motley.adapters.flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
 from motley.algorithms.base import Part
 from motley.core.errors import CodecError, ConfigError
@@ -58,14 +60,25 @@ class ClientRuntime:
         self, experiment: Experiment, folder: Path, task: Task | None = None, data: Path | None = None,
         secrets: ClientSecrets | None = None,
     ) -> None:  # fmt: skip
-        # one client at a time; the account of a private run is the server's
-        alone = experiment.replace({"engine.name": "sequential", "privacy": None})
+        # one client at a time; the account of a private run is the server's, unless no server is trusted with it
+        options = experiment.privacy
+        own = {} if options is not None and options.noise_by == "clients" else {"privacy": None}
+        alone = experiment.replace({"engine.name": "sequential", **own})
         self.config, self.engine, _, model = prepare(alone, data, task)
         self.setting, self.folder, self.agreed = self.config.setting, folder, agreement(experiment)
         algorithm, population = self.setting.algorithm, len(self.setting.task.federation)
         self.like = algorithm.correction.download(algorithm.server.init(algorithm.correction.sent(model), population))
         self.first, self.secrets = initial_client_state(self.config, model), secrets
-        self.signals = ClientSignals(experiment.privacy, folder)
+        self.signals = ClientSignals(experiment, folder)
+        plan = self.config.privacy
+        noise = None if plan is None else plan.client_noise
+        if noise is not None and secrets is None:
+            raise ConfigError(
+                'noise_by = "clients" is noise for a sum, and unmasked updates have too little; give serve(...) '
+                f"secure_aggregation=SecureOptions(clip={noise.clip:g})",
+                "privacy.noise_by",
+            )
+        self.sums = None if plan is None or noise is None else NoisySums(noise, plan.max_rounds, folder, self.agreed)
 
     def answer(self, client: int, message: object) -> bytes:
         """Return the answer to an order for this client.
@@ -104,7 +117,7 @@ class ClientRuntime:
         if unknown:
             raise CodecError(f"got an order to report {unknown[0][:40]!r} at enrolment; known are: {', '.join(known)}")
         report = {name: _number(known[name]()[order.client]) for name in order.want}
-        return {"signals": self.signals.enrolled(order, report)}
+        return {"signals": self.signals.sent(order, report)}
 
     def _probe(self, order: Order) -> dict[str, Any]:
         """Measure signals of the model sent, on the batches that a simulation would measure."""
@@ -121,7 +134,7 @@ class ClientRuntime:
     def _secure(self, order: Order) -> dict[str, Any]:
         """Answer a step of secure aggregation."""
         secrets: Any = self.secrets
-        return {"upload": secrets.endpoint(self.folder, order.run, order.client).answer(order.secure)}
+        return {"upload": secrets.answer(self.folder, order.run, order.client, order.secure, self.sums)}
 
     def _train(self, order: Order) -> dict[str, Any]:
         """Train one job, store the state that follows from its upload, and report the upload."""
@@ -136,21 +149,23 @@ class ClientRuntime:
         (result,) = self.engine.train([job], unpack(order.model, self.like), {order.client: own}, want)
         told = {name: _number(result.signals[name]) for name in order.want}
         report = {"steps": result.steps, "signals": self.signals.sent(order, told), "forgot": forgot}
-        if not result.finite:
+        if not result.finite and self.sums is None:  # else zeros and noise are sent, and nobody sees it
             return {**report, "finite": False}
         try:
             upload, after = self._upload(order, result, before)
         except CodecError:  # with its error memory it overflows
             return {**report, "finite": False}
-        store.put(order.dispatch, merge_state(result.client_state, after) or None)
+        store.put(order.dispatch, merge_state(result.client_state if result.finite else own, after) or None)
         return {**report, "upload": upload}
 
     def _upload(self, order: Order, result: TrainResult, before: Mapping[str, Tensor]) -> tuple[bytes, Mapping[str, Tensor]]:
         """Return the bytes of an upload and the compression state that follows; the update is compressed, other parts are
         sent whole."""
         upload_config, layout = self.config.upload_config, self.setting.task.layout
-        values = {name: self._weight(order, part) * part.value if order.most_examples else part.value
-                  for name, part in result.parts.items()}  # fmt: skip
+        if self.secrets is not None and self.sums is not None:
+            update = result.parts["delta"].value if result.finite else torch.zeros(layout.size)
+            return self.secrets.masked(self.folder, order.run, order.client, order.secure, update, 1, self.sums), before
+        values = {name: self._weighed(order, part) for name, part in result.parts.items()}
         if self.secrets is not None:
             examples = int(self.setting.task.federation.train.sizes[order.client])
             return self.secrets.masked(self.folder, order.run, order.client, order.secure, values["delta"], examples), before
@@ -165,10 +180,12 @@ class ClientRuntime:
         whole = {name: Packet(value.numel(), value.reshape(-1)) for name, value in values.items() if name != "delta"}
         return wire.encode({**whole, "delta": sent.packet}), sent.client_state
 
-    def _weight(self, order: Order, part: Part) -> float:
-        """Return what a client multiplies a part of its upload by in a private run: ``min(n, n_max) / n_max`` where it is averaged."""
+    def _weighed(self, order: Order, part: Part) -> Tensor:
+        """Return a part of an upload, times the client's weight ``min(n, n_max) / n_max`` where it is averaged in a private run."""
+        if not order.most_examples or part.fold != "mean":
+            return part.value
         examples = int(self.setting.task.federation.train.sizes[order.client])
-        return min(examples, order.most_examples) / order.most_examples if part.fold == "mean" else 1.0
+        return min(examples, order.most_examples) / order.most_examples * part.value
 
     def _store(self, order: Order) -> ClientStateFile:
         return ClientStateFile(self.folder, order.run, order.client, self.first)

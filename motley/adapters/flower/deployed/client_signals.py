@@ -1,100 +1,116 @@
 """A client's own numbers as they leave it in a private run: clipped and with noise of the operating system's generator.
 
-An order names for every signal that it wants how it is clipped and noised; what it does not name is sent as it is. A client whose own
-experiment has ``[privacy]`` refuses to send a signal with less noise than that table asks for, or clear. The numbers of enrolment are
-released once: asked again, for the same experiment and with the same noise, the client sends the same noisy numbers.
+A client whose own experiment has ``[privacy]`` sends signals with exactly that table's noise, and no more values and updates than its
+caps, whatever the server asks: :mod:`~motley.adapters.flower.deployed.client_ledger` counts them. A client without ``[privacy]`` does
+as the server says: a signal has the noise that the order names for it, none where it names none, and nothing is counted.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from motley.adapters.flower.deployed.protocol import Noise, Order, Told
-from motley.core import codec
-from motley.core.errors import CodecError, ConfigError
-from motley.core.files import disk_error, replacing
+from motley.adapters.flower.deployed.client_ledger import ClientLedger
+from motley.adapters.flower.deployed.protocol import Noise, Order, Told, agreement
+from motley.core.errors import ConfigError
+from motley.experiments.config import Experiment
+from motley.experiments.lineage import digest_of
+from motley.experiments.privacy import cap, sum_cap
 from motley.privacy.noise import SystemRandomness, bounded, released
-from motley.privacy.options import Privacy, SignalNoise, check_noise
+from motley.privacy.options import HISTOGRAM, SignalNoise, check_noise
 
 __all__ = ["ClientSignals"]
 
 
 class ClientSignals:
-    """Clips and noises a client's signals as the server's orders ask for.
+    """Clips and noises a client's signals, and counts what leaves it.
 
     Parameters
     ----------
-    own: the ``[privacy]`` of the client's experiment, the least that it accepts; None: as the server asks. folder: of the client.
+    experiment: the client's own. folder: of the client.
+
+    Raises
+    ------
+    ConfigError: its ``[privacy]`` has no cap, and it has no number of rounds.
     """
 
-    def __init__(self, own: Privacy | None, folder: Path) -> None:
-        self.own, self.folder = own, folder
+    def __init__(self, experiment: Experiment, folder: Path) -> None:
+        self.own, self.folder = experiment.privacy, folder
+        if self.own is None:
+            return
+        rounds = experiment.stop.rounds
+        self._caps = (
+            cap("max_signals", self.own.max_signals, rounds),
+            sum_cap(self.own, rounds),
+        )
+        noise = {name: dataclasses.astuple(how) for name, how in self.own.signal_noise.items()}
+        self._terms = f"{agreement(experiment)}-{digest_of(noise)}"
 
     def check(self, order: Order) -> None:
-        """Refuse an order for signals with less noise than this client's own experiment asks for.
+        """Refuse an order for anything but what this client's own experiment allows.
 
         Raises
         ------
-        ConfigError: one of these, with the signal, or noise that cannot be.
+        ConfigError: other noise, or none; a cap that is reached; noise that cannot be. StoreError: as of the client's ledger.
         """
         for name, noise in order.noise.items():
             _noise(name, noise)
-        if self.own is None:
+        if self.own is None or order.kind == "secure":
             return
-        for name in (*order.want, *order.probed):
-            least, asked = self.own.signal_noise.get(name), order.noise.get(name)
-            if least is None:
+        public = {"num_examples"} if self.own.sizes == "public" else set()
+        public -= self.own.signal_noise.keys()
+        names = {name: None for name in (*order.want, *order.probed) if name not in public}
+        for name in names:
+            own, asked = self.own.signal_noise.get(name), order.noise.get(name)
+            if own is None:
                 raise ConfigError(f"the server asks for {name!r}, and this client's [privacy] has no noise for it", "privacy")
-            if asked is None or asked[0] != least.noise or asked[3] < least.multiplier:
-                got = "clear" if asked is None else f"with {asked[0]} noise of multiplier {asked[3]:g}"
+            if asked != (own.noise, own.low, own.high, own.multiplier):
                 raise ConfigError(
-                    f"the server asks for {name!r} {got}, and this client's [privacy] for {least.noise} noise of multiplier "
-                    f"{least.multiplier:g} at least; give both the same [privacy]",
+                    f"the server asks for {name!r} {_words(asked)}, and this client's [privacy] for it "
+                    f"{_words((own.noise, own.low, own.high, own.multiplier))}; give both the same [privacy]",
                     f"privacy.signal_noise.{name}",
                 )
+        if order.kind == "train" and order.most_examples != (self.own.max_examples or 0):
+            raise ConfigError(
+                f"the server caps weights at {order.most_examples} samples, and this client's [privacy] at "
+                f"{self.own.max_examples or 0}; give both the same [privacy]",
+                "privacy.max_examples",
+            )
+        self._ledger(order).check(_occasion(order), names, order.kind == "train")
 
     def sent(self, order: Order, signals: Mapping[str, Told]) -> dict[str, Told]:
-        """Return these signals as they are sent: with the order's noise, and clear where it names none."""
-        return {name: _sent(name, value, order.noise.get(name)) for name, value in signals.items()}
-
-    def enrolled(self, order: Order, signals: Mapping[str, Told]) -> dict[str, Told]:
-        """Return the signals of enrolment as :meth:`sent`, the noisy ones as they were sent before.
+        """Return these signals as they are sent, and count them, and the update of an order to train.
 
         Raises
         ------
-        StoreError: the disk is full or refuses.
+        ConfigError: a cap is reached, or the signal is no single number. StoreError: as of the client's ledger.
         """
-        if not order.noise:
-            return self.sent(order, signals)
-        path = self.folder / f"enrolled-{order.agreed}-{order.client}.bin"
-        kept = _read(path)
-        told = {}
-        for name, value in signals.items():
-            noise, (before, clear, sent) = order.noise.get(name), kept.get(name, (None, value, value))
-            told[name] = (
-                sent if name in kept and before == noise and np.array_equal(clear, value) else _sent(name, value, noise)
-            )
-            kept[name] = noise, value, told[name]
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as file:
-                file.write(codec.encode(kept))
-        except OSError as error:
-            raise disk_error(error, path) from None
-        return told
+        draws = {name: partial(_sent, name, value, order.noise.get(name)) for name, value in signals.items()}
+        if self.own is None:
+            return {name: draw() for name, draw in draws.items()}
+        return self._ledger(order).release(_occasion(order), draws, order.kind == "train")
+
+    def _ledger(self, order: Order) -> ClientLedger:
+        return ClientLedger(self.folder, self._terms, order.client, *self._caps)
 
 
-def _read(path: Path) -> dict[str, tuple[Noise | None, Told, Told]]:
-    """Return noise, clear and sent value of the signals of enrolment, by name; nothing where there is no sound file."""
-    try:
-        kept: dict[str, tuple[Noise | None, Told, Told]] = codec.decode(path.read_bytes())
-    except (OSError, CodecError):
-        return {}
-    return kept
+def _occasion(order: Order) -> str:
+    """Return the occasion on which each signal leaves once: enrolment, whatever the run, or a round's probe or training."""
+    return "enrol" if order.kind == "enrol" else f"{order.run} {order.kind} {order.round}"
+
+
+def _words(noise: Noise | None) -> str:
+    """Return noise as words of a message."""
+    if noise is None:
+        return "clear"
+    law, low, high, multiplier = noise
+    interval = "" if low is None or high is None else f" in [{low!r}, {high!r}]"
+    return f"with {law} noise of multiplier {multiplier!r}{interval}"
 
 
 def _noise(name: str, asked: Noise) -> SignalNoise:
@@ -117,5 +133,7 @@ def _sent(name: str, value: Told, asked: Noise | None) -> Told:
     if asked is None:
         return value
     how, row = _noise(name, asked), np.asarray(value, np.float64)[None]
+    if row.ndim != (2 if name == HISTOGRAM else 1):
+        raise ConfigError("it is no single number, and noise on whole vectors is not built", f"privacy.signal_noise.{name}")
     noisy = bounded(row, how) if how.noise == "gumbel" else released(SystemRandomness(), [0], name, row, how)
     return np.asarray(noisy[0], np.float64)

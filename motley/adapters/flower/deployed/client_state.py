@@ -28,7 +28,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from motley.algorithms.base import ClientState
-from motley.core.files import disk_error, replacing, sync_folder
+from motley.core.files import disk_error, private_folder, replacing, sync_folder
 
 __all__ = ["ClientStateFile"]
 
@@ -76,9 +76,9 @@ class ClientStateFile:
         about = {_LAST: str(kept), _NEXT: str(dispatch)}
         data = save(tensors, {**about, _DIGEST: _digest(tensors, about)})
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self.path.parent)
             self._remove_leftovers()
-            with replacing(self.path, self._fresh(os.getpid())) as file:
+            with replacing(self.path, self._fresh(os.getpid()), private=True) as file:
                 file.write(data)
             sync_folder(self.path.parent)
         except OSError as error:

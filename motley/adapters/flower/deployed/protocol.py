@@ -56,7 +56,7 @@ Told = NDArray[np.float64]
 Noise = tuple[NoiseLaw, float | None, float | None, float]
 """How a signal is noised: law, interval (none for shares of labels), and scale of the noise over the interval's width."""
 
-PROTOCOL = 4
+PROTOCOL = 5
 """The number of the messages' form and meaning: raised with every change of what a server and its clients must read or compute
 alike. Messages of before there was a number have none."""
 _MAGIC, _NUMBER = b"MTLD", struct.Struct("<H")
@@ -68,6 +68,8 @@ _AGREED = (
     "seed", "pin", "population", "task", "split", "partition", "label_noise", "feature_shift", "concept_shift", "drift",
     "local", "algorithm", "loss", "compressor", "quantizer", "feedback", "dtype", "precision",
 )  # fmt: skip
+_AGREED_NOISE = ("privacy", "selector", "weights", "cohort", "participation", "synchrony", "stop")
+"""What decides on the noise that clients add, where they do: alike, too."""
 _RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 _CODING: dict[torch.dtype, Coding] = {torch.float32: "float32", torch.float64: "float64", torch.int64: "int64"}
 
@@ -237,9 +239,11 @@ def _check_protocol(data: bytes, sender: str) -> None:
 
 def agreement(experiment: Experiment) -> str:
     """Return twelve hex digits of what a server and its clients must have alike: task, initial weights, local work, algorithm,
-    compression, seeds. Selection, synchrony and the end of the run are the server's own."""
-    resolved = experiment.resolved()
-    telling = {key: resolved[key] for key in _AGREED if key in resolved}
+    compression, seeds. Selection, synchrony and the end of the run are the server's own, unless clients add noise by them."""
+    resolved, options = experiment.resolved(), experiment.privacy
+    by_clients = options is not None and options.noise_by == "clients"
+    agreed = (*_AGREED, *_AGREED_NOISE) if by_clients else _AGREED
+    telling = {key: resolved[key] for key in agreed if key in resolved}
     telling["init"] = (resolved["init"] or {}).get("digest")
     telling["task"] = {
         key: value for key, value in telling["task"].items() if key != "fingerprint"

@@ -20,13 +20,18 @@ import torch
 from torch import Tensor
 
 from motley.adapters.flower.deployed.client_registry import ClientRegistry
+from motley.adapters.flower.deployed.client_sums import NoisySums
 from motley.adapters.flower.deployed.dispatches import DeployedDispatch
 from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.secure_messages import missing_extra
 from motley.algorithms.base import Part, Parts
+from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.core.records import Outcome
 from motley.experiments.build import Ready
+from motley.privacy.distributed import ClientNoise
+from motley.privacy.plan import PrivacyPlan
+from motley.rounds.config import RunConfig
 from motley.rounds.state import RunState
 from motley.timing.deadline import Deadline
 from motley.timing.synchrony import Synchronous
@@ -34,14 +39,14 @@ from motley.timing.synchrony import Synchronous
 try:
     from motley.secure.drawable import DrawTable, check_drawable
     from motley.secure.draws import DrawServer
-    from motley.secure.endpoint import SecureEndpoint
+    from motley.secure.endpoint import AGREEMENTS, SecureEndpoint
     from motley.secure.keyfiles import as_register, read_identity
     from motley.secure.round import CohortHistory, SecureRound
-    from motley.secure.terms import SecureOptions, SecureTerms
+    from motley.secure.terms import SecureOptions, SecureTerms, Step
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
-__all__ = ["ClientSecrets", "DeployedSums", "secure_refusal"]
+__all__ = ["ClientSecrets", "DeployedSums", "secure_claim", "secure_refusal"]
 
 _LOG = logging.getLogger("motley.flower")
 Register = Mapping[int, bytes] | str | os.PathLike[str]
@@ -58,10 +63,10 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
     if algorithm.aggregator.upload_visibility != "sum" or algorithm.correction.uploads != {"delta"}:
         said = "the algorithm needs single updates, or clients send more than an update"
         return f"{said}; take one whose server averages, such as fedavg, fedprox or feddyn"
-    if config.privacy is not None:
+    if config.privacy is not None and config.privacy.client_noise is None:
         return (
-            "the server of a private run clips single uploads and adds the noise itself, and under masks it sees no upload; noise in "
-            "shares, which clients that drop out would take away, is not built; leave privacy or secure_aggregation out"
+            "the server of a private run clips single uploads and adds the noise itself, and under masks it sees no upload; let "
+            'clients do both, privacy.noise_by = "clients", or leave privacy or secure_aggregation out'
         )
     if not config.upload_config.plain:
         return "compressed updates cannot be masked; leave compressor and feedback out"
@@ -72,7 +77,7 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             f'weights = "{config.weights}" and max_weight = {options.max_weight} do not go together; take weights = "uniform" with '
             'max_weight = 1, or weights = "examples" with the largest number of samples of a client'
         )
-    asked = config.synchrony.asked(config.cohort) if isinstance(config.synchrony, Deadline) else config.cohort
+    asked = _asked(config)
     try:
         options.check_cohort(asked)
         if options.needed(asked) > config.cohort:
@@ -84,7 +89,40 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             check_drawable(rule, options.draw_rule, options.draws)
     except ConfigError as error:
         return str(error)
-    return _undrawable(ready, options, rounds_done) if options.draws else None
+    unlike = _unlike(ready.config.privacy, options, asked)
+    return unlike or (_undrawable(ready, options, rounds_done) if options.draws else None)
+
+
+def _unlike(plan: PrivacyPlan | None, options: SecureOptions, asked: int) -> str | None:
+    """Return why the options of the masks are not those of the noise under them, in a sentence."""
+    noise = None if plan is None else plan.client_noise
+    if noise is None:
+        return None
+    if options.clip != noise.clip:
+        return (
+            f"its clip is {options.clip:g} and that of [privacy], which clients use, {noise.clip:g}; "
+            f"write SecureOptions(clip={noise.clip:g}) at both ends"
+        )
+    if options.modulus_bits != noise.modulus_bits:
+        return (
+            f"sums with this noise take {noise.modulus_bits} bits, and modulus_bits is "
+            f"{options.modulus_bits}; write SecureOptions(..., modulus_bits={noise.modulus_bits})"
+        )
+    reason = noise.refuses(options.needed(asked), asked)
+    share = (noise.survivors - 0.5) / asked
+    mend = f"write SecureOptions(..., threshold={share:.4g}) at both ends"
+    return f"{reason}; {mend}" if reason else None
+
+
+def _asked(config: RunConfig) -> int:
+    """Return how many clients a round asks."""
+    return config.synchrony.asked(config.cohort) if isinstance(config.synchrony, Deadline) else config.cohort
+
+
+def secure_claim(config: RunConfig, options: SecureOptions) -> dict[str, Any]:
+    """Return what ``run.json`` says of secure aggregation: its options, and against whom it hides updates; it is logged, too."""
+    _LOG.info("secure aggregation: %s", options.claim(_asked(config)))
+    return options.record(_asked(config))
 
 
 def _undrawable(ready: Ready, options: SecureOptions, rounds_done: int) -> str | None:
@@ -110,12 +148,14 @@ class DeployedSums:
     Parameters
     ----------
     options: of the protocol. register: client -> public key, or the file. clients: those of the deployment. codec: writes requests.
-    parts: of a plain upload, which is the update alone.
+    parts: of a plain upload, which is the update alone. noise: that clients add before they mask; None: they add none.
     """
 
     def __init__(
-        self, options: SecureOptions, register: Register, clients: ClientRegistry, codec: RequestCodec, parts: Parts
-    ) -> None:
+        self, options: SecureOptions, register: Register, clients: ClientRegistry, codec: RequestCodec, parts: Parts,
+        noise: ClientNoise | None = None,
+    ) -> None:  # fmt: skip
+        self.noise = noise
         self.options, self.keys, self.clients, self.codec = options, as_register(register), clients, codec
         self.delta: Part = parts["delta"]
         self.history: CohortHistory | None = None
@@ -166,7 +206,12 @@ class DeployedSums:
         asked = tuple(sorted(set(cohort) & self.keys.keys()))
         members, link = self._drawn or (asked, b"")
         try:
+            if self.draws is not None:
+                self.draws.check(state.round)
             terms = SecureTerms(run, state.round, time.time_ns() // 10**6, self.options, self.delta.value.numel(), members)
+            unsafe = self.noise and self.noise.refuses(terms.threshold, len(members))
+            if unsafe:
+                raise RoundAbandonedError(unsafe)
             begun = SecureRound(terms, self.keys, lambda told: self._ask(state, {k: told[k] for k in asked if k in told}), link)
             envelopes = begun.open()
         except (ConfigError, RoundAbandonedError) as problem:
@@ -186,7 +231,7 @@ class DeployedSums:
         try:
             if begun is None:
                 raise RoundAbandonedError("the server was started again in mid-round; nothing is unmasked")
-            mean, _ = begun.close({one.client: one.masked for one in accepted})
+            mean = self._mean(begun, {one.client: one.masked for one in accepted})
             survivors, value = begun.server.survivors, torch.from_numpy(mean).to(self.delta.value.dtype)
             why = begun.server.problems
         except RoundAbandonedError as problem:
@@ -201,6 +246,13 @@ class DeployedSums:
                 said = why.get(one.client, "its masked update cannot be used")
                 self.clients.incidents.note(one.client, "rejected", said, one.dispatch)
         self._warn(state, survivors, summed)
+
+    def _mean(self, begun: SecureRound, masked: Mapping[int, bytes]) -> Floats:
+        """Return the mean of the masked updates, weighted, or with the noise that clients have added."""
+        if self.noise is None:
+            return begun.close(masked)[0]
+        total = self.noise.opened(begun.opened(masked)[:-1])
+        return total / len(begun.server.survivors)
 
     def _warn(self, state: RunState, survivors: tuple[int, ...], summed: list[tuple[int, ...]]) -> None:
         """Warn of clients whose update this sum and those before disclose together."""
@@ -226,25 +278,46 @@ class ClientSecrets:
     ----------
     options: as the server's. identity: file of the client's private key; ``{client}`` in it stands for the client's number.
     register: all clients' public keys, or the file. cap: rounds that the client takes part in at most, where draws are verified;
-    None: all.
+    None: all. agreements: on draws that it takes part in at most, in all runs with this register.
     """
 
     def __init__(
-        self, options: SecureOptions, identity: str | os.PathLike[str], register: Register, cap: int | None = None
-    ) -> None:
-        self.options, self.identity, self.register, self.cap = options, str(identity), as_register(register), cap
+        self, options: SecureOptions, identity: str | os.PathLike[str], register: Register, cap: int | None = None,
+        agreements: int = AGREEMENTS,
+    ) -> None:  # fmt: skip
+        self.options, self.identity, self.register = options, str(identity), as_register(register)
+        self.cap, self.agreements = cap, agreements
 
     def endpoint(self, folder: Path, run: str, client: int) -> SecureEndpoint:
         """Return the client's endpoint in one run, whose state lies in its folder."""
-        path, own = folder / run / f"secure-{client}.bin", read_identity(self.identity.format(client=client))
-        return SecureEndpoint.kept_in(path, client, own, self.register, self.options, self.cap)
+        own = read_identity(self.identity.format(client=client))
+        return SecureEndpoint(folder, run, client, own, self.register, self.options, self.cap, self.agreements)
 
-    def masked(self, folder: Path, run: str, client: int, message: bytes, update: Tensor, examples: int) -> bytes:
-        """Return a client's update under its masks.
+    def answer(self, folder: Path, run: str, client: int, message: bytes, sums: NoisySums | None) -> bytes:
+        """Return the answer to a step of a round, or of draws.
+
+        Raises
+        ------
+        SecureAggregationError: the message is refused; with ``sums`` also a round that these refuse, at its first step.
+        """
+        endpoint = self.endpoint(folder, run, client)
+        answer = endpoint.answer(message)
+        if sums is not None and message[0] == Step.KEYS:
+            sums.check(client, endpoint.terms)
+        return answer
+
+    def masked(
+        self, folder: Path, run: str, client: int, message: bytes, update: Tensor, examples: int,
+        sums: NoisySums | None = None,
+    ) -> bytes:  # fmt: skip
+        """Return a client's update under its masks; with ``sums`` clipped and noised as these say.
 
         Raises
         ------
         SecureAggregationError: the message is refused, or there is none: the server asks for the update in the clear.
         """
+        if sums is not None:
+            endpoint = self.endpoint(folder, run, client)
+            return endpoint.masked_words(message, lambda terms: sums.words(client, terms, update))
         values: Any = update.detach().cpu().double().reshape(-1).numpy()
         return self.endpoint(folder, run, client).masked(message, values, examples)

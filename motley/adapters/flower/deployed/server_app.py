@@ -37,6 +37,7 @@ from motley.core.errors import ConfigError
 from motley.core.files import private_files, replacing
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
+from motley.experiments.private_time import looks_at_time
 from motley.experiments.progress import OneRun, RoundLog
 from motley.experiments.run import as_experiment, best_record, run_record, save_best_model, save_model
 from motley.experiments.store import RunFolder, default_folder, ensure_space
@@ -61,6 +62,7 @@ from motley.timing.asynchronous import Asynchronous
 if TYPE_CHECKING:
     from motley.adapters.flower.deployed.secure_rounds import DeployedSums
     from motley.algorithms.base import Parts
+    from motley.privacy.distributed import ClientNoise
     from motley.secure.terms import SecureOptions
 
 __all__ = ["Limits", "deployment", "refuses", "run"]
@@ -115,9 +117,8 @@ def run(
             _tidy(path)
             return _ended(path, report)
         ensure_space(path)
-        record = _record(experiment, ready, name, transport.names)
-        folder.write(record)
-        save_preparation(ready.config.setting.task.federation, path)
+        folder.write(record := _record(experiment, ready, name, transport.names, secure_aggregation))
+        save_preparation(ready.config.setting.task.federation, path, experiment.privacy is not None)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
         loop = deployment(experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register))
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
@@ -130,11 +131,25 @@ def run(
         return _ended(path, report)
 
 
-def _record(experiment: Experiment, ready: Ready, name: str, names: Mapping[int, str]) -> dict[str, Any]:
-    """Return the record of a deployment that begins; ``names``: of its clients, by id."""
+def _record(
+    experiment: Experiment,
+    ready: Ready,
+    name: str,
+    names: Mapping[int, str],
+    options: SecureOptions | None,
+) -> dict[str, Any]:
+    """Return the record ``run.json`` of a deployment, with what is claimed of secure aggregation.
+
+    ``names``: of its clients, by id."""
     # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
     record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
-    return {**record, "clients": {str(client): named for client, named in names.items()}} if names else record
+    if names:
+        record["clients"] = {str(client): named for client, named in names.items()}
+    if options is None:
+        return record
+    from motley.adapters.flower.deployed.secure_rounds import secure_claim  # needs the extra
+
+    return record | secure_claim(ready.config, options)
 
 
 def _spent_s(saved: Mapping[str, Any] | None) -> float:
@@ -205,16 +220,19 @@ def deployment(
         )
         registry = ClientRegistry(label, codec, waiting, population, limits)
         clients = DeployedClients(registry, ClientStates(initial_client_state(config, model)))
-        sums = None if options is None else _sums(options, register, registry, codec, parts)
+        noise = None if config.privacy is None else config.privacy.client_noise
+        sums = None if options is None else _sums(options, register, registry, codec, parts, noise)
         return DeployedBackend(config, pipeline, codec, waiting, limits, clients, sums)
 
     return RoundLoop(config, engine, selector, model, backend)
 
 
-def _sums(options: SecureOptions, register: Any, clients: ClientRegistry, codec: RequestCodec, parts: Parts) -> DeployedSums:
+def _sums(
+    options: SecureOptions, register: Any, clients: ClientRegistry, codec: RequestCodec, parts: Parts, noise: ClientNoise | None
+) -> DeployedSums:
     from motley.adapters.flower.deployed.secure_rounds import DeployedSums  # needs the extra
 
-    return DeployedSums(options, register, clients, codec, parts)
+    return DeployedSums(options, register, clients, codec, parts, noise)
 
 
 def refuses(experiment: Experiment, ready: Ready) -> str | None:
@@ -249,13 +267,28 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     if "uplink_mbps" in upload.allocator.requires:
         name = type(upload.allocator).__name__
         return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
-    if config.privacy is not None and config.setting.work.steps is None:
-        return "local steps tell the server numbers of samples where work is counted in epochs; write local = { steps = 10 }"
-    if config.privacy is not None and config.weights == "examples" and isinstance(config.synchrony, Asynchronous):
-        return 'clients weigh their uploads themselves, before they are mixed with the newest model; write weights = "uniform"'
+    private = _refuses_private(experiment, ready)
+    if private is not None:
+        return private
     drift = config.world.drift
     if drift.moves_window or drift.renames_classes:
         return "a client's data is what it is; leave drift out"
+    return None
+
+
+def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
+    """Return why a private experiment cannot be deployed, as :func:`refuses`."""
+    config = ready.config
+    if config.privacy is None:
+        return None
+    if config.setting.work.steps is None:
+        return "local steps tell the server numbers of samples where work is counted in epochs; write local = { steps = 10 }"
+    looks = looks_at_time(experiment, config, ready.selector.rule)
+    if looks is not None and config.privacy.options.sizes == "private":
+        said = f"real clients take as long as their data makes them, and {looks[0]}; write {looks[1]}"
+        return f'{said}, or, where the numbers of samples are no secret, privacy.sizes = "public"'
+    if config.weights == "examples" and isinstance(config.synchrony, Asynchronous):
+        return 'clients weigh their uploads themselves, before they are mixed with the newest model; write weights = "uniform"'
     return None
 
 
@@ -308,6 +341,11 @@ def _ready(
     reason = refuses(experiment, ready)
     if reason:
         raise ConfigError(f"this experiment cannot be deployed: {reason}")
+    plan = ready.config.privacy
+    if options is None and plan is not None and plan.client_noise is not None:
+        said = 'noise_by = "clients" is noise for a sum, and the server would see every upload with too little'
+        mend = f"give run(...) secure_aggregation=SecureOptions(clip={plan.options.clip:g}) and a register"
+        raise ConfigError(f"{said}; {mend}", "privacy.noise_by")
     if options is not None:
         from motley.adapters.flower.deployed.secure_rounds import secure_refusal  # needs the extra
 

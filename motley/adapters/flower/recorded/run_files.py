@@ -122,6 +122,7 @@ class RunFiles:
             "task": {"metric": "accuracy", "notes": REAL},
             **({"clients": {str(k): named for k, named in names.items()}} if (names := self.coordinator.names) else {}),
             "parameters": sum(math.prod(array.shape) for array in model.values()) if model is not None else None,
+            **({} if self.coordinator.secure is None else self.coordinator.secure.options.record(self.coordinator.m)),
         }  # fmt: skip
 
     def rows(self, table: str, waiting: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:

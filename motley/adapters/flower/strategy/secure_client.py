@@ -1,6 +1,6 @@
 """The client app's side of secure aggregation with a strategy: it masks what the app trained.
 
-    masked = MaskedUpdates(SecureOptions(clip=0.1), "/etc/motley/client.key", "/etc/motley/register.json")
+    masked = MaskedUpdates(SecureOptions(clip=0.1), "/etc/motley/client.key", "/etc/motley/register.json", "/srv/client")
     app = ClientApp(mods=[masked.mod])
     app.query("motley_secure")(masked.answer)
 
@@ -25,15 +25,13 @@ from motley.core.errors import ConfigError, SecureAggregationError
 from motley.core.files import private_files
 
 try:
-    from motley.secure.endpoint import SecureEndpoint
+    from motley.secure.endpoint import AGREEMENTS, SecureEndpoint
     from motley.secure.keyfiles import as_register, read_identity
     from motley.secure.terms import SecureOptions
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
 __all__ = ["MaskedUpdates"]
-
-_STATE = "motley_secure_state"
 
 
 class MaskedUpdates:
@@ -42,28 +40,19 @@ class MaskedUpdates:
     Parameters
     ----------
     options: as the server's. identity: file of the client's private key; ``{client}`` in it stands for the client's number.
-    register: all clients' public keys, or the file that holds them. key: of ``--node-config``, the client's whole number.
-    cap: rounds that the client takes part in at most, where draws are verified; None: all. folder: for what the client has agreed
-    on, where draws are verified, so that a server that is submitted again can go on with them; None: it lies with Flower, which
-    forgets it then.
-
-    Raises
-    ------
-    ConfigError: a folder, and no draws.
+    register: all clients' public keys, or the file that holds them. folder: for what the client must not forget: which message it
+    has answered, and what it agreed on; one subfolder for every run. key: of ``--node-config``, the client's whole number.
+    cap: rounds that the client takes part in at most, where draws are verified; None: all. agreements: on draws that it takes part
+    in at most, in all runs with this register.
     """
 
     def __init__(
         self, options: SecureOptions, identity: str | os.PathLike[str],
-        register: Mapping[int, bytes] | str | os.PathLike[str], key: str = "partition-id", cap: int | None = None,
-        folder: str | os.PathLike[str] | None = None,
+        register: Mapping[int, bytes] | str | os.PathLike[str], folder: str | os.PathLike[str], key: str = "partition-id",
+        cap: int | None = None, agreements: int = AGREEMENTS,
     ) -> None:  # fmt: skip
-        if folder is not None and not options.draws:
-            raise ConfigError(
-                "without draws a client keeps nothing from round to round; leave folder out, or write SecureOptions(draws=...)",
-                "folder",
-            )
         self.options, self.identity, self.register, self.key = options, str(identity), register, key
-        self.cap, self.folder = cap, None if folder is None else Path(folder)
+        self.folder, self.cap, self.agreements = Path(folder), cap, agreements
 
     def answer(self, message: Any, context: Any) -> Any:
         """Answer a step before or after training; the app's function for ``@app.query("motley_secure")``."""
@@ -95,18 +84,9 @@ class MaskedUpdates:
         client = context.node_config.get(self.key)
         if isinstance(client, bool) or not isinstance(client, int) or client < 0:
             raise ConfigError(f'got {self.key} = {client!r}; start the node with --node-config "{self.key}=<whole number>"')
-
-        def load() -> bytes | None:
-            return context.state[_STATE]["state"] if _STATE in context.state else None
-
-        def save(state: bytes) -> None:
-            context.state[_STATE] = flower().ConfigRecord({"state": state})
-
         own, register = read_identity(self.identity.format(client=client)), as_register(self.register)
-        if self.folder is None:
-            return SecureEndpoint(client, own, register, self.options, load, save, self.cap)
-        path = self.folder / secure_run(message.content) / f"secure-{client}.bin"
-        return SecureEndpoint.kept_in(path, client, own, register, self.options, self.cap)
+        run = secure_run(message.content)
+        return SecureEndpoint(self.folder, run, client, own, register, self.options, self.cap, self.agreements)
 
 
 def _masked(reply: Any, message: Any, sent: Mapping[str, Any], at: SecureEndpoint, asked: object, wanted: list[str]) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import secrets
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -94,6 +95,7 @@ class SecureSums:
         self.selector, self.m = coordinator.selector, coordinator.m
         self.draws: DrawServer | None = None
         self.state.traffic |= {"secure_bits_down": 0.0, "secure_bits_up": 0.0}
+        LOG.info("secure aggregation: %s", options.claim(coordinator.m))
 
     def save(self) -> dict[str, Any]:
         """Return what a server that is started again must know, as plain values."""
@@ -104,11 +106,6 @@ class SecureSums:
         """Take over what :meth:`save` returned; raises ConfigError for another register than the one of the draws."""
         self.run, self.history = bytes(saved["run"]), CohortHistory([tuple(cohort) for cohort in saved["sums"]])
         self.draws = DrawServer.restored(bytes(saved["draws"]), self.register) if saved["draws"] else None
-
-    @property
-    def _named(self) -> str:
-        """The name of the run for clients that keep what they agreed on; empty without draws."""
-        return self.run.hex() if self.options.draws else ""
 
     def draw(self, current: OpenRound) -> Cohort | None:
         """Return the cohort that the clients can recompute; None where the selector chooses.
@@ -136,10 +133,12 @@ class SecureSums:
         self._round, clients = None, sorted(current.cohort.ids.tolist())
         size = sum(int(np.prod(array.shape)) for array in current.model.values() if np.dtype(array.dtype).kind == "f")
         try:
+            if self.draws is not None:
+                self.draws.check(self.state.round)
             strange = sorted(set(clients) - self.register.keys())
             if strange:
                 raise RoundAbandonedError(f"client {strange[0]} is not in the register of keys")
-            terms = SecureTerms(self.run, self.state.round, 0, self.options, size, tuple(clients))
+            terms = SecureTerms(self.run, self.state.round, time.time_ns() // 10**6, self.options, size, tuple(clients))
             begun = SecureRound(terms, self.register, lambda asked: self._ask(current, asked), self._link)
             envelopes = begun.open()
         except (ConfigError, RoundAbandonedError) as problem:
@@ -151,7 +150,7 @@ class SecureSums:
             envelope = envelopes.get(current.clients[message.metadata.dst_node_id])
             if envelope is not None:
                 content = app.RecordDict(
-                    {**dict(message.content.items()), RECORD: secure_record(envelope, self.wanted, self._named)}
+                    {**dict(message.content.items()), RECORD: secure_record(envelope, self.wanted, self.run.hex())}
                 )
                 about = message.metadata
                 kept.append(app.Message(content, about.dst_node_id, about.message_type, ttl=about.ttl, group_id=about.group_id))
@@ -199,7 +198,9 @@ class SecureSums:
         app, node_of = flower(), self.registry.node_of
         clients = {node_of[client]: client for client in asked if client in node_of}
         messages = [
-            app.Message(app.RecordDict({RECORD: secure_record(asked[client], run=self._named)}), node, SECURE, ttl=self.limit_s)
+            app.Message(
+                app.RecordDict({RECORD: secure_record(asked[client], run=self.run.hex())}), node, SECURE, ttl=self.limit_s
+            )
             for node, client in clients.items()
         ]
         answers: dict[int, object] = {}

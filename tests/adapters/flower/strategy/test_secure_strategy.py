@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 
@@ -34,7 +35,7 @@ def keys(tmp_path):
 
 def secured(keys, app=sgd, options=OPTIONS, folder=None):
     """The app behind the mod, as a ClientApp calls it."""
-    masked = MaskedUpdates(options, keys / "key-{client}", keys / "register.json", folder=folder)
+    masked = MaskedUpdates(options, keys / "key-{client}", keys / "register.json", folder or keys / "kept")
 
     def answer(message, context):
         return masked.answer(message, context) if message.metadata.message_type == SECURE else masked.mod(message, context, app)
@@ -166,7 +167,7 @@ def test_a_client_does_not_train_in_the_clear(keys):
     )
     with pytest.raises(SecureAggregationError, match="this client sends masked ones only"):
         inner(message, context)
-    bad = app.Message(app.RecordDict({RECORD: secure_record(b"nothing")}), 1000, SECURE)
+    bad = app.Message(app.RecordDict({RECORD: secure_record(b"nothing", run="0" * 32)}), 1000, SECURE)
     with pytest.raises(SecureAggregationError, match="got a message of step 110"):
         inner(bad, context)
 
@@ -213,12 +214,12 @@ def test_a_client_with_other_options_takes_no_part(keys):
 
 # ------------------------------------------------------------------------------------- draws that clients recompute
 
-DRAWN = SecureOptions(clip=10.0, bits=20, draws=12)
+DRAWN = SecureOptions(clip=10.0, bits=20, draws=12, cohort=5)
 
 
-def drawn(keys, n=10, apps=None):
+def drawn(keys, n=10, apps=None, options=DRAWN):
     """All clients of the register, which is the roster."""
-    return federation(keys, n, apps, DRAWN)
+    return federation(keys, n, apps, options)
 
 
 def test_every_cohort_is_recomputed_by_its_clients_and_afterwards(keys):
@@ -251,9 +252,10 @@ def test_a_server_that_chooses_its_cohort_gets_no_answer(keys):
 
 
 def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
-    on = drawn(keys)
+    options = dataclasses.replace(DRAWN, cohort=9)
+    on = drawn(keys, options=options)
     on.events.append((30.0, lambda: on.kill(1000 + 7 * 3)))
-    coordinator, _ = run(on, keys, m=9, rounds=12, options=DRAWN)
+    coordinator, _ = run(on, keys, m=9, rounds=12, options=options)
     accepted = {t: set(outcomes(coordinator, t)) for t in range(1, 13)}
     rows = json.loads(coordinator.secure.draws.transcript())["rounds"]
     missing = [row["round"] for row in rows if 3 in row["cohort"] and 3 not in accepted[row["round"]]]
@@ -280,7 +282,7 @@ def test_other_rules_cannot_be_recomputed(keys, rule, said):
 
 
 def test_draws_by_samples(keys):
-    options = SecureOptions(clip=10.0, bits=20, draws=12, draw_rule="weighted")
+    options = SecureOptions(clip=10.0, bits=20, draws=12, cohort=5, draw_rule="weighted")
     coordinator, _ = run(federation(keys, 10, None, options), keys, m=5, rounds=3, options=options, selector=BY_SAMPLES)
     told = coordinator.secure.draws.transcript()
     assert verify_draws(told, as_register(keys / "register.json")) == 3
@@ -290,7 +292,7 @@ def test_draws_by_samples(keys):
 
 
 def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys):
-    options = SecureOptions(clip=10.0, bits=20, draws=12, draw_rule="weighted")
+    options = SecureOptions(clip=10.0, bits=20, draws=12, cohort=9, draw_rule="weighted")
 
     def more(message, context):
         reply = sgd(message, context)
@@ -307,7 +309,7 @@ def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys):
 
 def test_draws_by_tiers(keys):
     """Clients 0 to 4 are fast, 5 to 9 slow: a cohort of five is a tier; nobody is probed."""
-    options = SecureOptions(clip=10.0, bits=20, draws=12, draw_rule="tiers")
+    options = SecureOptions(clip=10.0, bits=20, draws=12, cohort=5, draw_rule="tiers")
     selector = build(BY_TIERS, seed=0)
     seconds = [1, 1, 1, 1, 1, 9, 9, 9, 9, 9]
     selector.observe(0, Reports(range(10), Outcome.ENROLLED, signals={"compute_estimate_s": seconds}))
@@ -327,13 +329,8 @@ def test_draws_need_the_roster(keys):
         run(drawn(keys, n=6), keys, m=5, options=DRAWN)
 
 
-def test_a_folder_is_for_draws(keys):
-    with pytest.raises(ConfigError, match=r"folder: without draws a client keeps nothing.*leave folder out"):
-        MaskedUpdates(OPTIONS, keys / "key-0", keys / "register.json", folder=keys)
-
-
-def test_a_client_with_a_folder_keeps_nothing_under_a_name_that_is_none(keys):
-    masked = MaskedUpdates(DRAWN, keys / "key-{client}", keys / "register.json", folder=keys / "kept")
+def test_a_client_keeps_nothing_under_a_name_that_is_none(keys):
+    masked = MaskedUpdates(DRAWN, keys / "key-{client}", keys / "register.json", keys / "kept")
     for run in ("", "../elsewhere", "0" * 31):
         message = FakeGrid({1: FakeNode(lambda message, context: masked.answer(message, context), {"partition-id": 0})})
         sent = flower().Message(flower().RecordDict({RECORD: secure_record(b"x", run=run)}), 1, SECURE, ttl=60)

@@ -1,0 +1,52 @@
+"""Tables as the text of CSV files that a spreadsheet program only shows.
+
+Such a program takes a cell that begins with ``=``, ``+``, ``-`` or ``@`` for a formula, which can read
+other cells and open addresses, and labels of runs and names of classes may come from a stranger.
+An apostrophe before such a sign makes the cell text; a number stays one. A program whose separator is
+another than the comma begins a cell inside a text, too. :func:`csv_rows` takes the apostrophes away.
+
+>>> csv_text([["method", "gain"], ["=HYPERLINK(A1)", "-3.5"]])
+"method,gain\\n'=HYPERLINK(A1),-3.5\\n"
+>>> list(csv_rows("method,gain\\n'=HYPERLINK(A1),-3.5\\n"))
+[{'method': '=HYPERLINK(A1)', 'gain': '-3.5'}]
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["csv_rows", "csv_text"]
+
+# OWASP's signs and their wide forms, where a cell begins by any usual separator; and what leads a cell unseen
+_FORMULA = re.compile("(?:^|(?<=[;\t\r\n]))(?='*[=+\\-@\uff1d\uff0b\uff0d\uff20])|^(?='*[\t\r\n])")
+_MADE_TEXT = re.compile(_FORMULA.pattern.replace("(?='*", "'(?='*"))
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:inf|nan)|-")
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows, the first with the columns' names, as the text of a CSV file."""
+    return "".join(",".join(map(_quoted, row)) + "\n" for row in rows)
+
+
+def csv_rows(text: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a text that :func:`csv_text` wrote, by column."""
+    table = csv.reader(io.StringIO(text))
+    heads = [_meant(cell) for cell in next(table, [])]
+    for row in table:
+        if row:
+            yield dict(zip(heads, map(_meant, row), strict=False))
+
+
+def _quoted(cell: object) -> str:
+    text = "" if cell is None else str(cell)
+    if not _NUMBER.fullmatch(text):
+        text = _FORMULA.sub("'", text)
+    quote = any(sign in text for sign in ',"\r\n')  # csv.writer leaves a lone "\r" bare, which ends a line
+    return '"' + text.replace('"', '""') + '"' if quote else text
+
+
+def _meant(cell: str) -> str:
+    return _MADE_TEXT.sub("", cell)

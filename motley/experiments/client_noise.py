@@ -1,0 +1,110 @@
+"""Noise that clients add before they mask: what an experiment must be for it, and its numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from motley.core.errors import ConfigError
+from motley.privacy.distributed import ClientNoise, fewest_survivors
+from motley.privacy.options import Privacy
+from motley.rounds.config import RunConfig
+from motley.selectors.base import SelectionRule
+from motley.timing.deadline import Deadline
+from motley.timing.synchrony import Synchronous
+
+__all__ = ["check_client_noise", "client_noise"]
+
+Refused = tuple[str, bool, str]
+"""The key of a refusal, whether it applies, and the sentence."""
+
+
+def check_client_noise(options: Privacy, config: RunConfig, rule: SelectionRule[Any]) -> None:
+    """Refuse what clients cannot do alone, and what has no sum of whole cohorts under masks.
+
+    Raises
+    ------
+    ConfigError: one of these, with the line that mends it.
+    """
+    for key, yes, said in (*_refused_options(options), *_refused_parts(config, rule)):
+        if yes:
+            raise ConfigError(f'{said}, or noise_by = "server"', key)
+
+
+def _refused_options(options: Privacy) -> tuple[Refused, ...]:
+    gumbel = any(noise.noise == "gumbel" for noise in options.signal_noise.values())
+    return (
+        (
+            "privacy.cohorts",
+            options.cohorts == "hidden",
+            'the server, against which the claim holds, sees the cohorts; write cohorts = "seen"',
+        ),
+        (
+            "privacy.adaptive",
+            options.adaptive is not None,
+            "a clip that adapts needs a count of clear norms; write a number for clip",
+        ),
+        (
+            "privacy.min_separation",
+            options.min_separation > 1,
+            "clients cannot take back the noise of others; write min_separation = 1",
+        ),
+        ("privacy.part_clips", bool(options.part_clips), "one vector is masked; leave it out"),
+        (
+            "privacy.signal_noise",
+            gumbel,
+            'Gumbel noise is the server\'s, which is not trusted; write noise = "laplace"',
+        ),
+    )
+
+
+def _refused_parts(config: RunConfig, rule: SelectionRule[Any]) -> tuple[Refused, ...]:
+    draw = rule.draw(config.cohort, config.setting.task.federation.pool)
+    return (
+        (
+            "algorithm",
+            config.setting.algorithm.correction.uploads != {"delta"},
+            "one vector is masked; use an algorithm whose clients send the update alone, e.g. fedavg",
+        ),
+        (
+            "weights",
+            config.weights != "uniform",
+            f'got {config.weights!r}, and under masks all weigh the same; write weights = "uniform"',
+        ),
+        (
+            "compressor",
+            not config.upload_config.plain,
+            "compressed updates cannot be masked; leave compressor and feedback out",
+        ),
+        (
+            "synchrony",
+            type(config.synchrony) not in (Synchronous, Deadline),
+            "it has no cohort that is summed as a whole; write synchronous or deadline",
+        ),
+        (
+            "selector",
+            draw is not None and draw.scheme == "poisson",
+            'a cohort of coins has no fixed size; write selector = "uniform"',
+        ),
+    )
+
+
+def client_noise(options: Privacy, config: RunConfig, multiplier: float) -> ClientNoise:
+    """Return what each client adds, so that a sum of the fewest has this noise multiplier.
+
+    Raises
+    ------
+    ConfigError: too few can remain, or fewer are waited for than must remain.
+    """
+    synchrony, cohort = config.synchrony, config.cohort
+    clients = synchrony.asked(cohort) if isinstance(synchrony, Deadline) else cohort
+    colluders = 1 if options.colluders is None else options.colluders
+    survivors = options.survivors or fewest_survivors(clients, colluders)
+    size = config.setting.task.layout.size
+    made = ClientNoise(options.clip, size, clients, survivors, colluders, multiplier)
+    if survivors > cohort:
+        raise ConfigError(
+            f"of {clients} clients asked {survivors} must remain, and the server steps when "
+            f"{cohort} have delivered; lower over_select",
+            "synchrony",
+        )
+    return made

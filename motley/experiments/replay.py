@@ -1,0 +1,316 @@
+"""Find flows that no epsilon bounds: run an experiment in worlds that differ in one client's data, with
+the same counted releases, and compare all that is published.
+
+The first world runs and its releases are recorded; every other world runs with these releases
+(:mod:`motley.rounds.pinned`), each in a folder of its own. What then differs in a column that is not on
+the short list of what the claim does not cover (:mod:`motley.privacy.published`) is a difference with
+probability one. Reference: docs/privacy.md#attack.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motley.core import codec
+from motley.core.arrays import Ids
+from motley.core.errors import ConfigError, UserError
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.experiments.neighbours import CHANGES, Change, Neighbours, neighbours
+from motley.experiments.run import run_built, run_record
+from motley.experiments.store import RunFolder
+from motley.experiments.trackers.running import tracked
+from motley.privacy.published import NOT_COVERED, kind_of
+from motley.results.schema import TABLES
+from motley.results.stream import read_unmarked
+from motley.results.writer import remove_streams
+from motley.rounds.checkpoint import Checkpoints
+from motley.rounds.loop import RoundLoop
+from motley.rounds.pinned import CertainDifference, PinnedRounds, RecordedRounds, Releases, install, same
+from motley.tasks.base import Task
+
+__all__ = ["Replay", "folder_columns", "replay"]
+
+_PLAIN = {"log": [], "checkpoint": {"keep": True}, "client_state": "ram"}
+"""Keys that change no result, as all worlds have them."""
+_SHOWN = 12
+"""Differences of a world that are printed."""
+Columns = Mapping[tuple[str, str], Any]
+"""(File, column) -> its value."""
+
+
+class Replay(NamedTuple):
+    """What a comparison of worlds found.
+
+    Parameters
+    ----------
+    found: change of the client's data -> what differs with certainty, the first round of each column.
+    clock: columns of seconds and steps that differ. client: in whose data the worlds differ. entered:
+    sums that it was in. files, columns, rounds: how much was compared.
+    """
+
+    found: dict[Change, list[CertainDifference]]
+    clock: list[CertainDifference]
+    client: int
+    entered: int
+    files: int
+    columns: int
+    rounds: int
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything differs that the claim covers."""
+        return any(self.found.values())
+
+    def sentences(self) -> list[str]:
+        """Return the outcome as lines: each difference by file and column, or that there is none."""
+        where = f"{self.files} files, {self.columns} columns, {self.rounds} rounds"
+        lines = []
+        for change, differences in self.found.items():
+            if differences:
+                said = f"client {self.client}, {change}: {CHANGES[change]}"
+                lines.append(f"Difference with probability one. {said}")
+                lines += [f"  {difference}" for difference in differences[:_SHOWN]]
+                more = len(differences) - _SHOWN
+                lines += [f"  and {more} more columns"] * (more > 0)
+        if not lines:
+            lines.append(
+                f"No difference beside the counted releases in {where}, in {len(self.found)} worlds "
+                f"in which client {self.client}, in {self.entered} of the sums, has other data "
+                f"({', '.join(self.found)})."
+            )
+        covered = "; ".join(f"{name} ({what})" for name, what in NOT_COVERED.items())
+        shown = [f"Seconds or steps follow its number of samples: {one}" for one in self.clock[:1]]
+        return [*lines, *shown, f"Not covered by the claim, and not compared: {covered}."]
+
+    def record(self) -> dict[str, Any]:
+        """Return the outcome for ``audit.json``."""
+        found = {change: [one._asdict() for one in some] for change, some in self.found.items()}
+        clock = [one._asdict() for one in self.clock]
+        rest = {name: getattr(self, name) for name in self._fields if name not in ("found", "clock")}
+        return {**rest, "differences": found, "clock": clock}
+
+
+def replay(
+    experiment: Experiment,
+    data: Path | None = None,
+    changes: Sequence[Change] = tuple(CHANGES),
+    client: int | None = None,
+    worlds: Neighbours | None = None,
+) -> Replay:
+    """Compare an experiment's run with runs in which one client has other data and all counted releases
+    are the same.
+
+    Parameters
+    ----------
+    data: folder searched first for data packs. changes: of the client's data; those that its samples do
+    not allow are left out. client: its id; None: the last one, or one that was in the most sums if that
+    was in none. worlds: from :func:`~motley.experiments.neighbours.neighbours`; None: made here.
+
+    Raises
+    ------
+    ConfigError: no ``[privacy]``, or what a run refuses.
+    """
+    if experiment.privacy is None:
+        raise ConfigError(
+            "there is nothing to audit without it; write e.g. [privacy] with clip, epsilon and delta",
+            "privacy",
+        )
+    experiment = experiment.replace(_PLAIN)
+    with tempfile.TemporaryDirectory(prefix="motley-audit-") as place:
+        if worlds is None:
+            worlds, first = _first(experiment, Path(place), data, client)
+        else:
+            first = _World(experiment, worlds.first, Path(place) / "first")
+            first.run()
+        before, clock = dict(folder_columns(first.path)), []
+        found: dict[Change, list[CertainDifference]] = {}
+        for change in [change for change in worlds.others if change in changes]:
+            other = _World(experiment, worlds.others[change], Path(place) / "other" / change)
+            differences = _compared(first, other, before, worlds.client, change)
+            found[change] = [one for one in differences if kind_of(one.file, one.column) != "clock"]
+            clock += [one for one in differences if kind_of(one.file, one.column) == "clock"]
+        files, entered = len({file for file, _ in before}), int(first.counts[worlds.client])
+        rounds = len(first.releases.sums)
+        return Replay(found, clock, worlds.client, entered, files, len(before), rounds)
+
+
+class _World:
+    """One world's run: built, and run in a folder.
+
+    Parameters
+    ----------
+    experiment: of all worlds. task: of this world. path: of the folder.
+    """
+
+    def __init__(self, experiment: Experiment, task: Task, path: Path) -> None:
+        self.experiment, self.path = experiment, path
+        self.loop: RoundLoop = build(experiment, task=task)
+        self._install(RecordedRounds)
+
+    def _install(self, kind: Any, *more: Any) -> Any:
+        loop = self.loop
+        rounds = kind(loop.private.plan, loop.private.empty, loop.private.streams, *more)
+        install(loop, rounds)
+        return rounds
+
+    @property
+    def releases(self) -> Releases:
+        """The counted releases so far."""
+        rounds: Any = self.loop.private
+        recorded: Releases = rounds.releases
+        return recorded
+
+    @property
+    def counts(self) -> Ids:
+        """How many sums each client was in."""
+        state = self.loop.state.privacy
+        return np.zeros(0, np.int64) if state is None else state.sums
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every entry of the model."""
+        state = self.loop.setting.task.model().state_dict()
+        return {name: tuple(value.shape) for name, value in state.items()}
+
+    def pin(self, first: Releases, client: int, absent: bool) -> PinnedRounds:
+        """Let all releases be those of the first world."""
+        rounds: PinnedRounds = self._install(PinnedRounds, first, client, absent)
+        return rounds
+
+    def run(self) -> None:
+        """Run to the end, and close the engine."""
+        experiment, loop, folder = self.experiment, self.loop, RunFolder(self.path)
+        record = run_record(experiment, loop.config, loop.engine)
+        checkpoints = Checkpoints(self.path / "checkpoints", experiment.run_id())
+        try:
+            with folder.lock(), tracked(experiment, self.path, None) as told:
+                run_built(experiment, loop, folder, record, checkpoints, told)
+            remove_streams(self.path)
+        finally:
+            loop.engine.close()
+
+
+def _first(experiment: Experiment, place: Path, data: Path | None, client: int | None) -> tuple[Neighbours, _World]:
+    """Return the worlds, and the first of them, run to its end. A client that was not named, and was in
+    no sum, is replaced by one that was in the most."""
+    worlds = neighbours(experiment, place / "files", data, client)
+    first = _World(experiment, worlds.first, place / "first")
+    first.run()
+    counts = first.counts
+    if client is None and not counts[worlds.client] and counts.any():
+        most = int(np.flatnonzero(counts == counts.max())[-1])
+        worlds = neighbours(experiment, place / "other files", data, most)
+        first = _World(experiment, worlds.first, place / "first again")
+        first.run()
+    return worlds, first
+
+
+def _compared(first: _World, other: _World, before: Columns, client: int, change: Change) -> list[CertainDifference]:
+    """Run another world, and return what differs with certainty."""
+    if first.shapes != other.shapes:
+        other.loop.engine.close()
+        one, two = (
+            {name: shape for name, shape in here.items() if there.get(name) != shape}
+            for here, there in ((first.shapes, other.shapes), (other.shapes, first.shapes))
+        )
+        return [CertainDifference("model.safetensors", "shapes", -1, f"{one} and {two}")]
+    pinned = other.pin(first.releases, client, absent=change == "absent")
+    try:
+        other.run()
+    except UserError as error:
+        return [*_firsts(pinned.differences), CertainDifference("(run)", "end", pinned.step, str(error))]
+    if len(pinned.releases.sums) < len(first.releases.sums):
+        pinned.differences.append(CertainDifference("(run)", "end", pinned.step, "it ends earlier"))
+    after = dict(folder_columns(other.path))
+    found = [one for key in {**before, **after} for one in _difference(key, before, after)]
+    by_round = sorted(found, key=lambda one: (one.round < 0, one.round))
+    return [*_firsts(pinned.differences), *by_round]
+
+
+def _firsts(differences: Sequence[CertainDifference]) -> list[CertainDifference]:
+    """Return the first difference of each column."""
+    return list({(one.file, one.column): one for one in reversed(differences)}.values())[::-1]
+
+
+def _difference(key: tuple[str, str], before: Columns, after: Columns) -> Iterator[CertainDifference]:
+    """Yield how a column differs, if it does and its kind says that it may not, or that it has no kind."""
+    (file, column), kind = key, kind_of(*key)
+    if kind == "not covered":
+        return
+    if kind is None:
+        yield CertainDifference(file, column, -1, "nothing says whether the claim covers it")
+    if key not in before or key not in after:
+        yield CertainDifference(file, column, -1, "there in one world alone")
+        return
+    one, two = before[key], after[key]
+    if _same(one, two):
+        return
+    if not isinstance(one, list) or len(one) != len(two):
+        yield CertainDifference(file, column, -1, f"{_short(one)} and {_short(two)}")
+        return
+    row = next(k for k in range(len(one)) if not _same(one[k], two[k]))
+    rounds = before.get((file, "round"))
+    when = rounds[row] if isinstance(rounds, list) else -1
+    yield CertainDifference(file, column, when, f"{_short(one[row])} and {_short(two[row])}")
+
+
+def _same(one: Any, two: Any) -> bool:
+    """Return whether two values are equal to the last bit, NaN being equal to NaN."""
+    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
+        return same(one, two)
+    return codec.encode(one) == codec.encode(two)
+
+
+def _short(value: Any) -> str:
+    """Return a value in at most 80 characters."""
+    if isinstance(value, list) and len(value) > 3:
+        return f"{len(value)} rows"
+    text = " ".join(str(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# ------------------------------------------------------------------------------------- folders
+
+
+def folder_columns(folder: Path) -> Iterator[tuple[tuple[str, str], Any]]:
+    """Yield ((file, column), value) of all that a run's folder holds: the columns of tables, the keys of
+    JSON, the entries of models and of checkpoints; other files as their bytes."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
+        for column, value in _columns(path):
+            yield (name, column), value
+
+
+def _columns(path: Path) -> Iterator[tuple[str, Any]]:
+    if path.suffix in (".parquet", ".arrows"):
+        from pyarrow import parquet
+
+        streamed = path.suffix == ".arrows"
+        table = read_unmarked(path, TABLES[path.stem]) if streamed else parquet.read_table(path)
+        yield from ((name, table.column(name).to_pylist()) for name in table.column_names)
+    elif path.suffix == ".json":
+        yield from json.loads(path.read_text(encoding="utf-8")).items()
+    elif path.suffix == ".safetensors":
+        from safetensors.numpy import load_file
+
+        yield from load_file(path).items()
+    elif path.suffix == ".mtly":
+        yield from _leaves(codec.decode(path.read_bytes()))
+    else:
+        yield "bytes", path.read_bytes()
+
+
+def _leaves(value: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values inside a record by their paths, dots between the keys."""
+    if not isinstance(value, Mapping) or not value:
+        yield above, value
+        return
+    for key, inner in value.items():
+        yield from _leaves(inner, f"{above}.{key}" if above else str(key))

@@ -1,0 +1,100 @@
+"""Every file and column that a private run's folder holds has a kind, and clear numbers are not written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from motley.experiments.replay import folder_columns
+from motley.experiments.run import run
+from motley.privacy.published import NOT_COVERED, kind_of
+from motley.results.schema import TABLES
+
+pytest.importorskip("dp_accounting")
+
+NOISE = {"low": 0.0, "high": 5.0, "multiplier": 4.0}
+BASE = {
+    "task": {"name": "image", "data": "digits", "scale": "unit", "model": {"name": "mlp", "hidden": [4]}},
+    "population": 6, "cohort": 3, "stop": {"rounds": 3}, "weights": "uniform", "local": {"steps": 2},
+    "selector": "uniform", "engine": "sequential", "evaluate": {"every": 1, "per_client": True},
+    "metrics": ["accuracy", "macro_f1"], "checkpoint": {"every_rounds": 1},
+}  # fmt: skip
+PRIVACY = {"clip": 0.5, "noise_multiplier": 4.0, "delta": 1e-5}
+RUNS = {
+    "uniform": {},
+    "noisy losses": {
+        "selector": "power_of_choice",
+        "privacy": {**PRIVACY, "signal_noise": {"loss": NOISE, "num_examples": {**NOISE, "high": 400.0}}},
+    },
+    "histograms": {
+        "selector": "fedcbs",
+        "privacy": {**PRIVACY, "signal_noise": {"label_histogram": {"multiplier": 4.0}}},
+    },
+    "hidden coins": {"selector": {"name": "poisson", "rate": 0.5}, "privacy": {**PRIVACY, "cohorts": "hidden"}},
+    "adaptive": {"privacy": {**PRIVACY, "clip": {"initial": 0.5, "noise": 20.0}}},
+    "buffered": {"synchrony": {"name": "buffered", "buffer": 2}, "device": "uniform"},
+    "deadline": {"synchrony": {"name": "deadline", "seconds": 0.5}, "device": "uniform"},
+    "asynchronous": {"synchrony": "asynchronous", "device": "uniform"},
+    "own models": {"algorithm": "ditto"},
+    "memories": {"compressor": "topk", "budget": {"name": "constant", "average": 0.2}, "feedback": "fixed"},
+    "states on disk": {"algorithm": "scaffold", "client_state": "disk"},
+    "new clients": {"split": {"holdout_clients": 0.2}},
+    "weights": {"weights": "examples", "privacy": {**PRIVACY, "max_examples": 50}},
+    "liars": {"dishonest": "scaled", "failures": "drop_out"},
+}  # fmt: skip
+
+
+def walked(folder):
+    """Return (file, column) -> value of a folder, and the kind of each."""
+    columns = dict(folder_columns(folder))
+    return columns, {key: kind_of(*key) for key in columns}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_file_and_column_of_a_private_run_has_a_kind_and_clear_numbers_are_absent(tmp_path, name):
+    run({**BASE, "privacy": PRIVACY, **RUNS[name]}, out=tmp_path / "run")
+    columns, kinds = walked(tmp_path / "run")
+    assert not [key for key, kind in kinds.items() if kind is None]
+    withheld = {key: value for key, value in columns.items() if kinds[key] == "withheld"}
+    assert ("clients.parquet", "loss") in withheld
+    assert ("federation.parquet", "labels") in withheld
+    written = {key: value for key, value in withheld.items() if any(v is not None for v in value)}
+    assert not written
+
+
+def test_a_run_that_is_killed_leaves_no_clear_numbers_either(tmp_path):
+    def stop(done):
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        run({**BASE, "privacy": PRIVACY}, out=tmp_path / "run", on_round=stop)
+    columns, kinds = walked(tmp_path / "run")
+    assert {file for file, _ in columns} >= {"rounds.arrows", "clients.arrows", "federation.arrows", "run.json"}
+    assert not [key for key, kind in kinds.items() if kind is None]
+    withheld = [value for key, value in columns.items() if kinds[key] == "withheld"]
+    assert withheld
+    assert not any(v is not None for value in withheld for v in value)
+
+
+def test_every_column_of_every_table_has_a_kind():
+    for suffix in ("parquet", "arrows"):
+        found = {(table, name): kind_of(f"{table}.{suffix}", name) for table, schema in TABLES.items() for name in schema.names}
+        assert not [column for column, kind in found.items() if kind is None]
+
+
+def test_a_new_column_or_file_has_no_kind():
+    assert kind_of("clients.parquet", "age") is None
+    assert kind_of("diary.txt", "bytes") is None
+    assert kind_of("run.json", "mean_age") is None
+
+
+def test_runs_without_privacy_keep_their_columns(tmp_path):
+    done = run(BASE, out=tmp_path / "run")
+    assert all(v is not None for v in done.tables["clients"]["loss"].to_pylist())
+    assert sum(done.tables["federation"]["num_train"].to_pylist()) > 0
+
+
+def test_what_is_not_covered_is_a_short_list():
+    assert len(NOT_COVERED) <= 5
+    assert len(json.dumps(dict(NOT_COVERED))) < 500
