@@ -165,10 +165,13 @@ def privacy_attack() -> str:
 
 
 def privacy_attacks() -> str:
-    """Put what each attack got before and after its fault was mended side by side."""
+    """List what each attack got before its fault was mended, and whether it still does."""
     found = measured("privacy_attacks")
-    rows = [(f"`{name}`", one["before"]["figure"], one["now"]["figure"]) for name, one in found.items()]
-    return table(("script", "before", "now"), rows)
+    rows = [
+        (f"`{name}`", prose(re.split(r"[;:(]", one["before"]["figure"])[0].strip()), "yes" if one["now"]["succeeded"] else "no")
+        for name, one in found.items()
+    ]
+    return table(("script", "what it got before", "now"), rows)
 
 
 def choosing() -> str:
