@@ -12,7 +12,7 @@ from cells import ROOT, prose, table
 
 __all__ = [
     "choosing", "floor", "heterogeneity", "liars", "loopback", "measured", "million", "overhead", "precision", "precision_accuracy",
-    "privacy_attack", "scaling", "speed", "traffic", "tuned", "uploads",
+    "privacy_attacks", "private_cost", "scaling", "speed", "traffic", "tuned", "uploads",
 ]  # fmt: skip
 
 BUSY = 0.7
@@ -142,34 +142,15 @@ def overhead() -> str:
     return f"{table(('clients', 'cohort', 'selector', 'ms a round'), rows)}\n\n{text}"
 
 
-def privacy_attack() -> str:
-    """Put what an attack found beside the account's bound, from ``benchmarks/measured/privacy_attack.json``."""
-    found, rows = measured("privacy_attack"), []
-    words = {
-        "poisson": "a coin per client",
-        "uniform": "uniform, fixed size",
-        "clear": "m largest of clear losses",
-        "laplace": "m largest, Laplace noise, epsilon {} a loss",
-        "gumbel": "m largest, Gumbel noise, eta B = {}",
-    }
-    for r in found["rows"]:
-        rule = words[r["rule"]].format(f"{r['strength']:g}") + (", noisy losses seen" if r["losses_seen"] else "")
-        known = "none" if r["bound"] is None else f"{r['bound']:.3f}"
-        alone = "-" if "eps_hat_sums" not in r else f"{r['eps_hat_sums']:.3f}"
-        rows.append((rule, str(r["m"]), known, f"{r['eps_hat']:.3f}", alone))
-    naive = found["naive"]
-    said = (
-        f"{found['trials']:,} trials of each world, so eps_hat is at most {found['ceiling']:.3f}. Accounts that leave the choice out "
-        f"would claim {naive['updates_alone']:.3f} (updates alone), or {naive['hidden_poisson']:.3f} (as a hidden coin of rate 0.1)."
-    )
-    return f"{table(('rule', 'm', 'bound', 'eps_hat', 'from sums alone'), rows)}\n\n{said}"
-
-
 def privacy_attacks() -> str:
     """List what each attack got before its fault was mended, and whether it still does."""
     found = measured("privacy_attacks")
     rows = [
-        (f"`{name}`", prose(re.split(r"[;:(]", one["before"]["figure"])[0].strip()), "yes" if one["now"]["succeeded"] else "no")
+        (
+            f"`{name}`",
+            prose(re.split(r"[;(]|: round|, e\.g\.", one["before"]["figure"])[0].strip()),
+            "yes" if one["now"]["succeeded"] else "no",
+        )
         for name, one in found.items()
     ]
     return table(("script", "what it got before", "now"), rows)

@@ -42,7 +42,8 @@ def main() -> None:
         file.write_text(FILE)
         code = call(["audit-privacy", str(file), "--trials", "100", "--out", f"{folder}/out"])
     first = [line.strip() for line in said.getvalue().splitlines() if "compute_s" in line]
-    figure = f"exit code {code}; " + (first[0] if first else "the audit says nothing of a clear number that the selector hears")
+    figure = first[0] if first else "the audit says nothing of a clear number that the selector hears"
+    figure = f"{figure} (exit code {code})"
     print(json.dumps({"fault": "blind_audit", "succeeded": not first, "figure": figure}))
 
 
