@@ -119,7 +119,8 @@ def main() -> int:
         given.summary.write_text(json.dumps(numbers, indent=1) + "\n")
     counts = ", ".join(f"{count} {name}" for name, count in work.counts.items())
     print(
-        f"{counts}; {len(work.unentered)} in which nobody was in a sum, {len(work.failed)} with differences, {len(exceeded)} bounds exceeded, {numbers['seconds']} s"
+        f"{counts}; {len(work.unentered)} in which nobody was in a sum, {len(work.failed)} with differences, "
+        f"{len(exceeded)} bounds exceeded, {numbers['seconds']} s"
     )
     return 1 if work.failed or exceeded else 0
 
