@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-hostile test-privacy test-flower test-flower-faults test-ray test-trackers test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
+.PHONY: help install demo test test-slow test-chaos test-hostile test-privacy test-flower test-flower-faults test-deployment test-ray test-trackers test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ test-flower:  ## the Flower adapter on real processes (about 20 minutes beside o
 
 test-flower-faults:  ## faults in real deployments: killed, paused, late, full disks (about 30 minutes; builds .venv-flower)
 	@scripts/test-flower-faults
+
+test-deployment:  ## the doors of a deployment: SuperLink, SuperNodes, proxy, outsider (5 minutes; needs nginx; builds .venv-flower)
+	@scripts/test-deployment
 
 test-ray:  ## the engine on a Ray cluster of two nodes (about 5 minutes; builds .venv-ray)
 	@scripts/test-ray

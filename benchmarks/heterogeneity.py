@@ -104,7 +104,7 @@ def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
         members = [run for run in runs if not table.panel or _at(run.config, table.panel) == value]
         named = group_runs(members).items()
         groups = {
-            _at(some[0].config, table.by) if table.by else dict(table.names).get(label, label): some for label, some in named
+            _by(some[0].config, table.by) if table.by else dict(table.names).get(label, label): some for label, some in named
         }
         known = groups if table.base is None or table.base in groups else {}
         found = {one.label: one for one in differences(known, table.base, table.end)} if known else {}
@@ -124,6 +124,12 @@ def _at(config: Mapping[str, Any], path: str) -> Any:
     for key in path.split("."):
         node = node.get(key) if isinstance(node, Mapping) else None
     return node
+
+
+def _by(config: Mapping[str, Any], path: str) -> str:
+    """Return the label of a method by one key, and by how far apart the updates of a client are."""
+    apart = _at(config, "privacy.min_separation") or 1
+    return str(_at(config, path)) + (f", min_separation {apart}" if apart > 1 else "")
 
 
 def _row(table: Table, row: MethodRow, groups: Mapping[str, Sequence[Run]], found: Difference | None) -> dict[str, Any]:

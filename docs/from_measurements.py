@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cells import ROOT, table
+from cells import ROOT, prose, table
 
 __all__ = [
     "choosing", "floor", "heterogeneity", "liars", "loopback", "measured", "million", "overhead", "precision", "precision_accuracy",
@@ -162,6 +163,16 @@ def privacy_attack() -> str:
         f"would claim {naive['updates_alone']:.3f} (updates alone), or {naive['hidden_poisson']:.3f} (as a hidden coin of rate 0.1)."
     )
     return f"{table(('rule', 'm', 'bound', 'eps_hat', 'from sums alone'), rows)}\n\n{said}"
+
+
+def privacy_attacks() -> str:
+    """List what each attack got before its fault was mended, and whether it still does."""
+    found = measured("privacy_attacks")
+    rows = [
+        (f"`{name}`", prose(re.split(r"[;:(]", one["before"]["figure"])[0].strip()), "yes" if one["now"]["succeeded"] else "no")
+        for name, one in found.items()
+    ]
+    return table(("script", "what it got before", "now"), rows)
 
 
 def choosing() -> str:
@@ -364,6 +375,24 @@ def heterogeneity(name: str) -> str:
         else "One seed: small differences mean nothing."
     )
     return "\n\n".join([*parts, seeds])
+
+
+def private_cost() -> str:
+    """Put stable accuracies and those of the worst tenth without and with privacy side by side."""
+    panels = ("without privacy", "epsilon 8", "epsilon 4", "epsilon 2")
+    found = measured("heterogeneity")["private_mnist"]["rows"]
+    cells = {(row["label"], row["panel"]): row for row in found}
+    order = sorted({row["label"] for row in found}, key=lambda one: -cells[one, "epsilon 8"]["stable"][0])
+    rows = []
+    for label in order:
+        plain = label.partition(",")[0]  # without privacy nothing is kept apart
+        texts = [_cost_cell(cells.get((label, one)) or cells.get((plain, one))) for one in panels]
+        rows.append((f"`{label}`", *texts))
+    return table(("rule", *panels), rows)
+
+
+def _cost_cell(row: dict[str, Any] | None) -> str:
+    return "-" if row is None else f"{_spread(row['stable'])} ({row['worst_decile'][0]:.0f})"
 
 
 def tuned(name: str) -> str:

@@ -42,6 +42,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_measurements.speed, from_measurements.scaling, from_measurements.overhead, from_measurements.choosing),
         *(from_measurements.precision, from_measurements.precision_accuracy),
         *(from_measurements.floor, from_measurements.privacy_attack),
+        *(from_measurements.private_cost, from_measurements.privacy_attacks),
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
         *(
             from_measurements.million,

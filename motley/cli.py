@@ -20,6 +20,7 @@ import typer
 
 from motley.commands import audit as audit_command
 from motley.commands import data as data_command
+from motley.commands import deployment as deployment_command
 from motley.commands import inspect as inspect_command
 from motley.commands import reproduce as reproduce_command
 from motley.commands import tune as tune_command
@@ -62,6 +63,7 @@ motley COMMAND --help has the options of a command."""
 app = typer.Typer(name="motley", pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=False, epilog=EXAMPLES)
 
 app.add_typer(data_command.app, name="data")
+app.add_typer(deployment_command.app, name="deployment")
 
 # Typer carries its own copy of click in some versions and the real one in others: ask it for the class.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

@@ -4,7 +4,8 @@
 
 Each script prints one JSON object: ``fault``, whether the attack ``succeeded``, and the ``figure``
 that it got. With ``--before``, the folder of a checkout of the commit before the faults were mended,
-each runs against that code, too. The outcome is ``benchmarks/results/privacy_attacks.json``.
+each runs against that code, too. The outcome goes into ``benchmarks/results/privacy_attacks.json``,
+where those of scripts that were not run stay.
 """
 
 from __future__ import annotations
@@ -44,9 +45,12 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="checkout of the commit before the faults were mended")
     parser.add_argument("--only", help="name of one script")
     given = parser.parse_args()
-    found = {}
+    file = ROOT / "benchmarks" / "results" / "privacy_attacks.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    found = json.loads(file.read_text()) if file.exists() else {}
     for script in sorted(HERE.glob("[a-z]*.py")):
-        if given.only in (None, script.stem):
+        attacks = "def main" in script.read_text()  # the others are what several attacks share
+        if attacks and given.only in (None, script.stem):
             now = outcome(script, ROOT)
             record = {"fault": now["fault"], "now": now}
             if given.before is not None:
@@ -58,10 +62,7 @@ def main() -> None:
                 if side in record
             ]
             print(f"{script.stem}: {'; '.join(sides)}", flush=True)
-    if given.only is None:
-        file = ROOT / "benchmarks" / "results" / "privacy_attacks.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(found, indent=1) + "\n")
+            file.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
 
 
 if __name__ == "__main__":

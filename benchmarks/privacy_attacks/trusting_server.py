@@ -28,7 +28,7 @@ CLIP, CLIENTS = 0.5, 6
 PRIVACY = {"clip": CLIP, "delta": 1e-5, "noise_multiplier": 1.0}
 KEYS: dict[str, Any] = {
     "population": CLIENTS, "cohort": CLIENTS, "stop": {"rounds": 1}, "weights": "uniform",
-    "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "global"},
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"}, "split": {"test": "global"},
     "partition": "iid", "engine": "sequential", "dtype": "float64",
     "local": {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
 }  # fmt: skip

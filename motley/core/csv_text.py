@@ -5,10 +5,10 @@ other cells and open addresses, and labels of runs and names of classes may come
 An apostrophe before such a sign makes the cell text; a number stays one. A program whose separator is
 another than the comma begins a cell inside a text, too. :func:`csv_rows` takes the apostrophes away.
 
->>> csv_text([["method", "gain"], ["=HYPERLINK(A1)", "-3.5"]])
-"method,gain\\n'=HYPERLINK(A1),-3.5\\n"
->>> list(csv_rows("method,gain\\n'=HYPERLINK(A1),-3.5\\n"))
-[{'method': '=HYPERLINK(A1)', 'gain': '-3.5'}]
+>>> csv_text([["method", "gain"], ["=HYPERLINK(cell)", "-3.5"]])
+"method,gain\\n'=HYPERLINK(cell),-3.5\\n"
+>>> list(csv_rows("method,gain\\n'=HYPERLINK(cell),-3.5\\n"))
+[{'method': '=HYPERLINK(cell)', 'gain': '-3.5'}]
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ __all__ = [
     "is_file",
     "is_folder",
     "no_file",
+    "private_files",
     "private_folder",
     "replacing",
     "sync_folder",
@@ -58,6 +59,16 @@ def private_folder(path: Path) -> None:
     missing = [one for one in (path, *path.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Within the block, files and folders that this process makes can be opened by its user alone (``0600``, ``0700``)."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager

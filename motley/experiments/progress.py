@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.table import Column
 from rich.text import Text
 from typing_extensions import override
 
-from motley.core.round_line import round_line, round_of
+from motley.core.round_line import NO_NAMES, round_line, round_of
 from motley.core.untrusted import printable
 from motley.experiments.config import Experiment
 from motley.rounds.config import RoundSummary
@@ -78,11 +78,12 @@ class RoundLog(_Shown):
 
     Parameters
     ----------
-    experiment: that is run. console: where to print; standard error by default.
+    experiment: that is run. console: where to print; standard error by default. names: of clients, by id.
     """
 
-    def __init__(self, experiment: Experiment, console: Console | None = None) -> None:
+    def __init__(self, experiment: Experiment, console: Console | None = None, names: Mapping[int, str] = NO_NAMES) -> None:
         super().__init__(experiment, experiment.name)
+        self.names = names
         self._console = console or Console(stderr=True)
 
     def say(self, text: str) -> None:
@@ -99,7 +100,9 @@ class RoundLog(_Shown):
         if self.done is None:
             return super().sentence()
         done, spent = self.done, {"total_bits": self.done.total_bits, "time_s": self.done.time_s}
-        return round_line(done.step, self.rounds, asked=done.asked, accepted=done.accepted, score=self.score(), **spent)
+        return round_line(
+            done.step, self.rounds, asked=done.asked, accepted=done.accepted, score=self.score(), names=self.names, **spent
+        )
 
 
 class ProgressDisplay(ABC):

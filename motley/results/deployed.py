@@ -136,7 +136,9 @@ def clients(run: Run) -> Table | None:
     rows = []
     for client in shown:
         mine = columns["client"] == client
-        rows.append(_client_row(client, {name: column[mine] for name, column in columns.items()}, late[client]))
+        rows.append(
+            _client_row(run.client_name(client), {name: column[mine] for name, column in columns.items()}, late[client])
+        )
     rest = f" Of {len(known)} clients the {MOST} with most uploads that were not used are shown." if len(known) > MOST else ""
     note = (
         "Late: the server had made its step without it; came late: how many of these came afterwards, whose bytes are in that "
@@ -146,7 +148,7 @@ def clients(run: Run) -> Table | None:
     return Table(HEADS, rows, note)
 
 
-def _client_row(client: int, mine: Mapping[str, Any], late: int) -> TableRow:
+def _client_row(client: str, mine: Mapping[str, Any], late: int) -> TableRow:
     accepted, lost, rejected = (mine["outcome"] == kind for kind in ("accepted", "dropped", "rejected"))
     counts = [len(accepted), accepted.sum(), (mine["outcome"] == "late").sum(), late, lost.sum(), rejected.sum()]
     down_s, work_s, up_s = (np.asarray(mine[name], float)[accepted] for name in ("download_s", "compute_s", "upload_s"))
@@ -156,7 +158,7 @@ def _client_row(client: int, mine: Mapping[str, Any], late: int) -> TableRow:
     last = float(mine["round"][accepted].max()) if accepted.any() else float("nan")
     cells = [TableCell(str(n), float(n), tone="bad" if k >= 4 and n else "") for k, n in enumerate(counts)]
     cells += [TableCell(short_number(value), value) for value in (*seconds, *traffic)]
-    return TableRow(f"client {client}", [*cells, TableCell(f"{last:.0f}" if np.isfinite(last) else DASH, last)])
+    return TableRow(client, [*cells, TableCell(f"{last:.0f}" if np.isfinite(last) else DASH, last)])
 
 
 def _median(values: Any) -> float:
@@ -175,9 +177,11 @@ def incidents(run: Run) -> Table | None:
         return None
     shown = []
     for row in reversed(rows[-MOST:]):
-        what = TableCell(row["event"], tone="bad" if row["event"] in ("lost", "rejected") else "")
+        what = TableCell(row["event"], tone="bad" if row["event"] in ("lost", "rejected", "refused", "changed") else "")
         when = [TableCell(str(row["round"]), row["round"]), TableCell(f"{row['time_s']:.0f}", row["time_s"])]
-        shown.append(TableRow(f"client {row['client']}", [what, TableCell(row["reason"]), *when, TableCell(row["at"] or "")]))
+        shown.append(
+            TableRow(run.client_name(row["client"]), [what, TableCell(row["reason"]), *when, TableCell(row["at"] or "")])
+        )
     note = "Wall seconds since the deployment began; the server's date and time in UTC."
     if len(rows) > MOST:
         note += f" The last {MOST} of {len(rows)}; all are in the table incidents."

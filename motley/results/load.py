@@ -87,6 +87,12 @@ class Run:
         task = self.meta.get("task") or {}
         return "deployment" in (task.get("notes") or {})
 
+    def client_name(self, client: int) -> str:
+        """Return a client in words: its name, where the deployment had a file of clients, else its number."""
+        names = self.meta.get("clients")
+        named = names.get(str(client)) if isinstance(names, Mapping) else None
+        return "no client" if client < 0 else f"client {client}" if named is None else str(named)
+
     def newest(self, table: str) -> pa.Table:
         """Return ``evaluations`` or ``metrics`` without the rows per client of evaluations before the last that has some, where the
         table is large; else the whole table."""

@@ -137,12 +137,16 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
         reasons = "not finite, of the wrong shape, or part of a refused step"
         found.append(f"an update was rejected {times} ({who}): {reasons}. It was paid for, not used.")
     found += [f"seed {run.seed}: {trouble}." for run in runs for trouble in model_health(run)]
-    lost = [int(client) for run in runs if run.deployed for client in run.column("clients", "client")[_dropped(run)]]
+    lost = [
+        (int(client), run.client_name(int(client)))
+        for run in runs
+        if run.deployed
+        for client in run.column("clients", "client")[_dropped(run)]
+    ]
     if lost:
-        times, who = ("once" if len(lost) == 1 else f"{len(lost)} times"), ", ".join(map(str, sorted(set(lost))[:10]))
-        more = len(set(lost)) - 10
-        who += f" and {more} more" if more > 0 else ""
-        found.append(f"an upload was lost {times} (client{'s' if len(set(lost)) > 1 else ''} {who}); when and why is below.")
+        times, each = ("once" if len(lost) == 1 else f"{len(lost)} times"), [named for _, named in sorted(set(lost))]
+        who = ", ".join(each[:10]) + (f" and {len(each) - 10} more" if len(each) > 10 else "")
+        found.append(f"an upload was lost {times} ({who}); when and why is below.")
     if len(runs) == 1 and not runs[0].deployed:
         found.append("one seed only; no spread can be told, and small differences mean nothing.")
     evaluations = [len(measures.trained(measures.curve(run)).x) for run in runs]

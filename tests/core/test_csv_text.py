@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from motley.core.csv_text import csv_rows, csv_text
 
 ANY = st.text(alphabet="=+-@'\t\r\n,;\"a1 .e＝＋－＠") | st.text()
-FORMULAS = ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\t1", "\r1", "-3.5.1", "--1", "+1+1", "=", "＝1", "-1e", "'=1", "-2 (-3)"]
+FORMULAS = ["=1+1", "+cmd", "-cmd", "@SUM(cell)", "\t1", "\r1", "-3.5.1", "--1", "+1+1", "=", "＝1", "-1e", "'=1", "-2 (-3)"]
 PLAIN = ["-3.5", "+2", "-.5", "-1e-07", "1e5", "-inf", "nan", "-", "", "a=b", "FedAvg", "'possible cost'"]
 
 

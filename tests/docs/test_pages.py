@@ -126,7 +126,7 @@ def _motley(words: list[str], where: str) -> None:
     context = command.make_context("motley", list(words))
     name, sub, rest = command.resolve_command(context, list(words))
     assert sub is not None, f"{where}: there is no motley {words[0]}"
-    if name == "data":  # parsed only: what is on a machine differs
+    if name in ("data", "deployment"):  # parsed only: what is on a machine differs
         group = sub.make_context(name, list(rest), parent=context)
         name, sub, rest = sub.resolve_command(group, list(rest))
         sub.make_context(name, list(rest), parent=group)

@@ -201,5 +201,5 @@ def test_the_example_compiles(paper, tmp_path):
 
 
 def test_labels_of_a_stranger_are_no_formulas_in_csv():
-    table = PrintTable("x", "", [("=1+1", "%")], [("=HYPERLINK(A1)", ["@b"]), ("FedAvg", ["-3.5"])], {})
-    assert as_csv(table) == "method,'=1+1 (%)\n'=HYPERLINK(A1),'@b\nFedAvg,-3.5\n"
+    table = PrintTable("x", "", [("=1+1", "%")], [("=HYPERLINK(cell)", ["@b"]), ("FedAvg", ["-3.5"])], {})
+    assert as_csv(table) == "method,'=1+1 (%)\n'=HYPERLINK(cell),'@b\nFedAvg,-3.5\n"

@@ -75,5 +75,8 @@ class LimitedGrid:
         if problem is None:
             return answer  # type: ignore[return-value]
         if type(problem).__name__ in ("RunNotRunningException", "InvalidRunStatusException"):
-            raise LinkError("the SuperLink has ended this run; submit the app again to go on: every finished round is kept")
+            raise LinkError(
+                "this run was stopped, by flwr stop or whoever else reaches the SuperLink's control interface; submit the app "
+                "again to go on: every finished round is kept"
+            )
         raise problem

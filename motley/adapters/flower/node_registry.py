@@ -6,8 +6,8 @@ of your own), and, where the selector wants them, numbers that are reported at e
 Where the client app does not answer that query, or the node's configuration names no client, and the selector needs nothing from
 clients that they do not declare, each node is a client of its own, numbered in order of appearance.
 
-One client is one node at a time. A node that claims a client whose node is still connected waits until that node is gone: a client
-that was restarted takes its own place again, and no node takes another client's.
+One client is one node at a time; which one is told in :mod:`~motley.adapters.flower.client_places`: with a file of clients the
+node's public key decides, without one each node's word.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 
 from motley.adapters.flower.checks import AppError, NodeError, number_of, only_metrics, whole_number
+from motley.adapters.flower.client_list import ClientList
+from motley.adapters.flower.client_places import ClientPlaces
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, Outbox, SentMessage, WallClock, content_bits, flower
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
@@ -125,10 +127,12 @@ class NodeRegistry:
     max_examples: see :func:`read_enrolment`.
     lacks: given the records of a node's answer, None where its app answers no such query, returns what the selector needs and does not
     get, empty if nothing, and nodes without client ids are numbered. None: every node must name its client.
+    clients: the file of clients; None: a node is the client that it says.
 
     Attributes
     ----------
-    node_of: the node of every connected client. enrolled: every client that ever enrolled. bits_down, bits_up: traffic so far.
+    places: which node is which client, and the incidents about it. enrolled: every client that ever enrolled.
+    bits_down, bits_up: traffic so far.
     numbers: by node, the client's id where no node names one.
     restarted: nodes that were found started again at the last look; they are asked anew which client they are. refusal: why no node
     is known, although some answered; empty where none did.
@@ -147,7 +151,9 @@ class NodeRegistry:
         wait: bool = True,
         max_examples: float | None = None,
         lacks: Callable[[Any], str] | None = None,
+        clients: ClientList | None = None,
     ) -> None:
+        self.places = ClientPlaces(clients, limit_s, clock)
         self.max_examples, self.lacks = max_examples, lacks
         self.numbers: dict[int, int] = {}
         self.key, self.wanted, self.limit_s, self.clock, self.wait = key, frozenset(wanted), limit_s, clock, wait
@@ -155,7 +161,6 @@ class NodeRegistry:
             raise ConfigError(
                 "the selector wants 'last_layer' at enrolment, which only a simulation knows; take a rule without it"
             )
-        self.node_of: dict[int, int] = {}
         self.enrolled: dict[int, Enrolment] = {}
         self.bits_down = self.bits_up = 0.0
         self.restarted: frozenset[int] = frozenset()
@@ -165,8 +170,12 @@ class NodeRegistry:
         self._asked: list[SentMessage] = []
         self._pauses: dict[int, tuple[int, int]] = {}  # node that failed to answer -> calls left to skip, calls skipped in all
         self._classes: int | None = None
-        self._warned: set[int] = set()
         self.refusal = ""
+
+    @property
+    def node_of(self) -> dict[int, int]:
+        """The node of every connected client."""
+        return self.places.node_of
 
     @property
     def clients(self) -> Ids:
@@ -199,22 +208,29 @@ class NodeRegistry:
             self._outbox.wait(self._asked, self.limit_s)
             asked, self._asked = self._asked, []
             self._take_in(asked)
-        self._assign(connected)
+        self.places.assign(connected, {node: known.client for node, known in self._by_node.items()})
         new = [self._by_node[node] for client, node in sorted(self.node_of.items()) if client not in self.enrolled]
         self.enrolled |= {enrolment.client: enrolment for enrolment in new}
         return [enrolment.report for enrolment in new]
 
     def _connected(self, grid: Grid) -> set[int]:
-        """Return the connected nodes. A node that Flower activated anew keeps its id, and may be another client now; in Flower's
-        simulation nodes are never activated."""
-        activated = {int(node.node_id): str(getattr(node, "last_activated_at", "")) for node in grid.get_nodes()}
+        """Return the connected nodes that may be clients. A node that Flower activated anew keeps its id, and may be another client
+        now; in Flower's simulation nodes are never activated."""
+        nodes = list(grid.get_nodes())
+        activated = {int(node.node_id): str(getattr(node, "last_activated_at", "")) for node in nodes}
         self.restarted = frozenset(node for node, since in activated.items() if self._activated.get(node, since) != since)
         self._activated |= activated
         for node in self.restarted:
             self._by_node.pop(node, None)
             self._asked = [sent for sent in self._asked if sent.node != node]
             LOG.info("node %d was started again", node)
-        return set(activated)
+        self.places.restarted(self.restarted)
+        admitted = self.places.admit(nodes)
+        for node in admitted & self._by_node.keys():
+            owner = self.places.owner(node)
+            if owner is not None and owner.id != self._by_node[node].client:
+                del self._by_node[node]  # the file names another client for its key now
+        return admitted
 
     def _questions(self, connected: set[int]) -> list[Any]:
         """Return the query to every connected node that is unknown, not yet asked and not paused."""
@@ -291,10 +307,16 @@ class NodeRegistry:
         lacking = self.lacks(content) if self.lacks is not None and (deaf or declares) else ""
         if lacking:
             raise AppError(lacking)
-        number = self._number(answer.node, self.key in metrics) if deaf or declares else None
+        number, owner = None, self.places.owner(answer.node)
+        if owner is not None:  # by its key, whatever it says
+            if self.key in metrics:
+                self.places.claimed(answer.node, metrics[self.key])
+            metrics, number = {name: value for name, value in metrics.items() if name != self.key}, owner.id
+        elif deaf or declares:
+            number = self._number(answer.node, self.key in metrics)
         enrolment = read_enrolment(metrics, self.key, self.wanted, self.max_examples, number)
         enrolment = dataclasses.replace(enrolment, declares=declares)
-        if number is not None:
+        if number is not None and owner is None:
             self.numbers[answer.node] = number
         if "label_histogram" in enrolment.signals:
             classes = np.size(enrolment.signals["label_histogram"])
@@ -321,18 +343,3 @@ class NodeRegistry:
                 self.key,
             )
         return self.numbers.get(node, max(self.numbers.values(), default=-1) + 1)
-
-    def _assign(self, connected: set[int]) -> None:
-        """Give each client one node: its node of before while that is connected, else the lowest that claims the client."""
-        before, self.node_of = self.node_of, {}
-        for node in sorted(connected & self._by_node.keys()):
-            client = self._by_node[node].client
-            holder = before.get(client)
-            if holder is not None and holder != node and holder in connected:
-                if node not in self._warned:
-                    self._warned.add(node)
-                    LOG.warning("node %d claims client %d, which node %d, still connected, is; it waits", node, client, holder)
-                continue
-            self.node_of.setdefault(client, node)
-        for client in before.keys() - self.node_of.keys():
-            LOG.info("client %d is gone", client)

@@ -23,7 +23,10 @@ REAL = {"deployment": "real clients: seconds are the wall clock's, devices and l
 """The note in ``run.json`` that tells a deployment from a simulation."""
 
 
-_TOLD = "its process was told to end, as it is when its SuperLink ends"
+_TOLD = (
+    "its process was told to end: somebody stopped the run, or the SuperLink or the machine has ended (see the SuperLink's log)"
+)
+"""Flower ends an app in one way whatever the reason is."""
 
 
 @contextmanager

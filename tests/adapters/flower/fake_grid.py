@@ -30,6 +30,7 @@ class FakeNode:
     unreadable: bool = False
     killed_at: float | None = None
     activated_at: float = 0.0
+    public_key: bytes = b""
 
 
 class FakeGrid:
@@ -74,12 +75,14 @@ class FakeGrid:
         if new_id is None:
             back.killed_at = None
         else:
-            self.nodes[new_id] = FakeNode(back.app, back.config, back.delay_s, back.unreadable)
+            self.nodes[new_id] = FakeNode(back.app, back.config, back.delay_s, back.unreadable, public_key=back.public_key)
 
     def restart(self, node: int, config: dict[str, Any] | None = None) -> None:
         """At once, under its id of before (the same key); what it was sent and has not answered is lost."""
         back = self.nodes[node]
-        self.nodes[node] = FakeNode(back.app, config or back.config, back.delay_s, back.unreadable, activated_at=self.now_s)
+        self.nodes[node] = FakeNode(
+            back.app, config or back.config, back.delay_s, back.unreadable, activated_at=self.now_s, public_key=back.public_key
+        )
         self.contexts.pop(node, None)
         for name, (at, _) in list(self.waiting.items()):
             if self._message(name).metadata.dst_node_id == node and at > self.now_s:
@@ -98,7 +101,11 @@ class FakeGrid:
         return [node for node in reversed(self.nodes) if self.connected(node)]  # in no useful order
 
     def get_nodes(self) -> list[Any]:
-        return [SimpleNamespace(node_id=k, last_activated_at=str(self.nodes[k].activated_at)) for k in self.get_node_ids()]
+        return [SimpleNamespace(
+                node_id=k, last_activated_at=str(self.nodes[k].activated_at), public_key=self.nodes[k].public_key
+            )
+            for k in self.get_node_ids()
+        ]  # fmt: skip
 
     def push_messages(self, messages: Any) -> list[str]:
         ids = []

@@ -112,7 +112,10 @@ def test_a_server_that_is_told_to_end_says_so(tmp_path):
     with pytest.raises(SystemExit):
         deploy(federation(setup, tmp_path), setup, tmp_path / "real", told=ends)
     said = (tmp_path / "real" / "stopped.txt").read_text()
-    assert "the deployment stops: its process was told to end, as it is when its SuperLink ends; submitted again" in said
+    assert (
+        "the deployment stops: its process was told to end: somebody stopped the run, or the SuperLink or the machine has ended (see"
+        in said
+    )
 
 
 def test_a_killed_server_goes_on_in_the_same_run_of_each_tracker(tmp_path, monkeypatch):

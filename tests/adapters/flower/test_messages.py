@@ -144,7 +144,7 @@ def test_a_run_that_was_stopped_says_so_and_is_no_client_s_fault():
     outbox = Outbox(LimitedGrid(grid, 5.0), grid.clock)
     outbox.send([message(1000)])
     grid.pull_messages = stopped
-    with pytest.raises(LinkError, match="the SuperLink has ended this run; submit the app again to go on"):
+    with pytest.raises(LinkError, match=r"this run was stopped, by flwr stop or whoever .*; submit the app again to go on"):
         outbox.collect()
 
 

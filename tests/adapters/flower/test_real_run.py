@@ -8,7 +8,10 @@ import pytest
 
 from motley.adapters.flower.real_run import STOPPED, stopping_in_a_sentence
 
-TOLD = "the deployment stops: its process was told to end, as it is when its SuperLink ends; submitted again with out = "
+TOLD = (
+    "the deployment stops: its process was told to end: somebody stopped the run, or the SuperLink or the machine has ended (see "
+    "the SuperLink's log); submitted again with out = "
+)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from motley.adapters.flower.messages import flower
 from motley.adapters.flower.node_registry import ENROL
 from motley.core.errors import ConfigError
+from motley.core.files import private_files
 
 if TYPE_CHECKING:
     from motley.adapters.flower.deployed.client_runtime import ClientRuntime
@@ -92,8 +93,9 @@ class Node:
         from motley.adapters.flower.deployed.grid_transport import bytes_in, content_of
 
         client = self.client(context)
-        runtime = self.runtime(client, context.node_config)
-        return flower().Message(content_of(runtime.answer(client, bytes_in(message))), reply_to=message)
+        with private_files():
+            runtime = self.runtime(client, context.node_config)
+            return flower().Message(content_of(runtime.answer(client, bytes_in(message))), reply_to=message)
 
 
 def serve(

@@ -96,6 +96,8 @@ class ClientRegistry:
             self._unknown_ids |= beyond
             _LOG.warning("clients %s are there, and the experiment has clients 0 to %d", sorted(beyond)[:5], len(self.met) - 1)
         known = ids[(ids >= 0) & (ids < len(self.met))]
+        for client, event, reason in self.transport.transport.happened():
+            self.incidents.note(client, event, reason)
         self._note_connections({int(client) for client in known if self.met[client]})
         return known
 

@@ -5,11 +5,14 @@ A message travels as one value of bytes in one ``ConfigRecord``, as ``train.motl
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from typing_extensions import override
 
+from motley.adapters.flower.client_list import ClientList
+from motley.adapters.flower.client_places import Happened
 from motley.adapters.flower.deployed.transport import Channel, Reply, Transport
 from motley.adapters.flower.limited_grid import LimitedGrid
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, Outbox, WallClock, flower
@@ -22,10 +25,17 @@ ACTION = "motley"
 _RECORD, _KEY = "motley", "message"
 
 
-def content_of(data: bytes) -> Any:
-    """Return a message's bytes as the content of a Flower message."""
+def content_of(data: bytes, unique: bytes = b"") -> Any:
+    """Return a message's bytes as the content of a Flower message.
+
+    Parameters
+    ----------
+    unique: random bytes of a message to a client. A reply names the message that it answers by a hash of it, and Flower does not
+    look whose key the sender of a reply has; so nobody but the receiver must be able to compute that hash.
+    """
     app = flower()
-    return app.RecordDict({_RECORD: app.ConfigRecord({_KEY: data})})
+    more = {"unique": unique} if unique else {}
+    return app.RecordDict({_RECORD: app.ConfigRecord({_KEY: data, **more})})
 
 
 def bytes_in(message: Any) -> object:
@@ -41,7 +51,8 @@ class GridTransport(Transport):
     ----------
     grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new node to say which client it
     is; nobody waits for it.
-    clock: of the server. link_s: for the SuperLink to answer one call.
+    clock: of the server. link_s: for the SuperLink to answer one call. clients: the file that says who is a client; None: a node is
+    the client that it says.
     """
 
     def __init__(
@@ -51,9 +62,10 @@ class GridTransport(Transport):
         limit_s: float = 120.0,
         clock: WallClock = WALL_CLOCK,
         link_s: float = 300.0,
+        clients: ClientList | None = None,
     ) -> None:
         self.grid, self.clock = LimitedGrid(grid, link_s), clock
-        self.registry = NodeRegistry(key, limit_s=limit_s, clock=clock, wait=False)
+        self.registry = NodeRegistry(key, limit_s=limit_s, clock=clock, wait=False, clients=clients)
         self.outbox = Outbox(self.grid, clock)
         self._came: dict[str, Reply] = {}
 
@@ -61,6 +73,16 @@ class GridTransport(Transport):
     @override
     def refusal(self) -> str:
         return self.registry.refusal
+
+    @property
+    @override
+    def names(self) -> Mapping[int, str]:
+        listed = self.registry.places.listed
+        return {} if listed is None else listed.names
+
+    @override
+    def happened(self) -> Sequence[Happened]:
+        return self.registry.places.take()
 
     def now_s(self) -> float:
         """Return the seconds of the server's clock."""
@@ -84,7 +106,10 @@ class GridTransport(Transport):
         app = flower()
         nodes = {client: self.registry.node_of[client] for client in messages if client in self.registry.node_of}
         kind = f"{channel}.{ACTION}"
-        sending = [app.Message(content_of(messages[client]), node, kind, ttl=ttl_s) for client, node in nodes.items()]
+        sending = [
+            app.Message(content_of(messages[client], secrets.token_bytes(16)), node, kind, ttl=ttl_s)
+            for client, node in nodes.items()
+        ]
         sent = zip(nodes, self.outbox.send(sending), strict=True)
         return {client: one.message_id for client, one in sent if not one.error}
 

@@ -15,9 +15,12 @@ from typing import Any, Literal, NamedTuple
 
 __all__ = ["Event", "IncidentLog"]
 
-Event = Literal["lost", "rejected", "answered late", "unanswered", "disconnected", "connected", "state lost"]
+Event = Literal[
+    "lost", "rejected", "answered late", "unanswered", "disconnected", "connected", "state lost", "refused", "changed", "waits",
+]  # fmt: skip
 """What happened to a client: its dispatch was given up; its upload cannot be used; its upload came after the server's step; it did
-not answer a question, or not as it should; its node went away, or came back; it began anew without what it had kept."""
+not answer a question, or not as it should; its node went away, or came back; it began anew without what it had kept; a node is not it
+(client -1: no client at all), has taken its place from another, or claims it while another has it."""
 
 LONGEST = 300
 """Characters of a reason that are kept."""

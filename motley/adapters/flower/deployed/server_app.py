@@ -27,13 +27,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from motley.adapters.flower.client_list import ClientList
 from motley.adapters.flower.deployed.backend import DeployedBackend, DeployedClients
 from motley.adapters.flower.deployed.client_registry import ClientRegistry, Limits
 from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.deployed.transport import Transport, WaitingTransport
 from motley.adapters.flower.real_run import REAL, stopping_in_a_sentence
 from motley.core.errors import ConfigError
-from motley.core.files import replacing
+from motley.core.files import private_files, replacing
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.private_time import looks_at_time
@@ -81,7 +82,7 @@ def run(
     progress: bool | OneRun = True,
     report: bool = True,
     selector: Selector[Any] | None = None,
-    rounds_done: int = 0, clients_sent: int = 0,
+    rounds_done: int = 0, clients_sent: int = 0, clients: str | Path | None = None,
     secure_aggregation: SecureOptions | None = None, register: Mapping[int, bytes] | str | Path = "",
 ) -> Run:  # fmt: skip
     """Run an experiment on real clients to its end, and load its results.
@@ -99,6 +100,8 @@ def run(
     selector: one that has learned elsewhere, in place of a new one;
     rounds_done, clients_sent: what lies behind it (``loop.state.round``, ``loop.state.dispatch``), so that it goes on counting.
     secure_aggregation: the server learns the sum of the updates alone. register: all clients' public keys, or their file.
+    clients: the file of clients, ``clients.toml``: only nodes whose key it names are clients, and each is the client that it names.
+    None: a node is the client that it says, and an id is worth nothing.
 
     Raises
     ------
@@ -106,32 +109,42 @@ def run(
     """
     experiment, limits = as_experiment(experiment, overrides), limits or Limits()
     ready = _ready(experiment, data, task, selector, secure_aggregation, rounds_done)
-    transport = grid if isinstance(grid, Transport) else _on(grid, key, limits)
+    transport = _transport(grid, key, limits, clients, len(ready.config.setting.task.federation))
     name = f"{experiment.result_id()}-deployed"  # a simulation is another run, and a deployment that has ended is not extended
     path = Path(out) if out is not None else default_folder(experiment).with_name(name)
-    with (folder := RunFolder(path)).lock():
+    with private_files(), (folder := RunFolder(path)).lock():
         if (state := folder.state(experiment, True, name)) == "finished":
             _tidy(path)
             return _ended(path, report)
         ensure_space(path)
-        folder.write(record := _record(experiment, ready, name, secure_aggregation))
+        folder.write(record := _record(experiment, ready, name, transport.names, secure_aggregation))
         save_preparation(ready.config.setting.task.federation, path, experiment.privacy is not None)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
         loop = deployment(experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register))
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
         marks = _restored(loop, saved) if state == "interrupted" else None
-        shown = _shown(progress, experiment, loop, path, bool(saved), limits)
+        shown = _shown(progress, experiment, loop, path, bool(saved), limits, transport.names)
         with stopping_in_a_sentence(path), tracked(experiment, path, kind="deployment") as trackers:
             written = _go(loop, checkpoints, marks, path, shown, told, trackers)
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
         _tidy(path)
-    return _ended(path, report)
+        return _ended(path, report)
 
 
-def _record(experiment: Experiment, ready: Ready, name: str, options: SecureOptions | None) -> dict[str, Any]:
-    """Return the record ``run.json`` of a deployment, with what is claimed of secure aggregation."""
+def _record(
+    experiment: Experiment,
+    ready: Ready,
+    name: str,
+    names: Mapping[int, str],
+    options: SecureOptions | None,
+) -> dict[str, Any]:
+    """Return the record ``run.json`` of a deployment, with what is claimed of secure aggregation.
+
+    ``names``: of its clients, by id."""
     # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
     record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
+    if names:
+        record["clients"] = {str(client): named for client, named in names.items()}
     if options is None:
         return record
     from motley.adapters.flower.deployed.secure_rounds import secure_claim  # needs the extra
@@ -168,15 +181,16 @@ def _ended(path: Path, report: bool) -> Run:
 
 
 def _shown(
-    progress: bool | OneRun, experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, limits: Limits
-) -> OneRun:
+    progress: bool | OneRun, experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, limits: Limits,
+    names: Mapping[int, str],
+) -> OneRun:  # fmt: skip
     """Return what is told of the rounds; a log of rounds has said where the deployment begins, into which folder it
     writes, and whom it waits for."""
     if not isinstance(progress, bool):
         return progress
     if not progress:
         return OneRun()
-    log = RoundLog(experiment)
+    log = RoundLog(experiment, names=names)
     where = f"resumed at {log.of(loop.state.version + 1)}" if resumed else "begun"
     whom = "clients that it knows" if resumed else f"{len(loop.setting.task.federation)} clients"
     log.say(f"{where}, tables in {path}; waiting for the {whom}, at most {limits.start_s:g} s")
@@ -278,10 +292,35 @@ def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
     return None
 
 
-def _on(grid: Any, key: str, limits: Limits) -> Transport:
-    from motley.adapters.flower.deployed.grid_transport import GridTransport  # the only module that needs Flower
+def _transport(grid: Any, key: str, limits: Limits, clients: str | Path | None, population: int) -> Transport:
+    """Return the transport on Flower's grid, or the one that is given.
 
-    return GridTransport(grid, key, limits.query_s, link_s=limits.link_s)
+    Raises
+    ------
+    ConfigError: a file of clients that cannot be used, is not the transport's, or names a client beyond the population.
+    """
+    if isinstance(grid, Transport):
+        transport = grid
+    else:
+        from motley.adapters.flower.deployed.grid_transport import GridTransport  # the only module that needs Flower
+
+        listed = None if clients is None else ClientList(clients)
+        if listed is not None:
+            listed.log_run(grid)
+        transport = GridTransport(grid, key, limits.query_s, link_s=limits.link_s, clients=listed)
+    names = transport.names
+    if clients is not None and not names:
+        raise ConfigError(
+            "got a transport without a file of clients; give it GridTransport(clients=ClientList(...))", "clients"
+        )
+    beyond = [client for client in names if client >= population]
+    if beyond:
+        raise ConfigError(
+            f"{clients or 'the file'} names client {beyond[0]} ({names[beyond[0]]}), and the experiment has clients 0 to "
+            f"{population - 1}; write population = {max(names) + 1}, or take the client out of the file",
+            "clients",
+        )
+    return transport
 
 
 def _ready(

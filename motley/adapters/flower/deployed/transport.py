@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from motley.adapters.flower.client_places import Happened
+
 __all__ = ["Reply", "Transport", "WaitingTransport"]
 
 Channel = Literal["train", "query"]
@@ -37,6 +39,15 @@ class Transport(ABC):
     def refusal(self) -> str:
         """Why no client can be reached, although something answered; empty where nothing did."""
         return ""
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """The clients' names by id, where a file of clients gives them."""
+        return {}
+
+    def happened(self) -> Sequence[Happened]:
+        """Return what has happened to clients' places since the last call."""
+        return ()
 
     @abstractmethod
     def now_s(self) -> float:

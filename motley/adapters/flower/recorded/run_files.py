@@ -120,6 +120,7 @@ class RunFiles:
             "versions": installed_versions("flwr"),
             "citations": [{**dataclasses.asdict(paper), "bibtex": paper.bibtex(), "of": ["selector"]}],
             "task": {"metric": "accuracy", "notes": REAL},
+            **({"clients": {str(k): named for k, named in names.items()}} if (names := self.coordinator.names) else {}),
             "parameters": sum(math.prod(array.shape) for array in model.values()) if model is not None else None,
             **({} if self.coordinator.secure is None else self.coordinator.secure.options.record(self.coordinator.m)),
         }  # fmt: skip

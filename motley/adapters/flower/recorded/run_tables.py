@@ -38,12 +38,14 @@ def client_rows(coordinator: SelectionCoordinator, step: int, start_s: float) ->
 
 
 def incident_rows(coordinator: SelectionCoordinator, now_s: float) -> dict[str, Any]:
-    """Return the rows of ``incidents`` of the round that was trained last: whose update was lost or rejected, and why; empty where
-    nothing was."""
+    """Return the rows of ``incidents`` of the round that was trained last: whose update was lost or rejected, which node
+    was refused or is another client's now, and why; empty where nothing was."""
     log, state = IncidentLog(lambda: now_s), coordinator.state
     for row in state.rows:
         if row.round == state.round and row.reason:
             log.note(row.client, "rejected" if row.outcome == "rejected" else "lost", row.reason)
+    for client, event, reason in coordinator.registry.places.take():
+        log.note(client, event, reason)
     rows = log.take()
     return {"round": state.round, **rows} if rows else {}
 

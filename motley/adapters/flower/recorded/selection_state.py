@@ -70,7 +70,7 @@ def restore_selection(coordinator: SelectionCoordinator, saved: Mapping[str, Any
 
 def participation_rows(clients: Iterable[Mapping[str, Any]], incidents: Iterable[Mapping[str, Any]]) -> list[ParticipationRow]:
     """Return the participation table of rows of the tables ``clients`` and ``incidents``; of the signals they keep the loss."""
-    why = {(row["round"], row["client"]): row["reason"] for row in incidents}
+    why = {(row["round"], row["client"]): row["reason"] for row in incidents if row["event"] in ("lost", "rejected")}
     return [
         ParticipationRow(
             row["round"], row["client"], "accepted" if row["outcome"] == "rehearsed" else row["outcome"],

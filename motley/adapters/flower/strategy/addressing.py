@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -50,14 +51,13 @@ def address_messages(messages: Iterable[Any], clients: Mapping[int, int], cohort
 
 def ask_for(signals: str, messages: Iterable[Any], nodes: Collection[int]) -> list[Any]:
     """Return the messages, those to ``nodes`` with the names of the signals that the reply should hold, separated by commas."""
-    app, asking, contents = flower(), [], dict[int, Any]()
+    app, asking = flower(), []
     for message in messages:
         if message.metadata.dst_node_id in nodes:
-            own = message.content
-            if id(own) not in contents:
-                wanted = app.ConfigRecord({"wanted": signals})
-                contents[id(own)] = own, app.RecordDict({**dict(own.items()), RECORD: wanted})
-            message = _copy(message, contents[id(own)][1], message.metadata.dst_node_id)
+            # unique: a reply names its message by a hash, which no other client must be able to compute
+            wanted = app.ConfigRecord({"wanted": signals, "unique": secrets.token_bytes(16)})
+            content = app.RecordDict({**dict(message.content.items()), RECORD: wanted})
+            message = _copy(message, content, message.metadata.dst_node_id)
         asking.append(message)
     return asking
 

@@ -92,6 +92,7 @@ class SelectionCoordinator:
             settings.clock,
             max_examples=most,
             lacks=told.lacks,
+            clients=settings.clients,
         )
         self.asked = ",".join(sorted(reported | ({"local_steps"} & needs.columns)))
         self.state = SelectionState(settings.rounds_done, settings.clients_sent)
@@ -101,6 +102,11 @@ class SelectionCoordinator:
         self.secure: SecureSums | None = None
         self.observer = RoundObserver(self, "", shown=False)
         self.evaluations: dict[int, dict[str, Any]] = {}
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The clients' names by id, where a file of clients gives them."""
+        return {} if self.settings.clients is None else self.settings.clients.names
 
     @property
     def rows(self) -> list[ParticipationRow]:

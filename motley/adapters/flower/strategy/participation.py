@@ -68,7 +68,12 @@ class _Run(Protocol):
     def traffic(self) -> dict[str, float]:
         """Bits by purpose and direction."""
 
+    @property
+    def names(self) -> dict[int, str]:
+        """The clients' names by id, where a file of clients gives them."""
 
+
+_CLIENT = len("client")
 _DONE = {"probe": "probed", "evaluate": "evaluated"}
 
 
@@ -86,42 +91,47 @@ def participation(run: Iterable[ParticipationRow] | _Run) -> str:
         1       0  accepted        0.7000      2.5      1.0      1.0
         1       2  dropped              -        -      1.0      0.0
     """
-    lines = ["round  client  outcome           loss  seconds  kB down    kB up"]
+    names = {} if isinstance(run, Iterable) else run.names
+    width = max(_CLIENT, *map(len, names.values())) if names else _CLIENT
+    lines = [f"round  {'client':>{width}}  outcome           loss  seconds  kB down    kB up"]
     if isinstance(run, Iterable):
-        return "\n".join(lines + [_row(row) for row in run])
-    each = [(row.round, 1, _row(row)) for row in run.rows]
-    each += [(row.round, 0 if row.purpose == "probe" else 2, _exchange(row)) for row in run.exchanges]
+        return "\n".join(lines + [_row(row, names, width) for row in run])
+    each = [(row.round, 1, _row(row, names, width)) for row in run.rows]
+    each += [(row.round, 0 if row.purpose == "probe" else 2, _exchange(row, width)) for row in run.exchanges]
     lines += [line for *_, line in sorted(each, key=lambda one: one[:2])]
-    return "\n".join(lines + _totals(run.traffic))
+    return "\n".join(lines + _totals(run.traffic, width))
 
 
-def _row(row: ParticipationRow) -> str:
+def _row(row: ParticipationRow, names: Mapping[int, str], width: int) -> str:
     value = row.signals.get("loss", row.signals.get("loss_rms"))
     loss = "-" if value is None or np.ndim(value) else f"{float(value):.4f}"
     reason = f"  {' '.join(row.reason.split())[:60]}" if row.reason else ""
-    return _line(row.round, row.client, row.outcome, loss, row.seconds, row.bits_down, row.bits_up) + reason
+    client = names.get(row.client, row.client)
+    return _line(row.round, client, row.outcome, loss, row.seconds, row.bits_down, row.bits_up, width) + reason
 
 
-def _exchange(row: ExchangeRow) -> str:
+def _exchange(row: ExchangeRow, width: int) -> str:
     done = f"{_DONE[row.purpose]} {row.answered}/{row.asked}"
-    return _line(row.round, "-", done, "-", row.seconds, row.bits_down, row.bits_up)
+    return _line(row.round, "-", done, "-", row.seconds, row.bits_down, row.bits_up, width)
 
 
-def _line(round: object, client: object, what: str, loss: str, seconds: float, bits_down: float, bits_up: float) -> str:
+def _line(
+    round: object, client: object, what: str, loss: str, seconds: float, bits_down: float, bits_up: float, width: int
+) -> str:
     took = "-" if math.isnan(seconds) else f"{seconds:.1f}"
-    return f"{round:>5}  {client:>6}  {what:<14}{loss:>8}{took:>9}{bits_down / 8000:>9.1f}{bits_up / 8000:>9.1f}"
+    return f"{round:>5}  {client:>{width}}  {what:<14}{loss:>8}{took:>9}{bits_down / 8000:>9.1f}{bits_up / 8000:>9.1f}"
 
 
-def _totals(traffic: Mapping[str, float]) -> list[str]:
+def _totals(traffic: Mapping[str, float], width: int) -> list[str]:
     """Return one line for each purpose that had traffic, with its share of all, and one for the sum."""
     down, up = ({name.removesuffix(end): bits for name, bits in traffic.items() if name.endswith(end)} for end in _ENDS)
     whole = sum(traffic.values())
     lines = [
-        _line("total", "-", f"{name} {(down[name] + up[name]) / whole:.0%}", "-", math.nan, down[name], up[name])
+        _line("total", "-", f"{name} {(down[name] + up[name]) / whole:.0%}", "-", math.nan, down[name], up[name], width)
         for name in down
         if down[name] + up[name]
     ]
-    return [*lines, _line("total", "-", "all", "-", math.nan, sum(down.values()), sum(up.values()))]
+    return [*lines, _line("total", "-", "all", "-", math.nan, sum(down.values()), sum(up.values()), width)]
 
 
 _ENDS = ("_bits_down", "_bits_up")

@@ -137,7 +137,12 @@ class RoundObserver:
             return
         self._open = False
         spent = {"total_bits": sum(self.coordinator.traffic.values()), "time_s": self.now_s}
-        self.say(round_line(self.step, self.rounds, asked=self.asked, accepted=self.accepted, score=self.score, **spent))
+        self.say(
+            round_line(
+                self.step, self.rounds, asked=self.asked, accepted=self.accepted, score=self.score,
+                names=self.coordinator.names, **spent,
+            )
+        )  # fmt: skip
 
     def _score(self, metrics: Metrics) -> None:
         found = named_metrics(metrics)

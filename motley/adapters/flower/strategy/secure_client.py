@@ -22,6 +22,7 @@ from motley.adapters.flower.node_registry import EXAMPLES
 from motley.adapters.flower.secure_messages import RECORD, missing_extra, secure_bytes, secure_record, secure_run
 from motley.adapters.flower.strategy.server_signals import arrays_of
 from motley.core.errors import ConfigError, SecureAggregationError
+from motley.core.files import private_files
 
 try:
     from motley.secure.endpoint import AGREEMENTS, SecureEndpoint
@@ -55,7 +56,8 @@ class MaskedUpdates:
 
     def answer(self, message: Any, context: Any) -> Any:
         """Answer a step before or after training; the app's function for ``@app.query("motley_secure")``."""
-        answer = self._endpoint(message, context).answer(secure_bytes(message.content))
+        with private_files():
+            answer = self._endpoint(message, context).answer(secure_bytes(message.content))
         return flower().Message(flower().RecordDict({RECORD: secure_record(answer)}), reply_to=message)
 
     def mod(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
@@ -73,7 +75,10 @@ class MaskedUpdates:
         wanted = str(message.content[RECORD].get("wanted", "")).split(",")
         sent = arrays_of(next(iter(message.content.array_records.values())))
         reply = call_next(message, context)
-        return reply if reply.has_error() else _masked(reply, message, sent, self._endpoint(message, context), asked, wanted)
+        with private_files():
+            return (
+                reply if reply.has_error() else _masked(reply, message, sent, self._endpoint(message, context), asked, wanted)
+            )
 
     def _endpoint(self, message: Any, context: Any) -> SecureEndpoint:
         client = context.node_config.get(self.key)

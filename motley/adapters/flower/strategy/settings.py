@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from motley.adapters.flower.client_list import ClientList
 from motley.adapters.flower.messages import WALL_CLOCK, WallClock
 from motley.core.errors import ConfigError
 
@@ -33,6 +34,7 @@ class SelectionSettings:
     longest_pause: how many rounds, at most, a client is left out that did not answer in time: 1 after the first time, then 2, 4, ...;
     an answer ends it. Where all are left out, all are offered. 0: it is offered at once again.
     link_s: how long the SuperLink may take to answer a call; then the run ends with a sentence.
+    clients: the file that says which public key is which client; None: a node is the client that it says, and an id is worth nothing.
 
     Raises
     ------
@@ -52,6 +54,7 @@ class SelectionSettings:
     clock: WallClock = WALL_CLOCK
     link_s: float = 300.0
     longest_pause: int = 16
+    clients: ClientList | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (("uploads", ("as_sent", "any")), ("weights", ("strategy", "selector"))):

@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from motley.adapters.flower.client_list import ClientList
 from motley.adapters.flower.limited_grid import LimitedGrid
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
 from motley.adapters.flower.strategy.attributes import attribute, temporarily
@@ -25,6 +26,7 @@ from motley.adapters.flower.strategy.legacy import adapted, is_legacy
 from motley.adapters.flower.strategy.round_observer import ObservedStrategy, RoundObserver
 from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.core.errors import ConfigError
+from motley.core.files import private_files
 from motley.selectors import build
 from motley.selectors.base import Selector
 
@@ -62,6 +64,7 @@ def with_selector(
     progress: bool = True,
     secure_aggregation: SecureOptions | None = None,
     register: Mapping[int, bytes] | str | os.PathLike[str] | None = None,
+    clients: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Return a strategy like this one whose clients ``selector`` chooses, ``m`` a round; the name of a rule is that rule, seed 0.
 
@@ -74,6 +77,8 @@ def with_selector(
     folder, the strategy goes on at the next round. None: nothing is kept. progress: print a line about every round on standard error.
     secure_aggregation: the server gets the sum of the updates alone; the client app needs
     :class:`~motley.adapters.flower.strategy.secure_client.MaskedUpdates`. register: all clients' public keys, or their file.
+    clients: the file of clients, ``clients.toml``: only nodes whose key it names are clients, and each is the client that it names.
+    None: a node is the client that it says, and an id is worth nothing.
 
     Raises
     ------
@@ -84,7 +89,7 @@ def with_selector(
     selector = build(selector) if isinstance(selector, str) else selector
     settings = SelectionSettings(
         key, query_limit_s, wait_s, uploads, largest_upload, max_examples, weights, rounds_done, clients_sent, save, clock,
-        link_s, longest_pause,
+        link_s, longest_pause, None if clients is None else ClientList(clients),
     )  # fmt: skip
     name = f"{type(strategy).__name__}With{type(selector.rule).__name__}"
     kind: Any = type(name, (ObservedStrategy, _SelectingStrategy, type(strategy)), {})
@@ -148,7 +153,9 @@ class _SelectingStrategy:
         limited, start = LimitedGrid(grid, self.motley.settings.link_s), super().start  # type: ignore[misc]
         given = inspect.signature(start).bind(_RecordingGrid(limited, self.motley), *args, **options)
         given.apply_defaults()
-        with self.motley.observer.going(self, given.arguments):
+        if self.motley.settings.clients is not None:
+            self.motley.settings.clients.log_run(limited)
+        with private_files(), self.motley.observer.going(self, given.arguments):
             return start(*given.args, **given.kwargs)
 
     start = _start

@@ -55,6 +55,8 @@ def test_a_client_that_misses_a_deadline_is_late_once_and_asked_again(run):
 
 def test_a_second_node_of_a_connected_client_waits_and_gets_no_order(run):
     _, log, second = run
-    assert re.search(r"node (\d+) claims client 1, which node (?!\1)\d+, still connected, is; it waits", log)
+    assert re.search(
+        r"node (\d+) \(SHA256:\S+\) claims client 1, which node (?!\1)\d+ \(SHA256:\S+\), still connected, is; it waits", log
+    )
     assert "Receiving: query.motley_enrol" in second
     assert "Receiving: train" not in second

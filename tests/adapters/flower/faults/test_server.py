@@ -29,7 +29,7 @@ SAID = {
     "disk": r"cannot write .*: No space left on device; make room or choose another folder; what is finished is kept",
     "app killed": "",  # nobody is left to say it
     "link hangs": r"the SuperLink did not answer within 60 s; start it again with the --database of before, and then this app",
-    "link killed": r"the SuperLink did not answer within 60 s; start it again|its process was told to end, as it is when",
+    "link killed": r"the SuperLink did not answer within 60 s; start it again|its process was told to end: somebody",
 }
 """What stands in ``stopped.txt``, or in the log where the disk is full; of a SuperLink that was killed Flower tells the app
 after a time of its own, which may be longer than the limit."""
