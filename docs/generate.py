@@ -54,7 +54,12 @@ MAKERS: dict[str, Callable[[], str]] = {
         from_league.league_advice,
         *(from_recipes.recipes, from_recipes.results, from_recipes.verdicts, from_recipes.recipe_words),
     )
-} | {f"measured_{name}": partial(from_measurements.heterogeneity, name) for name in from_measurements.measured("heterogeneity")}
+}
+MAKERS |= {
+    f"measured_{name}": partial(from_measurements.heterogeneity, name)
+    for name in from_measurements.measured("heterogeneity")
+    if not name.startswith("private_")  # private_cost has them in one table
+}
 MAKERS |= {f"tuned_{name}": partial(from_measurements.tuned, name) for name in from_measurements.measured("tuned")}
 """Name of a part -> the function that makes it."""
 PICTURES = {

@@ -42,7 +42,9 @@ def test_it_is_a_run_s_folder_with_a_report(tmp_path, capsys):
 
 
 def test_who_was_lost_when_and_why_is_in_a_table(tmp_path):
-    """Client 2's node is killed after 27 s, in a round of 5 s: its message ends when the heartbeat is missed, 20 s later."""
+    """Client 2's node is killed after 27 s, in a round of 5 s: its message ends when the heartbeat is missed, 20 s later.
+
+    It comes back as another node, which is said, too."""
     setup = experiment(population=3, cohort=3, stop={"rounds": 14})
     grid = federation(setup, tmp_path, dict.fromkeys(range(3), 5.0))
     grid.heartbeat_s = 20.0
@@ -50,7 +52,7 @@ def test_who_was_lost_when_and_why_is_in_a_table(tmp_path):
     done = deploy(grid, setup, tmp_path / "real")
     found = incidents(done)
     assert {client for client, _, _ in found} == {2}
-    assert sorted(event for _, event, _ in found) == ["connected", "disconnected", "lost"]
+    assert sorted(event for _, event, _ in found) == ["changed", "connected", "disconnected", "lost"]
     assert "its node is gone" in next(reason for _, event, reason in found if event == "lost")
     rows = done.tables["incidents"].to_pylist()
     lost = next(row for row in rows if row["event"] == "lost")
