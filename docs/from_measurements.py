@@ -361,15 +361,16 @@ def heterogeneity(name: str) -> str:
 def private_cost() -> str:
     """Put stable accuracies and those of the worst tenth without and with privacy side by side."""
     panels = ("without privacy", "epsilon 8", "epsilon 4", "epsilon 2")
-    found = measured("heterogeneity")["private_mnist"]["rows"]
-    cells = {(row["label"], row["panel"]): row for row in found}
-    order = sorted({row["label"] for row in found}, key=lambda one: -cells[one, "epsilon 8"]["stable"][0])
     rows = []
-    for label in order:
-        plain = label.partition(",")[0]  # without privacy nothing is kept apart
-        texts = [_cost_cell(cells.get((label, one)) or cells.get((plain, one))) for one in panels]
-        rows.append((f"`{label}`", *texts))
-    return table(("rule", *panels), rows)
+    for name, title in (("private_mnist", "MNIST"), ("private_femnist", "FEMNIST")):
+        found = measured("heterogeneity")[name]["rows"]
+        cells = {(row["label"], row["panel"]): row for row in found}
+        order = sorted({row["label"] for row in found}, key=lambda one: -cells[one, "epsilon 8"]["stable"][0])
+        for label in order:
+            plain = label.partition(",")[0]  # without privacy nothing is kept apart
+            texts = [_cost_cell(cells.get((label, one)) or cells.get((plain, one))) for one in panels]
+            rows.append((title, f"`{label}`", *texts))
+    return table(("data", "rule", *panels), rows)
 
 
 def _cost_cell(row: dict[str, Any] | None) -> str:
