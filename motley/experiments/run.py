@@ -255,8 +255,9 @@ def run_record(
         "algorithm": asdict(algorithm_disclosure(setting.algorithm)),
     }
     personal = setting.algorithm.personal
+    names = {"clients": {str(k): name for k, name in enumerate(data.client_names)}} if data.client_names else {}
     claimed = {} if config.privacy is None else {"privacy": config.privacy.record(seeded=note is None)}
-    return {**record, "personal": personal, "client_state_bytes": state_bytes, "leaves": leaves, **claimed}
+    return {**record, "personal": personal, "client_state_bytes": state_bytes, "leaves": leaves, **names, **claimed}
 
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from motley.core.client_names import number_of
 from motley.core.components import imports
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
 from motley.core.files import changed, disk_error, replacing, with_digest
@@ -123,7 +124,7 @@ class TrainedRun(results.Run):
         return self._predict(self.module(which), x, None, probabilities)
 
     def clients(self) -> ClientModels:
-        """Return the models of the clients: ``run.clients()[7].predict(x)``.
+        """Return the models of the clients: ``run.clients()[7].predict(x)``, or by name, ``run.clients()["hosp_H"]``.
 
         Where an algorithm gives clients models of their own (FedBN, Ditto), each has its own, fine-tuned where the run examined it so;
         else all have the shared model. A client that never took part has the model it would start from. Where clients scale by
@@ -271,20 +272,22 @@ class ClientModel:
 
 
 class ClientModels(Sequence[ClientModel]):
-    """The models of all clients of a run, by client id."""
+    """The models of all clients of a run, by client id or, where the clients have names, by name."""
 
     def __init__(self, run: TrainedRun) -> None:
         self._run = run
         self._count = int(run._about()["clients"])
 
     @overload
-    def __getitem__(self, client: int) -> ClientModel: ...
+    def __getitem__(self, client: int | str) -> ClientModel: ...
     @overload
     def __getitem__(self, client: slice) -> list[ClientModel]: ...
     @override
-    def __getitem__(self, client: int | slice) -> ClientModel | list[ClientModel]:
+    def __getitem__(self, client: int | str | slice) -> ClientModel | list[ClientModel]:
         if isinstance(client, slice):
             return [self[k] for k in range(self._count)[client]]
+        if isinstance(client, str):
+            client = number_of(client, self._run.client_names)
         if not 0 <= client < self._count:
             raise IndexError(f"there is no client {client}; this run has clients 0 .. {self._count - 1}")
         return ClientModel(self._run, client)

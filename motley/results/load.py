@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from motley.core.errors import DataError, StoreError
+from motley.core.client_names import name_of
+from motley.core.errors import ConfigError, DataError, StoreError, suggest
 from motley.core.files import irregular, is_folder, no_file
 from motley.results.journal import read_journal
 from motley.results.marks import Mark, disagreement, hash_of, unpack_marks
@@ -87,11 +88,15 @@ class Run:
         task = self.meta.get("task") or {}
         return "deployment" in (task.get("notes") or {})
 
+    @property
+    def client_names(self) -> Mapping[int, str]:
+        """The names that the clients came with, by id: those of their data, or of a deployment's file of clients; empty without."""
+        return {int(client): str(name) for client, name in (self.meta.get("clients") or {}).items()}
+
     def client_name(self, client: int) -> str:
-        """Return a client in words: its name, where the deployment had a file of clients, else its number."""
-        names = self.meta.get("clients")
-        named = names.get(str(client)) if isinstance(names, Mapping) else None
-        return "no client" if client < 0 else f"client {client}" if named is None else str(named)
+        """Return a client in words: its name where it has one, else its number."""
+        named = (self.meta.get("clients") or {}).get(str(client))
+        return name_of(client, {} if named is None else {client: str(named)})
 
     def newest(self, table: str) -> pa.Table:
         """Return ``evaluations`` or ``metrics`` without the rows per client of evaluations before the last that has some, where the
@@ -100,7 +105,17 @@ class Run:
         return tables.newest(table) if isinstance(tables, LargeTables) else tables[table]
 
     def column(self, table: str, name: str) -> NDArray[Any]:
-        """A column as NumPy [rows]; nulls become NaN in numbers and None in strings."""
+        """A column as NumPy [rows]; nulls become NaN in numbers and None in strings.
+
+        Raises
+        ------
+        ConfigError: there is no such table, or it has no such column.
+        """
+        if table not in TABLES:
+            raise ConfigError(f"there is no table {table!r}{suggest(table, TABLES)}; there are: {', '.join(TABLES)}")
+        columns = TABLES[table].names
+        if name not in columns:
+            raise ConfigError(f"{table} has no column {name!r}{suggest(name, columns)}; its columns: {', '.join(columns)}")
         return np.asarray(self.tables[table][name].to_numpy())
 
 

@@ -118,6 +118,7 @@ class _Record(_Part):
     command: str | None = None
     personal: bool = False
     privacy: _PrivacyRecord | None = None
+    clients: dict[Annotated[str, Field(pattern=r"^[0-9]{1,18}$")], str] | None = None
     leaves: dict[Literal["selector", "algorithm"], _LeavesRecord] = {}
 
 

@@ -18,12 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from motley.core.client_names import client_in_words
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
 from motley.tasks.flat import LossGradient, ModelState, construct, layout_of
 from motley.tasks.metrics import Metric
+from motley.tasks.origin import Origin
 from motley.tasks.own_loss import LossFunction
 from motley.tasks.preparation import Preparation, StatisticsTraffic
 from motley.tasks.raw_table import RawTable
@@ -58,6 +60,7 @@ class Dataset:
     classes: number of classes or of labels, C; None for regression.
     test: bool ``[n]``, whether a row is in the data set's own test half.
     groups: int64 ``[n]``, the natural client of each row (writer), or None.
+    client_names: of the natural clients, by their number in ``groups``; empty: they have none.
     names: class names, for plots.
     notes: remarks of the loader for readers of the results.
     black_white: values of black and white in the units of ``x``, a number each or one per channel ``[C]``.
@@ -82,14 +85,16 @@ class Dataset:
     preparation: Preparation | None = None
     table: RawTable | None = None
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    client_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.targets == "positions":
             nothing = (self.y == IGNORED).all(1).nonzero()
             if len(nothing):
-                raise DataError(
-                    f"{len(nothing)} samples have no position with a target (sample {int(nothing[0])} first); drop them"
+                first = Origin.of_clients("the samples", self.groups, self.client_names, parts="its samples").row(
+                    int(nothing[0])
                 )
+                raise DataError(f"{first}: no position has a target (so in {len(nothing)} samples); drop such samples")
 
     @property
     def targets(self) -> Targets:
@@ -120,6 +125,7 @@ class Federation:
     statistics costs; None where there was none.
     held_out: the same federation with the samples of the clients that no round asks, which have none here; None if there are none.
     measured: what was worked out from the rows of all clients, as in :class:`Dataset`.
+    client_names: ``[K]``, the names that the clients came with; empty: they have none.
     """
 
     x: Tensor
@@ -143,6 +149,7 @@ class Federation:
     statistics: StatisticsTraffic | None = None
     held_out: Federation | None = None
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    client_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Return K, the population."""
@@ -169,6 +176,16 @@ class Federation:
             return None
         found: NDArray[np.int64] = (self.y[torch.from_numpy(rows)] != IGNORED).sum(1).cpu().numpy()
         return found
+
+    def row(self, row: int) -> str:
+        """Return a row of ``x`` in words for a message: its client by name, and its number among the client's samples, from 1."""
+        for k in range(len(self)):
+            mine = np.concatenate(
+                [part.values[slice(*part.offsets[k : k + 2])] for part in (self.train, self.validation, self.test)]
+            )
+            if row in mine:
+                return f"{client_in_words(k, self.client_names)}, row {int((mine < row).sum()) + 1} of its samples"
+        return f"row {row + 1} of the samples"
 
     @cached_property
     def seen(self) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ Parts may come from a generator: of a million clients no object is held for each
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.tasks.base import Dataset
+from motley.tasks.origin import Origin
 from motley.tasks.raw_table import TableOptions, arrow_table, check_columns, joined, raw_table
 from motley.tasks.tables import make_dataset
 
@@ -127,8 +128,14 @@ def input_pair(pair: Any, name: str) -> Part:
     return x, y, name
 
 
-def join_parts(parts: Iterable[Part], regression: bool, multilabel: bool, options: TableOptions) -> Dataset:
+def join_parts(
+    parts: Iterable[Part], regression: bool, multilabel: bool, options: TableOptions, client: Callable[[int], str], own: str
+) -> Dataset:
     """Return one data set of the parts; parts with the same name belong to the same client and are adjacent.
+
+    Parameters
+    ----------
+    client: a client in words, by its number. own: what a part is called in messages, e.g. "its file".
 
     Raises
     ------
@@ -143,17 +150,19 @@ def join_parts(parts: Iterable[Part], regression: bool, multilabel: bool, option
         held = list(parts)
         if all(is_table(x) for x, _, _ in held):
             rows, targets = [x for x, _, _ in held], _GrowingArray(first[1])
-            client = _clients(held, targets)
+            owner = _clients(held, targets)
             for x, _, name in held:
                 check_columns(x, rows[0], name)
-            return make_dataset(joined(rows), targets.array(), client, not regression, where, multilabel, True, options)
+            origin = Origin(where, owner, client, own)
+            return make_dataset(joined(rows), targets.array(), owner, not regression, origin, multilabel, True, options)
         parts = iter(held)
     arrays = ((raw_table(x, options, where).values() if is_table(x) else x, y, name) for x, y, name in parts)
     words = ((x.astype(object) if x.dtype.kind in "US" else x, y, name) for x, y, name in arrays)
     first = next(words)
     samples, targets = _GrowingArray(first[0]), _GrowingArray(first[1])
-    client = _clients(itertools.chain((first,), words), targets, samples)
-    return make_dataset(samples.array(), targets.array(), client, not regression, where, multilabel, True, options)
+    owner = _clients(itertools.chain((first,), words), targets, samples)
+    origin = Origin(where, owner, client, own)
+    return make_dataset(samples.array(), targets.array(), owner, not regression, origin, multilabel, True, options)
 
 
 def _clients(parts: Iterable[Part], targets: _GrowingArray, samples: _GrowingArray | None = None) -> NDArray[np.int64]:

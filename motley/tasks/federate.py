@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
@@ -236,7 +236,8 @@ def federate(
         _check_classes(dataset, "a concept shift", "concept_shift")
         labels, cluster = concept_shift(labels, owner)  # type: ignore[assignment]  # clusters are whole numbers
     roles = _roles(dataset, split, rows, owner, labels, population, key)
-    dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap, split, key)
+    names = _client_names(dataset, rows, owner, population)
+    dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap, split, key, names)
     samples = _Samples(dataset.x, dataset.y, given.global_test, rows)
     samples = samples.copied() if overlap else samples
     at = torch.from_numpy(samples.position)
@@ -256,7 +257,20 @@ def federate(
         notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes, **_traffic_note(traffic)},
         validation_labels=None if label_noise is None else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
         domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic, measured=given.measured,
+        client_names=names,
     )  # fmt: skip
+
+
+def _client_names(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> tuple[str, ...]:
+    """Return the name of each client; none where the partition did not keep the natural clients whole."""
+    if dataset.groups is None or not dataset.client_names:
+        return ()
+    natural = dataset.groups[rows]
+    whose = np.zeros(population, np.int64)
+    whose[owner] = natural
+    if (whose[owner] != natural).any() or len(np.unique(whose)) < population:
+        return ()
+    return tuple(dataset.client_names[number] for number in whose.tolist())
 
 
 class _Roles(NamedTuple):
@@ -281,7 +295,14 @@ def _roles(dataset: Dataset, split: Split, rows: Ints, owner: Ids, labels: Ints,
 
 
 def _prepared(
-    dataset: Dataset, given: PartitionInput, parts: Ragged, train: Bools, overlap: bool, split: Split, key: Key
+    dataset: Dataset,
+    given: PartitionInput,
+    parts: Ragged,
+    train: Bools,
+    overlap: bool,
+    split: Split,
+    key: Key,
+    names: Sequence[str],
 ) -> tuple[Dataset, StatisticsTraffic | None]:
     """Return the data set with model inputs as ``x``, and what measuring the training rows of its table costs; rows of clients that
     are held out move no common scale."""
@@ -299,7 +320,7 @@ def _prepared(
         whose[rows] = owner
     else:
         train = train & ~np.isin(owner, held_out_ids(key, len(parts), split.holdout_clients))
-    fitted, traffic = fit(dataset.table, rows, owner, train, len(parts))
+    fitted, traffic = fit(dataset.table, rows, owner, train, len(parts), names)
     ready = dataclasses.replace(dataset, x=fitted.inputs(dataset.table, whose), preparation=fitted)
     return ready, traffic
 

@@ -1,4 +1,4 @@
-"""Federations and models of your own: arrays per client, one array with client ids, or one file per client; any ``nn.Module``.
+"""Models of your own, any ``nn.Module``, with federations of your own (:mod:`motley.tasks.own_federation`).
 
 >>> import numpy as np
 >>> from torch import nn
@@ -12,49 +12,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from typing_extensions import override
 
-from motley.core.errors import ConfigError, DataError, ModelError
+from motley.core.errors import ConfigError, DataError, ModelError, UserError
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
-from motley.core.ragged import Ragged
 from motley.tasks.base import Dataset, Federation, Task, TaskSource, Transform, model_input
-from motley.tasks.client_parts import (
-    Part,
-    array_of,
-    input_pair,
-    inputs_of,
-    is_table,
-    join_parts,
-    mapped_arrays,
-    owners,
-    table_options,
-)  # fmt: skip
-from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.nn import replace_stochastic, require_keyed
+from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, checked_loss
-from motley.tasks.public_classes import with_classes
-from motley.tasks.raw_table import TableOptions, check_columns, raw_table
-from motley.tasks.tables import make_dataset, read_columns, take_columns
 
 __all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "outputs_of", "own_task", "sample_outputs"]
-
-Where = Literal["client", "global"]
-_LINE = "classes=10 to from_arrays, from_clients or from_files"
 
 
 @dataclass(frozen=True)
@@ -98,7 +78,7 @@ def fingerprint(task: Task) -> str:
     Weights are those that the factory makes under one fixed seed of torch. Where something has no fingerprint (an open file, a lock, a
     factory that draws from another generator than torch's), the result is :data:`~motley.core.fingerprint.UNKNOWN` and the reason.
     """
-    said = ("notes", "measured")
+    said = ["notes", "measured", *([] if task.federation.client_names else ["client_names"])]  # none: the hash of before
     data = {one.name: getattr(task.federation, one.name) for one in fields(task.federation) if one.name not in said}
     parts = {one.name: getattr(task, one.name) for one in fields(task) if one.name not in ("name", "federation")}
     weights, again = (fingerprint_or_reason(construct(task.model, 0)) for _ in range(2))
@@ -106,173 +86,6 @@ def fingerprint(task: Task) -> str:
         return f"{UNKNOWN}the model has other weights each time it is made with the same seed of torch (numpy.random, random)"
     found = [weights, *map(fingerprint_or_reason, (data, parts))]
     return next((one for one in found if one.startswith(UNKNOWN)), hash_of(found))
-
-
-def from_arrays(
-    x: Any,
-    y: ArrayLike | str,
-    client: ArrayLike | str | None = None,
-    *,
-    offsets: ArrayLike | None = None,
-    regression: bool = False,
-    multilabel: bool = False,
-    table: TableOptions | Mapping[str, Any] | None = None,
-    classes: int | Sequence[str] | None = None,
-    test: Where = "client",
-    test_fraction: float = 0.2,
-    validation: float = 0.0,
-    seed: int = 0,
-) -> Federation:
-    """Return a federation from one array or DataFrame, with a client id per row or the position at which each client's rows begin.
-
-    Parameters
-    ----------
-    x: ``[n, ...]`` model inputs; whole numbers (but uint8) stay so where the model takes them, see :func:`own_task`. Or a table: a
-    DataFrame of pandas or Polars, an Arrow table, a mapping of columns. A memory-mapped array of float32, uint8 or int64
-    (``numpy.load(..., mmap_mode="c")``) is not copied, so the samples may be larger than memory.
-    y: ``[n]`` classes (numbers 0 .. C - 1, or strings); ``[n, T]`` a class per position (-100: none);
-    numbers ``[n]``, ``[n, d]`` with ``regression``; labels 0 or 1 ``[n, C]`` with ``multilabel``, any number of them per sample.
-    client: ``[n]`` numbers or strings; clients are numbered in sorted order. y and client may be names of columns of a table.
-    offsets: ``[K + 1]`` in place of ``client``: rows ``offsets[k] .. offsets[k + 1] - 1`` are client k's.
-    table: how columns become inputs, e.g. ``{"scale": "federated"}`` for columns with gaps or words, see
-    :class:`~motley.tasks.raw_table.TableOptions`; left out: they are complete numbers, and stay as they are.
-    classes: their number, or the list of their names; left out: those that the labels show, which a private run refuses.
-    test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
-
-    Raises
-    ------
-    DataError: a column that cannot be used, NaN features, labels out of range, lengths that differ. ConfigError: shares out of range;
-    words or gaps that ``table`` does not allow.
-
-    Example
-    -------
-    >>> x, y = np.zeros((6, 2), np.float32), np.array([0, 1, 0, 1, 0, 1])
-    >>> from_arrays(x, y, offsets=[0, 2, 6]).train.sizes.tolist()
-    [1, 3]
-    """
-    inputs, targets = _taken(inputs_of(x), y)
-    if (client is None) == (offsets is None):
-        raise DataError(
-            f"got {'neither client nor' if client is None else 'both client and'} offsets; give one of them: the client of each "
-            "row, or offsets, the positions at which the clients' rows begin"
-        )
-    inputs, ids = _taken(inputs, owners(offsets, len(targets)) if client is None else client)
-    where = "the table given" if is_table(inputs) else "the arrays given"
-    dataset = make_dataset(inputs, targets, ids, not regression, where, multilabel, whole=True, options=table_options(table))
-    return _federation(with_classes(dataset, classes, where, _LINE), Split(test, test_fraction, validation), seed)
-
-
-def from_clients(
-    clients: Iterable[tuple[Any, ArrayLike]],
-    *,
-    regression: bool = False,
-    multilabel: bool = False,
-    table: TableOptions | Mapping[str, Any] | None = None,
-    classes: int | Sequence[str] | None = None,
-    test: Where | Iterable[tuple[Any, ArrayLike]] = "client",
-    test_fraction: float = 0.2,
-    validation: float = 0.0,
-    seed: int = 0,
-) -> Federation:
-    """Return a federation from a list of ``(x, y)``, or a generator of them, client 0 first.
-
-    Parameters
-    ----------
-    clients: samples and targets of each client; those of a generator are asked for once, and no object is kept for each.
-    test: what a share of them is set aside for, or a second list or generator: the samples and targets that each client tests on.
-    Then ``clients`` holds training (and validation) samples only, and ``test_fraction`` means nothing.
-    Other parameters as in :func:`from_arrays`.
-
-    Raises
-    ------
-    DataError: as in :func:`from_arrays`; not one test part per client.
-
-    Example
-    -------
-    >>> import numpy as np
-    >>> train = [(np.ones((6, 2)), [0, 1] * 3), (np.ones((4, 2)), [0, 1] * 2)]
-    >>> from_clients(train, test=[(np.zeros((2, 2)), [0, 1]), (np.zeros((3, 2)), [0, 1, 1])]).test.sizes.tolist()
-    [2, 3]
-    """
-    options, asked = table_options(table), [0, 0]
-
-    def parts(pairs: Iterable[Any], kind: int, said: str) -> Iterator[Part]:
-        for number, pair in enumerate(pairs):
-            asked[kind] = number + 1
-            yield input_pair(pair, f"{said} {number}")
-
-    given = parts(clients, 0, "client")
-    if isinstance(test, str):
-        dataset = with_classes(join_parts(given, regression, multilabel, options), classes, "the clients given", _LINE)
-        return _federation(dataset, Split(test, test_fraction, validation), seed)
-    _check_test(test, clients)
-    dataset = join_parts(chain(given, parts(test, 1, "the test part of client")), regression, multilabel, options)
-    count, tests = asked
-    if count != tests:
-        raise _other_number(tests, count)
-    number = np.zeros(0, np.int64) if dataset.groups is None else dataset.groups  # of the part: the training parts come first
-    dataset = with_classes(dataset, classes, "the clients given", _LINE)
-    dataset = dataclasses.replace(dataset, test=number >= count, groups=number % count)
-    return _federation(dataset, Split("client", validation=validation), seed)
-
-
-def _check_test(test: Any, clients: Any) -> None:
-    """Refuse test parts that are no list or generator, or of another number than the clients where both are known."""
-    if not isinstance(test, Iterable):
-        raise DataError(
-            f'got {type(test).__name__} as test; expected "client", "global", or a list with a pair (x, y) per client'
-        )
-    if isinstance(test, Sized) and isinstance(clients, Sized) and len(test) != len(clients):
-        raise _other_number(len(test), len(clients))
-
-
-def _other_number(tests: int, clients: int) -> DataError:
-    return DataError(f"got {tests} test parts and {clients} clients; expected a pair (x, y) per client, in the same order")
-
-
-def from_files(
-    folder: str | Path,
-    *,
-    label: str = "label",
-    regression: bool = False,
-    multilabel: bool = False,
-    table: TableOptions | Mapping[str, Any] | None = None,
-    classes: int | Sequence[str] | None = None,
-    test: Where = "client",
-    test_fraction: float = 0.2,
-    validation: float = 0.0,
-    seed: int = 0,
-) -> Federation:
-    """Return a federation from a folder with one file or one sub-folder of files per client, in the order of their names.
-
-    Files are ``.npz`` (arrays ``x``, ``y``), ``.parquet`` or ``.csv``. Of many clients: a folder with ``x.npy``, ``y.npy`` and
-    ``offsets.npy`` or ``client.npy``, as in :func:`from_arrays`; the samples are memory-mapped.
-
-    Parameters
-    ----------
-    label: the column of targets in ``.parquet`` and ``.csv``. Other parameters as in :func:`from_arrays`.
-    """
-    root = Path(folder)
-    if (root / "x.npy").is_file():
-        common: dict[str, Any] = {"regression": regression, "multilabel": multilabel, "table": table, "test": test}
-        common["classes"] = classes
-        return from_arrays(**mapped_arrays(root), **common, test_fraction=test_fraction, validation=validation, seed=seed)
-    files = [(name, path) for name, paths in _client_files(root) for path in paths]
-    parts = [(*read_columns(path, label)[:2], name) for name, path in files]
-    first = next((x for x, _, _ in parts if is_table(x)), None)
-    for (_, path), (x, _, _) in zip(files, parts, strict=True):
-        if is_table(x):
-            check_columns(x, first, str(path))
-    options = table_options(table)
-    try:
-        dataset = join_parts(parts, regression, multilabel, options)
-    except DataError:
-        for (_, path), (x, _, _) in zip(files, parts, strict=True):
-            if is_table(x):
-                raw_table(x, options, str(path))  # says in which file
-        raise
-    dataset = with_classes(dataset, classes, str(root), _LINE)
-    return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
 def own_task(
@@ -356,13 +169,30 @@ def _try(make: Callable[[], nn.Module], federation: Federation, transform: Trans
     batch = _two_samples(federation, transform)
     want = (*(federation.y.shape[1:] if federation.targets == "positions" else ()), federation.classes or federation.y.shape[1])
     least = 1 if federation.targets == "classes" and want == (2,) else want[-1]  # one logit tells two classes apart
-    first, second = (outputs_of(construct(make, 0), batch, want, least) for _ in range(2))
+    labelled = federation.targets in ("classes", "positions")
+    first, second = (outputs_of(construct(make, 0), batch, want, 1 if labelled else least) for _ in range(2))
+    if first.shape[-1] < least:
+        raise _too_few_outputs(federation, first.shape[-1], want[-1])
     if not torch.allclose(first, second, equal_nan=True):
         raise ModelError(
             "two modules of the same weights give different outputs for the same batch: something in them draws random numbers "
             "(numpy.random, random); use a motley.tasks.nn.Dropout layer instead"
         )
     return first
+
+
+def _too_few_outputs(federation: Federation, outputs: int, classes: int) -> UserError:
+    """Return the error that a model has fewer outputs than there are classes, with the first label that has none."""
+    beyond = (federation.y >= outputs).reshape(len(federation.y), -1)
+    rows = beyond.any(1).nonzero()[:, 0].tolist()
+    said = f"the model has {outputs} output{'s' if outputs > 1 else ''}"
+    if not rows:
+        return ModelError(f"{said}, and the data has {classes} classes; give the model {classes} outputs")
+    label = int(federation.y[rows[0]].reshape(-1)[beyond[rows[0]]][0])
+    return DataError(
+        f"{federation.row(rows[0])}: got the label {label}, and {said}, for labels 0 to {outputs - 1} (so in {len(rows)} of "
+        f"{len(beyond)} rows); mend the label, or give the model {max(classes, label + 1)} outputs"
+    )
 
 
 def sample_outputs(task: Task) -> tuple[Tensor, Tensor]:
@@ -425,40 +255,3 @@ def _reason(error: Exception) -> str:
     first = (str(error).splitlines() or [""])[0]
     plain = first and isinstance(error, RuntimeError | TypeError | ValueError)
     return first if plain else f"{type(error).__name__} {first}".strip()
-
-
-def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
-    """Return the inputs without a column that is given by its name, and its values."""
-    if not isinstance(given, str):
-        return inputs, array_of(given)
-    if not is_table(inputs):
-        raise DataError(f"got {given!r} as the name of a column, and x is an array; give an array, or x as a DataFrame")
-    rest, values, _ = take_columns(inputs, given, None, "the table given")
-    return rest, values
-
-
-def _client_files(root: Path) -> list[tuple[str, list[Path]]]:
-    """Return name and files of every client."""
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder")
-    kinds = (".npz", ".parquet", ".csv")
-    single = [(path.stem, [path]) for path in sorted(root.iterdir()) if path.suffix in kinds]
-    nested = [
-        (inner.name, [path for path in sorted(inner.iterdir()) if path.suffix in kinds])
-        for inner in sorted(root.iterdir())
-        if inner.is_dir()
-    ]
-    found = [(name, paths) for name, paths in (*single, *nested) if paths]
-    if not found:
-        raise DataError(f"{root} has no files of clients; expected one .npz, .parquet or .csv file (or sub-folder) per client")
-    return found
-
-
-def _federation(dataset: Dataset, split: Split, seed: int) -> Federation:
-    """Return the federation of the natural clients."""
-    key = Key(seed).fold("split")
-    rows = partition_input(dataset, split, key)
-    owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)
-    order = np.argsort(owner, kind="stable")
-    sizes = np.bincount(owner, minlength=int(dataset.groups.max()) + 1 if dataset.groups is not None else 1)
-    return federate(dataset, rows, Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), order), split, key)

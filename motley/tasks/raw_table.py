@@ -19,6 +19,7 @@ from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import check_file
 from motley.core.untrusted import shortened
+from motley.tasks.origin import Origin, row_of
 from motley.tasks.parquet_file import read_parquet
 
 __all__ = [
@@ -133,12 +134,12 @@ class RawTable:
 
     Parameters
     ----------
-    columns: ``[n]`` values each. options: how they become inputs. where: the table's name, for messages.
+    columns: ``[n]`` values each. options: how they become inputs. where: the table, for messages.
     """
 
     columns: tuple[RawColumn, ...]
     options: TableOptions
-    where: str
+    where: str | Origin
 
     @property
     def measured(self) -> bool:
@@ -156,15 +157,22 @@ class RawTable:
             return self.options.scale in ("federated", "client")
         if self.options.scale not in ("none", "fixed"):
             return True
-        said = []
+        raise self._unmeasured(words, gaps)
+
+    def _unmeasured(self, words: Sequence[RawColumn], gaps: Sequence[RawColumn]) -> DataError:
+        """Return the error that words and gaps are met by nothing that encodes or fills them."""
+        place, said = str(self.where), []
+        if gaps:
+            rows = np.isnan(np.stack([column.values for column in gaps], axis=1))
+            row = int(rows.any(1).argmax())
+            place, column = row_of(self.where, row), gaps[int(rows[row].argmax())]
+            some = ", ".join(repr(one.name) for one in gaps)
+            said.append(f"NaN in {column.name} ({int(rows.sum())} in all, in {some})")
         if words:
             example = f" (for example {words[0].words[0]!r})" if words[0].words else ""
             said.append(f"words in {', '.join(repr(column.name) for column in words)}{example}")
-        if gaps:
-            row = int(np.isnan(gaps[0].values).argmax()) + 1
-            said.append(f"gaps in {', '.join(repr(column.name) for column in gaps)} (row {row} first)")
-        raise DataError(
-            f'{self.where}: there are {" and ".join(said)}, and scale = "{self.options.scale}" measures nothing to encode or fill '
+        return DataError(
+            f'{place}: {" and ".join(said)}, and scale = "{self.options.scale}" measures nothing to encode or fill '
             f'them; write scale = "federated" or scale = "client" (in Python: table={{"scale": "federated"}}), name them in fixed, or '
             f'leave columns out, drop = ["{(words or gaps)[0].name}"]'
         )
@@ -277,7 +285,7 @@ def joined(tables: Sequence[Any]) -> Any:
     return pa.table(columns)
 
 
-def raw_table(table: Any, options: TableOptions, where: str) -> RawTable:
+def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTable:
     """Return the columns of an Arrow table of inputs.
 
     Raises
@@ -304,7 +312,7 @@ def raw_table(table: Any, options: TableOptions, where: str) -> RawTable:
     return RawTable(tuple(found), options, where)
 
 
-def _refuse_ids(column: RawColumn, asked: bool, where: str) -> None:
+def _refuse_ids(column: RawColumn, asked: bool, where: str | Origin) -> None:
     if column.words is None or asked:
         return
     there = int((~np.isnan(column.values)).sum())
@@ -316,7 +324,7 @@ def _refuse_ids(column: RawColumn, asked: bool, where: str) -> None:
 
 
 def read_column(
-    column: Any, name: str, kind: Literal["numbers", "words"] | None, gaps: tuple[str, ...], where: str
+    column: Any, name: str, kind: Literal["numbers", "words"] | None, gaps: tuple[str, ...], where: str | Origin
 ) -> RawColumn:
     """Return an Arrow column as numbers or words; ``kind`` None: as what it holds.
 
@@ -354,11 +362,11 @@ def _is_text(kind: Any) -> bool:
     return str(kind) in ("string", "large_string", "string_view")
 
 
-def _refuse_infinite(values: Floats, name: str, where: str) -> None:
+def _refuse_infinite(values: Floats, name: str, where: str | Origin) -> None:
     if np.isinf(values).any():
         row = int(np.isinf(values).argmax())
         raise DataError(
-            f"{where}: column {name!r}, row {row + 1}: got {values[row]}; expected a finite number or an empty entry (a gap)"
+            f"{row_of(where, row)}: got {values[row]} in column {name!r}; expected a finite number or an empty entry (a gap)"
         )
 
 
@@ -368,7 +376,7 @@ def _from_words(
     name: str,
     kind: Literal["numbers", "words"] | None,
     gaps: tuple[str, ...],
-    where: str,
+    where: str | Origin,
 ) -> RawColumn:
     """Return a column of text, ``codes`` the positions in ``words`` (-1: absent), as numbers or words."""
     absent = np.array([word in gaps for word in words] + [True])
@@ -382,7 +390,7 @@ def _from_words(
         word = words[codes[row]]
         or_words = "" if kind == "numbers" else f' if it stands for a gap, or words = ["{name}"]'
         raise DataError(
-            f'{where}: column {name!r}, row {row + 1}: got "{word}" among numbers; write gaps = [..., "{word}"]{or_words}'
+            f'{row_of(where, row)}: got "{word}" among the numbers of column {name!r}; write gaps = [..., "{word}"]{or_words}'
         )
     kept = tuple(sorted({word for word, gone in zip(words, absent, strict=False) if not gone}))
     place = {word: float(at) for at, word in enumerate(kept)}

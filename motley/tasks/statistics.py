@@ -12,11 +12,13 @@ Counts and sums are 64 bits each, a word is its UTF-8 bytes and a closing one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from motley.core.arrays import Bools, Floats, Ids, Ints
+from motley.core.client_names import client_in_words
 from motley.core.errors import DataError
 from motley.tasks.preparation import NumberColumn, StatisticsTraffic, TablePreparation, WordColumn
 from motley.tasks.raw_table import RawColumn, RawTable, TableOptions
@@ -57,12 +59,14 @@ def pooled(sums: ClientSums) -> ClientSums:
     return ClientSums(*(np.array([value]) for value in (sums.rows.sum(), count, total, squares)))
 
 
-def fit(table: RawTable, rows: Ints, owner: Ids, train: Bools, population: int) -> tuple[TablePreparation, StatisticsTraffic]:
+def fit(
+    table: RawTable, rows: Ints, owner: Ids, train: Bools, population: int, names: Sequence[str] = ()
+) -> tuple[TablePreparation, StatisticsTraffic]:
     """Return the preparation of a table by its training rows, and what their exchange costs.
 
     Parameters
     ----------
-    rows, owner: ``[m]`` the rows that clients hold, and whose they are. train: ``[m]`` which of them train.
+    rows, owner: ``[m]`` the rows that clients hold, and whose they are. train: ``[m]`` which of them train. names: of the clients.
 
     Raises
     ------
@@ -75,11 +79,13 @@ def fit(table: RawTable, rows: Ints, owner: Ids, train: Bools, population: int) 
     for raw in table.columns:
         values = RawColumn(raw.name, raw.values[at], raw.words)
         if raw.words is None:
-            columns.append(_numbers(values, mine, population, table.options, table.where))
+            sums = client_sums(values.values, mine, population)
+            _refuse_empty(raw.name, sums, table, names)
+            columns.append(_numbers(values, sums, mine, table.options))
             if not own:
                 down, up = down + 2 * _BITS, up + 3 * _BITS
         else:
-            words = _words(values, table.options, table.where)
+            words = _words(values, table.options, str(table.where))
             columns.append(words)
             down += sum(_word_bits(word) for word in (*words.categories, *(["other"] if words.other else []), words.fill))
             up += _count_bits(values, mine, population)
@@ -89,15 +95,21 @@ def fit(table: RawTable, rows: Ints, owner: Ids, train: Bools, population: int) 
     return TablePreparation(tuple(columns), own, table.options.gaps), StatisticsTraffic(down, up)
 
 
-def _numbers(column: RawColumn, owner: Ids, population: int, options: TableOptions, where: str) -> NumberColumn:
-    """Return what fills and scales a column of numbers: means and deviations of its training rows after filling."""
-    sums = client_sums(column.values, owner, population)
-    sums = sums if options.scale == "client" else pooled(sums)
-    empty = np.flatnonzero((sums.entries == 0) & (sums.rows > 0))
+def _refuse_empty(name: str, sums: ClientSums, table: RawTable, names: Sequence[str]) -> None:
+    """Refuse a column of numbers without an entry to measure, of a client or of all."""
+    own = table.options.scale == "client"
+    each = sums if own else pooled(sums)
+    empty = np.flatnonzero((each.entries == 0) & (each.rows > 0))
     if len(empty):
-        whose = f"client {empty[0]} has no value" if options.scale == "client" else "there is no value"
-        remedy = f'drop = ["{column.name}"]' + (', or scale = "federated"' if options.scale == "client" else "")
-        raise DataError(f"{where}: {whose} of column {column.name!r} in its training rows; write {remedy}")
+        whose = f"{client_in_words(int(empty[0]), names)} has no value" if own else "there is no value"
+        remedy = f'drop = ["{name}"]' + (', or scale = "federated"' if own else "")
+        raise DataError(f"{table.where}: {whose} of column {name!r} in its training rows; write {remedy}")
+
+
+def _numbers(column: RawColumn, sums: ClientSums, owner: Ids, options: TableOptions) -> NumberColumn:
+    """Return what fills and scales a column of numbers: means and deviations of its training rows after filling."""
+    population = len(sums.rows)
+    sums = sums if options.scale == "client" else pooled(sums)
     count, rows = np.maximum(sums.entries, 1.0), np.maximum(sums.rows, 1.0)
     own_mean = sums.total / count
     fill = _medians(column.values, owner, population) if options.impute == "median" else own_mean

@@ -16,6 +16,7 @@ from motley.core.untrusted import shortened
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped, multilabel
 from motley.tasks.formats.npz import arrays
+from motley.tasks.origin import Origin, row_of
 from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation, fixed_preparation
 from motley.tasks.raw_table import RawTable, TableOptions, arrow_table, raw_table, read_arrow
 
@@ -51,7 +52,8 @@ def read_table(
         inputs, ids = (
             (table, None) if client is None else take_columns(table.append_column(label, [y]), label, client, where)[::2]
         )
-        return make_dataset(inputs, y, cut(ids, client_groups, where), classes, where, options=options)
+        ids, column = cut(ids, client_groups, where), client if client_groups is None else None
+        return make_dataset(inputs, y, ids, classes, where, options=options, column=column)
     path = Path(data).expanduser()
     if not is_file(path):
         raise DataError(
@@ -59,7 +61,8 @@ def read_table(
             f".parquet or .csv file that exists{where_paths_start(data)}"
         )
     inputs, targets, ids = read_columns(path, label, client)
-    return make_dataset(inputs, targets, cut(ids, client_groups, str(path)), classes, str(path), options=options)
+    ids, column = cut(ids, client_groups, str(path)), client if client_groups is None else None
+    return make_dataset(inputs, targets, ids, classes, str(path), options=options, column=column)
 
 
 def cut(ids: NDArray[Any] | None, groups: int | None, where: str) -> NDArray[Any] | None:
@@ -85,10 +88,11 @@ def make_dataset(
     y: NDArray[Any],
     client: NDArray[Any] | None,
     classes: bool,
-    where: str,
+    where: str | Origin,
     several: bool = False,
     whole: bool = False,
     options: TableOptions | None = None,
+    column: str | None = None,
 ) -> Dataset:
     """Return a data set; labels that are strings become classes in alphabetical order.
 
@@ -96,13 +100,17 @@ def make_dataset(
     ----------
     x: features, ``[n, ...]`` or an Arrow table. y: targets. client: client ids. several: a sample may have several labels, ``[n, C]``,
     0 or 1 each. whole: whether an array of whole numbers stays so, as in :func:`~motley.tasks.formats.checks.features`.
-    options: how a table's columns become inputs; None: features must be complete numbers, and stay as they are.
+    options: how a table's columns become inputs; None: features must be complete numbers, and stay as they are. column: from which
+    the ids are, see :func:`~motley.tasks.formats.checks.grouped`.
 
     Raises
     ------
     DataError: a column, a label or an id that cannot be used.
     """
     options = options or TableOptions(scale="none")
+    samples = len(x) if hasattr(x, "column_names") or np.ndim(x) else 0
+    groups, clients = (None, ()) if client is None else grouped(client, str(where), samples, column or "")
+    where = where if isinstance(where, Origin) else Origin.of_clients(where, groups, clients)
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
     measured = {} if table is None and options.scale not in ("standard", "federated") else _measured(table, options)
@@ -117,10 +125,12 @@ def make_dataset(
             preparation, table = _complete(table, shift, scale), None
         elif options.scale == "standard":
             preparation = ArrayPreparation(tuple(rows.shape[1:]), shift, scale)
-    groups = None if client is None else grouped(client, where, len(rows))
     target, count, names = _targets(y, classes, several, where, len(rows))
-    notes, test = {"data": Path(where).name}, np.zeros(len(rows), bool)
-    return Dataset(rows, target, count, test, groups, names, notes, preparation=preparation, table=table, measured=measured)
+    notes, test = {"data": Path(str(where)).name}, np.zeros(len(rows), bool)
+    return Dataset(
+        rows, target, count, test, groups, names, notes, preparation=preparation, table=table, measured=measured,
+        client_names=clients,
+    )  # fmt: skip
 
 
 def _measured(table: RawTable | None, options: TableOptions) -> dict[str, tuple[str, str]]:
@@ -135,7 +145,7 @@ def _measured(table: RawTable | None, options: TableOptions) -> dict[str, tuple[
     return {}
 
 
-def _table_of(x: Any, options: TableOptions, where: str) -> RawTable | None:
+def _table_of(x: Any, options: TableOptions, where: str | Origin) -> RawTable | None:
     """Return features as a table; None for an array that is complete or no table."""
     if hasattr(x, "column_names"):
         return raw_table(x, options, where)
@@ -166,7 +176,7 @@ def _scaled(x: torch.Tensor, options: TableOptions) -> tuple[torch.Tensor, Float
 
 
 def _targets(
-    y: NDArray[Any], classes: bool, several: bool, where: str, n: int
+    y: NDArray[Any], classes: bool, several: bool, where: str | Origin, n: int
 ) -> tuple[torch.Tensor, int | None, tuple[str, ...]]:
     """Return targets, the number of classes (None for numbers), and class names."""
     if not classes and np.asarray(y).dtype.kind in "OUS":
@@ -185,7 +195,8 @@ def _targets(
     names: tuple[str, ...] = ()
     labels = np.asarray(y)
     if labels.dtype.kind == "O" and not all(isinstance(word, str) for word in labels.ravel()):
-        raise DataError(f"{where}: some labels are missing; fill or drop these rows")
+        row = next(i for i, row in enumerate(labels.reshape(n, -1)) if not all(isinstance(word, str) for word in row))
+        raise DataError(f"{row_of(where, row)}: the label is missing; fill or drop such rows")
     if labels.dtype.kind in "UO":
         words, labels = np.unique(labels.astype(str), return_inverse=True)
         names = tuple(str(word) for word in words)
@@ -235,17 +246,19 @@ def take_columns(table: Any, label: str, client: str | None, where: str) -> Colu
             )
     others = [label, *([client] if client else [])]
     ids = _without_gaps(table, client, "client", where) if client else None
-    return table.drop_columns(others), _without_gaps(table, label, "label", where), ids
+    return table.drop_columns(others), _without_gaps(table, label, "label", where, ids), ids
 
 
-def _without_gaps(table: Any, name: str, what: str, where: str) -> NDArray[Any]:
+def _without_gaps(table: Any, name: str, what: str, where: str, ids: NDArray[Any] | None = None) -> NDArray[Any]:
     """Return a column as an array; one with a missing or empty entry is refused."""
     column = table.column(name)
     values: NDArray[Any] = column.to_numpy()
     gone = np.asarray(column.is_null(nan_is_null=True)) | (values.astype(object) == "")
     if gone.any():
+        row = int(gone.argmax())
+        whose = "" if ids is None else f"client {ids[row]}, "
         raise DataError(
-            f"{where}: column {name!r}, row {int(gone.argmax()) + 1}: the {what} is missing (in {int(gone.sum())} of {len(gone)} "
-            "rows); fill or drop these rows"
+            f"{whose}row {row + 1} of {where}: the {what} is missing in column {name!r} (in {int(gone.sum())} of {len(gone)} rows); "
+            "fill or drop these rows"
         )
     return values

@@ -107,7 +107,7 @@ class NextCharacter(TaskSource):
         prepare = TextPreparation("".join(letters), self.window, unknown=not named)
         return Dataset(
             x, torch.from_numpy(np.ascontiguousarray(y)), len(names), test, groups, names, self._notes(texts, names, kept),
-            preparation=prepare, measured=measured,
+            preparation=prepare, measured=measured, client_names=texts.names,
         )  # fmt: skip
 
     def _read(self, folder: Path | None) -> TextClients:

@@ -13,29 +13,33 @@ from torch import Tensor
 
 from motley.core.errors import DataError
 from motley.tasks.base import IGNORED
+from motley.tasks.origin import Origin, row_of
 
-__all__ = ["as_images", "class_labels", "features", "grouped", "multilabel"]
+__all__ = ["REGRESSION", "as_images", "class_labels", "features", "grouped", "multilabel"]
+
+REGRESSION = 'write task.name = "tabular_regression", in Python regression=True'
+"""What to do where labels are numbers."""
 
 
-def features(x: ArrayLike, where: str, whole: bool = False) -> Tensor:
+def features(x: ArrayLike, where: str | Origin, whole: bool = False) -> Tensor:
     """Return features ``[n, ...]``: uint8 as it is, other whole numbers as int64 if ``whole``, everything else as float32.
 
     A memory-mapped array of one of these types is not copied.
 
     Raises
     ------
-    DataError: empty, not numbers, or with NaN or infinity (counted).
+    DataError: empty, not numbers, or with NaN or infinity (counted; the first is named).
     """
     data = np.asarray(x)
     if data.dtype.kind not in "biuf":
-        raise DataError(f"{where}: the features are {data.dtype}; expected numbers")
+        raise DataError(f"{where}: the features are {_in_words(data)}; expected numbers")
     if data.ndim < 1 or not data.size:
         raise DataError(f"{where}: there are no samples (features of shape {list(data.shape)})")
     low, high = (float(data.min()), float(data.max())) if data.dtype.kind == "f" else (0.0, 0.0)  # NaN where one is NaN
     if not (np.isfinite(low) and np.isfinite(high)):
         bad = ~np.isfinite(data).reshape(len(data), -1).all(1)
         raise DataError(
-            f"{where}: the features of {int(bad.sum())} samples hold NaN or infinity (sample {int(bad.argmax())} first); "
+            f"{row_of(where, int(bad.argmax()))}: NaN or infinity among the features (in {int(bad.sum())} of {len(bad)} samples); "
             "fill or drop them"
         )
     limit = float(np.finfo(np.float32).max)
@@ -50,6 +54,14 @@ def features(x: ArrayLike, where: str, whole: bool = False) -> Tensor:
         return torch.from_numpy(kept)
 
 
+def _in_words(data: NDArray[Any]) -> str:
+    """Return what an array holds that are no numbers, with the first of it and its column."""
+    if data.dtype.kind not in "US" or data.ndim < 2 or not data.size:
+        return str(data.dtype)
+    flat = data.reshape(len(data), -1)[0].astype(str).tolist()
+    return f"text (column 1 of the first row holds {flat[0]!r})"
+
+
 def _unchanging(data: NDArray[Any]) -> bool:
     """Return whether an array need not be copied: it is memory-mapped, or read-only and no view of another."""
     if data.base is None:
@@ -61,7 +73,7 @@ def _unchanging(data: NDArray[Any]) -> bool:
 
 
 def class_labels(
-    y: ArrayLike, where: str, count: int, classes: int | None = None, positions: bool = False
+    y: ArrayLike, where: str | Origin, count: int, classes: int | None = None, positions: bool = False
 ) -> tuple[Tensor, int]:
     """Return labels as int64 ``[n]`` and the number of classes (the largest label + 1, unless given).
 
@@ -79,8 +91,16 @@ def class_labels(
         raise DataError(f"{where}: labels of shape {list(labels.shape)} for {count} samples; expected {expected}")
     floating = labels.dtype.kind == "f"
     if floating and not np.isfinite(labels).all():
-        raise DataError(f"{where}: {int((~np.isfinite(labels)).sum())} labels are NaN or infinite; fill or drop these rows")
-    if not (labels.dtype.kind in "biu" or (floating and bool((labels == np.floor(labels)).all()))):
+        row, some = _first(~np.isfinite(labels))
+        raise DataError(f"{row_of(where, row)}: the label is NaN or infinite ({some}); fill or drop these rows")
+    if floating and not (labels == np.floor(labels)).all():
+        row, some = _first(np.not_equal(labels, np.floor(labels)))
+        label = next(one for one in np.ravel(labels[row]).tolist() if one != np.floor(one))
+        raise DataError(
+            f"{row_of(where, row)}: the label {label:g} is no whole number ({some}), and classes are 0 .. C - 1; "
+            f"to predict numbers {REGRESSION}"
+        )
+    if not (floating or labels.dtype.kind in "biu"):
         raise DataError(f"{where}: labels are {labels.dtype}, not whole numbers; expected classes 0 .. C - 1")
     given = labels[labels != IGNORED] if labels.ndim > 1 else labels
     low, high = (int(given.min()), int(given.max())) if given.size else (0, 0)
@@ -88,11 +108,18 @@ def class_labels(
     top = classes if classes is not None else max(labels.size, 2)
     if low < 0 or high >= top:
         said = f"0 .. {top - 1}" if classes is not None else "0 .. C - 1"
-        raise DataError(f"{where}: labels out of range, from {low} to {high}; expected {said}")
+        row, some = _first(np.asarray(((labels < 0) & ((labels != IGNORED) | (labels.ndim == 1))) | (labels >= top)))
+        raise DataError(f"{row_of(where, row)}: labels out of range, from {low} to {high} ({some}); expected {said}")
     return torch.from_numpy(labels), classes if classes is not None else max(high + 1, 2)
 
 
-def multilabel(y: ArrayLike, where: str, count: int) -> tuple[Tensor, int]:
+def _first(wrong: NDArray[np.bool_]) -> tuple[int, str]:
+    """Return the first row with something wrong, and in words in how many rows there is: ``wrong`` is ``[n]`` or ``[n, T]``."""
+    rows = wrong.reshape(len(wrong), -1).any(1)
+    return int(rows.argmax()), f"in {int(rows.sum())} of {len(rows)} rows"
+
+
+def multilabel(y: ArrayLike, where: str | Origin, count: int) -> tuple[Tensor, int]:
     """Return labels 0 and 1 as float32 ``[n, C]``, and C; ``[n]`` is one label.
 
     Raises
@@ -108,8 +135,11 @@ def multilabel(y: ArrayLike, where: str, count: int) -> tuple[Tensor, int]:
     return target, target.shape[1]
 
 
-def grouped(client: ArrayLike, where: str, count: int) -> NDArray[np.int64]:
-    """Return natural clients as numbers 0 .. K - 1 in the order of their sorted ids (numbers or strings).
+def grouped(client: ArrayLike, where: str, count: int, column: str = "") -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return natural clients as numbers 0 .. K - 1 in the order of their sorted ids, ``[n]``, and their names.
+
+    Ids that are strings are names. Those of a ``column`` of numbers other than 0 .. K - 1 become ``"column=id"``, which nobody
+    takes for a client's number; other numbers give no names.
 
     Raises
     ------
@@ -125,8 +155,19 @@ def grouped(client: ArrayLike, where: str, count: int) -> NDArray[np.int64]:
             raise DataError(f"{where}: some client ids are neither numbers nor strings; expected one of these per sample")
         ids = ids.astype(str)
     if ids.dtype.kind in "iu" and count and bool((ids[1:] >= ids[:-1]).all()):  # nothing to sort
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(ids[1:] != ids[:-1])])
-    return np.unique(ids, return_inverse=True)[1].astype(np.int64)
+        first = np.concatenate([[True], ids[1:] != ids[:-1]])
+        return np.cumsum(first) - 1, _names(ids[first], column)
+    known, numbers = np.unique(ids, return_inverse=True)
+    return numbers.astype(np.int64), _names(known, column)
+
+
+def _names(ids: NDArray[Any], column: str) -> tuple[str, ...]:
+    """Return the names of clients with these ids, sorted and each once; none where they are no more than numbers."""
+    if ids.dtype.kind in "US":
+        return tuple(ids.astype(str).tolist())
+    if not column or np.array_equal(ids, np.arange(len(ids))):
+        return ()
+    return tuple(f"{column}={one:g}" if ids.dtype.kind == "f" else f"{column}={one}" for one in ids.tolist())
 
 
 def as_images(x: Tensor) -> Tensor:

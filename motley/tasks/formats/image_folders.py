@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from motley.core.errors import DataError
 from motley.core.files import check_file, is_file
 from motley.tasks.base import Dataset
+from motley.tasks.formats.checks import grouped
 
 __all__ = ["read", "recognises"]
 
@@ -53,10 +54,11 @@ def read(folder: Path) -> Dataset:
     number = {name: index for index, name in enumerate(classes)}
     y = torch.tensor([number[row[1]] for row in rows])
     clients = np.array([row[2] for row in rows])
-    groups = np.unique(clients, return_inverse=True)[1].astype(np.int64) if (clients != "").all() else None
+    groups, named = grouped(clients, str(folder), len(rows)) if (clients != "").all() else (None, ())
     flags = np.arange(len(rows)) >= len(train)
     notes = {"data": f"pictures of {folder.name}"}
-    return Dataset(torch.from_numpy(_decode([row[0] for row in rows])), y, len(classes), flags, groups, tuple(classes), notes)
+    pixels = torch.from_numpy(_decode([row[0] for row in rows]))
+    return Dataset(pixels, y, len(classes), flags, groups, tuple(classes), notes, client_names=named)
 
 
 def _rows(folder: Path) -> list[_Row]:

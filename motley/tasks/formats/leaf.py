@@ -55,8 +55,9 @@ def read(folder: Path) -> Dataset:
     if pixels.dim() == 2 and side > 1 and side**2 == pixels.shape[1]:
         pixels = pixels.view(-1, 1, side, side)
     target, classes = class_labels(np.concatenate(y), str(folder), len(pixels))
-    groups = grouped(np.array(users), str(folder), len(pixels))
-    return Dataset(pixels, target, classes, np.array(test), groups, (), {"data": f"LEAF JSON of {folder.name}"})
+    groups, names = grouped(np.array(users), str(folder), len(pixels))
+    notes = {"data": f"LEAF JSON of {folder.name}"}
+    return Dataset(pixels, target, classes, np.array(test), groups, notes=notes, client_names=names)
 
 
 def _users(path: Path) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:

@@ -102,5 +102,6 @@ def read(path: Path) -> Dataset:
     test = np.asarray(data.get("test", np.zeros(len(x))), bool)
     if test.shape != (len(x),):
         raise DataError(f"{where}: test flags of shape {list(test.shape)} for {len(x)} samples; expected one per sample")
-    groups = grouped(data["client"], where, len(x)) if "client" in data else None
-    return Dataset(x, torch.as_tensor(y), classes, test, groups, names, {"data": path.name})
+    groups, clients = grouped(data["client"], where, len(x)) if "client" in data else (None, ())
+    notes = {"data": path.name}
+    return Dataset(x, torch.as_tensor(y), classes, test, groups, names, notes, client_names=clients)

@@ -71,9 +71,10 @@ def read(folder: Path) -> Dataset:
     names = _class_names(tables[0], label)
     target, classes = class_labels(y, str(folder), len(pixels), len(names) or None)
     ids = None if client is None else np.concatenate([np.asarray(table.column(client).to_pylist()) for table in tables])
-    groups = None if ids is None else grouped(ids, str(folder), len(pixels))
+    groups, writers = (None, ()) if ids is None else grouped(ids, str(folder), len(pixels))
     test = np.repeat([path.name.startswith("test") for path in paths], [len(table) for table in tables])
-    return Dataset(torch.from_numpy(pixels), target, classes, test, groups, names, {"data": f"Parquet files of {folder.name}"})
+    notes = {"data": f"Parquet files of {folder.name}"}
+    return Dataset(torch.from_numpy(pixels), target, classes, test, groups, names, notes, client_names=writers)
 
 
 def _column(table: Any, names: Sequence[str], folder: Path) -> str:
