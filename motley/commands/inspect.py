@@ -16,7 +16,10 @@ __all__ = ["inspect"]
 
 What = Annotated[
     list[Path],
-    typer.Argument(metavar="FILE.toml|RUNS ...", help="Experiments, or folders of runs; several stand side by side."),
+    typer.Argument(
+        metavar="FILE.toml|RUNS|TABLE ...",
+        help="Experiments, folders of runs, tables (.csv, .parquet) or folders of one a client; several stand side by side.",
+    ),
 ]
 Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=0, help="Run so many rounds, and measure drift again.")]
 Out = Annotated[
@@ -27,6 +30,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and write no p
 AllowImport = Annotated[
     bool, typer.Option("--allow-import", help="Let components be named module:Class, which runs the module's code.")
 ]
+Label = Annotated[str | None, typer.Option("--label", metavar="COLUMN", help="Of a table: what is to be predicted.")]
+Client = Annotated[str | None, typer.Option("--client", metavar="COLUMN", help="Of a single table: whose a row is.")]
 
 _WIDTH = 160
 
@@ -39,6 +44,8 @@ def inspect(
     out: Out = None,
     as_json: AsJson = False,
     allow_import: AllowImport = False,
+    label: Label = None,
+    client: Client = None,
 ) -> None:
     """Measure how clients differ in data, speed and presence, and name the pitfalls of an experiment or of runs."""
     from rich.console import Console
@@ -52,14 +59,15 @@ def inspect(
     first, *more = what
     with Console(stderr=True).status("reading") as status:
         found = inspect_federations(
-            first, *more, rounds=rounds, data=data, overrides=set or [], allow_import=allow_import, tell=status.update
-        )
+            first, *more, rounds=rounds, data=data, overrides=set or [], allow_import=allow_import, tell=status.update,
+            label=label, client=client,
+        )  # fmt: skip
     if as_json:
         tell(found.to_json())
     else:
         _show(found)
     if out is not None or not as_json:
-        names = "-".join(one.stem if one.suffix == ".toml" else one.name for one in what)
+        names = "-".join(one.stem if one.suffix in (".toml", ".csv", ".parquet") else one.name for one in what)
         tell(f"page: {found.write(out or Path('runs') / f'inspect-{names[:80]}.html')}", err=as_json)
 
 
@@ -67,12 +75,14 @@ def _show(found: Inspected) -> None:
     """Print the findings and the pitfalls."""
     from rich.console import Console
 
-    from motley.inspection.terminal import as_table, bullets, heads
+    from motley.inspection.terminal import as_table, bullets, client_tables, heads
 
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
     tell(heads(found))
     console.print(as_table(found, console.width))
+    for table in client_tables(found):
+        console.print(table)
     if said := bullets(found):
         tell(said)

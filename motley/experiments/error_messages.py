@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
 from motley.core.errors import ConfigError, suggest
+from motley.experiments.document import to_toml
 
-__all__ = ["RENAMED_KEYS", "RENAMED_VALUES", "config_error", "renamed"]
+__all__ = ["RENAMED_KEYS", "RENAMED_VALUES", "config_error", "device_hint", "renamed"]
 
 RENAMED_KEYS = {"examine": "evaluate", "quantise": "quantizer", "memory": "client_state"}
 """Old name of a key -> its present name."""
@@ -33,6 +35,7 @@ _WANTED = {
     "model_type": "a table { key = value, ... }",
     "model_attributes_type": "a table { key = value, ... }",
 }
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _BOUNDS = {
     "greater_than": ("above", "gt"),
     "greater_than_equal": ("at least", "ge"),
@@ -47,9 +50,22 @@ def renamed(key: str, value: object) -> str:
     return f" (it is called {now!r} now)" if now else ""
 
 
+def device_hint(engine: str) -> str:
+    """Return a hint for a device in place of an engine, e.g. ``"; that is a device: write ..."``; empty for any other name."""
+    named = _DEVICE.fullmatch(engine)
+    if named is None:
+        return ""
+    device = engine if named[1] != "gpu" else f"cuda{named[2] or ''}"
+    return f'; that is a device, and an engine is how clients are computed: write engine = {{ device = "{device}" }}'
+
+
+_DEVICE = re.compile(r"(cpu|cuda|gpu|mps|xpu)(:\d+)?")
+
+
 def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
-    """Return the first error as a ConfigError, with the number of further errors."""
-    faults = error.errors(include_url=False)
+    """Return the first error as a ConfigError, with the number of further errors; keys that do not exist come before all others, for
+    the keys that are missing may be these."""
+    faults = sorted(error.errors(include_url=False), key=lambda fault: fault["type"] not in _UNKNOWN)
     first = faults[0]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     loc = [str(part) for part in first["loc"]]
@@ -58,11 +74,19 @@ def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
 
 def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
     kind, got, context = fault["type"], fault.get("input"), fault.get("ctx", {})
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+    if kind in _UNKNOWN:
         path, last = fault["loc"][:-1], str(fault["loc"][-1])
         if not path and last in RENAMED_KEYS:
             return f"there is no key {last!r}; it is called {RENAMED_KEYS[last]!r} now"
         known = _fields(model, path)
+        inside = [] if path else [key for key in known if last in _fields(model, (key,))]
+        if inside:
+            line = (
+                to_toml({inside[0]: {last: got}}).strip()
+                if isinstance(got, str | int | float | list)
+                else f"{inside[0]}.{last}"
+            )
+            return f"there is no such key; it belongs to {' or '.join(inside)}, write {line}"
         return f"there is no such key{suggest(last, known)}; known keys: {', '.join(known)}"
     if kind == "missing":
         return "this key is missing and has no default"
@@ -73,6 +97,8 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind in _BOUNDS:
         word, bound = _BOUNDS[kind]
         return f"got {got!r}; expected {word} {context[bound]:g}"
+    if fault["loc"] == ("stop",) and isinstance(got, int) and not isinstance(got, bool):
+        return f"got {got!r}; expected a table that says of what, e.g. stop = {{ rounds = {got} }}"
     wanted = _WANTED.get(kind, str(fault["msg"]))
     if kind == "dict_type" and fault["loc"][0] == "pin":
         wanted = _WANTED["model_type"]

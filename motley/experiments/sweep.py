@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -101,6 +102,11 @@ def _chosen(experiment: Experiment, names: Sequence[str] | None) -> list[dict[st
             raise ConfigError(f"there is no grid {name!r}{suggest(name, known)}; {said}", "grid")
     found = [grid for name, grid in grids.items() if names is None or name in names]
     return [{key: values for key, values in grid.items() if not isinstance(values, str)} for grid in found] or [{}]
+
+
+def _replaced(experiment: Experiment, over: Mapping[str, Sequence[Any]], grids: Sequence[str] | None) -> dict[str, Any]:
+    """Return the keys of the grids that ``over`` replaces, and their values."""
+    return {key: values for grid in _chosen(experiment, grids) for key, values in grid.items() if key in over}
 
 
 def _combinations(
@@ -234,6 +240,11 @@ def compare(
     with imports(allow_import):
         base_experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
         points = expand(base_experiment, over, seeds, grids)
+    for key, values in _replaced(base_experiment, over or {}, grids).items():
+        warnings.warn(
+            f"{key} is in the file's grid, {values!r}; the values given take its place, {list((over or {})[key])!r}",
+            stacklevel=2,
+        )
     base = out or default_folder(base_experiment).parent
     folders = [point.folder(base) for point in points]
     runs, failures = run_points(points, folders, data, progress, on_ray, jobs, on_end, allow_other_numerics)

@@ -26,10 +26,12 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
 from motley.core.files import changed, disk_error, replacing, with_digest
 from motley.results import load as results
+from motley.results.client_table import client_table
 from motley.results.marks import checked
 from motley.results.record import read_json
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from torch import Tensor, nn
 
     from motley.tasks.base import Dataset, Federation, Task, TaskSource
@@ -131,6 +133,13 @@ class TrainedRun(results.Run):
         their own rows, each predicts with its own scaling.
         """
         return ClientModels(self)
+
+    def client_table(self) -> pa.Table:
+        """Return every metric of every client at the last evaluation, a row for each, by name where clients have names.
+
+        :func:`motley.results.client_table.client_table` lists the columns; ``.to_pandas()`` makes a pandas frame of it.
+        """
+        return client_table(self)
 
     @property
     def personal(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from motley.core.arrays import Floats
 from motley.heterogeneity.record import Inspection
 from motley.results.blocks import Picture
+from motley.tasks.base import Federation
 
 __all__ = ["InspectedFederation"]
 
@@ -20,7 +21,8 @@ class InspectedFederation:
     ----------
     label: file, folder or name that it was given by. inspection: its findings. facts: name and value of what is known beside them.
     pitfalls: sentences about its experiment, with the key to change. classes: picture of who holds which class; None without classes.
-    drift: what diagnostics measured over the rounds of runs, name -> (rounds, values).
+    drift: what diagnostics measured over the rounds of runs, name -> (rounds, values). clients: name and number of training samples
+    of each, ``[K]``, where clients have names.
     """
 
     label: str
@@ -29,3 +31,9 @@ class InspectedFederation:
     pitfalls: Sequence[str] = ()
     classes: Picture | None = None
     drift: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
+    clients: Sequence[tuple[str, int]] = ()
+
+
+def clients_of(federation: Federation) -> list[tuple[str, int]]:
+    """Return the name and the number of training samples of each client; nothing where clients have no names."""
+    return list(zip(federation.client_names, federation.train.sizes.tolist(), strict=False))

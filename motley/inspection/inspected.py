@@ -60,6 +60,7 @@ class Inspected:
                 "federations": [
                     {
                         "label": one.label, "facts": dict(one.facts), "pitfalls": list(one.pitfalls),
+                        **({"clients": [name for name, _ in one.clients]} if one.clients else {}),
                         "profile": {name: _number(value) for name, value in one.inspection.profile().items()},
                         "inspection": json.loads(one.inspection.to_json()),
                     }

@@ -17,7 +17,7 @@ from motley.experiments.data import task_of
 from motley.heterogeneity.measure import measure
 from motley.heterogeneity.record import Inspection
 from motley.inspection.drift import drift_after, drift_at_start
-from motley.inspection.federation import InspectedFederation
+from motley.inspection.federation import InspectedFederation, clients_of
 from motley.inspection.inspected import Inspected
 from motley.inspection.pitfalls import Examined, pitfalls
 from motley.inspection.pitfalls_of_sets import one_constant_for_all, pitfalls_of_set
@@ -50,6 +50,8 @@ def inspect(
     task: Task | None = None,
     allow_import: bool = False,
     tell: Tell | None = None,
+    label: str | None = None,
+    client: str | None = None,
 ) -> Inspected:
     """Measure how the clients of a federation differ, what its rounds cost, and which pitfalls its experiment commits.
 
@@ -58,11 +60,12 @@ def inspect(
 
     Parameters
     ----------
-    what: the path of an experiment file or of a folder of runs, an Experiment, its keys, finished runs, a Federation or a Task.
+    what: the path of an experiment file or of a folder of runs, an Experiment, its keys, finished runs, a Federation or a Task; or
+    of a table (``.csv``, ``.parquet``), or a folder with a file of samples for each client.
     more: further ones, which stand beside it. rounds: server steps of a short run, after which drift is measured again.
     data: folder searched first for data packs. overrides: settings like ``"partition.alpha=0.1"``, for experiments.
     task: data and model of your own, for ``task = "own"``. allow_import: let components be named ``"module:Class"``.
-    tell: is told what goes on, a few words at a time.
+    tell: is told what goes on, a few words at a time. label, client: the columns of a table that hold the labels and the clients.
 
     Raises
     ------
@@ -80,7 +83,7 @@ def inspect(
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
         raise ConfigError(f"got {rounds!r}; expected a whole number of at least 0", "rounds")
     said: Tell = tell or (lambda text: None)
-    sources = [source_of(one, overrides, task, allow_import) for one in (what, *more)]
+    sources = [source_of(one, overrides, task, allow_import, label, client) for one in (what, *more)]
     folder = None if data is None else Path(data)
     labels = _labels([source.label for source in sources])
     found = [_one(source, label, rounds, folder, said) for source, label in zip(sources, labels, strict=True)]
@@ -101,7 +104,8 @@ def _one(source: InspectionSource, label: str, rounds: int, data: Path | None, t
             raise ConfigError("got nothing to inspect")
         tell(f"{label}: measuring the data")
         found = measure(source.federation, Key(0))
-        return InspectedFederation(label, found, _facts(source.federation), (), _classes(source.federation, label))
+        given = source.federation
+        return InspectedFederation(label, found, _facts(given), (), _classes(given, label), clients=clients_of(given))
     tell(f"{label}: reading the data")
     experiment = _here(source.experiment)
     task = task_of(experiment, Streams(experiment.seed, experiment.pin), data)
@@ -119,8 +123,8 @@ def _one(source: InspectionSource, label: str, rounds: int, data: Path | None, t
             found = found.with_findings(drift_after(ready, rounds, lambda step: tell(f"{label}: round {step} of {rounds}")))
     finally:
         ready.engine.close()
-    facts = _facts(federation) + _settings(ready)
-    return InspectedFederation(label, found, facts, committed, _classes(federation, label), _diagnosed(source.runs))
+    facts, classes = _facts(federation) + _settings(ready), _classes(federation, label)
+    return InspectedFederation(label, found, facts, committed, classes, _diagnosed(source.runs), clients_of(federation))
 
 
 def _first_views(ready: Ready) -> tuple[Ints | None, Ints | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isnan, nan
 
+from motley.core.client_names import name_of
 from motley.heterogeneity.record import PROFILE, Finding
 from motley.inspection.federation import InspectedFederation
 from motley.inspection.pictures import client_curves, drift_curves, profile_bars
@@ -35,6 +36,7 @@ def inspection_page(federations: Sequence[InspectedFederation], pitfalls: Sequen
         Section("What calls for what", [BulletList(advice)]) if advice else None,
         Section("At a glance", non_empty(profile_bars(federations), _profile_table(federations))),
         _section("How the data differs", federations, data, _classes(federations)),
+        *client_sections(federations),
         _section("Speed, links and absence", federations, system),
         _section("Drift", federations, drift, [picture for picture in [drift_curves(federations)] if picture]),
         _federated(federations),
@@ -80,6 +82,33 @@ def _section(
         return None
     table = _one_table(federations[0], findings) if len(federations) == 1 else _side_by_side(federations, findings)
     return Section(name, [*non_empty(*pictures, client_curves(federations, findings, name)), table])
+
+
+MOST = 50
+"""Clients that are listed by name, at most."""
+
+
+def client_sections(federations: Sequence[InspectedFederation]) -> list[Section]:
+    """Return a table for each federation whose clients have names: what was measured of each; the largest where there are many."""
+    several = len(federations) > 1
+    return [
+        Section(f"Client by client: {one.label}" if several else "Client by client", [_client_table(one)])
+        for one in federations
+        if one.clients
+    ]
+
+
+def _client_table(one: InspectedFederation) -> Table:
+    names, sizes = [name for name, _ in one.clients], [size for _, size in one.clients]
+    known = [(found, found.per_client) for found in one.inspection.findings.values() if found.per_client is not None]
+    told = [(found, values.tolist()) for found, values in known if len(set(values.tolist())) > 1]
+    shown = sorted(sorted(range(len(names)), key=lambda k: -sizes[k])[:MOST])
+    rows = []
+    for k in shown:
+        cells = [TableCell(value_text(found, values[k]), values[k]) for found, values in told]
+        rows.append(TableRow(name_of(k, names), [TableCell(f"{sizes[k]:,}", sizes[k]), *cells]))
+    note = f"The {MOST} with most samples, of {len(names):,}." if len(names) > MOST else ""
+    return Table(("client", "training samples", *(title(found.name) for found, _ in told)), rows, note)
 
 
 def _one_table(one: InspectedFederation, names: Sequence[str]) -> Table:

@@ -13,6 +13,7 @@ from motley.core.files import is_folder
 from motley.experiments.config import Experiment
 from motley.experiments.run import as_experiment, with_own
 from motley.experiments.sweep import expand
+from motley.inspection.own_tables import federation_of, holds_tables
 from motley.results.load import Run, load_all
 from motley.tasks.base import Federation, Task
 
@@ -23,7 +24,10 @@ _SAME = (
     "network", "availability", "capacity", "failures",
 )  # fmt: skip
 """Keys that make a federation: runs of the same ones (and seed) have the same clients."""
-_EXPECTED = "expected an experiment file (.toml), a folder of runs, an Experiment, its keys, runs, or a federation"
+_EXPECTED = (
+    "expected an experiment file (.toml), a table (.csv, .parquet), a folder of runs or of tables, an Experiment, its keys, runs, "
+    "or a federation"
+)
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,14 @@ class InspectionSource:
 
 
 def source_of(
-    given: Any, overrides: Sequence[str] = (), task: Task | None = None, allow_import: bool = False
+    given: Any,
+    overrides: Sequence[str] = (),
+    task: Task | None = None,
+    allow_import: bool = False,
+    label: str | None = None,
+    client: str | None = None,
 ) -> InspectionSource:
-    """Return what is to be inspected.
+    """Return what is to be inspected; ``label`` and ``client`` are columns of tables.
 
     Raises
     ------
@@ -58,6 +67,14 @@ def source_of(
         given = given.federation
     if isinstance(given, Federation):
         return InspectionSource("federation", federation=given)
+    if isinstance(given, str | Path) and holds_tables(Path(given)):
+        return InspectionSource(Path(given).stem, federation=federation_of(Path(given), label, client))
+    if label is not None or client is not None:
+        raise ConfigError(
+            f"got {label or client!r}, and {given} is no table; an experiment names its columns itself: "
+            'task = { name = "tabular", data = "all.csv", label = "y", client = "hospital" }',
+            "label" if label is not None else "client",
+        )
     if isinstance(given, str | Path) and is_folder(Path(given)):
         return _of_runs(load_all(given), str(given), task, allow_import)
     if isinstance(given, Run):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from motley.core.untrusted import printable
 from motley.inspection.inspected import Inspected
-from motley.inspection.page import finding_names
+from motley.inspection.page import client_sections, finding_names
 from motley.inspection.words import interval_text, title, value_text
 from motley.results.blocks import DASH
 from motley.results.figures import shorter
@@ -14,7 +14,7 @@ from motley.results.figures import shorter
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["as_table", "bullets", "heads"]
+__all__ = ["as_table", "bullets", "client_tables", "heads"]
 
 
 def heads(found: Inspected) -> str:
@@ -56,6 +56,24 @@ def _row(found: Inspected, name: str) -> list[str]:
     if len(there) == 1 and first is not None:
         cells += [interval_text(first), first.note]
     return [printable(text) for text in cells]
+
+
+def client_tables(found: Inspected) -> list[Table]:
+    """Return a table of the clients of each federation that have names."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    tables = []
+    for section in client_sections(found.federations):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(section.title), title_justify="left")
+        block = section.blocks[0]
+        for i, head in enumerate(block.heads):  # type: ignore[union-attr]
+            table.add_column(Text(head), justify="right" if i else "left")
+        for row in block.rows:  # type: ignore[union-attr]
+            table.add_row(*map(Text, (row.label, *(cell.text for cell in row.cells))))
+        tables.append(table)
+    return tables
 
 
 def bullets(found: Inspected) -> str:

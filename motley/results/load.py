@@ -115,7 +115,9 @@ class Run:
             raise ConfigError(f"there is no table {table!r}{suggest(table, TABLES)}; there are: {', '.join(TABLES)}")
         columns = TABLES[table].names
         if name not in columns:
-            raise ConfigError(f"{table} has no column {name!r}{suggest(name, columns)}; its columns: {', '.join(columns)}")
+            others = [other for other, schema in TABLES.items() if name in schema.names]
+            hint = f" ({' and '.join(others)} {'has' if len(others) == 1 else 'have'} it)" if others else suggest(name, columns)
+            raise ConfigError(f"{table} has no column {name!r}{hint}; its columns: {', '.join(columns)}")
         return np.asarray(self.tables[table][name].to_numpy())
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from motley.results import measures, plots, selection_plots, tables
 from motley.results.blocks import BulletList, Code, Section, SideBySide, Text, non_empty
+from motley.results.client_table import by_client
 from motley.results.deployed import real_clients
 from motley.results.gain_plots import gain_pictures
 from motley.results.gains import missing_local
@@ -151,6 +152,7 @@ def served(groups: Groups) -> Section:
         non_empty(
             SideBySide(non_empty(plots.client_curves(groups))),
             tables.fairness(groups),
+            Section("Client by client", non_empty(by_client(groups))),
             Section("Who gained", gained),
             new,
             *by_kind,

@@ -42,7 +42,7 @@ from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, check_columns, raw_table
 from motley.tasks.tables import make_dataset, read_columns, take_columns
 
-__all__ = ["from_arrays", "from_clients", "from_files"]
+__all__ = ["client_files", "from_arrays", "from_clients", "from_files"]
 
 Where = Literal["client", "global"]
 _LINE = "classes=10 to from_arrays, from_clients or from_files"
@@ -229,7 +229,7 @@ def from_files(
         common: dict[str, Any] = {"regression": regression, "multilabel": multilabel, "table": table, "test": test}
         common["classes"] = classes
         return from_arrays(**mapped_arrays(root), **common, test_fraction=test_fraction, validation=validation, seed=seed)
-    files = [(name, path) for name, paths in _client_files(root) for path in paths]
+    files = [(name, path) for name, paths in client_files(root) for path in paths]
     parts = [(*read_columns(path, label)[:2], f"client {name}") for name, path in files]
     names = tuple(dict.fromkeys(name for name, _ in files))
     first = next((x for x, _, _ in parts if is_table(x)), None)
@@ -259,8 +259,13 @@ def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
     return rest, values
 
 
-def _client_files(root: Path) -> list[tuple[str, list[Path]]]:
-    """Return name and files of every client."""
+def client_files(root: Path) -> list[tuple[str, list[Path]]]:
+    """Return name and files of every client.
+
+    Raises
+    ------
+    DataError: no folder, no files of clients in it, or two clients of the same name.
+    """
     if not root.is_dir():
         raise DataError(f"{root} is not a folder")
     kinds = (".npz", ".parquet", ".csv")

@@ -115,8 +115,8 @@ def class_labels(
 
 def _first(wrong: NDArray[np.bool_]) -> tuple[int, str]:
     """Return the first row with something wrong, and in words in how many rows there is: ``wrong`` is ``[n]`` or ``[n, T]``."""
-    rows = wrong.reshape(len(wrong), -1).any(1)
-    return int(rows.argmax()), f"in {int(rows.sum())} of {len(rows)} rows"
+    rows = np.asarray(wrong.reshape(wrong.shape[0], -1).any(1))
+    return int(rows.argmax()), f"in {int(rows.sum())} of {rows.size} rows"
 
 
 def multilabel(y: ArrayLike, where: str | Origin, count: int) -> tuple[Tensor, int]:
