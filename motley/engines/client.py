@@ -23,6 +23,7 @@ from motley.algorithms.base import (
     PreTrainingSignals,
     Tensors,
 )
+from motley.core.client_names import client_in_words
 from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
 from motley.engines.base import AdaptInputs, DataView, Job, JobInputs, Purpose, Setting, TrainResult
@@ -124,7 +125,8 @@ class Client:
         except MotleyError:
             raise
         except Exception as error:
-            raise EngineError(f"the local work of client {job.client} failed: {error}", dict(self._current)) from error
+            client = client_in_words(job.client, self.setting.task.federation.client_names)
+            raise EngineError(f"the local work of {client} failed: {error}", dict(self._current)) from error
 
     def _train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         setting, correction = self.setting, self.setting.algorithm.correction

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from motley.core.client_names import client_in_words
 from motley.core.errors import ConfigError, suggest
 from motley.engines.base import Setting
 from motley.experiments.client_noise import check_client_noise, client_noise
@@ -154,7 +155,8 @@ def _check_data(task: Task) -> None:
         raise ConfigError(f"{said}; leave heads out", "task.heads")
     empty = np.setdiff1d(np.flatnonzero(data.train.sizes == 0), data.new_clients)
     if 0 < len(empty) < data.pool:  # a server whose clients have the data knows of none
-        said = f"client {empty[0]} has no training samples and would never be asked, which tells that it has none"
+        client = client_in_words(int(empty[0]), data.client_names)
+        said = f"{client} has no training samples and would never be asked, which tells that it has none"
         raise ConfigError(f"{said}; give it one, or leave it out", "task")
 
 

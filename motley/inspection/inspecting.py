@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from motley.core.arrays import Floats, Ints
+from motley.core.client_names import name_of
 from motley.core.errors import ConfigError, UserError
 from motley.core.keys import Key, Streams
 from motley.experiments.build import Ready, prepare
@@ -197,7 +198,9 @@ def _classes(federation: Federation, label: str) -> Picture | None:
     noise = federation.noise if len(federation.noise) else np.zeros(len(federation))
     if not with_samples.any():
         return None
-    return class_picture(counts[with_samples], noise[with_samples], list(federation.names), f"Who holds what: {label}")
+    names = federation.client_names
+    named = [name_of(k, names) for k in np.flatnonzero(with_samples).tolist()] if names else ()
+    return class_picture(counts[with_samples], noise[with_samples], list(federation.names), f"Who holds what: {label}", named)
 
 
 def _diagnosed(runs: Sequence[Run]) -> Mapping[str, tuple[Floats, Floats]]:

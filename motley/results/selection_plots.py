@@ -206,6 +206,10 @@ def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure
     return figure, panels
 
 
+_NAMED = 30
+"""Clients whose names have room below their bars."""
+
+
 def class_distribution(run: Run) -> Picture | None:
     """Draw the data of each client as :func:`class_picture` does; None when unlabelled."""
     counts, known = label_counts(run)
@@ -214,10 +218,13 @@ def class_distribution(run: Run) -> Picture | None:
     noise = np.nan_to_num(np.asarray(run.column("federation", "noise"), float))[known]
     classes = run.meta.get("task", {}).get("classes", [])
     title = "Who holds what" + (f" (seed {run.seed})" if "seed" in run.meta else "")
-    return class_picture(counts, noise, classes, title)
+    ids = np.asarray(run.column("federation", "client"), np.int64)[known].tolist()
+    return class_picture(counts, noise, classes, title, [run.client_name(k) for k in ids] if run.client_names else ())
 
 
-def class_picture(counts: NDArray[np.float64], noise: NDArray[np.float64], classes: Sequence[str], title: str) -> Picture:
+def class_picture(
+    counts: NDArray[np.float64], noise: NDArray[np.float64], classes: Sequence[str], title: str, clients: Sequence[str] = ()
+) -> Picture:
     """Draw training samples per client and class: stacked bars for a few clients, a map of class shares for many.
 
     Clients are ordered by the class they hold most of. A strip below shows the share of wrong labels, where there are any. Of more
@@ -226,6 +233,7 @@ def class_picture(counts: NDArray[np.float64], noise: NDArray[np.float64], class
     Parameters
     ----------
     counts: ``[K, C]``. noise: share of wrong labels ``[K]``. classes: their names; numbers where there are not C of them.
+    clients: their names ``[K]``, which are written below a few bars; empty: they have none.
     """
     order = np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))
     counts, noise = counts[order], noise[order]
@@ -242,6 +250,10 @@ def class_picture(counts: NDArray[np.float64], noise: NDArray[np.float64], class
             rows[1].set_ylabel("wrong\nlabels (%)")
         rows[-1].set_xlabel(f"the {len(counts)} clients, grouped by their largest class{grouping(len(counts))}")
         rows[-1].set_xticks([])
+        if clients and len(counts) <= _NAMED:
+            rows[-1].set_xticks(
+                range(len(counts)), [shorter(clients[k], 18) for k in order], rotation=45, ha="right", fontsize=8
+            )
         rows[0].set_title(title)
         return to_svg(figure, "classes", f"Class distribution over {len(counts)} clients")
 

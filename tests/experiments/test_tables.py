@@ -97,7 +97,7 @@ def test_samples_of_the_server_are_prepared_like_the_clients_and_never_measured(
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"task": {"scale": "none"}}, DataError, r"words in 'smoker' \(for example 'former'\) and gaps in 'age' \(row 1 first\)"),
+        ({"task": {"scale": "none"}}, DataError, r"row 1 of .*: NaN in age .* and words in 'smoker' \(for example"),
         ({"task": {"drop": []}}, DataError, r"column 'id' holds another word in every row"),
         ({"task": {"impute": "median"}}, ConfigError, r'task: impute: got "median" with scale = "standard", and sums of clients'),
         ({"task": {"scale": "fedrated"}}, ConfigError, r"task.scale: .*federated"),

@@ -209,13 +209,13 @@ def test_npz(tmp_path: Path) -> None:
         ({"a": np.zeros(3)}, "holds a; expected arrays x and y"),
         (
             {"x": np.array([[1.0, np.nan], [0, 1]]), "y": [0, 1]},
-            r"features of 1 samples hold NaN or infinity \(sample 0 first\)",
+            r"row 1 of .*d.npz: NaN or infinity among the features \(in 1 of 2 samples\); fill or drop them",
         ),
         ({"x": np.zeros((2, 2)), "y": [0, -3]}, r"labels out of range, from -3 to 0; expected 0 .. C - 1"),
         ({"x": np.zeros((2, 2)), "y": [0, 5], "classes": ["a", "b"]}, r"labels out of range, from 0 to 5; expected 0 .. 1"),
         ({"x": np.zeros((2, 2)), "y": [0, 10**9]}, "labels out of range"),
-        ({"x": np.zeros((2, 2)), "y": [0, 0.5]}, "not whole numbers"),
-        ({"x": np.zeros((2, 2)), "y": [0, np.nan]}, "1 labels are NaN or infinite"),
+        ({"x": np.zeros((2, 2)), "y": [0, 0.5]}, r"row 2 of .*d.npz: the label 0.5 is no whole number"),
+        ({"x": np.zeros((2, 2)), "y": [0, np.nan]}, r"row 2 of .*d.npz: the label is NaN or infinite \(in 1 of 2 rows\)"),
         (
             {"x": np.zeros((2, 2)), "y": np.array([0, 2**64 - 1], np.uint64)},
             "labels out of range, from 0 to 18446744073709551615",

@@ -128,12 +128,15 @@ def test_regression_global_test_and_validation() -> None:
         ([], "there are no clients"),
         ([([[1.0]], [0]), ([], [])], "client 1 has 0 samples and 0 labels"),
         ([([[1.0]], [0]), ([[1.0, 2.0]], [0])], r"client 1 has samples of shape \[2\], client 0 of \[1\]"),
-        ([([[1.0], [np.nan]], [0, 1])], r"the clients given: there are gaps in 'x0' \(row 2 first\), and scale = \"none\""),
+        (
+            [([[1.0], [np.nan]], [0, 1])],
+            r"client 0, row 2 of its samples: NaN in x0 \(1 in all, in 'x0'\), and scale = \"none\"",
+        ),
         ([([[1.0], [2.0]], [0, -1])], "labels out of range, from -1 to 0"),
         ([3], r"client 0 is a int; expected a pair \(x, y\) of arrays"),
         ([([[1.0]], [0], 0)], "client 0 is a tuple; expected a pair"),
         ([(3.0, [0])], "client 0 has a single number for x or y"),
-        ([([[1.0], [2.0]], [0, np.inf])], "the clients given: 1 labels are NaN or infinite"),
+        ([([[1.0], [2.0]], [0, np.inf])], r"client 0, row 2 of its samples: the label is NaN or infinite \(in 1 of 2 rows\)"),
         ([([[1e300], [2.0]], [0, 1])], r"features of up to 1e\+300; expected at most 3.4e\+38"),
         ([([[1.0], [2.0, 3.0]], [0, 1])], "rows of different lengths"),
     ],
@@ -154,9 +157,9 @@ class Frame:
 
 def test_columns_of_words_are_named() -> None:
     line = r'and scale = "none" measures nothing to encode or fill them; write scale = "federated" .*table=\{"scale": "federated"\}'
-    with pytest.raises(DataError, match=rf"^the table given: there are words in 'city', 'sex' \(for example 'Graz'\), {line}"):
+    with pytest.raises(DataError, match=rf"^the table given: words in 'city', 'sex' \(for example 'Graz'\), {line}"):
         from_arrays(Frame(), [0, 1], [0, 1])
-    with pytest.raises(DataError, match=r"^the clients given: there are words in 'x1' \(for example 'blue'\)"):
+    with pytest.raises(DataError, match=r"^the clients given: words in 'x1' \(for example 'blue'\)"):
         from_clients([([["1.5", "red"], ["2", "blue"]], [0, 1])])
 
 

@@ -179,7 +179,7 @@ def test_what_was_fitted_is_saved_readably_and_prepares_new_rows(scale: str, tmp
     assert torch.equal(restored(records, 6), restored(raw, 6))
     with pytest.raises(DataError, match=r"the rows have no column 'age' \(did you mean 'agee'\?\); their columns: agee"):
         restored({"agee": [1.0]}, 0)
-    with pytest.raises(DataError, match=r"""column 'age', row 2: got "old" among numbers; write gaps"""):
+    with pytest.raises(DataError, match=r"""row 2 of x: got "old" among the numbers of column 'age'; write gaps"""):
         restored({"age": ["1", "old"], "weight": [1, 2], "colour": ["red", "red"]}, 0)
 
 
@@ -196,7 +196,9 @@ def test_files_of_clients_with_gaps_and_words(tmp_path: Path) -> None:
 def test_an_entry_that_cannot_be_read_is_named_with_its_file_and_row(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("age,label\n1,0\n2,1\n3,1\n")
     (tmp_path / "b.csv").write_text("age,label\n4,0\nold,1\n5,0\n6,1\n")
-    with pytest.raises(DataError, match=r"""b.csv: column 'age', row 2: got "old" among numbers; write gaps"""):
+    with pytest.raises(
+        DataError, match=r"""client b, row 2 of .*b.csv: got "old" among the numbers of column 'age'; write gaps"""
+    ):
         from_files(tmp_path, table=ALL)
 
 
@@ -211,11 +213,11 @@ def test_no_statistics_where_none_are_needed() -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
-        ({"age": ["1", "2", "old"]}, {}, r"""t.csv: column 'age', row 3: got "old" among numbers; write gaps = \[..., "old"\] if it """
-                                         r"""stands for a gap, or words = \["age"\]"""),
+        ({"age": ["1", "2", "old"]}, {}, r"""row 3 of t.csv: got "old" among the numbers of column 'age'; write gaps = """
+                                         r"""\[..., "old"\] if it stands for a gap, or words = \["age"\]"""),
         ({"born": pa.array([0, 1], pa.date32())}, {}, r"column 'born' holds dates or times \(date32.*\); leave it out with"),
         ({"id": [f"p{i}" for i in range(20)]}, {}, r"column 'id' holds another word in every row \('p0', 'p1', ...\), like an id"),
-        ({"age": [1.0, float("inf")]}, {}, "column 'age', row 2: got inf; expected a finite number or an empty entry"),
+        ({"age": [1.0, float("inf")]}, {}, "row 2 of t.csv: got inf in column 'age'; expected a finite number or an empty entry"),
         ({"age": [1.0, 2.0]}, {"drop": ("agee",)}, r"drop: t.csv has no column 'agee' \(did you mean 'age'\?\); its columns: age"),
         ({"age": [1.0, 2.0]}, {"drop": ("age",)}, "t.csv has no input columns; its columns: age"),
         ({"age": [None, None]}, {}, "there is no value of column 'age' in its training rows; write drop"),

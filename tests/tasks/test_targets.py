@@ -43,7 +43,11 @@ def test_label_counts_by_hand() -> None:
         (np.where(Y < 0, Y, Y - 1), {}, "labels out of range, from -1 to 1; expected 0 .. C - 1"),
         (np.where(Y == 1, 2, Y), {"multilabel": True}, "labels of samples with several are 0 or 1 each"),
         (Y[:, :, None], {}, r"labels of shape \[6, 3, 1\] for 6 samples; expected one class per sample, or \[n, T\] classes"),
-        (np.where(Y == 0, -100, np.where(Y == 2, -100, Y)), {}, r"2 samples have no position with a target \(sample 1 first\)"),
+        (
+            np.where(Y == 0, -100, np.where(Y == 2, -100, Y)),
+            {},
+            r"client 0, row 2 of its samples: no position has a target \(so in 2 samples\)",
+        ),
     ],
 )
 def test_bad_targets_are_refused(y: np.ndarray, given: dict[str, bool], message: str) -> None:

@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, install_hint
 
 __all__ = ["ClientList", "ListedClient", "add_to_log", "fingerprint", "openssh_key"]
 
@@ -175,7 +175,7 @@ def openssh_key(data: bytes) -> str:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
     except ModuleNotFoundError:
-        said = "the file of clients needs cryptography, which comes with Flower; expected pip install 'motley-fl[flower]'"
+        said = f"the file of clients needs cryptography, which comes with Flower; {install_hint('flower')}"
         raise ConfigError(said, "clients") from None
     load: Any = serialization.load_pem_public_key if data.lstrip().startswith(b"-----") else serialization.load_ssh_public_key
     try:

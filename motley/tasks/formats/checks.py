@@ -109,7 +109,7 @@ def class_labels(
     if low < 0 or high >= top:
         said = f"0 .. {top - 1}" if classes is not None else "0 .. C - 1"
         row, some = _first(np.asarray(((labels < 0) & ((labels != IGNORED) | (labels.ndim == 1))) | (labels >= top)))
-        raise DataError(f"{row_of(where, row)}: labels out of range, from {low} to {high} ({some}); expected {said}")
+        raise DataError(f"{row_of(where, row)}: labels out of range, from {low} to {high}; expected {said} ({some})")
     return torch.from_numpy(labels), classes if classes is not None else max(high + 1, 2)
 
 

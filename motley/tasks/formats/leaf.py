@@ -14,6 +14,7 @@ from motley.core.errors import DataError
 from motley.core.files import check_file
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped
+from motley.tasks.origin import Origin
 
 __all__ = ["read", "recognises"]
 
@@ -50,12 +51,13 @@ def read(folder: Path) -> Dataset:
         raise DataError(f"{folder}: the LEAF files hold no samples")
     if len({some.shape[1:] for some in x}) > 1:
         raise DataError(f"{folder}: samples have different lengths; expected the same number of values in all")
-    pixels = features(np.concatenate(x), str(folder))
+    groups, names = grouped(np.array(users), str(folder), len(users))
+    origin = Origin.of_clients(str(folder), groups, names, parts="its samples")
+    pixels = features(np.concatenate(x), origin)
     side = math.isqrt(math.prod(pixels.shape[1:]))
     if pixels.dim() == 2 and side > 1 and side**2 == pixels.shape[1]:
         pixels = pixels.view(-1, 1, side, side)
-    target, classes = class_labels(np.concatenate(y), str(folder), len(pixels))
-    groups, names = grouped(np.array(users), str(folder), len(pixels))
+    target, classes = class_labels(np.concatenate(y), origin, len(pixels))
     notes = {"data": f"LEAF JSON of {folder.name}"}
     return Dataset(pixels, target, classes, np.array(test), groups, notes=notes, client_names=names)
 

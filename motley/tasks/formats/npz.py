@@ -16,6 +16,7 @@ from motley.core.errors import DataError
 from motley.core.files import check_file
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import as_images, class_labels, features, grouped
+from motley.tasks.origin import Origin
 
 __all__ = ["arrays", "read"]
 
@@ -96,12 +97,13 @@ def read(path: Path) -> Dataset:
     if "x" not in data or "y" not in data:
         found = ", ".join(sorted(data)) or "nothing"
         raise DataError(f"{where} holds {found}; expected arrays x and y (or x_train, y_train, x_test, y_test)")
-    x = as_images(features(data["x"], where))
+    groups, clients = grouped(data["client"], where, len(data["x"])) if "client" in data else (None, ())
+    origin = Origin.of_clients(where, groups, clients)
+    x = as_images(features(data["x"], origin))
     names = tuple(str(name) for name in np.ravel(data["classes"])) if "classes" in data else ()
-    y, classes = class_labels(data["y"], where, len(x), len(names) or None)
+    y, classes = class_labels(data["y"], origin, len(x), len(names) or None)
     test = np.asarray(data.get("test", np.zeros(len(x))), bool)
     if test.shape != (len(x),):
         raise DataError(f"{where}: test flags of shape {list(test.shape)} for {len(x)} samples; expected one per sample")
-    groups, clients = grouped(data["client"], where, len(x)) if "client" in data else (None, ())
     notes = {"data": path.name}
     return Dataset(x, torch.as_tensor(y), classes, test, groups, names, notes, client_names=clients)

@@ -1,6 +1,6 @@
 """Motley's own loop on a real Flower deployment over loopback: SuperLink, three SuperNodes, every message a process of its own.
 
-``make test-flower``; needs the extra ``motley-fl[flower]``. SCAFFOLD with top-k and error feedback, the server killed in the middle
+``make test-flower``; needs the extra ``flower``. SCAFFOLD with top-k and error feedback, the server killed in the middle
 and begun again: the numbers must be the simulator's, bit for bit, so every site remembered what it had to. It takes two to four
 minutes, nearly all of it Flower's own starting of processes and waiting. Everything that is started is stopped.
 """

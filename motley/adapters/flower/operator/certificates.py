@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from motley.core.errors import ConfigError, StoreError
+from motley.core.errors import ConfigError, StoreError, install_hint
 from motley.core.files import disk_error
 
 try:
@@ -24,9 +24,7 @@ try:
     )
     from cryptography.x509.oid import ExtendedKeyUsageOID
 except ModuleNotFoundError:
-    raise ConfigError(
-        "keys and certificates need cryptography, which comes with Flower; expected pip install 'motley-fl[flower]'"
-    ) from None
+    raise ConfigError(f"keys and certificates need cryptography, which comes with Flower; {install_hint('flower')}") from None
 
 __all__ = ["new_authority", "new_client_key", "new_server_certificate", "write_secret"]
 

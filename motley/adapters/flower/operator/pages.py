@@ -64,7 +64,9 @@ cd "$(dirname "$0")"
 need() {{ command -v "$1" >/dev/null || {{ echo "$1 is not there: $2" >&2; exit 2; }}; }}
 PATH="$PATH:/usr/sbin"  # where Debian has nginx
 need nginx "apt-get install nginx-light (Debian, Ubuntu), or dnf install nginx"
-need flower-superlink "activate the environment with motley-fl[flower]"
+need flower-superlink "activate the environment in which Motley is installed with its extra flower"
+python -m motley.adapters.flower.free_ports "write another into start, config.toml and nginx.conf" \\
+    127.0.0.1:{link_port} 0.0.0.0:{port} || exit 2
 export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
 export NO_PROXY=127.0.0.1,localhost no_proxy=127.0.0.1,localhost
 unset FLWR_INTERNAL_GRPC_CONTROL_API FLWR_INTERNAL_GRPC_FLEET_API  # older interfaces, which would listen on all addresses
@@ -107,7 +109,8 @@ umask 077
 cd "$(dirname "$0")"
 [ -f node.key ] || {{ echo "node.key is not here: put the private key of the node.pub that you sent beside this file" >&2; exit 2; }}
 need() {{ command -v "$1" >/dev/null || {{ echo "$1 is not there: $2" >&2; exit 2; }}; }}
-need flower-supernode "activate the environment with motley-fl[flower]"
+need flower-supernode "activate the environment in which Motley is installed with its extra flower"
+python -m motley.adapters.flower.free_ports "choose another: PORT=9095 ./start" "127.0.0.1:${{PORT:-9094}}" || exit 2
 export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
 mkdir -p state flwr
 exec flower-supernode --superlink {server}:{port} --root-certificates "$PWD/ca.crt" \\
@@ -120,7 +123,8 @@ CLIENT_PAGE = """\
 
 You are `{name}`, client {client}, of the deployment at `{server}:{port}`.
 
-1. Install Motley with Flower in an environment of its own, of the version that the operator names: `pip install 'motley-fl[flower]'`.
+1. Install Motley with Flower in an environment of its own, of the version that the operator names: `pip install '.[flower]'`
+   in a checkout of it.
 2. Compare your key with the operator by telephone, not by the mail that brought this folder: `ssh-keygen -lf node.pub` must say
    `{fingerprint}`.
 3. Start: `./start`, under a supervisor (systemd, a container's restart policy). It needs an outgoing connection to
@@ -161,8 +165,8 @@ SERVER_PAGE = """\
 
 Never send `authority/ca.key`, `server/server.key`, or one client's folder to another.
 
-1. Install nginx (`apt-get install nginx-light`) and Motley with Flower: `pip install 'motley-fl[flower]'`. Open port {port} of this
-   machine to the clients, and no other: not {link_port}.
+1. Install nginx (`apt-get install nginx-light`) and Motley with Flower: `pip install '.[flower]'` in a
+   checkout of it. Open port {port} of this machine to the clients, and no other: not {link_port}.
 2. Start `server/start`, under a supervisor.
 3. `motley deployment check .` tries the doors as an outsider would, and ends with 1 where one is open.
 4. Give the server app the file of clients: `run(grid, ..., clients="{folder}/clients.toml")`, or

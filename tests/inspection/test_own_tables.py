@@ -1,0 +1,75 @@
+"""``motley inspect`` of a table, and of a folder of tables, without an experiment; names of clients on its page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import motley
+from motley.cli import app, call
+from motley.core.errors import ConfigError
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    whose, words = ["hosp_B"] * 8 + ["hosp_A"] * 4, ["blue", "red", "red"] * 4
+    rows = [f"{whose[k]},{k * 7 % 5},{'' if k == 3 else k},{words[k]},{k % 2}" for k in range(12)]
+    Path("all.csv").write_text("hospital,a,b,c,y\n" + "\n".join(rows) + "\n")
+    Path("each").mkdir()
+    for name, count in (("hosp_A", 4), ("hosp_B", 8)):
+        rows = [f"{k * 7 % 5},{k},{k % 2}" for k in range(count)]
+        Path("each", f"{name}.csv").write_text("a,b,y\n" + "\n".join(rows) + "\n")
+    return tmp_path
+
+
+def test_a_table_is_inspected_by_its_columns(here: Path) -> None:
+    said = CliRunner().invoke(app, ["inspect", "all.csv", "--client", "hospital", "--label", "y"])
+    assert said.exit_code == 0, said.output
+    assert "all: clients 2, training samples 12, classes 2" in said.output  # no row is set aside
+    assert [line.split()[:2] for line in said.output.splitlines() if "hosp_" in line] == [["hosp_A", "4"], ["hosp_B", "8"]]
+    page = Path("runs/inspect-all.html").read_text()
+    assert page.index("Client by client") < page.index(">hosp_A</t")
+
+
+def test_a_folder_of_tables_is_inspected_without_an_experiment(here: Path) -> None:
+    (found,) = motley.inspect("each", label="y").federations
+    assert [tuple(one) for one in found.clients] == [("hosp_A", 4), ("hosp_B", 8)]
+    said = CliRunner().invoke(app, ["inspect", "each", "--label", "y", "--json"])
+    assert json.loads(said.stdout)["federations"][0]["clients"] == ["hosp_A", "hosp_B"]
+
+
+def test_numbers_to_predict_are_no_classes(here: Path) -> None:
+    Path("n.csv").write_text("who,a,y\nu,1,0.5\nu,2,1.25\nv,3,2.0\nv,4,0.0\n")
+    (one,) = motley.inspect("n.csv", label="y", client="who").federations
+    assert "classes" not in dict(one.facts)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["all.csv"], "client: all.csv is a table, and nothing says which column names the client of a row; write motley inspect "
+         "all.csv --client COLUMN --label COLUMN; its columns: hospital, a, b, c, y"),
+        (["all.csv", "--client", "hosp", "--label", "y"], "client: all.csv has no column 'hosp' (did you mean 'hospital'?); write "
+         "motley inspect all.csv --client COLUMN --label y; its columns: hospital, a, b, c, y"),
+        (["each"], "label: each has no column 'label'; write motley inspect each --label COLUMN; its columns: a, b, y"),
+        (["each", "--client", "a"], "client: got 'a', and in each each file is a client; leave it out, or give a single table"),
+        (["x.toml", "--label", "y"], "label: got 'y', and x.toml is no table; an experiment names its columns itself: task = { name = "
+         '"tabular", data = "all.csv", label = "y", client = "hospital" }'),
+        (["empty"], "there are no runs in empty: no folder below it has a run.json"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_said_with_the_line_to_type(
+    argv: list[str], message: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("empty").mkdir()
+    assert call(["inspect", *argv]) == 2
+    assert capsys.readouterr().err == f"motley: {message}\n"
+
+
+def test_python_says_the_same(here: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing says which column names the client of a row"):
+        motley.inspect("all.csv")
