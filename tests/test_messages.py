@@ -58,17 +58,18 @@ def test_columns(table: str, column: str, message: str) -> None:
     assert str(error.value).startswith(message)
 
 
+@pytest.mark.filterwarnings("always:local.epochs is in the file's grid")
 def test_values_over_those_of_a_grid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    grid = '\n[grid]\n"local.epochs" = [1, 2]\n'
+    grid = '\n[[grid]]\n"local.epochs" = [1, 2]\n\n[[grid]]\nname = "g"\nseed = [0]\n'
     lines = 'population = 4\ncohort = 2\nstop = { rounds = 1 }\ntask = { name = "tabular", data = "iris" }\n'
     Path("g.toml").write_text(lines + grid)
     assert call(["compare", "g.toml", "--over", "local.epochs=3", "--no-report"]) == 0
     said = capsys.readouterr().err
     assert said.startswith("motley: note: local.epochs is in the file's grid, [1, 2]; the values given take its place, [3]\n")
-    assert call(["compare", "g.toml", "--over", "seed=3", "--no-report"]) == 0
+    assert call(["compare", "g.toml", "--over", "local.batch_size=8", "--grid", "g", "--no-report"]) == 0
     assert "note" not in capsys.readouterr().err
 
 

@@ -20,6 +20,7 @@ from motley.heterogeneity.record import Inspection
 from motley.inspection.drift import drift_after, drift_at_start
 from motley.inspection.federation import InspectedFederation, clients_of
 from motley.inspection.inspected import Inspected
+from motley.inspection.own_tables import LEFT_OUT
 from motley.inspection.pitfalls import Examined, pitfalls
 from motley.inspection.pitfalls_of_sets import one_constant_for_all, pitfalls_of_set
 from motley.inspection.planned import synchronous_loop
@@ -178,9 +179,9 @@ def _same_data(one: Experiment, other: Experiment) -> bool:
 
 def _facts(federation: Federation) -> list[tuple[str, str]]:
     """Return the facts about the samples."""
-    return [("clients", f"{len(federation):,}"), ("training samples", f"{len(federation.train.values):,}")] + (
-        [("classes", str(federation.classes))] if federation.classes else []
-    )
+    facts = [("clients", f"{len(federation):,}"), ("training samples", f"{len(federation.train.values):,}")]
+    facts += [("classes", str(federation.classes))] if federation.classes else []
+    return facts + ([(LEFT_OUT, federation.notes[LEFT_OUT])] if LEFT_OUT in federation.notes else [])
 
 
 def _settings(ready: Ready) -> list[tuple[str, str]]:

@@ -240,8 +240,7 @@ def federate(
     dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap, split, key, names)
     samples = _Samples(dataset.x, dataset.y, given.global_test, rows)
     samples = samples.copied() if overlap else samples
-    at = torch.from_numpy(samples.position)
-    x, y = samples.x, samples.y
+    x, y, at = samples.x, samples.y, torch.from_numpy(samples.position)
     if concept_shift is not None:
         y = y.index_copy(0, at, torch.from_numpy(labels))
     if feature_shift is not None:
@@ -256,8 +255,7 @@ def federate(
         global_test=samples.global_test, classes=dataset.classes, names=dataset.names, noise=noise,
         notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes, **_traffic_note(traffic)},
         validation_labels=None if label_noise is None else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
-        domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic, measured=given.measured,
-        client_names=names,
+        domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic, measured=given.measured, client_names=names,
     )  # fmt: skip
 
 

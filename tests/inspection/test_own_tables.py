@@ -35,6 +35,14 @@ def test_a_table_is_inspected_by_its_columns(here: Path) -> None:
     assert page.index("Client by client") < page.index(">hosp_A</t")
 
 
+def test_columns_that_can_be_no_inputs_are_left_out_and_named(here: Path) -> None:
+    lines = Path("all.csv").read_text().splitlines()
+    rows = [f"p{k},2025-01-{1 + k % 9:02d},{line}" for k, line in enumerate((lines * 2)[1:25]) if line[0] == "h"]
+    Path("more.csv").write_text("\n".join(["id,day," + lines[0], *(r for r in rows if "hospital" not in r)]) + "\n")
+    (found,) = motley.inspect("more.csv", label="y", client="hospital").federations
+    assert dict(found.facts)["columns left out"] == "id, day"
+
+
 def test_a_folder_of_tables_is_inspected_without_an_experiment(here: Path) -> None:
     (found,) = motley.inspect("each", label="y").federations
     assert [tuple(one) for one in found.clients] == [("hosp_A", 4), ("hosp_B", 8)]
