@@ -30,9 +30,9 @@ def client_table(run: Run) -> pa.Table:
     three epochs on their own samples). Null where a client has no such number.
     """
     federation, sent = run.tables["federation"], run.tables["clients"]
-    ids = np.unique(np.concatenate([np.asarray(one["client"].to_numpy(), np.int64) for one in (federation, sent)]))
-    ids = ids[ids >= 0]
-    names, place = run.client_names, {int(k): i for i, k in enumerate(ids)}
+    names = run.client_names
+    ids = np.array(sorted({*federation["client"].to_pylist(), *sent["client"].to_pylist(), *names} - {-1}), np.int64)
+    place = {int(k): i for i, k in enumerate(ids)}
     columns: dict[str, object] = {"client": ids, "name": pa.array([names.get(int(k)) for k in ids], pa.string())}
     at = [place[k] for k in federation["client"].to_pylist()]
     for size in ("num_train", "num_test"):

@@ -252,10 +252,10 @@ def federate(
     train, validation, test = (_take(samples.position, owner, role, population) for role in roles[:3])
     return Federation(
         x=x, y=y, train=train, labels=targets[torch.from_numpy(np.flatnonzero(roles.train))], validation=validation, test=test,
-        global_test=samples.global_test, classes=dataset.classes, names=dataset.names, noise=noise,
+        global_test=samples.global_test, classes=dataset.classes, names=dataset.names, noise=noise, client_names=names,
         notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes, **_traffic_note(traffic)},
         validation_labels=None if label_noise is None else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
-        domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic, measured=given.measured, client_names=names,
+        domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic, measured=given.measured,
     )  # fmt: skip
 
 
