@@ -79,7 +79,8 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
         if not path and last in RENAMED_KEYS:
             return f"there is no key {last!r}; it is called {RENAMED_KEYS[last]!r} now"
         known = _fields(model, path)
-        inside = [] if path else [key for key in known if last in _fields(model, (key,))]
+        near = suggest(last, known)
+        inside = [] if path or near else [key for key in known if last in _fields(model, (key,))]
         if inside:
             line = (
                 to_toml({inside[0]: {last: got}}).strip()
@@ -87,7 +88,7 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
                 else f"{inside[0]}.{last}"
             )
             return f"there is no such key; it belongs to {' or '.join(inside)}, write {line}"
-        return f"there is no such key{suggest(last, known)}; known keys: {', '.join(known)}"
+        return f"there is no such key{near}; known keys: {', '.join(known)}"
     if kind == "missing":
         return "this key is missing and has no default"
     if kind == "literal_error":

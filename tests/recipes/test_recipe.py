@@ -89,7 +89,7 @@ def test_a_number_does_not_mean_longer_numbers(tmp_path):
         ),
         ('"line:final"', '"heat:final"', "table 2: heat:final needs at least 3 axes; it has 2"),
         ("[scale.smoke]", "[scale.tiny]", "recipe.toml: scale.tiny"),
-        ('title = "A toy"', 'titel = "A toy"', "toy/recipe.toml: title: this key is missing and has no default (and 1 more)"),
+        ('title = "A toy"', 'titel = "A toy"', "toy/recipe.toml: titel: there is no such key (did you mean 'title'?)"),
         ("[scale.smoke]\n", "[scale.smoke]\nminute = 3\n", "scale.smoke.minute: there is no such key"),
         ('name = "table 2"', 'name = "table 1"', "two exhibits have the same name"),
         ('text = "It learns"', 'text = "It learns"\nmeasure = "peek"', "the claim 'It learns': there is no measure 'peek'"),
