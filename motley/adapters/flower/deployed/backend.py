@@ -37,7 +37,7 @@ from motley.core.errors import CodecError, ConfigError
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.engines.base import TrainResult
 from motley.privacy.noise import SystemRandomness, bounded, released
-from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
+from motley.rounds.backend import Blame, ClientBackend, DispatchOrder, Landed
 from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError
@@ -449,6 +449,13 @@ class DeployedBackend(ClientBackend):
         """Remember which dispatch of each client was accepted: the client learns it with its next request."""
         lines = landed.dispatches.timelines[accepted]
         _clients(state).accepted.update(zip(lines.client.tolist(), lines.dispatch.tolist(), strict=True))
+
+    def blame(self, state: RunState, landed: Landed, rows: Ids, event: Blame, reason: str) -> None:
+        """Note and log what a refused step has shown of clients, by name."""
+        names, lines = self.transport.transport.names, landed.dispatches.timelines
+        for client, dispatch in zip(lines.client[rows].tolist(), lines.dispatch[rows].tolist(), strict=True):
+            _LOG.warning("client %d%s: %s", client, f" ({names[client]})" if client in names else "", reason)
+            _clients(state).registry.incidents.note(client, event, reason, dispatch)
 
     def observe(self, state: RunState, reports: Reports) -> None:
         """Take in how long clients took."""

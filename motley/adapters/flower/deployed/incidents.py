@@ -17,10 +17,12 @@ __all__ = ["Event", "IncidentLog"]
 
 Event = Literal[
     "lost", "rejected", "answered late", "unanswered", "disconnected", "connected", "state lost", "refused", "changed", "waits",
+    "set aside", "capped",
 ]  # fmt: skip
 """What happened to a client: its dispatch was given up; its upload cannot be used; its upload came after the server's step; it did
 not answer a question, or not as it should; its node went away, or came back; it began anew without what it had kept; a node is not it
-(client -1: no client at all), has taken its place from another, or claims it while another has it."""
+(client -1: no client at all), has taken its place from another, or claims it while another has it; it is asked no more, because its
+uploads would have ruined steps; what it says of its number of samples counts in part."""
 
 LONGEST = 300
 """Characters of a reason that are kept."""
