@@ -27,12 +27,14 @@ import numpy as np
 
 from motley.adapters.flower.deployed.client_registry import ClientRegistry, Limits
 from motley.adapters.flower.deployed.dispatches import DeployedDispatch, landed_table, waiting_table
+from motley.adapters.flower.deployed.incidents import in_a_line
 from motley.adapters.flower.deployed.protocol import pack
 from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.deployed.transport import Reply, WaitingTransport
 from motley.adapters.flower.messages import failure_of_app
 from motley.algorithms.base import ClientState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
+from motley.core.claims import with_values
 from motley.core.errors import CodecError, ConfigError
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.engines.base import TrainResult
@@ -155,12 +157,12 @@ class DeployedBackend(ClientBackend):
     def enrol(self, state: RunState, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
         """Return what these clients reported when they were met, and estimates of their speed."""
         registry = _clients(state).registry
-        examples = registry.examples[ids]
-        estimates = registry.estimates(ids, self.setting.work.total(examples), self.channel.upload_bits)
+        steps = self.setting.work.total(registry.examples[ids])
+        estimates = registry.estimates(ids, steps, self.channel.upload_bits)
         reported = {name: value[ids] for name, value in registry.signals.items()}
         if state.privacy is not None:
             state.privacy.asked(self.codec.enrolled, ids)
-        sizes = reported["num_examples"][:, 0] if "num_examples" in reported else examples.astype(np.float64)
+        sizes = reported["num_examples"][:, 0] if "num_examples" in reported else registry.counted[ids].astype(np.float64)
         return {**estimates, **reported, "num_examples": sizes}
 
     def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
@@ -178,6 +180,18 @@ class DeployedBackend(ClientBackend):
     def examples(self, state: RunState) -> Ids:
         """Return the number of training samples of every client, 0 where it was never met, 1 where it is private."""
         return _clients(state).registry.examples
+
+    def claimed_examples(self, state: RunState) -> Ids:
+        """Return the number of samples by which each client's update is weighed: its own word, capped by those of the others."""
+        return _clients(state).registry.counted
+
+    def told(self, state: RunState, round_index: int, reports: Reports) -> tuple[Reports, dict[str, Any]]:
+        """Return the reports with numbers of samples as they count."""
+        registry = _clients(state).registry
+        counted = registry.counted[reports.ids]
+        if state.privacy is not None or (counted == registry.examples[reports.ids]).all():
+            return reports, {}
+        return with_values(reports, {"num_examples": counted.astype(np.float64)}), {}
 
     def available(self, state: RunState) -> Ids:
         """Return the clients that are connected, met, have data, and are neither in flight nor lost since the last step."""
@@ -246,7 +260,7 @@ class DeployedBackend(ClientBackend):
     def workload(self, state: RunState, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the work planned for a cohort, by the speed that was measured last; links are unknown, so infinite."""
         steps, step_s = self._steps(state, cohort)
-        examples = _clients(state).registry.examples[cohort.ids]
+        examples = _clients(state).registry.counted[cohort.ids]
         seconds = np.nan_to_num(step_s * steps)
         return {
             "examples": examples * 1.0, "steps": steps * 1.0, "compute_s": seconds, "uplink_mbps": np.full(len(steps), np.inf),
@@ -332,7 +346,7 @@ class DeployedBackend(ClientBackend):
         if reply.data is None:
             if reply.unanswered:
                 clients.registry.silent(one.client)
-            why = f"no answer within {self.limits.work_s:g} s" if reply.unanswered else reply.reason
+            why = f"no answer within {self.limits.work_s:g} s" if reply.unanswered else in_a_line(reply.reason)
             self._lose(clients, one, why or "lost")
             self._check_app(clients, one.client, why)
             return
@@ -351,8 +365,8 @@ class DeployedBackend(ClientBackend):
         try:
             one.result, answer = self.codec.read_trained(clients.registry.run, one, reply.data)
         except CodecError as error:
-            why = str(error)
-            _LOG.warning("client %d sent what cannot be used: %s", one.client, error)
+            why = in_a_line(error)
+            _LOG.warning("client %d sent what cannot be used: %s", one.client, why)
         else:
             one.compute_s = float(answer.compute_s)
             if answer.forgot:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Event", "IncidentLog"]
+__all__ = ["Event", "IncidentLog", "in_a_line"]
 
 Event = Literal[
     "lost", "rejected", "answered late", "unanswered", "disconnected", "connected", "state lost", "refused", "changed", "waits",
@@ -37,8 +37,10 @@ class _Incident(NamedTuple):
     reason: str
 
 
-def _printable(reason: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in reason[:LONGEST])
+def in_a_line(reason: object) -> str:
+    """Return a reason, in which a client's own words may stand, in one line of printable signs, at most :data:`LONGEST`: as it is
+    logged, raised and written."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(reason)[:LONGEST])
 
 
 class IncidentLog:
@@ -56,7 +58,7 @@ class IncidentLog:
     def note(self, client: int, event: Event, reason: str, dispatch: int | None = None) -> None:
         """Add what happened to a client now, and why in words, which may be the client's own: they are kept short and printable."""
         at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        self._incidents.append(_Incident(self._now_s(), at, int(client), event, dispatch, _printable(reason)))
+        self._incidents.append(_Incident(self._now_s(), at, int(client), event, dispatch, in_a_line(reason)))
 
     def take(self) -> dict[str, Any]:
         """Return the incidents since the last call as columns, and forget them; empty where there were none."""
