@@ -26,7 +26,7 @@ from tests.core.test_codec import forged
 HONEST, HOSTILE = tuple(range(10)), (10, 11)
 LIMITS = dataclasses.replace(SOON, work_s=60.0, query_s=20.0, pause_s=2.0, longest_pause_s=8.0)
 A_ROUND = 8
-"""Hostile acts of a round, about: two uploads, and six of nodes."""
+"""Hostile acts of nodes in a round, beside up to two uploads."""
 QUIET = 4
 """Rounds at the end in which no node acts any more, so that the server has looked at all of them."""
 SEEN_S = 4.0
@@ -68,7 +68,7 @@ class Campaign:
 
     Parameters
     ----------
-    seed: of all that happens. acts: hostile acts, about. hostile: whether there are any. storm: whether honest clients die and come
+    seed: of all that happens. acts: of hostile nodes, about; uploads come on top. hostile: whether there are any. storm: whether honest clients die and come
     back, too.
 
     Attributes
@@ -153,15 +153,14 @@ class Campaign:
         if done.step >= 2:
             self._first = self._first or rss
             self.grown = max(self.grown, rss - self._first)
-        for _ in range(A_ROUND - len(HOSTILE) if self.hostile and done.step <= self.setup.stop.rounds - QUIET else 0):
+        for _ in range(A_ROUND if self.hostile and done.step <= self.setup.stop.rounds - QUIET else 0):
             self.grid.events.append((self.grid.now_s + float(self.rng.uniform(0, 1.25)), self._of_a_node))
         if self.storm:
             self.grid.events.append((self.grid.now_s + float(self.rng.uniform(0, 1.25)), self._honest_trouble))
 
     def _of_a_node(self):
         strangers = [node for node, since in self._since.items() if since <= self.grid.now_s - SEEN_S]
-        kinds = ["start", "claim"] + ["death", "restart", "start"] * bool(strangers)
-        kind = self.rng.choice(kinds)
+        kind = self.rng.choice(["start"] * 4 + ["claim"] + ["death", "restart"] * 2) if strangers else "start"
         if kind == "start":
             self._stranger()
         elif kind == "claim":

@@ -66,7 +66,7 @@ def folders(tmp_path):
 
 def test_hostile_clients_and_strangers_change_nothing(tmp_path):
     campaign, *_ = _against(tmp_path, seed=1, acts=100)
-    assert sum(campaign.acts.values()) >= 80
+    assert sum(campaign.acts.values()) >= 100
 
 
 def test_honest_clients_that_die_and_come_back_lose_no_place(tmp_path):
@@ -86,7 +86,7 @@ def test_honest_clients_that_die_and_come_back_lose_no_place(tmp_path):
 def test_two_thousand_hostile_acts(tmp_path, seed):
     campaign, done, longest, far = _against(tmp_path, seed, acts=2000)
     acts = sum(campaign.acts.values())
-    assert acts >= 1800
+    assert acts >= 2000
     print(f"\n{acts} acts in {len(done.column('rounds', 'round'))} rounds: {dict(campaign.acts)}")
     print(
         f"longest round {longest:.2f} s of {LIMITS.work_s:g}; grown {campaign.grown / 1e6:.1f} MB; models differ by {far:.1e}"

@@ -20,6 +20,7 @@ from motley.selectors.base import Selector
 from motley.transport import wire
 from motley.transport.packet import Packet
 from tests.adapters.flower.client_runtimes import SOON, columns, deploy, experiment, federation, same_model
+from tests.adapters.flower.fake_grid import FakeNode
 from tests.adapters.flower.keys import client_file, public_key
 from tests.adapters.flower.test_loop_resume import KilledError, killed_after
 from tests.adapters.flower.test_protocol import changed, meddled, opened, parts_of, with_part
@@ -154,6 +155,62 @@ def test_another_cap_is_a_limit_of_the_deployment():
         ConfigError, match=r"got sample_cap = 0; expected a positive number of times the median number of samples"
     ):
         Limits(sample_cap=0)
+
+
+# ------------------------------------------------------------------------------------- at the start, and by silence
+
+
+def arrive(grid, nodes, second):
+    """Let nodes of a grid come at a second."""
+    late = {node: grid.nodes.pop(node) for node in nodes}
+    grid.events.append((second, lambda: grid.nodes.update(late)))
+
+
+def test_a_client_that_comes_first_and_alone_and_raises_ends_no_run(tmp_path):
+    """Of four clients one is there when the wait of 30 s is over; the others come 2 s later."""
+    setup = experiment(**{**SETUP, "stop": {"rounds": 14}, "evaluate": {"every": 1000}})
+    grid = federation(setup, tmp_path)
+    meddled(grid, 103, lambda message, reply: 1 / 0)
+    arrive(grid, (100, 101, 102), 32.0)
+    clients = columns(deploy(grid, setup, tmp_path / "run"), "clients")
+    assert set(clients["outcome"][clients["client"] == 3]) == {"dropped"}
+    assert set(clients["client"][clients["outcome"] == "accepted"]) == {0, 1, 2}
+
+
+def test_a_node_that_claims_all_clients_in_turn_before_they_come_ends_no_run(tmp_path):
+    """Without a file of clients: it answers nonsense as client 0, starts again as client 1, and so on, in the first 24 s of 30."""
+    setup = experiment(**{**SETUP, "stop": {"rounds": 2}})
+    grid = federation(setup, tmp_path)
+    good = grid.nodes[100].app
+
+    def nonsense(message, context):
+        reply = good(message, context)
+        if message.metadata.message_type == "query.motley":
+            reply.content["motley"]["message"] = b"nonsense"
+        return reply
+
+    grid.nodes[7] = FakeNode(nonsense, {"partition-id": 0})
+    for k in range(1, K):
+        grid.events.append((6.0 * k, lambda k=k: grid.restart(7, {"partition-id": k})))
+    grid.events.append((25.0, lambda: grid.nodes.pop(7)))
+    arrive(grid, range(100, 100 + K), 26.0)
+    clients = columns(deploy(grid, setup, tmp_path / "run", limits=Limits(**{**vars(SOON), "pause_s": 2.0})), "clients")
+    assert set(clients["outcome"]) == {"accepted"}
+    assert set(clients["client"]) == set(range(K))
+
+
+def test_new_nodes_that_say_nothing_hold_no_round_up(tmp_path):
+    """One a second, each another client of 40; the first four are honest."""
+    setup = experiment(**{**SETUP, "population": 40, "stop": {"rounds": 12}, "evaluate": {"every": 1000}})
+    grid = federation(setup, tmp_path)
+    for node in range(100 + K, 140):
+        del grid.nodes[node]
+        mute = FakeNode(lambda message, context: None, {"partition-id": node - 100})
+        grid.events.append((float(node - 100), lambda node=node, mute=mute: grid.nodes.__setitem__(node, mute)))
+    done = deploy(grid, setup, tmp_path / "run", limits=Limits(**{**vars(SOON), "start_s": 3.0}))
+    rounds = columns(done, "rounds")
+    assert (rounds["accepted"] == K).all()
+    assert np.diff(rounds["time_s"]).max() < 2.0
 
 
 # ------------------------------------------------------------------------------------- what reaches the log

@@ -390,7 +390,8 @@ class DeployedBackend(ClientBackend):
         return TrainResult(one.client, {}, None, one.steps, signals, False)
 
     def _check_app(self, clients: DeployedClients, client: int, error: str) -> None:
-        """Raise if nobody ever delivered and the apps of all connected clients, or of two cohorts, failed in one way.
+        """Raise if nobody ever delivered and the apps of all connected clients, and of more than half of the population, or those of
+        two cohorts, failed in one way.
 
         Raises
         ------
@@ -400,7 +401,8 @@ class DeployedBackend(ClientBackend):
         if kind and not clients.accepted:
             alike = clients.failed.setdefault(kind, set())
             alike.add(client)
-            if len(alike) >= min(max(len(clients.seen), 1), max(2 * self.config.cohort, 3)):
+            most = max(len(clients.seen), len(clients.registry.met) // 2 + 1)  # else one that comes alone ends the run for all
+            if len(alike) >= min(most, max(2 * self.config.cohort, 3)):
                 raise ConfigError(
                     f"no client's work can be used: the apps of {len(alike)} clients fail alike, client {client}: {error}"
                 )

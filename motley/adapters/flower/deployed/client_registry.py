@@ -236,8 +236,10 @@ class ClientRegistry:
         expected, new = self.met.copy() if self.met.any() else ~self.met, np.zeros(0, np.int64)
         while True:
             new = np.union1d(new, self.meet(ledger, step, min(until_s, self.transport.now_s + self.limits.look_s)))
-            there = np.isin(np.flatnonzero(expected), self.present(fresh=False))
-            hopeless = len(self._refused) == len(self.met) and not self.met.any()
+            present = self.present(fresh=False)
+            there = np.isin(np.flatnonzero(expected), present)
+            refusing = len(self._refused.intersection(present.tolist()))  # one node cannot be two of them at a time
+            hopeless = refusing == len(self.met) and not self.met.any()
             if (self.met[expected] & there).all() or hopeless or self.transport.now_s >= until_s:
                 break
             self.transport.wait([], min(until_s, self.transport.now_s + self.limits.look_s))
