@@ -30,7 +30,7 @@ __all__ = ["MOST_REFUSALS", "Gathered", "Refusals"]
 
 MOST_REFUSALS = 3
 """Refusals in a row after which a client is set aside."""
-_ALONE = "the step was refused because it would have ruined the model, and none of its uploads stands out: all are rejected"
+_ALONE = "the step would have ruined the model, and no upload could be told apart from the others: all are rejected"
 _DROPPED = "its upload stands out in a step that would have ruined the model, which is made without it"
 _ASIDE = (
     f"its uploads were dropped {MOST_REFUSALS} times in a row from steps that they would have ruined; this run asks it no more"
@@ -62,6 +62,7 @@ class Refusals:
     def __init__(self, config: RunConfig, backend: ClientBackend) -> None:
         self.guard, self.backend = config.guard, backend
         self.names = config.privacy is None  # else an upload alone is nobody's to look at
+        self._counts: dict[int, tuple[int, int]] = {}  # of the step under way: uploads dropped, clients set aside
 
     def allowed(self, state: RunState, ids: Ids) -> Ids:
         """Return those of the clients that are not set aside."""
@@ -85,8 +86,10 @@ class Refusals:
         clients = landed.dispatches.timelines.client
         aside = [row for row in rows if _count(state.refusals, int(clients[row])) == MOST_REFUSALS]
         self.backend.blame(state, landed, np.array(aside, np.int64), "set aside", _ASIDE)
-        note({"uploads_dropped": float((outcome[accepted] == Outcome.REJECTED).sum())})
-        note({"set_aside": float(len(aside))} if aside else {})
+        dropped, gone = self._counts.get(state.version, (0, 0))  # where the step was refused before
+        self._counts = {state.version: (dropped + len(rows), gone + len(aside))}
+        for name, number in zip(("uploads_dropped", "set_aside"), self._counts[state.version], strict=True):
+            note({name: float(number)} if number else {})
         return True
 
     def accepted(self, state: RunState, clients: Iterable[int]) -> None:

@@ -68,8 +68,8 @@ class Campaign:
 
     Parameters
     ----------
-    seed: of all that happens. acts: of hostile nodes, about; uploads come on top. hostile: whether there are any. storm: whether honest clients die and come
-    back, too.
+    seed: of all that happens. acts: of hostile nodes, about; uploads come on top. hostile: whether there are any. storm: whether
+    honest clients die and come back, too.
 
     Attributes
     ----------
@@ -78,6 +78,7 @@ class Campaign:
     """
 
     def __init__(self, folder, seed, acts, hostile=True, storm=False):
+        folder.mkdir()
         self.setup, self.folder, self.rng = setup(acts), folder, np.random.default_rng(seed)
         self.hostile, self.storm = hostile, storm
         self.node = Node(self.setup, folder / "sites")

@@ -58,39 +58,40 @@ def _against(tmp_path, seed, acts):
     return campaign, done, longest, far
 
 
-@pytest.fixture(autouse=True)
-def folders(tmp_path):
-    for name in ("hostile", "peaceful"):
-        (tmp_path / name).mkdir()
-
-
 def test_hostile_clients_and_strangers_change_nothing(tmp_path):
     campaign, *_ = _against(tmp_path, seed=1, acts=100)
     assert sum(campaign.acts.values()) >= 100
 
 
 def test_honest_clients_that_die_and_come_back_lose_no_place(tmp_path):
-    campaign = Campaign(tmp_path / "hostile", 2, 60, storm=True)
+    _storm(tmp_path, seed=2, acts=60)
+
+
+def _storm(tmp_path, seed, acts):
+    campaign = Campaign(tmp_path / "storm", seed, acts, storm=True)
     done = campaign.run()
-    _check(campaign, done)
+    longest = _check(campaign, done)
     clients = columns(done, "clients")
     honest = clients["outcome"][np.isin(clients["client"], HONEST)]
     assert set(honest) == {"accepted", "dropped"}
     back = {row["client"] for row in done.tables["incidents"].to_pylist() if row["event"] == "connected"}
     last = clients["round"] == clients["round"].max()
     assert back & set(HONEST) & set(clients["client"][last & (clients["outcome"] == "accepted")].tolist())
+    return campaign, longest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [11, 12])
-def test_two_thousand_hostile_acts(tmp_path, seed):
-    campaign, done, longest, far = _against(tmp_path, seed, acts=2000)
+def test_two_thousand_hostile_acts(tmp_path):
+    campaign, done, longest, far = _against(tmp_path, seed=11, acts=2000)
     acts = sum(campaign.acts.values())
     assert acts >= 2000
     print(f"\n{acts} acts in {len(done.column('rounds', 'round'))} rounds: {dict(campaign.acts)}")
     print(
         f"longest round {longest:.2f} s of {LIMITS.work_s:g}; grown {campaign.grown / 1e6:.1f} MB; models differ by {far:.1e}"
     )
-    storm = Campaign(tmp_path / "peaceful", seed, 2000, storm=True)
-    longest = _check(storm, storm.run())
-    print(f"with honest deaths: {sum(storm.acts.values())} acts, longest round {longest:.2f} s, {storm.grown / 1e6:.1f} MB")
+
+
+@pytest.mark.slow
+def test_two_thousand_hostile_acts_while_honest_clients_die_and_come_back(tmp_path):
+    campaign, longest = _storm(tmp_path, seed=12, acts=2000)
+    print(f"\n{sum(campaign.acts.values())} acts, longest round {longest:.2f} s; grown {campaign.grown / 1e6:.1f} MB")

@@ -111,7 +111,7 @@ def test_a_step_in_which_nobody_stands_out_blames_nobody(tmp_path):
     done = deploy(grid, setup, tmp_path / "run")
     assert set(columns(done, "clients")["outcome"]) == {"rejected"}
     assert sorted(set(events(done))) == [(k, "rejected") for k in range(K)]
-    assert "none of its uploads stands out" in done.tables["incidents"]["reason"][0].as_py()
+    assert "no upload could be told apart" in done.tables["incidents"]["reason"][0].as_py()
 
 
 # ------------------------------------------------------------------------------------- numbers of samples
