@@ -4,15 +4,18 @@
 'a\\\\x1b[2Jb'
 >>> shortened("abcdefghij" * 10, 20)
 'abcdefghija ... ghij'
+>>> one_line("loss\\n[INFO] all is well")
+"'loss\\\\n[INFO] all is well'"
 """
 
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["MOST_DIGITS", "MOST_LEVELS", "check_limits", "printable", "printable_tree", "shortened"]
+__all__ = ["MOST_DIGITS", "MOST_LEVELS", "check_limits", "one_line", "printable", "printable_tree", "shortened"]
 
 MOST_LEVELS = 100
 """Levels of tables and lists inside each other that a file may have."""
@@ -42,6 +45,20 @@ def shortened(text: str, most: int) -> str:
     """Return a text of at most ``most`` characters: where there are more, the middle is left out."""
     head = (most - 5) * 3 // 4
     return text if len(text) <= most else f"{text[:head]} ... {text[len(text) - (most - 5 - head) :]}"
+
+
+def one_line(value: object, limit: int = 120) -> str:
+    """Return what a stranger sent as a text of at most ``limit`` characters without line ends or escapes, to be logged or raised:
+    its ``repr``, of which the middle is left out where it is longer. A text of any length costs no more than a short one."""
+    if isinstance(value, str | bytes):
+        known: Any = value  # a slice of either is of its kind
+        return shortened(repr(value if len(value) <= 2 * limit else known[:limit] + known[-limit:]), limit)
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = limit
+    try:
+        return shortened(printable(short.repr(value)).replace("\n", " "), limit)
+    except ValueError:  # a whole number of more digits than Python writes
+        return f"<{type(value).__name__} too long to show>"
 
 
 def check_limits(tree: Any) -> None:

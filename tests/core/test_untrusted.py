@@ -2,7 +2,7 @@
 
 import pytest
 
-from motley.core.untrusted import MOST_DIGITS, MOST_LEVELS, check_limits, printable, printable_tree, shortened
+from motley.core.untrusted import MOST_DIGITS, MOST_LEVELS, check_limits, one_line, printable, printable_tree, shortened
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,26 @@ def test_a_tree_is_neither_too_deep_nor_holds_endless_numbers() -> None:
     check_limits([10**MOST_DIGITS - 1, float("inf"), True])
     with pytest.raises(ValueError, match=r"'a\.1' is a whole number of more than 300 digits"):
         check_limits({"a": [0, -(10**MOST_DIGITS)]})
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("loss", "'loss'"),
+        ("a\nERROR: x\x1b[2J\u202e", "'a\\nERROR: x\\x1b[2J\\u202e'"),
+        (b"\x00ab", "b'\\x00ab'"),
+        (3, "3"),
+        (["a\n"], "['a\\n']"),
+    ],
+)
+def test_what_a_stranger_says_is_one_line(said: object, shown: str) -> None:
+    assert one_line(said) == shown
+
+
+def test_a_long_word_of_a_stranger_is_cut() -> None:
+    for said in ("x" * 5_000_000, b"\xff" * 5_000_000, ["\n" * 500] * 9, {"k" * 500: 1}, 10**4000):
+        line = one_line(said)
+        assert len(line) <= 120
+        assert "\n" not in line
+    assert one_line("ab" * 100, 20) == "'ababababab ... bab'"
+    assert one_line(10**5000) == "<int too long to show>"
