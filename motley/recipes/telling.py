@@ -53,7 +53,7 @@ class ScaleNumbers:
         rows = [
             row for row in self.verdicts if row["claim"] == claim and row["comparison"] == (comparison or row["comparison"])
         ]
-        verdict = together(row["verdict"] for row in rows)
+        verdict = together(row["sign"] for row in rows) if comparison else next((row["verdict"] for row in rows), "not tested")
         if verdict == "not tested" or not comparison:
             return None if verdict == "not tested" else verdict
         difference, low, high = (float(rows[0][name]) for name in ("difference", "low", "high"))
@@ -75,12 +75,17 @@ def rows_of_text(text: str) -> list[dict[str, str]]:
     return list(csv_rows(text))
 
 
-def fill(recipe: Recipe, numbers: Callable[[str], ScaleNumbers | None]) -> str:
+def fill(
+    recipe: Recipe,
+    numbers: Callable[[str], ScaleNumbers | None],
+    scale: str | None = None,
+    exhibits: Sequence[str] | None = None,
+) -> str:
     """Return the recipe's result with its numbers, without the paragraphs of which one has not been measured.
 
     Parameters
     ----------
-    numbers: scale -> its numbers; None where nothing was measured.
+    numbers: scale -> its numbers; None where nothing was measured. scale, exhibits: leave out the paragraphs that speak of others.
 
     Raises
     ------
@@ -90,14 +95,25 @@ def fill(recipe: Recipe, numbers: Callable[[str], ScaleNumbers | None]) -> str:
     out = []
     for paragraph in recipe.result.split("\n\n"):
         places = [_place(recipe, found[1]) for found in _PLACE.finditer(paragraph)]
+        if any(_elsewhere(recipe, place, scale, exhibits) for place in places):
+            continue
         values = []
-        for scale, kind, names in places:
-            at = known.setdefault(scale, numbers(scale)) if scale not in known else known[scale]
+        for size, kind, names in places:
+            at = known.setdefault(size, numbers(size)) if size not in known else known[size]
             values.append(None if at is None else at.claim(*names) if kind == "claim" else at.cell(*names))
         if None not in values:
             texts = iter(str(value) for value in values)
             out.append(_PLACE.sub(lambda _, texts=texts: next(texts), paragraph))  # type: ignore[misc]
     return "\n\n".join(out)
+
+
+def _elsewhere(
+    recipe: Recipe, place: tuple[str, str, tuple[str, ...]], scale: str | None, exhibits: Sequence[str] | None
+) -> bool:
+    """Whether a place is of another scale, or of none of these exhibits."""
+    size, kind, names = place
+    about = next(claim.exhibit for claim in recipe.claim if claim.text == names[0]) if kind == "claim" else names[0]
+    return size != (scale or size) or (exhibits is not None and about not in exhibits)
 
 
 def _place(recipe: Recipe, text: str) -> tuple[str, str, tuple[str, ...]]:
