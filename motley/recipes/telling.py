@@ -6,6 +6,7 @@ A number is written as where it stands, so that no sentence can be older than it
     {{small | table 1 | random | drop | seeds}}          number of seeds
     {{small | claim | It ends higher | against oort}}    difference of the comparison with its interval, and the verdict
     {{small | claim | It ends higher}}                   verdict of the claim
+    {{small | claim | It ends higher | size}}            where the printed difference lies
 
 A claim and a comparison are named by words of their texts. A paragraph of which a number has not been measured is left out.
 """
@@ -29,6 +30,8 @@ from motley.results.summary import short_number, with_decimals
 
 __all__ = ["ScaleNumbers", "fill", "kept_numbers", "rows_of_text"]
 
+SIZE = "size"
+"""What stands for a comparison where the size of a claim is asked for."""
 _PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
@@ -50,9 +53,12 @@ class ScaleNumbers:
 
     def claim(self, claim: str, comparison: str) -> str | None:
         """Return the verdict of a claim, or a comparison's difference with interval and verdict; None where it was not tested."""
-        rows = [
-            row for row in self.verdicts if row["claim"] == claim and row["comparison"] == (comparison or row["comparison"])
-        ]
+        rows = [row for row in self.verdicts if row["claim"] == claim and comparison in ("", SIZE, row["comparison"])]
+        if comparison == SIZE:
+            said = next((row for row in rows if row["size"]), None)
+            printed, low, high = (float((said or {}).get(f"claim_{name}", "nan")) for name in ("printed", "low", "high"))
+            ends = f"{short_number(low, printed)}, {short_number(high, printed)}"
+            return f"{said['size']} the interval ({short_number(printed)}; [{ends}])".replace("-", "−") if said else None
         verdict = together(row["sign"] for row in rows) if comparison else next((row["verdict"] for row in rows), "not tested")
         if verdict == "not tested" or not comparison:
             return None if verdict == "not tested" else verdict
@@ -132,6 +138,7 @@ def _place(recipe: Recipe, text: str) -> tuple[str, str, tuple[str, ...]]:
             raise fault
         labels = [one.label for one in judge(claims[0], recipe.named(claims[0].exhibit), {}).contrasts]
         labels = [label for label in labels if names[2].lower() in label.lower()] if names[2:] else [""]
+        labels = [SIZE] if names[2:] == [SIZE] else labels
         if len(labels) != 1:
             raise fault
         return scale, "claim", (claims[0].text, labels[0])
