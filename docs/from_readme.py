@@ -65,7 +65,8 @@ def trust_line() -> str:
     chaos = measured("chaos")
     return (
         f"**Why trust it:** more than 9,000 tests; {chaos['kills']:,} kills of random experiments, resumed without one bit of "
-        f"difference; claims of papers tested, by scale and whose they are: [verdicts](docs/verdicts.md). [The numbers](#why-trust-it)."
+        f"difference; claims of papers tested, by scale and whose they are: [verdicts](docs/verdicts.md). "
+        "[The numbers](#why-trust-it)."
     )
 
 

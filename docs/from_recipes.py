@@ -58,7 +58,9 @@ def tested_claims(found: recipe.Recipe, scale: str) -> list[Tested]:
         out.setdefault(row["claim"], []).append({**row, "recipe": found.name})
     made = [(rows[0], rows) for rows in out.values() if rows[0]["verdict"] != "not tested"]
     return [
-        Tested(bool(one["source"]), one["protocol"].partition(":")[0].removesuffix(" protocol"), one["verdict"], one["size"], rows)
+        Tested(
+            bool(one["source"]), one["protocol"].partition(":")[0].removesuffix(" protocol"), one["verdict"], one["size"], rows
+        )
         for one, rows in made
     ]
 

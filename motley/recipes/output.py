@@ -13,7 +13,7 @@ from rich.text import Text
 
 from motley.core.untrusted import printable
 from motley.recipes.earlier import CURVES
-from motley.recipes.own_runs import own_sentences
+from motley.recipes.own_runs import FEW, own_sentences
 from motley.recipes.page import dropped, exhibit_section, exhibit_tables, page
 from motley.recipes.recipe import names, read
 from motley.recipes.reproduce import Reproduction
@@ -73,7 +73,8 @@ def show(found: Reproduction) -> None:
                 console.print(_printed(table, f"{exhibit.name}. {exhibit.title}"))
     if found.judged:
         console.print(_printed(verdict_table(found.judged), "claims"))
-    for sentence in own_sentences(found):
+    said = list(own_sentences(found))
+    for sentence in [*said[:FEW], *([f"{len(said) - FEW} more such sentences are in the report."] if said[FEW:] else [])]:
         console.print(Text(printable(sentence)))
     if found.earlier.dropped:
         console.print(dropped(found))

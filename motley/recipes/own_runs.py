@@ -11,23 +11,23 @@ from motley.results.blocks import BulletList, Section
 from motley.results.measures import Censored, spread
 from motley.results.summary import plus_minus, short_number, with_decimals
 
-__all__ = ["own_runs", "own_sentences"]
+__all__ = ["FEW", "own_runs", "own_sentences"]
 
-_FEW = 12
+FEW = 12
 """Sentences that stand in full; more are folded away."""
 
 
 def own_runs(found: Reproduction) -> Section | None:
     """Return a sentence for each cell whose runs were asked for and made; None where there is none."""
     said = list(own_sentences(found))
-    return Section("Your runs", [BulletList(said)], folded=len(said) > _FEW) if said else None
+    return Section("Your runs", [BulletList(said)], folded=len(said) > FEW) if said else None
 
 
 def own_sentences(found: Reproduction) -> Iterator[str]:
     """Yield ``table 4b, mnist / random, final (%): 87.58 with one seed; printed 90.82: 3.24 below``, for the measures that have a
-    printed number, or the exhibit's first."""
+    printed number, or the exhibit's first. Exhibits with ranks, whose cells are many, are left out."""
     made = found.asked_runs
-    for exhibit in found.exhibits:
+    for exhibit in (exhibit for exhibit in found.exhibits if exhibit.ranks is None):
         shown = [name for name in exhibit.measures if found.recipe.printed(exhibit, name)] or exhibit.measures[:1]
         for name in shown:
             values, measure = found.values(exhibit, name), measure_of(name)

@@ -167,8 +167,9 @@ def _cell_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]) 
     if apart and any(published.values()):
         note = f"Published, of other data than here ({_spread_words(found.recipe)})."
         theirs = [cell for cell in cells if any(cell in by for by in published.values())]
-        printed = {(m.name, cell): _printed_cell(m, published[m.name].get(cell)) for m in shown for cell in theirs}
-        tables.append(_table(exhibit, shown, theirs, printed, note, methods))
+        known = [m for m in shown if published[m.name]]
+        printed = {(m.name, cell): _printed_cell(m, published[m.name].get(cell)) for m in known for cell in theirs}
+        tables.append(_table(exhibit, known, theirs, printed, note, methods))
     return tables
 
 

@@ -204,8 +204,7 @@ def reproduce(
     recipe = recipe if isinstance(recipe, Recipe) else read(recipe)
     size = _scale(scale)
     _check_only(recipe, only or {})
-    chosen = recipe.choose(exhibits)
-    settings = list(overrides)
+    chosen, settings = recipe.choose(exhibits), list(overrides)
     directory = out or Path("runs") / recipe.name / scale
     wanted = plan(recipe, chosen, size, seeds, only, settings)
     ids: dict[int, str] = {}
@@ -223,7 +222,7 @@ def reproduce(
         tell(_forecast(recipe, size, folders))
     failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
     found = _gather(recipe, size, chosen, directory, points, failures, seeds or (), settings, kept_in, ids)
-    return replace(found, own_plan=() if kept_in else seeds or (), asked=set(wanted))
+    return replace(found, asked=set(wanted))
 
 
 def _forecast(recipe: Recipe, size: Scale, folders: Sequence[Path]) -> str:
@@ -261,7 +260,8 @@ def _gather(
         shown |= plan(recipe, [one], size, sorted({*seeds, *recipe.seeds(one, size), *there}), None, settings)
     names = {key: _id(experiment, ids) for key, experiment in shown.items()}
     kept = _earlier(recipe, size, chosen, known, names)
-    return Reproduction(recipe, size, chosen, _finished(directory, names), len(points), directory, failures, kept, sequential)
+    own_plan, runs = () if kept_in else seeds, _finished(directory, names)
+    return Reproduction(recipe, size, chosen, runs, len(points), directory, failures, kept, sequential, own_plan)
 
 
 def _id(experiment: Experiment, known: dict[int, str]) -> str:
