@@ -21,7 +21,7 @@ from motley.recipes.sequential_plan import SequentialPlan, read_plan
 from motley.recipes.verdicts import Judged, corrected, judge
 from motley.results.load import Run, load
 from motley.results.measures import Censored
-from motley.results.sequential import Looks
+from motley.results.sequential import SpendingPlan
 
 __all__ = ["Reproduction", "distinct", "plan", "reproduce", "target_of"]
 
@@ -130,11 +130,11 @@ class Reproduction:
                 out.append(judge(claim, exhibit, seen, printed, looks, self.recipe.protocol(exhibit, self.scale, claim)))
         return corrected(out)
 
-    def looks(self, claim: Claim) -> Looks | None:
+    def looks(self, claim: Claim) -> SpendingPlan | None:
         """Return the looks at a claim, in seeds: those of its sequential test, or those that its recipe admits to."""
         own = self.recipe.named(claim.exhibit).scale.get(self.scale, Scaled())
         admitted = own.looks if own.seeds is not None else self.recipe.scale[self.scale].looks
-        return self.sequential.looks_of(claim.text) or (Looks(tuple(admitted), each=False) if admitted else None)
+        return self.sequential.looks_of(claim.text) or (SpendingPlan(tuple(admitted), each=False) if admitted else None)
 
     def judged_seeds(self, exhibit: Exhibit, claim: Claim) -> set[int]:
         """Return the seeds that verdicts rest on: those planned before anything was seen, and those of a sequential test. Others that

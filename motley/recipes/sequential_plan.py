@@ -15,7 +15,7 @@ from motley.core.errors import DataError
 from motley.core.files import no_file
 from motley.experiments import document
 from motley.results.page import replace_files
-from motley.results.sequential import Looks
+from motley.results.sequential import SpendingPlan
 
 __all__ = ["SEQUENTIAL", "SequentialPlan", "read_plan"]
 
@@ -36,9 +36,9 @@ class SequentialPlan(BaseModel):
     seeds: Mapping[str, list[Annotated[int, Field(ge=-(2**63), lt=2**63)]]] = Field(default_factory=dict)
     """Exhibit -> seeds added."""
 
-    def looks_of(self, claim: str) -> Looks | None:
+    def looks_of(self, claim: str) -> SpendingPlan | None:
         """Return the looks at a claim, in seeds; None where it is tested once."""
-        return Looks((*self.lengthened, self.most)) if claim in self.claims else None
+        return SpendingPlan((*self.lengthened, self.most)) if claim in self.claims else None
 
     def with_seed(self, exhibit: str, seed: int) -> SequentialPlan:
         """Return the plan with one more seed of an exhibit."""

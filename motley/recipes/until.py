@@ -26,7 +26,7 @@ from motley.recipes.verdicts import DECIDED, Contrast, cells_of, comparisons
 from motley.results.load import load
 from motley.results.measures import Spread
 from motley.results.power import LEVEL, p_value
-from motley.results.sequential import Looks
+from motley.results.sequential import SpendingPlan
 
 __all__ = ["MOST_SEEDS", "OpenComparison", "open_comparisons", "seconds_of", "until_decided"]
 
@@ -161,7 +161,7 @@ def _seeds(found: Reproduction, claim: Claim) -> Iterator[int]:
 
 def _seeds_left(contrast: Contrast, most_seeds: int, claim: Claim) -> int:
     """The seeds after which a comparison is decided if mean and spread stay; as many as there may be if none does."""
-    n, looks = contrast.interval.n, contrast.looks or Looks((most_seeds,))
+    n, looks = contrast.interval.n, contrast.looks or SpendingPlan((most_seeds,))
     most = looks.most
     if n < 2 or not isfinite(contrast.std):
         return most_seeds if n else 2

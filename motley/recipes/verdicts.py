@@ -25,7 +25,7 @@ from motley.recipes.recipe import Cell, Claim, Exhibit
 from motley.recipes.tuning import after_tuning
 from motley.results.measures import Censored, Interval, Spread, spread
 from motley.results.power import LEVEL, holm, pairs_needed, resolvable
-from motley.results.sequential import Looks
+from motley.results.sequential import SpendingPlan
 from motley.results.sides import Sides, least_std, of_all, sides_of
 
 __all__ = [
@@ -71,7 +71,7 @@ class _Numbers(NamedTuple):
 
     values: Values
     printed: Values
-    looks: Looks | None
+    looks: SpendingPlan | None
     of: int
     theirs: bool
 
@@ -98,7 +98,7 @@ class Contrast:
     """Standard deviation of the differences, at least that which whole numbers have (:func:`motley.results.sides.least_std`)."""
     needs: float
     """The pairs with which the printed difference would be found in 80 % of cases."""
-    looks: Looks | None = None
+    looks: SpendingPlan | None = None
     """The looks in pairs, for which intervals and p values allow; None: one look, at the number planned."""
 
     @property
@@ -189,7 +189,7 @@ def judge(
     exhibit: Exhibit,
     values: Values,
     printed: Mapping[tuple[str, NamedCell], float] | None = None,
-    looks: Looks | None = None,
+    looks: SpendingPlan | None = None,
     protocol: Protocol = WHOLE,
 ) -> Judged:
     """Test a claim.
@@ -318,7 +318,7 @@ def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numb
     return Contrast(label, spread(x), None, ours_exact=exact, other_exact=True, **tested)
 
 
-def _looks(units: Units, seeds: Looks | None) -> Looks | None:
+def _looks(units: Units, seeds: SpendingPlan | None) -> SpendingPlan | None:
     """The looks in pairs, of those in seeds."""
     kinds = max(1, len({kind for kind, _ in units}))
     return None if seeds is None else seeds._replace(ends=tuple(end * kinds for end in seeds.ends))
@@ -332,7 +332,7 @@ class _Question(NamedTuple):
     proves: bool
     refutes: bool
     printed: float
-    looks: Looks | None
+    looks: SpendingPlan | None
     of: int
     theirs: bool
 

@@ -11,7 +11,7 @@ equally spaced looks at 5 % the bounds are 4.877, 3.357, 2.680, 2.290 and 2.031:
 >>> [round(bound, 3) for bound in boundaries([0.2, 0.4, 0.6, 0.8, 1.0], 0.05)]
 [4.877, 3.357, 2.68, 2.29, 2.031]
 
-A plan that is lengthened after its results were seen has spent its 5 % already. :class:`Looks` lets the first lengthening spend
+A plan that is lengthened after its results were seen has spent its 5 % already. :class:`SpendingPlan` lets the first lengthening spend
 0.8 % more, the second 0.16 %, each a fifth of the one before: 6 % at most for the plan and all that is ever added to it.
 """
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from motley.results.power import LEVEL
 
-__all__ = ["Looks", "boundaries", "level_at", "sequential_p"]
+__all__ = ["SpendingPlan", "boundaries", "level_at", "sequential_p"]
 
 _NODES = 64
 """Points of the quadrature over the values that a test can have reached."""
@@ -95,7 +95,7 @@ def sequential_p(p: float, n: int, most: int) -> float:
     return float(np.exp(np.interp(np.log(max(p, 1e-300)), single, np.log(whole)))) if p == p else p
 
 
-class Looks(NamedTuple):
+class SpendingPlan(NamedTuple):
     """When results were, or may be, looked at.
 
     Parameters
@@ -105,7 +105,7 @@ class Looks(NamedTuple):
 
     Example
     -------
-    ``Looks((5, 13, 20), each=False).level(20)`` is 0.0016: the second lengthening of a plan of five.
+    ``SpendingPlan((5, 13, 20), each=False).level(20)`` is 0.0016: the second lengthening of a plan of five.
     """
 
     ends: tuple[int, ...]

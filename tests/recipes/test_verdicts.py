@@ -7,7 +7,7 @@ from motley.recipes.recipe import Claim, Exhibit
 from motley.recipes.verdict_tables import verdict_table
 from motley.recipes.verdicts import corrected, judge
 from motley.results.measures import Censored
-from motley.results.sequential import Looks
+from motley.results.sequential import SpendingPlan
 
 METHODS = {"a": {}, "b": {}, "c": {}}
 TABLE = Exhibit(name="table 1", title="", measures=["final"], axes={"method": METHODS})
@@ -248,7 +248,7 @@ def test_equal_counts_do_not_prove_everything(a, verdict):
 def test_looks_widen_the_interval_and_their_p_values_agree():
     seen = values(a=[12, 13, 14, 12, 13, 14], b=[10] * 6)
     one = judge(claim(**A_OVER_B), TABLE, seen)
-    twice = judge(claim(**A_OVER_B), TABLE, seen, looks=Looks((3, 6), each=False))
+    twice = judge(claim(**A_OVER_B), TABLE, seen, looks=SpendingPlan((3, 6), each=False))
     assert twice.interval.high > one.interval.high
     assert twice.sides.confirms == pytest.approx(one.sides.confirms / 0.16)
     assert twice.contrasts[0].looks.ends == (3, 6)

@@ -12,7 +12,7 @@ from motley.recipes.recipe import Claim, Exhibit
 from motley.recipes.verdicts import judge
 from motley.results.measures import Censored
 from motley.results.power import LEVEL, holm
-from motley.results.sequential import Looks
+from motley.results.sequential import SpendingPlan
 from motley.results.sides import least_std, of_all, sides_of
 
 MANY = 8_000
@@ -128,7 +128,7 @@ def decided(x, n, level):
 
 def test_a_plan_that_is_lengthened_pays_for_it():
     x = np.random.default_rng(5).standard_normal((40_000, 20))
-    looks = Looks((5, 13, 20), each=False)
+    looks = SpendingPlan((5, 13, 20), each=False)
     paid = np.any([decided(x, n, looks.level(n)) for n in looks.ends], axis=0).mean()
     naive = np.any([decided(x, n, LEVEL) for n in looks.ends], axis=0).mean()
     assert paid <= 0.06
@@ -137,20 +137,20 @@ def test_a_plan_that_is_lengthened_pays_for_it():
 
 def test_so_does_a_sequence():
     x = np.random.default_rng(6).standard_normal((20_000, 8))
-    looks = Looks((4, 8))
+    looks = SpendingPlan((4, 8))
     paid = np.any([decided(x, n, looks.level(n)) for n in range(2, 9)], axis=0).mean()
-    forgotten = np.any([decided(x, n, Looks((4 if n <= 4 else 8,)).level(n)) for n in range(2, 9)], axis=0).mean()
+    forgotten = np.any([decided(x, n, SpendingPlan((4 if n <= 4 else 8,)).level(n)) for n in range(2, 9)], axis=0).mean()
     assert paid <= 0.06 < forgotten
 
 
 def test_levels_and_p_values_of_a_lengthened_plan_agree():
-    fixed = Looks((5, 13, 20), each=False)
+    fixed = SpendingPlan((5, 13, 20), each=False)
     assert [fixed.level(n) for n in (5, 13, 20)] == pytest.approx([0.05, 0.008, 0.0016])
     assert fixed.p(0.0016, 20) == pytest.approx(LEVEL)
-    each = Looks((4, 8))
+    each = SpendingPlan((4, 8))
     for n in (3, 4, 6, 8):
         assert each.p(each.level(n), n) == pytest.approx(LEVEL, rel=0.02)
-    assert each.level(4) == Looks((4,)).level(4)
+    assert each.level(4) == SpendingPlan((4,)).level(4)
 
 
 def test_the_least_deviation_by_hand():
