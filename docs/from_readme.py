@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from cells import table
 from from_measurements import measured
 from from_peers import TITLES
-from from_recipes import counted
+from from_recipes import headline
 
 from motley.experiments import registry
-from motley.recipes import recipe
+from motley.recipes.claim import KINDS, Protocol
+from motley.recipes.verdict_tables import words_of
 
 __all__ = ["beside_frameworks", "contents", "trust_in_short", "trust_line"]
 
@@ -64,7 +65,8 @@ def trust_line() -> str:
     chaos = measured("chaos")
     return (
         f"**Why trust it:** more than 9,000 tests; {chaos['kills']:,} kills of random experiments, resumed without one bit of "
-        f"difference; claims of papers tested, of which [many did not hold](docs/verdicts.md). [The numbers](#why-trust-it)."
+        f"difference; claims of papers tested, by scale and whose they are: [verdicts](docs/verdicts.md). "
+        "[The numbers](#why-trust-it)."
     )
 
 
@@ -73,17 +75,18 @@ def trust_in_short() -> str:
     chaos, hostile = measured("chaos"), measured("hostile")
     changes = [count for kind in hostile["changes"].values() for count in kind.items()]
     believed = sum(count for verdict, count in changes if verdict == "believed")
-    tested = {name: [*counted(recipe.read(name), "small"), *counted(recipe.read(name), "paper")] for name in recipe.names()}
-    papers = [found for found in tested.values() if found]
-    words = {word: sum(found.count(word) for found in papers) for word in ("confirmed", "not confirmed", "contradicted")}
-    said = ", ".join(f"{count} {word}" for word, count in words.items())
+    found = headline()
+    theirs, ours = ([one for (own, _), claims in found.items() if own == whose for one in claims] for whose in (True, False))
+    by = {kind: words_of(one.verdict for one in found[True, kind]) for kind in KINDS if (True, kind) in found}
+    said = "; ".join(f"{Protocol.read(kind).words}: {words}" for kind, words in by.items())
+    papers = {one.rows[0]["recipe"] for one in theirs}
     rows = [
         (f"{chaos['kills']:,} kills of {chaos['combinations']} random experiments, resumed",
          f"{chaos['mismatches']} bits differ, {chaos['leftovers']} files or processes left behind", "`make test-chaos`"),
         (f"{sum(count for _, count in changes):,} damaged files, links and foreign files in runs' folders",
          f"{believed} believed", "`make test-hostile`"),
-        (f"{sum(map(len, papers))} claims on {len(papers)} papers, tested with several seeds",
-         f"{said}: [all of them](docs/verdicts.md)", "`motley reproduce`"),
+        (f"{len(theirs)} claims of {len(papers)} papers, tested with several seeds; {len(ours)} of our own apart",
+         f"after correction for their number, {said}: [all of them](docs/verdicts.md)", "`motley reproduce`"),
     ]  # fmt: skip
     return table(("what was tried", "what came of it", "again"), rows)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from functools import partial
+from typing import NamedTuple
 
-from cells import ROOT, prose, table
+from cells import prose, table
 
 from motley.recipes import measuring, pictures, recipe
+from motley.recipes.claim import KINDS, Protocol
 from motley.recipes.telling import fill, kept_numbers
-from motley.recipes.verdicts import together
+from motley.recipes.verdict_tables import ORDER, words_of
 
-__all__ = ["counted", "recipe_words", "recipes", "results", "verdicts"]
+__all__ = ["counted", "headline", "recipe_words", "recipes", "results", "verdicts"]
 
 
 def recipes() -> str:
@@ -40,54 +41,113 @@ def results() -> str:
     return "\n\n".join(parts)
 
 
-def counted(found: recipe.Recipe, scale: str) -> list[str]:
-    """Return the verdicts on a recipe's claims that were tested at a scale, one for each claim."""
-    at = kept_numbers(found, scale)
-    claims = dict.fromkeys(row["claim"] for row in at.verdicts) if at is not None else {}
-    words = [together(r["verdict"] for r in at.verdicts if r["claim"] == claim) for claim in claims] if at is not None else []
-    return [word for word in words if word != "not tested"]
+class Tested(NamedTuple):
+    """A claim that was tested: whose it is, the kind of its protocol, its verdict after the correction, the size; its rows."""
+
+    theirs: bool
+    kind: str
+    verdict: str
+    size: str
+    rows: list[dict[str, str]]
+
+
+def tested_claims(found: recipe.Recipe, scale: str) -> list[Tested]:
+    """Return the claims of a recipe that were tested at a scale."""
+    at, out = kept_numbers(found, scale), dict[str, list[dict[str, str]]]()
+    for row in at.verdicts if at is not None else ():
+        out.setdefault(row["claim"], []).append({**row, "recipe": found.name})
+    made = [(rows[0], rows) for rows in out.values() if rows[0]["verdict"] != "not tested"]
+    return [
+        Tested(
+            bool(one["source"]), one["protocol"].partition(":")[0].removesuffix(" protocol"), one["verdict"], one["size"], rows
+        )
+        for one, rows in made
+    ]
+
+
+def headline() -> dict[tuple[bool, str], list[Tested]]:
+    """Return the claims of all recipes by whose they are and how much of the protocol tested them. One that two scales test alike
+    counts once, at ``paper``."""
+    out: dict[tuple[bool, str], list[Tested]] = {}
+    for name in recipe.names():
+        seen: set[tuple[str, str]] = set()
+        for scale in ("paper", "small"):
+            for one in tested_claims(recipe.read(name), scale):
+                key = one.rows[0]["claim"], one.kind
+                if key not in seen:
+                    out.setdefault((one.theirs, one.kind), []).append(one)
+                seen.add(key)
+    return out
+
+
+def counted() -> str:
+    """Count the verdicts of all recipes by whose the claims are and how much of the paper's protocol tested them."""
+    found, rows = headline(), []
+    for theirs, kind in ((theirs, kind) for theirs in (True, False) for kind in KINDS):
+        claims = found.get((theirs, kind), [])
+        sizes = [one.size for one in claims if one.size]
+        cells = (str([one.verdict for one in claims].count(word)) for word in ORDER[:-1])
+        inside = f"{sizes.count('inside')} of {len(sizes)}" if sizes else "–"
+        whose = "the papers' own" if theirs else "ours"
+        rows += [(whose, Protocol.read(kind).words, str(len(claims)), *cells, inside)] if claims else []
+    return table(("claims", "tested on", "number", *ORDER[:-1], "printed size inside"), rows)
 
 
 def _counts(found: recipe.Recipe, scale: str) -> str:
-    """Count the verdicts on a recipe's claims that were tested at a scale."""
-    tested = counted(found, scale)
-    said = ", ".join(
-        f"{tested.count(word)} {word}" for word in ("confirmed", "not confirmed", "contradicted") if word in tested
-    )
+    """Count the verdicts on a recipe's claims that were tested at a scale, the paper's own and ours apart."""
+    tested, said = tested_claims(found, scale), []
+    for theirs, whose in ((True, "the paper's own claims"), (False, "claims of ours")):
+        for kind in KINDS:
+            words = [one.verdict for one in tested if one.theirs == theirs and one.kind == kind]
+            said += [f"of {len(words)} {whose} ({Protocol.read(kind).words}) {words_of(words)}"] if words else []
     where = f"[verdicts](verdicts.md#{found.name}-{scale})"
-    return f"`{found.name}` at `{scale}`: {said}, of {len(tested)} claims tested; {where}." if tested else ""
+    return f"`{found.name}` at `{scale}`, after the correction: {'; '.join(said)}. All {where}." if tested else ""
 
 
 def verdicts() -> str:
-    """List the verdicts on claims, from ``motley/recipes/*/measured/*/verdicts.csv``.
+    """List the claims that were tested, a row each, from ``motley/recipes/*/measured/*/verdicts.csv``.
 
-    Verdicts that two scales of a recipe share stand at ``paper``.
+    Those that two scales of a recipe test alike stand at ``paper``.
     """
     parts: list[str] = []
-    told: set[tuple[str, ...]] = set()
-    for path in sorted((ROOT / "motley" / "recipes").glob("*/measured/*/verdicts.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            found = [row for row in csv.DictReader(file) if row["verdict"] != "not tested"]
-        rows = [
-            (
-                prose(r["claim"]),
-                r["published"],
-                ": ".join(filter(None, (r["measure"], r["comparison"]))),
-                _interval(r),
-                r["pairs"],
-                r["verdict"],
-                r.get("after_holm", ""),
-                *(_short(r.get(name)) for name in ("resolves", "needs")),
-            )
-            for r in found
-        ]
-        rows = [row for row in rows if (path.parents[2].name, *row) not in told]
-        told |= {(path.parents[2].name, *row) for row in rows}
-        head = ("claim", "published", "comparison", "difference, 95% interval", "pairs", "verdict")
-        head += ("after Holm", "resolves", "needs")
-        if rows:
-            parts.append(f"## `{path.parents[2].name}`, {path.parent.name}\n\n{table(head, rows)}")
+    for name in recipe.names():
+        told: set[tuple[str, ...]] = set()
+        for scale in ("paper", "small"):
+            claims = tested_claims(recipe.read(name), scale)
+            whole = [(one.theirs, _claim_row(one)) for one in claims]
+            rows = [(theirs, row) for theirs, row in whole if row not in told]
+            told |= {row for _, row in rows}
+            tables = []
+            for theirs, whose in ((True, "The paper's own claims"), (False, "Claims of ours")):
+                own = [row for whose_row, row in rows if whose_row == theirs]
+                if own:
+                    tables.append(f"**{whose}**\n\n{table(_HEADS, own)}")
+            if tables:
+                parts.append("\n\n".join([f"## `{name}`, {scale}", *tables]))
     return "\n\n".join(parts)
+
+
+_HEADS = ("claim", "where", "tested on", "published", "comparison", "difference, interval", "pairs", "verdict", "alone", "size")
+
+
+def _claim_row(one: Tested) -> tuple[str, ...]:
+    first, many = one.rows[0], len(one.rows)
+    compared = first["comparison"] if many == 1 else f"weakest of {many}"
+    looks = f" (looks at {', '.join(first['looks'].split())})" if first["looks"] else ""
+    size = f"{_short(first['claim_printed'])}: {first['size']}" if first["size"] else "–"
+    row = {name: first[f"claim_{name}"] for name in ("difference", "low", "high")}
+    return (
+        prose(first["claim"]),
+        first["source"] or "–",
+        first["protocol"],
+        first["published"],
+        ": ".join(filter(None, (first["measure"], compared))),
+        _interval(row),
+        first["pairs"] + looks,
+        first["verdict"],
+        first["alone"],
+        size,
+    )
 
 
 def _short(number: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from motley.core.csv_text import csv_text
@@ -32,7 +33,7 @@ def keep(found: Reproduction) -> list[Path]:
     others = [row for row in read_rows(folder / MEASURED) if row.exhibit not in chosen]
     text = csv_text([MeasuredRow._fields, *measured_rows(found), *others])
     replace_files({folder / MEASURED: text}, folder / MEASURED)
-    whole = reproduce(recipe, scale=found.scale, out=found.directory, run=False)
+    whole = replace(reproduce(recipe, scale=found.scale, out=found.directory, run=False), asked=frozenset())
     files: dict[Path, str | bytes] = {folder / name: content for name, content in number_files(whole).items()}
     report = folder / "report.html"
     replace_files({**files, report: pages.html(page(whole))}, report)

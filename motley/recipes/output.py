@@ -13,10 +13,12 @@ from rich.text import Text
 
 from motley.core.untrusted import printable
 from motley.recipes.earlier import CURVES
-from motley.recipes.page import dropped, exhibit_section, exhibit_tables, page, verdict_table
+from motley.recipes.own_runs import FEW, own_sentences
+from motley.recipes.page import dropped, exhibit_section, exhibit_tables, page
 from motley.recipes.recipe import names, read
 from motley.recipes.reproduce import Reproduction
 from motley.recipes.tables import number_files
+from motley.recipes.verdict_tables import verdict_table
 from motley.results import latex
 from motley.results.blocks import Table, UniqueNames
 from motley.results.figures import for_print
@@ -61,7 +63,7 @@ def overview() -> str:
 
 
 def show(found: Reproduction) -> None:
-    """Print the tables of the exhibits that have runs, and the verdicts last."""
+    """Print the tables of the exhibits that have runs, the verdicts, and last each of the runs that were made."""
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -71,6 +73,9 @@ def show(found: Reproduction) -> None:
                 console.print(_printed(table, f"{exhibit.name}. {exhibit.title}"))
     if found.judged:
         console.print(_printed(verdict_table(found.judged), "claims"))
+    said = list(own_sentences(found))
+    for sentence in [*said[:FEW], *([f"{len(said) - FEW} more such sentences are in the report."] if said[FEW:] else [])]:
+        console.print(Text(printable(sentence)))
     if found.earlier.dropped:
         console.print(dropped(found))
 

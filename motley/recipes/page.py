@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from math import exp, isfinite, isinf, isnan
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from math import isnan
 
 from motley.recipes.measuring import Measure, measure_of
+from motley.recipes.own_runs import own_runs
 from motley.recipes.pictures import BY_MEASURE, ExhibitData, draw
 from motley.recipes.ranks import Ranking
-from motley.recipes.recipe import Exhibit, RankPlan
+from motley.recipes.recipe import Exhibit, RankPlan, Recipe
 from motley.recipes.reproduce import Reproduction
 from motley.recipes.standings import rankings, standings, standings_table
 from motley.recipes.tables import measured_rows, verdicts_csv
 from motley.recipes.telling import ScaleNumbers, fill, kept_numbers, rows_of_text
 from motley.recipes.verdict_picture import verdict_picture
-from motley.recipes.verdicts import Contrast, Judged, Verdict
+from motley.recipes.verdict_tables import TONES, claim_blocks, counted_words, headline
 from motley.results import measures, sections
 from motley.results.blocks import (
     DASH,
@@ -34,12 +34,10 @@ from motley.results.blocks import (
     non_empty,
 )
 from motley.results.measures import Censored, Spread, spread
-from motley.results.power import MOST_PAIRS
 from motley.results.summary import MB, plus_minus, short_number
 
-__all__ = ["exhibit_section", "exhibit_tables", "page", "verdict_table"]
+__all__ = ["exhibit_section", "exhibit_tables", "page"]
 
-TONES: dict[Verdict, Literal["", "good", "bad"]] = {"confirmed": "good", "contradicted": "bad"}
 NamedCell = tuple[str, ...]
 
 
@@ -67,7 +65,7 @@ def page(found: Reproduction) -> Page:
         Section("Result", non_empty(*_result(found), Text(_plain(scale.note)) if scale.note else None)),
         BulletList(warnings, "Before you read on") if warnings else None,
         *(exhibit_section(found, exhibit) for exhibit in found.exhibits if found.cells(exhibit)),
-        Section("Claims", _verdicts(found.judged)),
+        Section("Claims", claim_blocks(found.judged)),
         _not_run(found),
         Section("What it cost, and how evenly", non_empty(_costs(found))),
         Section("How it was made" if ranked else "What the paper leaves open", _prose(recipe.notes)),
@@ -78,13 +76,11 @@ def page(found: Reproduction) -> Page:
 
 def _result(found: Reproduction) -> list[Block]:
     """What was found: the recipe's own words with their numbers, the verdicts counted, and a picture of where all comparisons lie."""
-    words = [_counted(found.judged, lambda one: one.verdict), _counted(found.judged, lambda one: one.after_holm)]
-    many = f"Of {len(found.judged)} claims {words[0]}; after Holm's correction for {many_of(found.judged)}, {words[1]}."
-    told = fill(found.recipe, lambda scale: numbers_at(found, scale))
-    verdicts = [one.verdict for one in found.judged]
-    order: tuple[Verdict, ...] = ("confirmed", "not confirmed", "contradicted", "not tested")
-    counts = Tally([(verdicts.count(word), word, TONES.get(word, "")) for word in order if word in verdicts])
-    said = Section("", non_empty(*_prose(told), counts if found.judged else None, Text(many) if found.judged else None))
+    told = fill(found.recipe, lambda scale: numbers_at(found, scale), found.scale, [one.name for one in found.exhibits])
+    counts = Tally([(many, word, TONES.get(word, "")) for word, many in headline(found.judged).items()])
+    said = Section(
+        "", non_empty(own_runs(found), *_prose(told), counts if counts.counts else None, *counted_words(found.judged))
+    )
     picture = verdict_picture(found.judged)
     return [SideBySide([said, picture])] if picture is not None else list(said.blocks)
 
@@ -94,11 +90,6 @@ def numbers_at(found: Reproduction, scale: str) -> ScaleNumbers | None:
     if scale == found.scale:
         return ScaleNumbers(measured_rows(found), rows_of_text(verdicts_csv(found)))
     return kept_numbers(found.recipe, scale)
-
-
-def _counted(judged: Sequence[Judged], verdict: Callable[[Judged], Verdict]) -> str:
-    words = [verdict(one) for one in judged]
-    return ", ".join(f"{words.count(word)} {'is' if words.count(word) == 1 else 'are'} {word}" for word in dict.fromkeys(words))
 
 
 def _not_run(found: Reproduction) -> Section | None:
@@ -119,120 +110,12 @@ def dropped(found: Reproduction) -> str:
     return f"{many} {rows} measured earlier left out: the recipe plans other runs in their cells now."
 
 
-def verdict_table(judged: Sequence[Judged]) -> Table:
-    """Return the table of verdicts, one row per claim, claims without runs last."""
-    rows = []
-    for one in sorted(judged, key=lambda one: one.verdict == "not tested"):
-        held = sum(contrast.verdict == "confirmed" for contrast in one.contrasts)
-        many = f"{held} of {len(one.contrasts)} comparisons hold" if one.verdict != "not tested" else DASH
-        said = many if len(one.contrasts) != 1 else _difference(one, one.contrasts[0])
-        said = f"{measure_of(one.measure).title}: {said}" if said not in (DASH, many) and one.measure else said
-        said += " (sequential)" if any(contrast.most for contrast in one.contrasts) else ""
-        cells = [
-            *_verdict_cells(one),
-            TableCell(one.claim.published),
-            TableCell(said),
-            TableCell(_range([contrast.resolves for contrast in one.contrasts])),
-            TableCell(_range([contrast.needs for contrast in one.contrasts], whole=True)),
-        ]
-        rows.append(TableRow(one.claim.text, cells))
-    note = (
-        "95% t intervals of mean differences, paired by seed unless the claim is on average over cells. Confirmed: every interval "
-        "lies on the claimed side; contradicted: one lies wholly on the other; not confirmed: neither; not tested: fewer than two "
-        f"pairs. After Holm: what is left when {many_of(judged)} are tested together. Resolves: the smallest true difference that "
-        "so many pairs find in 80 % of cases at the level of 5 %. Needs: the pairs that would find the difference that the paper "
-        "prints, as often. A > before a number: a target was missed, and this is a lower bound."
-    )
-    most = max((contrast.most or 0 for one in judged for contrast in one.contrasts), default=0)
-    if most:
-        note += (
-            f" Sequential, at most {most} pairs: seeds are added while the claim is open, and its intervals, p values and what it "
-            "resolves have the level of a look among many, so that looking after every seed leaves 5 % for all looks together."
-        )
-    return Table(("claim", "verdict", "after Holm", "published", "measured", "resolves", "needs"), rows, note)
-
-
-def _verdict_cells(one: Judged | Contrast) -> list[TableCell]:
-    return [TableCell(verdict, tone=TONES.get(verdict, "")) for verdict in (one.verdict, one.after_holm)]
-
-
-def many_of(judged: Sequence[Judged]) -> str:
-    """Return how many comparisons are corrected for together, ``56 comparisons``."""
-    many = sum(isfinite(contrast.p) for one in judged for contrast in one.contrasts)
-    return "1 comparison" if many == 1 else f"{many} comparisons"
-
-
-def _range(numbers: Sequence[float], whole: bool = False) -> str:
-    """Return the least and the most of some numbers, or of numbers of pairs (``whole``)."""
-    known = sorted(number for number in numbers if not isnan(number))
-    ends = [f"> {MOST_PAIRS}" if isinf(end) else f"{end:.0f}" if whole else short_number(end) for end in known[:1] + known[-1:]]
-    return " to ".join(dict.fromkeys(ends)) or DASH
-
-
-def _verdicts(judged: Sequence[Judged]) -> list[Block]:
-    if not judged:
-        return []
-    rows = []
-    for one in judged:
-        for contrast in (contrast for contrast in one.contrasts if contrast.interval.n):
-            other = contrast.other
-            cells = [
-                TableCell(measure_of(one.measure).title if one.measure else DASH),
-                TableCell(contrast.label),
-                TableCell(_mean(contrast.ours, contrast.ours_exact), contrast.ours.mean),
-                TableCell(_mean(other, contrast.other_exact), other.mean) if other else TableCell(DASH),
-                TableCell(_difference(one, contrast), contrast.interval.mean),
-                TableCell(str(contrast.interval.n), contrast.interval.n),
-                *_verdict_cells(contrast),
-                *(TableCell(_range([number]), number) for number in (contrast.p, contrast.holm, contrast.resolves)),
-                TableCell(_range([contrast.printed]), contrast.printed),
-                TableCell(_range([contrast.needs], whole=True), contrast.needs),
-            ]
-            rows.append(TableRow(one.claim.text, cells))
-    heads = ["claim", "measure", "comparison", "ours", "other", "difference, 95% interval", "pairs", "verdict", "after Holm"]
-    heads += ["p", "p after Holm", "resolves", "printed", "needs"]
-    tested = [one for one in judged if one.verdict != "not tested"]
-    left = [TableRow(one.claim.text, [TableCell(one.claim.published or DASH)]) for one in judged if one.verdict == "not tested"]
-    return list(
-        non_empty(
-            verdict_table(tested) if tested else None,
-            Section(
-                f"Not tested: {len(left)} claim{'s' if len(left) > 1 else ''}",
-                [Table(("claim", "published"), left)] if left else [],
-                folded=True,
-            ),
-            Section("Every comparison", [Table(heads, rows)] if rows else [], folded=True),
-        )
-    )
-
-
-def _mean(one: Spread, exact: bool) -> str:
-    return short_number(one.mean) if exact else f"> {short_number(one.mean)}"
-
-
-def _difference(judged: Judged, contrast: Contrast) -> str:
-    """Mean difference, interval, and how many times the other side ours is; or how far from the number of the claim."""
-    got, claim = contrast.interval, judged.claim
-    if not isfinite(got.mean) or not (contrast.ours_exact or contrast.other_exact):
-        return DASH
-    low, high = (short_number(bound, got.mean) for bound in (got.low, got.high))
-    text = f"{'+' if got.mean > 0 else ''}{short_number(got.mean)}" + (f" [{low}, {high}]" if isfinite(got.low) else "")
-    if contrast.other is None:
-        text = (
-            f"{short_number(contrast.ours.mean)}, that is {text} from {claim.above if claim.below is None else claim.below:g}"
-        )
-    elif judged.measure and measure_of(judged.measure).log:
-        text += f", x {exp(got.mean):.3g}"
-    elif contrast.other.mean > 0 and isfinite(contrast.ours.mean):
-        text += f", x {contrast.ours.mean / contrast.other.mean:.3g}"
-    bound = "" if contrast.ours_exact and contrast.other_exact else "at most " if contrast.ours_exact else "at least "
-    return (bound + text).replace("-", "−")
-
-
 def exhibit_section(found: Reproduction, exhibit: Exhibit) -> Section:
     """Return an exhibit's tables and pictures as a section."""
     at = exhibit.scale.get(found.scale)
-    words = [exhibit.note, at.note if at else "", f"Not run at this scale: {at.skip}." if at and at.skip else ""]
+    protocol = found.recipe.protocol(exhibit, found.scale)
+    here = f"Here: {protocol.words}." if protocol != found.recipe.protocol(None, found.scale) else ""
+    words = [here, exhibit.note, at.note if at else "", f"Not run at this scale: {at.skip}." if at and at.skip else ""]
     texts = [Text(_plain(text)) for text in words if text]
     title = f"{exhibit.name[:1].upper()}{exhibit.name[1:]}. {exhibit.title}"
     if exhibit.ranks is not None:
@@ -261,7 +144,7 @@ def _cell_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]) 
     Rows have the colours of ``methods``, values of the last axis."""
     shown = [measure_of(name) for name in exhibit.measures]
     values = {measure.name: found.values(exhibit, measure.name) for measure in shown}
-    published = {measure.name: found.recipe.printed(exhibit, measure.name) for measure in shown}
+    published = {measure.name: _published(found, exhibit, measure.name) for measure in shown}
     there = {cell for by in values.values() for cell in by} | {cell for by in published.values() for cell in by}
     if exhibit.like is not None:  # its printed numbers are in its own table; here only those of cells that this scale runs
         own = {cell for name, cell, _ in found.recipe.expected if name == exhibit.name}
@@ -271,20 +154,64 @@ def _cell_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]) 
     if not cells:
         return []
     note = f"{_seeds([sorted(one) for by in values.values() for one in by.values()])}{_earlier_words(found, exhibit)}"
-    if any(published.values()):
-        note += f" In brackets: published (spread: {found.recipe.spread})."
+    apart = found.recipe.protocol(exhibit, found.scale).kind == "other data"
+    beside = {} if apart else published
+    if any(beside.values()):
+        note += f" In brackets: published ({_spread_words(found.recipe)})."
+    made = {
+        (m.name, cell): _cell(m, values[m.name].get(cell, {}), beside.get(m.name, {}).get(cell))
+        for m in shown
+        for cell in cells
+    }
+    tables = [_table(exhibit, shown, cells, made, note, methods)]
+    if apart and any(published.values()):
+        note = f"Published, of other data than here ({_spread_words(found.recipe)})."
+        theirs = [cell for cell in cells if any(cell in by for by in published.values())]
+        known = [m for m in shown if published[m.name]]
+        printed = {(m.name, cell): _printed_cell(m, published[m.name].get(cell)) for m in known for cell in theirs}
+        tables.append(_table(exhibit, known, theirs, printed, note, methods))
+    return tables
+
+
+def _published(found: Reproduction, exhibit: Exhibit, measure: str) -> dict[NamedCell, Spread]:
+    """What the paper printed, with one standard deviation; without, where it is not said what its spread is."""
+    times = found.recipe.spread_deviations
+    return {cell: Spread(value, off / times, 1) for cell, (value, off) in found.recipe.printed(exhibit, measure).items()}
+
+
+def _spread_words(recipe: Recipe) -> str:
+    times = recipe.spread_deviations
+    shown = "; not shown" if isnan(times) else "" if times == 1 else "; shown as one standard deviation"
+    return f"spread: {recipe.spread}{shown}"
+
+
+def _table(
+    exhibit: Exhibit,
+    shown: Sequence[Measure],
+    cells: Sequence[NamedCell],
+    made: Mapping[tuple[str, NamedCell], TableCell],
+    note: str,
+    methods: Sequence[str],
+) -> Table:
+    """Return cells as a table: the last axis across where there is one measure and several axes, else a row a cell."""
     if len(shown) == 1 and len(exhibit.axes) > 1:
-        return [_across(exhibit, shown[0], cells, values[shown[0].name], published[shown[0].name], note)]
-    heads = [" / ".join(exhibit.axes), *(measure.title for measure in shown)]
+        name, blank = shown[0].name, TableCell("")
+        last = [value for value in list(exhibit.axes.values())[-1] if any(cell[-1] == value for cell in cells)]
+        heads = [" / ".join(list(exhibit.axes)[:-1]), *last]
+        rows = [
+            TableRow(" / ".join(head), [made.get((name, (*head, value)), blank) for value in last])
+            for head in dict.fromkeys(cell[:-1] for cell in cells)
+        ]
+        return Table(heads, rows, f"{shown[0].title}. {note}".strip())
     rows = [
         TableRow(
             " / ".join(cell),
-            [_cell(m, values[m.name].get(cell, {}), published[m.name].get(cell)) for m in shown],
+            [made[measure.name, cell] for measure in shown],
             methods.index(cell[-1]) if cell and cell[-1] in methods else None,
         )
         for cell in cells
     ]
-    return [Table(heads, rows, note.strip())]
+    return Table([" / ".join(exhibit.axes), *(measure.title for measure in shown)], rows, note.strip())
 
 
 def _seeds(cells: Sequence[Sequence[int]]) -> str:
@@ -308,29 +235,16 @@ def _earlier_words(found: Reproduction, exhibit: Exhibit) -> str:
     return f" Measured earlier: {f'{many} of {here + many}' if here else 'all'} runs{where}."
 
 
-def _across(
-    exhibit: Exhibit,
-    measure: Measure,
-    cells: Sequence[NamedCell],
-    values: Mapping[NamedCell, Mapping[int, Censored]],
-    published: Mapping[NamedCell, tuple[float, float]],
-    note: str,
-) -> Table:
-    last = [value for value in list(exhibit.axes.values())[-1] if any(cell[-1] == value for cell in cells)]
-    heads = [" / ".join(list(exhibit.axes)[:-1]), *last]
-    rows = [
-        TableRow(" / ".join(head), [_cell(measure, values.get((*head, v), {}), published.get((*head, v))) for v in last])
-        for head in dict.fromkeys(cell[:-1] for cell in cells)
-    ]
-    return Table(heads, rows, f"{measure.title}. {note}".strip())
-
-
-def _cell(measure: Measure, seeds: Mapping[int, Censored], printed: tuple[float, float] | None) -> TableCell:
+def _cell(measure: Measure, seeds: Mapping[int, Censored], printed: Spread | None) -> TableCell:
     got = spread([one.value for one in seeds.values()])
     text = plus_minus(got, measure.decimals)
     text = text if all(one.reached for one in seeds.values()) else f"> {text}"
-    published = "" if printed is None else plus_minus(Spread(*printed, 1), measure.decimals)
+    published = "" if printed is None else plus_minus(printed, measure.decimals)
     return TableCell(text, got.mean, published=published)
+
+
+def _printed_cell(measure: Measure, printed: Spread | None) -> TableCell:
+    return TableCell(DASH) if printed is None else TableCell(plus_minus(printed, measure.decimals), printed.mean)
 
 
 def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], list[Block]]:
@@ -349,7 +263,8 @@ def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], lis
     values = {m: found.values(exhibit, m) for m in wanted}
     measured = {m: {cell: spread([v.value for v in by.values()]) for cell, by in of.items()} for m, of in values.items()}
     bounds = {m: {cell for cell, by in of.items() if not all(v.reached for v in by.values())} for m, of in values.items()}
-    printed = {m: {cell: value for cell, (value, _) in found.recipe.printed(exhibit, m).items()} for m in wanted}
+    apart = found.recipe.protocol(exhibit, found.scale).kind == "other data"
+    printed = {m: {} if apart else {c: p for c, (p, _) in found.recipe.printed(exhibit, m).items()} for m in wanted}
     titles = {m: measure_of(m).title for m in wanted}
     shown = ExhibitData(axes, runs, measured, bounds, printed, titles, curves)
     drawn = [one for kind in exhibit.pictures for one in draw(kind, shown)]

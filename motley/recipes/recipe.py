@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
 from motley.core.errors import ConfigError, suggest
 from motley.core.files import no_file
@@ -33,6 +33,7 @@ from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.data_variants import download_mb
 from motley.experiments.error_messages import config_error
+from motley.recipes.claim import Claim, Place, Protocol, RecipeTable
 from motley.recipes.measuring import measure_of
 from motley.recipes.pictures import AXES_OF, BY_MEASURE, PICTURES
 from motley.recipes.tuned import with_tuned
@@ -44,21 +45,12 @@ Scale = Literal["smoke", "small", "paper"]
 _FILES = ("recipe.toml", "expected.csv", "notes.md", "result.md", "tuned.toml")
 OWN, ELSEWHERE = "own", "elsewhere"
 """Values of a tuned axis: what the setting chose itself, and what the others chose."""
-CHOSEN_BY = "validation"
-"""The measure by which the value of a tuned axis is chosen."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
 Settings = dict[str, Any]
 """Key paths of the experiment file -> values, as in a grid."""
-Values = Annotated[list[str], BeforeValidator(lambda value: value if isinstance(value, list) else [value])]
-Place = dict[str, Values]
-"""Axis -> the values meant; the key ``measure`` names a measure."""
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class Scaled(_Table):
+class Scaled(RecipeTable):
     """What a scale changes."""
 
     set: Settings = Field(default_factory=dict)
@@ -71,13 +63,17 @@ class Scaled(_Table):
     """Axis -> the values that are run; all others wait for a larger scale."""
     skip: str | None = None
     """Why the exhibit is not run at this scale."""
+    looks: list[int] = Field(default_factory=list)
+    """Numbers of seeds at which results were seen before more were added, rising; the last is the number there is now."""
+    protocol: str = ""
+    """How much of the paper's protocol this is: ``whole``, ``reduced: WHAT`` or ``other data: WHAT``."""
     minutes: float | None = None
     """Measured run time on two cores."""
     note: str = ""
     """What differs from the paper, for the reader."""
 
 
-class RankPlan(_Table):
+class RankPlan(RecipeTable):
     """Which axis of an exhibit is ranked, over which other axis (:mod:`motley.recipes.ranks`)."""
 
     of: str
@@ -92,7 +88,7 @@ class RankPlan(_Table):
     """``KIND.NAME`` of a component that is not among the values -> why."""
 
 
-class Exhibit(_Table):
+class Exhibit(RecipeTable):
     """A table or a figure."""
 
     name: str
@@ -117,6 +113,8 @@ class Exhibit(_Table):
     """Why -> cells that are not run."""
     note: str = ""
     """A note for the reader."""
+    protocol: str = ""
+    """How much of the paper's protocol it is at scales that do not say so themselves."""
     scale: dict[Scale, Scaled] = Field(default_factory=dict)
     """What a scale changes."""
 
@@ -166,50 +164,7 @@ class Cell:
         return next((s["target"] for s in reversed(self.settings) if "target" in s), self.exhibit.target)
 
 
-class Claim(_Table):
-    """A sentence of a paper and what would show it.
-
-    ``higher = A, than = B``: the measure is higher in the cells A than in the cells B (in each of them, where there are several
-    tables), averaged over the axes that neither names, paired by seed. ``below`` and ``above`` hold a mean against a number.
-    """
-
-    text: str
-    """The claim."""
-    published: str = ""
-    """The paper's own figures."""
-    exhibit: str
-    """The exhibit whose runs test it."""
-    measure: str | None = None
-    """The measure compared; the exhibit's first by default."""
-    where: Place = Field(default_factory=dict)
-    """Cells that the claim is about."""
-    higher: Place | None = None
-    """These cells are above ``than``."""
-    lower: Place | None = None
-    """These cells are below ``than``."""
-    than: Annotated[list[Place], BeforeValidator(lambda value: value if isinstance(value, list) else [value])] = Field(
-        default_factory=list
-    )
-    """Cells that they are compared with."""
-    margin: float = 0.0
-    """Difference in the wrong direction that still counts as no worse."""
-    below: float | None = None
-    """The mean lies below this number."""
-    above: float | None = None
-    """The mean lies above this number."""
-    tuned: str | None = None
-    """An axis that is tuned by ``validation``, and then has the values ``own`` and ``elsewhere`` (`motley.recipes.tuning`)."""
-    pair: Literal["seed", "cell"] = "seed"
-    """Whether the interval is over seeds (cells averaged first), or over cells and seeds together."""
-
-    def measures(self, exhibit: Exhibit) -> list[str]:
-        """Return the measures that the comparisons of the claim look at."""
-        places = [self.where, self.higher or {}, self.lower or {}, *self.than]
-        named = [name for place in places for name in place.get("measure", [])]
-        return list(dict.fromkeys([self.measure or exhibit.measures[0], *named, *([CHOSEN_BY] if self.tuned else [])]))
-
-
-class Recipe(_Table):
+class Recipe(RecipeTable):
     """A recipe as read by :func:`read`."""
 
     title: str
@@ -218,6 +173,8 @@ class Recipe(_Table):
     """Where it can be read."""
     spread: str = "spread as printed"
     """What the column ``spread`` of ``expected.csv`` is."""
+    spread_deviations: float = 1.0
+    """How many standard deviations over seeds that is; NaN where the paper does not say."""
     base: dict[str, Any]
     """The experiment all runs start from."""
     scale: dict[Scale, Scaled]
@@ -265,6 +222,12 @@ class Recipe(_Table):
         """Return the seeds of every cell of an exhibit at a scale."""
         own = exhibit.scale.get(scale, Scaled()).seeds
         return own if own is not None else self.scale[scale].seeds or [0]
+
+    def protocol(self, exhibit: Exhibit | None, scale: Scale, claim: Claim | None = None) -> Protocol:
+        """Return how much of the paper's protocol a scale is, an exhibit at it, or a claim's test: the most special that is said."""
+        own = [exhibit.scale.get(scale, Scaled()).protocol, exhibit.protocol] if exhibit is not None else []
+        said = [claim.protocol if claim is not None else "", *own, self.scale[scale].protocol]
+        return Protocol.read(next((text for text in said if text), "whole" if scale == "paper" else "reduced: see the notes"))
 
     def printed(self, exhibit: Exhibit, measure: str) -> dict[tuple[str, ...], tuple[float, float]]:
         """Return what the paper printed for an exhibit, or for the one it is like: cell -> value and spread."""
@@ -416,12 +379,28 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield from _exhibit_problems(exhibit, known)
     for claim in recipe.claim:
         yield from _claim_problems(claim, known)
+    yield from _protocol_problems(recipe)
     cells = {(e.name, cell.name) for e in recipe.exhibit for cell in e.model_copy(update={"scale": {}}).cells("paper")}
     for name, cell, measure in recipe.expected:
         if (name, cell) not in cells:
             yield f"expected.csv has {name}, {cell}, which is no cell"
         elif measure not in known[name].measures:
             yield f"expected.csv has the measure {measure} of {name}, which does not show it"
+
+
+def _protocol_problems(recipe: Recipe) -> Iterator[str]:
+    """Yield the protocols that are none, and looks that do not rise or do not end at the number of seeds."""
+    tables = [("scale " + name, scaled) for name, scaled in recipe.scale.items()]
+    tables += [(f"{exhibit.name} at {name}", scaled) for exhibit in recipe.exhibit for name, scaled in exhibit.scale.items()]
+    said = [(name, scaled.protocol) for name, scaled in tables]
+    said += [(exhibit.name, exhibit.protocol) for exhibit in recipe.exhibit]
+    said += [(f"the claim {claim.text!r}", claim.protocol) for claim in recipe.claim]
+    for name, text in said:
+        if text and Protocol.read(text).problem:
+            yield f"{name}: got the protocol {text!r}; expected whole, reduced: WHAT or other data: WHAT"
+    for name, scaled in tables:
+        if scaled.looks and (sorted({*scaled.looks}) != scaled.looks or scaled.looks[-1] != len(scaled.seeds or [])):
+            yield f"{name}: got the looks {scaled.looks} at {len(scaled.seeds or [])} seeds; expected rising numbers up to it"
 
 
 def _exhibit_problems(exhibit: Exhibit, known: Mapping[str, Exhibit]) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log
 from pathlib import Path
@@ -13,13 +13,15 @@ from motley.core.errors import ConfigError, suggest
 from motley.experiments.config import Experiment
 from motley.experiments.store import RunFolder
 from motley.experiments.sweep import Failure, Point, run_points
+from motley.recipes.claim import Place
 from motley.recipes.earlier import MEASURED, Earlier, MeasuredRow, read_rows, still_planned
 from motley.recipes.measuring import WALL_TIMES, measure_of, to_a_target
-from motley.recipes.recipe import SCALES, Cell, Exhibit, Place, Recipe, Scale, read
+from motley.recipes.recipe import SCALES, Cell, Claim, Exhibit, Recipe, Scale, Scaled, read
 from motley.recipes.sequential_plan import SequentialPlan, read_plan
 from motley.recipes.verdicts import Judged, corrected, judge
 from motley.results.load import Run, load
 from motley.results.measures import Censored
+from motley.results.sequential import SpendingPlan
 
 __all__ = ["Reproduction", "distinct", "plan", "reproduce", "target_of"]
 
@@ -40,6 +42,10 @@ class Reproduction:
     """What was measured earlier, and stands where a run is not in the folder."""
     sequential: SequentialPlan = field(default_factory=SequentialPlan)
     """The claims that are tested after every seed."""
+    own_plan: Sequence[int] = ()
+    """Seeds that were asked for in place of the recipe's, without what was measured earlier: a plan of one's own."""
+    asked: Set[tuple[str, tuple[str, ...], int]] = frozenset()
+    """(exhibit, cell, seed) of the runs that were asked for."""
     _known: dict[tuple[Path, str, float | None], Censored] = field(default_factory=dict, repr=False)
 
     def cells(self, exhibit: Exhibit) -> list[Cell]:
@@ -55,6 +61,15 @@ class Reproduction:
         here = self.runs_at(exhibit, cell)
         found = self.earlier.runs.get((exhibit.name, cell.name), {})
         return {seed: name for seed, name in found.items() if seed not in here}
+
+    @cached_property
+    def asked_runs(self) -> dict[tuple[str, tuple[str, ...]], list[int]]:
+        """(exhibit, cell) -> seeds of the runs that were asked for and are in the folder."""
+        out: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+        for exhibit, cell, seed in sorted(self.asked):
+            if seed in self.runs.get((exhibit, cell), {}):
+                out.setdefault((exhibit, cell), []).append(seed)
+        return out
 
     def all_runs(self) -> list[Run]:
         """Return each run in the folder once."""
@@ -103,12 +118,30 @@ class Reproduction:
         for claim in self.recipe.claim:
             if claim.exhibit in chosen:
                 exhibit = chosen[claim.exhibit]
-                seen = {(m, cell): by for m in claim.measures(exhibit) for cell, by in self.values(exhibit, m).items()}
+                looks, seeds = self.looks(claim), self.judged_seeds(exhibit, claim)
+                seen = {
+                    (m, cell): {seed: value for seed, value in by.items() if seed in seeds}
+                    for m in claim.measures(exhibit)
+                    for cell, by in self.values(exhibit, m).items()
+                }
                 printed = {
                     (m, cell): value for m in claim.measures(exhibit) for cell, value in self._printed(exhibit, m).items()
                 }
-                out.append(judge(claim, exhibit, seen, printed, self.sequential.most_of(claim.text)))
+                out.append(judge(claim, exhibit, seen, printed, looks, self.recipe.protocol(exhibit, self.scale, claim)))
         return corrected(out)
+
+    def looks(self, claim: Claim) -> SpendingPlan | None:
+        """Return the looks at a claim, in seeds: those of its sequential test, or those that its recipe admits to."""
+        own = self.recipe.named(claim.exhibit).scale.get(self.scale, Scaled())
+        admitted = own.looks if own.seeds is not None else self.recipe.scale[self.scale].looks
+        return self.sequential.looks_of(claim.text) or (SpendingPlan(tuple(admitted), each=False) if admitted else None)
+
+    def judged_seeds(self, exhibit: Exhibit, claim: Claim) -> set[int]:
+        """Return the seeds that verdicts rest on: those planned before anything was seen, and those of a sequential test. Others that
+        were run are shown, and decide nothing."""
+        planned = self.own_plan or self.recipe.seeds(exhibit, self.scale)
+        added = self.sequential.seeds.get(exhibit.name, ()) if claim.text in self.sequential.claims else ()
+        return {*planned, *added}
 
 
 def plan(
@@ -171,8 +204,7 @@ def reproduce(
     recipe = recipe if isinstance(recipe, Recipe) else read(recipe)
     size = _scale(scale)
     _check_only(recipe, only or {})
-    chosen = recipe.choose(exhibits)
-    settings = list(overrides)
+    chosen, settings = recipe.choose(exhibits), list(overrides)
     directory = out or Path("runs") / recipe.name / scale
     wanted = plan(recipe, chosen, size, seeds, only, settings)
     ids: dict[int, str] = {}
@@ -189,7 +221,8 @@ def reproduce(
     if tell is not None and todo:
         tell(_forecast(recipe, size, folders))
     failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
-    return _gather(recipe, size, chosen, directory, points, failures, seeds or (), settings, kept_in, ids)
+    found = _gather(recipe, size, chosen, directory, points, failures, seeds or (), settings, kept_in, ids)
+    return replace(found, asked=set(wanted))
 
 
 def _forecast(recipe: Recipe, size: Scale, folders: Sequence[Path]) -> str:
@@ -227,7 +260,8 @@ def _gather(
         shown |= plan(recipe, [one], size, sorted({*seeds, *recipe.seeds(one, size), *there}), None, settings)
     names = {key: _id(experiment, ids) for key, experiment in shown.items()}
     kept = _earlier(recipe, size, chosen, known, names)
-    return Reproduction(recipe, size, chosen, _finished(directory, names), len(points), directory, failures, kept, sequential)
+    own_plan, runs = () if kept_in else seeds, _finished(directory, names)
+    return Reproduction(recipe, size, chosen, runs, len(points), directory, failures, kept, sequential, own_plan)
 
 
 def _id(experiment: Experiment, known: dict[int, str]) -> str:

@@ -15,6 +15,7 @@ from motley.core.errors import DataError
 from motley.core.files import no_file
 from motley.experiments import document
 from motley.results.page import replace_files
+from motley.results.sequential import SpendingPlan
 
 __all__ = ["SEQUENTIAL", "SequentialPlan", "read_plan"]
 
@@ -28,25 +29,28 @@ class SequentialPlan(BaseModel):
 
     most: Annotated[int, Field(ge=2, le=1000)] = 2
     """The most seeds of a comparison."""
+    lengthened: list[Annotated[int, Field(ge=2, le=1000)]] = Field(default_factory=list)
+    """The most seeds that were planned before, rising: results had been seen when there came to be more."""
     claims: list[str] = Field(default_factory=list)
     """The claims' texts."""
     seeds: Mapping[str, list[Annotated[int, Field(ge=-(2**63), lt=2**63)]]] = Field(default_factory=dict)
     """Exhibit -> seeds added."""
 
-    def most_of(self, claim: str) -> int | None:
-        """Return the most seeds of a claim; None where it is tested once."""
-        return self.most if claim in self.claims else None
+    def looks_of(self, claim: str) -> SpendingPlan | None:
+        """Return the looks at a claim, in seeds; None where it is tested once."""
+        return SpendingPlan((*self.lengthened, self.most)) if claim in self.claims else None
 
     def with_seed(self, exhibit: str, seed: int) -> SequentialPlan:
         """Return the plan with one more seed of an exhibit."""
         return self.model_copy(update={"seeds": {**self.seeds, exhibit: sorted({*self.seeds.get(exhibit, []), seed})}})
 
     def joined(self, other: SequentialPlan) -> SequentialPlan:
-        """Return both plans together: the claims and seeds of both, and the larger number of seeds."""
+        """Return both plans together: the claims and seeds of both, and the larger number of seeds, which lengthens the smaller."""
         names = dict.fromkeys([*self.seeds, *other.seeds])
         seeds = {name: sorted({*self.seeds.get(name, []), *other.seeds.get(name, [])}) for name in names}
         claims = list(dict.fromkeys([*self.claims, *other.claims]))
-        return SequentialPlan(most=max(self.most, other.most), claims=claims, seeds=seeds)
+        *before, most = sorted({end for plan in (self, other) if plan.claims for end in (*plan.lengthened, plan.most)} or {2})
+        return SequentialPlan(most=most, lengthened=before, claims=claims, seeds=seeds)
 
     def write(self, folder: Path) -> None:
         """Write the plan into a folder.

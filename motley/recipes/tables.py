@@ -8,7 +8,6 @@ from motley.core.csv_text import csv_text
 from motley.recipes.earlier import CURVES, MEASURED, CurvePoint, MeasuredRow, curve_points, to_gzip
 from motley.recipes.reproduce import Reproduction, target_of
 from motley.recipes.sequential_plan import SEQUENTIAL
-from motley.recipes.verdicts import Contrast
 
 __all__ = ["curves_gz", "measured_rows", "number_files", "verdicts_csv"]
 
@@ -32,32 +31,40 @@ def measured_rows(found: Reproduction) -> list[MeasuredRow]:
 
 
 def verdicts_csv(found: Reproduction) -> str:
-    """Return every comparison as a row: claim, published, measure, comparison, means, the interval of their difference, pairs,
-    verdict; verdict after Holm's correction, p value before and after it, the difference that the pairs resolve, the one that the
-    paper prints, the pairs that it needs; the most pairs of a sequential test."""
-    rows = [
-        (
-            one.claim.text,
-            one.claim.published,
-            one.measure,
-            contrast.label,
-            *(f"{number:.6g}" for number in _numbers(contrast)),
-            contrast.interval.n,
-            contrast.verdict,
-            contrast.after_holm,
-            *(f"{number:.4g}" for number in (contrast.p, contrast.holm, contrast.resolves, contrast.printed, contrast.needs)),
-            contrast.most or "",
+    """Return every comparison of every claim as a row.
+
+    Of the claim: text, source, protocol, published, measure. Of the comparison: words, means, the interval of their difference,
+    pairs, sign (its own verdict), p values of both sides, the difference that the pairs resolve, the one that the paper prints, the
+    pairs that it needs, the looks. Of the claim again: the interval of its weakest comparison, the difference printed for that,
+    whether it lies inside, the verdict, and the verdict without Holm's correction.
+    """
+    rows = []
+    for one in found.judged:
+        head = (one.claim.text, one.claim.source, one.protocol.words, one.claim.published, one.measure)
+        whole = one.interval
+        ends = (
+            *(f"{number:.6g}" for number in (whole.mean, whole.low, whole.high, one.printed)),
+            one.size,
+            one.verdict,
+            one.alone,
         )
-        for one in found.judged
-        for contrast in one.contrasts
-    ]
-    heads = ("claim", "published", "measure", "comparison", "ours", "other", "difference", "low", "high", "pairs", "verdict")
-    return csv_text([(*heads, "after_holm", "p", "p_holm", "resolves", "printed", "needs", "sequential"), *rows])
-
-
-def _numbers(contrast: Contrast) -> tuple[float, ...]:
-    got = contrast.interval
-    return contrast.ours.mean, contrast.other.mean if contrast.other else nan, got.mean, got.low, got.high
+        for contrast in one.contrasts:
+            got, other = contrast.interval, contrast.other.mean if contrast.other else nan
+            numbers = (contrast.ours.mean, other, got.mean, got.low, got.high)
+            powers = (*contrast.sides, contrast.resolves, contrast.printed, contrast.needs)
+            looks = " ".join(map(str, contrast.looks.ends)) if contrast.looks is not None else ""
+            shown = (
+                *(f"{number:.6g}" for number in numbers),
+                got.n,
+                contrast.verdict,
+                *(f"{number:.4g}" for number in powers),
+                looks,
+            )
+            rows.append((*head, contrast.label, *shown, *ends))
+    heads = ["claim", "source", "protocol", "published", "measure", "comparison", "ours", "other", "difference", "low", "high"]
+    heads += ["pairs", "sign", "p_confirms", "p_refutes", "resolves", "printed", "needs", "looks"]
+    heads += ["claim_difference", "claim_low", "claim_high", "claim_printed", "size", "verdict", "alone"]
+    return csv_text([heads, *rows])
 
 
 def curves_gz(found: Reproduction) -> bytes:

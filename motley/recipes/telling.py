@@ -6,6 +6,7 @@ A number is written as where it stands, so that no sentence can be older than it
     {{small | table 1 | random | drop | seeds}}          number of seeds
     {{small | claim | It ends higher | against oort}}    difference of the comparison with its interval, and the verdict
     {{small | claim | It ends higher}}                   verdict of the claim
+    {{small | claim | It ends higher | size}}            where the printed difference lies
 
 A claim and a comparison are named by words of their texts. A paragraph of which a number has not been measured is left out.
 """
@@ -29,6 +30,8 @@ from motley.results.summary import short_number, with_decimals
 
 __all__ = ["ScaleNumbers", "fill", "kept_numbers", "rows_of_text"]
 
+SIZE = "size"
+"""What stands for a comparison where the size of a claim is asked for."""
 _PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
 
@@ -50,10 +53,13 @@ class ScaleNumbers:
 
     def claim(self, claim: str, comparison: str) -> str | None:
         """Return the verdict of a claim, or a comparison's difference with interval and verdict; None where it was not tested."""
-        rows = [
-            row for row in self.verdicts if row["claim"] == claim and row["comparison"] == (comparison or row["comparison"])
-        ]
-        verdict = together(row["verdict"] for row in rows)
+        rows = [row for row in self.verdicts if row["claim"] == claim and comparison in ("", SIZE, row["comparison"])]
+        if comparison == SIZE:
+            said = next((row for row in rows if row["size"]), None)
+            printed, low, high = (float((said or {}).get(f"claim_{name}", "nan")) for name in ("printed", "low", "high"))
+            ends = f"{short_number(low, printed)}, {short_number(high, printed)}"
+            return f"{said['size']} the interval ({short_number(printed)}; [{ends}])".replace("-", "−") if said else None
+        verdict = together(row["sign"] for row in rows) if comparison else next((row["verdict"] for row in rows), "not tested")
         if verdict == "not tested" or not comparison:
             return None if verdict == "not tested" else verdict
         difference, low, high = (float(rows[0][name]) for name in ("difference", "low", "high"))
@@ -75,12 +81,17 @@ def rows_of_text(text: str) -> list[dict[str, str]]:
     return list(csv_rows(text))
 
 
-def fill(recipe: Recipe, numbers: Callable[[str], ScaleNumbers | None]) -> str:
+def fill(
+    recipe: Recipe,
+    numbers: Callable[[str], ScaleNumbers | None],
+    scale: str | None = None,
+    exhibits: Sequence[str] | None = None,
+) -> str:
     """Return the recipe's result with its numbers, without the paragraphs of which one has not been measured.
 
     Parameters
     ----------
-    numbers: scale -> its numbers; None where nothing was measured.
+    numbers: scale -> its numbers; None where nothing was measured. scale, exhibits: leave out the paragraphs that speak of others.
 
     Raises
     ------
@@ -90,14 +101,25 @@ def fill(recipe: Recipe, numbers: Callable[[str], ScaleNumbers | None]) -> str:
     out = []
     for paragraph in recipe.result.split("\n\n"):
         places = [_place(recipe, found[1]) for found in _PLACE.finditer(paragraph)]
+        if any(_elsewhere(recipe, place, scale, exhibits) for place in places):
+            continue
         values = []
-        for scale, kind, names in places:
-            at = known.setdefault(scale, numbers(scale)) if scale not in known else known[scale]
+        for size, kind, names in places:
+            at = known.setdefault(size, numbers(size)) if size not in known else known[size]
             values.append(None if at is None else at.claim(*names) if kind == "claim" else at.cell(*names))
         if None not in values:
             texts = iter(str(value) for value in values)
             out.append(_PLACE.sub(lambda _, texts=texts: next(texts), paragraph))  # type: ignore[misc]
     return "\n\n".join(out)
+
+
+def _elsewhere(
+    recipe: Recipe, place: tuple[str, str, tuple[str, ...]], scale: str | None, exhibits: Sequence[str] | None
+) -> bool:
+    """Whether a place is of another scale, or of none of these exhibits."""
+    size, kind, names = place
+    about = next(claim.exhibit for claim in recipe.claim if claim.text == names[0]) if kind == "claim" else names[0]
+    return size != (scale or size) or (exhibits is not None and about not in exhibits)
 
 
 def _place(recipe: Recipe, text: str) -> tuple[str, str, tuple[str, ...]]:
@@ -116,6 +138,7 @@ def _place(recipe: Recipe, text: str) -> tuple[str, str, tuple[str, ...]]:
             raise fault
         labels = [one.label for one in judge(claims[0], recipe.named(claims[0].exhibit), {}).contrasts]
         labels = [label for label in labels if names[2].lower() in label.lower()] if names[2:] else [""]
+        labels = [SIZE] if names[2:] == [SIZE] else labels
         if len(labels) != 1:
             raise fault
         return scale, "claim", (claims[0].text, labels[0])

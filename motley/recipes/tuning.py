@@ -12,7 +12,8 @@ from math import isfinite
 
 import numpy as np
 
-from motley.recipes.recipe import CHOSEN_BY, ELSEWHERE, OWN, Exhibit
+from motley.recipes.claim import CHOSEN_BY
+from motley.recipes.recipe import ELSEWHERE, OWN, Exhibit
 from motley.results.measures import Censored
 
 __all__ = ["after_tuning"]

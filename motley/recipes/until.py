@@ -22,11 +22,11 @@ from motley.experiments.sweep import Failure, Point, run_points
 from motley.recipes.recipe import Cell, Claim, Recipe
 from motley.recipes.reproduce import Reproduction, reproduce
 from motley.recipes.sequential_plan import SequentialPlan
-from motley.recipes.verdicts import Contrast, cells_of, comparisons
+from motley.recipes.verdicts import DECIDED, Contrast, cells_of, comparisons
 from motley.results.load import load
 from motley.results.measures import Spread
 from motley.results.power import LEVEL, p_value
-from motley.results.sequential import level_at
+from motley.results.sequential import SpendingPlan
 
 __all__ = ["MOST_SEEDS", "OpenComparison", "open_comparisons", "seconds_of", "until_decided"]
 
@@ -112,7 +112,8 @@ def until_decided(
     found = reproduce(recipe, exhibits, scale=scale, out=out, run=False, earlier=earlier)
     chosen = _named(found, claims)
     pairs = (contrast.interval.n for one in found.judged if one.claim.pair == "seed" for contrast in one.contrasts)
-    plan = SequentialPlan(most=min(1000, max(most, *pairs, 2)), claims=[claim.text for claim in chosen])
+    planned = found.sequential.most if found.sequential.claims else 2  # fewer than planned before does not shorten the plan
+    plan = SequentialPlan(most=min(1000, max(most, planned, *pairs)), claims=[claim.text for claim in chosen])
     plan = found.sequential.joined(plan)
     plan.write(found.directory)
     found = replace(found, sequential=plan)
@@ -136,13 +137,13 @@ def open_comparisons(found: Reproduction, jobs: int = 1) -> list[OpenComparison]
     out = []
     for judged in found.judged:
         claim, plan = judged.claim, found.sequential
-        if claim.text not in plan.claims or judged.verdict in ("confirmed", "contradicted"):
+        if claim.text not in plan.claims or judged.alone in DECIDED:
             continue
         exhibit = found.recipe.named(claim.exhibit)
         for one, contrast in zip(comparisons(claim), judged.contrasts, strict=True):
             there = exhibit.cells(found.scale)
             cells = there if claim.tuned is not None else cells_of(one, there)
-            undecided = contrast.verdict not in ("confirmed", "contradicted") and not contrast.p <= LEVEL
+            undecided = contrast.verdict not in DECIDED and not min(contrast.sides) <= LEVEL / 2
             done = [{*found.runs_at(exhibit, cell), *found.earlier_at(exhibit, cell)} for cell in cells]
             seeds = set.intersection(*done) if done else set()
             if cells and undecided and len(seeds) < plan.most:
@@ -160,13 +161,14 @@ def _seeds(found: Reproduction, claim: Claim) -> Iterator[int]:
 
 def _seeds_left(contrast: Contrast, most_seeds: int, claim: Claim) -> int:
     """The seeds after which a comparison is decided if mean and spread stay; as many as there may be if none does."""
-    n, most = contrast.interval.n, contrast.most or most_seeds
+    n, looks = contrast.interval.n, contrast.looks or SpendingPlan((most_seeds,))
+    most = looks.most
     if n < 2 or not isfinite(contrast.std):
         return most_seeds if n else 2
     off = abs(contrast.interval.mean + (claim.margin if claim.higher is not None or claim.above is not None else -claim.margin))
     a_seed = most // most_seeds  # pairs
     for seeds, pairs in enumerate(range(n + a_seed, most + 1, a_seed), 1):
-        if p_value(Spread(off, contrast.std, pairs)) <= level_at(pairs, most):
+        if p_value(Spread(off, contrast.std, pairs)) <= looks.level(pairs):
             return seeds
     return most_seeds
 

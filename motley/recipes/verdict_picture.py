@@ -23,7 +23,7 @@ TONES: dict[Verdict, str] = {"confirmed": "#00694D", "contradicted": "#A84300"}
 def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
     """Draw a row for each claim that was tested and a dot for each of its comparisons; None where none was tested.
 
-    A dot's place is the mean difference towards the claimed side, in half widths of its 95% interval: right of the band the interval
+    A dot's place is the mean difference towards the claimed side, in half widths of its interval: right of the band the interval
     lies wholly on the claimed side, left of it wholly on the other, and within the band the seeds cannot tell.
     """
     rows = [(one, there) for one in judged if (there := [c for c in one.contrasts if isfinite(c.interval.low)])]
@@ -57,10 +57,10 @@ def _dot(axes: Axes, y: int, one: Judged, contrast: Contrast) -> None:
 
 
 def distance(one: Judged, contrast: Contrast) -> float:
-    """Return how far the mean difference lies on the claimed side, in half widths of its interval (above 1: the whole interval)."""
-    found, up = contrast.interval, one.claim.higher is not None or one.claim.above is not None
-    towards = (found.mean if up else -found.mean) + one.claim.margin
-    half = (found.high - found.low) / 2
+    """Return how far the mean difference lies on the claimed side, in widths of its interval towards zero (above 1: all of it)."""
+    found = contrast.interval
+    towards = (found.mean if one.up else -found.mean) + one.claim.margin
+    half = found.mean - found.low if (towards > 0) == one.up else found.high - found.mean
     return towards / half if half else copysign(inf, towards) if towards else 0.0
 
 

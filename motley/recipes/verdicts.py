@@ -1,9 +1,12 @@
-"""The verdict on a claim: an interval for each comparison, and one of four words.
+"""The verdict on a claim: whether it holds, and whether the size that the paper prints does.
 
-*Confirmed*: every interval lies on the claimed side. *Contradicted*: one lies wholly on the other side. *Not confirmed*: neither.
-*Not tested*: runs are missing, or there is nothing to make an interval of. Beside it stands the verdict that is left after Holm's
-correction for the number of comparisons, the smallest difference that so many pairs can resolve, and the pairs that the printed
-difference would need.
+*Confirmed*: every comparison's interval lies on the claimed side. *Contradicted*: one lies wholly on the other side; where the
+data are not the paper's this is called *not seen here*. *Not confirmed*: neither. *Not tested*: runs are missing, or nothing
+measured tests it.
+
+The intervals of one claim are simultaneous (``motley/results/sides.py``): the chance to confirm a claim that is false is at most
+2.5 %, and so is the chance to contradict one that is true, whether it makes one comparison or seven. A recipe makes many claims;
+the verdict is what is left after Holm's correction over the paper's claims, or over our own.
 """
 
 from __future__ import annotations
@@ -11,19 +14,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, nan
+from math import isfinite, nan, sqrt
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from motley.recipes.claim import WHOLE, Place, Protocol
 from motley.recipes.measuring import measure_of
-from motley.recipes.recipe import Cell, Claim, Exhibit, Place
+from motley.recipes.recipe import Cell, Claim, Exhibit
 from motley.recipes.tuning import after_tuning
-from motley.results.measures import Censored, Interval, Spread, paired, spread
-from motley.results.power import LEVEL, holm, p_value, pairs_needed, resolvable
-from motley.results.sequential import level_at, sequential_p
+from motley.results.measures import Censored, Interval, Spread, spread
+from motley.results.power import LEVEL, holm, pairs_needed, resolvable
+from motley.results.sequential import SpendingPlan
+from motley.results.sides import Sides, least_std, of_all, sides_of
 
 __all__ = [
+    "DECIDED",
     "ClaimComparison",
     "Contrast",
     "Judged",
@@ -36,7 +42,8 @@ __all__ = [
     "together",
 ]
 
-Verdict = Literal["confirmed", "not confirmed", "contradicted", "not tested"]
+Verdict = Literal["confirmed", "not confirmed", "contradicted", "not seen here", "not tested"]
+DECIDED: tuple[Verdict, ...] = ("confirmed", "contradicted", "not seen here")
 NamedCell = tuple[str, ...]
 Values = Mapping[tuple[str, NamedCell], Mapping[int, Censored]]
 """(measure, cell) -> seed -> the number."""
@@ -59,17 +66,20 @@ class ClaimComparison(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """What claims are judged by: measured and printed values, and the most seeds of a sequential test."""
+    """What claims are judged by: measured and printed values, the looks in seeds, how many comparisons a claim makes, and whether
+    the data are ``theirs``."""
 
     values: Values
     printed: Values
-    most: int | None
+    looks: SpendingPlan | None
+    of: int
+    theirs: bool
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """One comparison of a claim: ``ours`` against ``other`` (None: against a number), and the interval of their difference. Where a
-    side is not exact, it is only a lower bound."""
+    """One comparison of a claim: ``ours`` against ``other`` (None: against a number), and the interval of their difference, whose end
+    towards the claimed side allows for the number of the claim's comparisons. Where a side is not exact, it is only a lower bound."""
 
     label: str
     ours: Spread
@@ -78,51 +88,99 @@ class Contrast:
     verdict: Verdict
     ours_exact: bool
     other_exact: bool
-    p: float
-    """Two-sided p value of the paired t test against no difference (against the claim's margin, where it has one)."""
+    sides: Sides
+    """One-sided p values of the paired t test that allow for the looks; NaN for fewer than two pairs."""
     resolves: float
     """The smallest difference that so many pairs find in 80 % of cases at the level of 5 %."""
     printed: float
     """The difference that the paper prints; NaN where it does not print both sides."""
     std: float
-    """Standard deviation of the differences."""
+    """Standard deviation of the differences, at least that which whole numbers have (:func:`motley.results.sides.least_std`)."""
     needs: float
     """The pairs with which the printed difference would be found in 80 % of cases."""
-    most: int | None = None
-    """The most pairs of a sequential test, whose intervals and p values allow for a look after every pair; None: one look."""
-    holm: float = nan
-    """The p value after Holm's correction for all comparisons of the recipe."""
+    looks: SpendingPlan | None = None
+    """The looks in pairs, for which intervals and p values allow; None: one look, at the number planned."""
 
     @property
-    def after_holm(self) -> Verdict:
-        """The verdict that is left after Holm's correction."""
-        decided = self.verdict in ("confirmed", "contradicted")
-        return "not confirmed" if decided and not self.holm <= LEVEL else self.verdict
+    def exact(self) -> bool:
+        """Whether no side is a bound alone."""
+        return self.ours_exact and self.other_exact
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with its verdict and comparisons. ``measure`` is empty where the comparisons name their own."""
+    """A claim with its comparisons. ``measure`` is empty where the comparisons name their own."""
 
     claim: Claim
     measure: str
     contrasts: list[Contrast]
+    protocol: Protocol = WHOLE
+    after_holm: Sides | None = None
+    """Two-sided p values after Holm's correction; None before it."""
 
     @property
-    def verdict(self) -> Verdict:
-        """The verdict on all comparisons together."""
+    def up(self) -> bool:
+        """Whether the claim says more, not less."""
+        return self.claim.higher is not None or self.claim.above is not None
+
+    @property
+    def sides(self) -> Sides:
+        """One-sided p values of the claim; NaN where it was not tested."""
+        tested = [one.sides for one in self.contrasts]
+        return of_all([one.confirms for one in tested], [one.refutes for one in tested]) if tested else Sides(nan, nan)
+
+    @property
+    def alone(self) -> Verdict:
+        """The verdict on the claim, as if it were the only one."""
         return together(contrast.verdict for contrast in self.contrasts)
 
     @property
-    def after_holm(self) -> Verdict:
-        """The verdict after Holm's correction."""
-        return together(contrast.after_holm for contrast in self.contrasts)
+    def verdict(self) -> Verdict:
+        """The verdict after the correction."""
+        found, after = self.alone, self.after_holm
+        if after is None or found not in DECIDED:
+            return found
+        return found if (after.confirms if found == "confirmed" else after.refutes) <= LEVEL else "not confirmed"
+
+    @property
+    def interval(self) -> Interval:
+        """The interval of the comparison that is weakest: of several, a claim says something of the least difference."""
+        return _weakest([one.interval for one in self.contrasts], self.up)
+
+    @property
+    def printed(self) -> float:
+        """The difference that the paper prints for the comparison that is weakest in it; NaN where it does not print all."""
+        least = min if self.up else max
+        return least((one.printed for one in self.contrasts), default=nan) if self._all_printed else nan
+
+    @property
+    def size(self) -> str:
+        """Whether the printed difference lies ``inside``, ``above`` or ``below`` the interval; empty where none is printed of these
+        data, or the measured one is a bound or has no interval."""
+        found, said = self.interval, self.printed
+        known = all(one.exact for one in self.contrasts) and isfinite(found.low) and isfinite(said)
+        if not known or self.protocol.kind == "other data":
+            return ""
+        return "below" if said < found.low else "above" if said > found.high else "inside"
+
+    @property
+    def _all_printed(self) -> bool:
+        return all(isfinite(one.printed) for one in self.contrasts)
+
+
+def _weakest(intervals: Sequence[Interval], up: bool) -> Interval:
+    """Return the interval of the least difference towards the claimed side, all whose comparisons were made; else one without ends."""
+    if not intervals or any(one.n < 2 for one in intervals):
+        return Interval(nan, nan, nan, min((one.n for one in intervals), default=0))
+    least = min if up else max
+    means, lows, highs = ([getattr(one, end) for one in intervals] for end in ("mean", "low", "high"))
+    return Interval(least(means), least(lows), least(highs), min(one.n for one in intervals))
 
 
 def together(verdicts: Iterable[str]) -> Verdict:
     """Return the verdict on several comparisons together."""
     found = set(verdicts)
-    order: tuple[Verdict, ...] = ("contradicted", "not confirmed", "not tested", "confirmed")
+    order: tuple[Verdict, ...] = ("contradicted", "not seen here", "not confirmed", "not tested", "confirmed")
     return next((verdict for verdict in order if verdict in found), "not tested")
 
 
@@ -131,28 +189,37 @@ def judge(
     exhibit: Exhibit,
     values: Values,
     printed: Mapping[tuple[str, NamedCell], float] | None = None,
-    most: int | None = None,
+    looks: SpendingPlan | None = None,
+    protocol: Protocol = WHOLE,
 ) -> Judged:
     """Test a claim.
 
     Parameters
     ----------
     values: of the exhibit's cells, as far as they have been run; those of every measure the claim needs.
-    printed: (measure, cell) -> the paper's number. most: seeds that a sequential test may use; None for a test that looks once.
+    printed: (measure, cell) -> the paper's number. looks: in seeds; None where there is one, at the number planned.
+    protocol: how much of the paper's the runs are.
     """
     if claim.tuned is not None:
         exhibit, values = exhibit.tuned(claim.tuned), after_tuning(exhibit, claim.tuned, values)
     paper = {key: {0: Censored(value, True)} for key, value in (printed or {}).items()}
     named = any("measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {}))
     measure = "" if named else claim.measure or exhibit.measures[0]
-    contrasts = [_compare(claim, exhibit, one, _Numbers(values, paper, most)) for one in comparisons(claim)]
-    return Judged(claim, measure, contrasts)
+    made = [] if claim.untested else comparisons(claim)
+    numbers = _Numbers(values, paper, looks, len(made), protocol.kind != "other data")
+    return Judged(claim, measure, [_compare(claim, exhibit, one, numbers) for one in made], protocol)
 
 
 def corrected(judged: Sequence[Judged]) -> list[Judged]:
-    """Return the verdicts with Holm's correction for all their comparisons."""
-    adjusted = iter(holm([contrast.p for one in judged for contrast in one.contrasts]))
-    return [replace(one, contrasts=[replace(c, holm=next(adjusted)) for c in one.contrasts]) for one in judged]
+    """Return the verdicts with Holm's correction: over the paper's claims together, and over our own together. Each claim has two
+    hypotheses, that it is not true and that it is not false, of which both may hold."""
+    out = list(judged)
+    for theirs in (True, False):
+        family = [i for i, one in enumerate(judged) if bool(one.claim.source) == theirs]
+        adjusted = iter(holm([p for i in family for p in judged[i].sides]))
+        for i in family:
+            out[i] = replace(judged[i], after_holm=Sides(next(adjusted), next(adjusted)))
+    return out
 
 
 def comparisons(claim: Claim) -> list[ClaimComparison]:
@@ -229,7 +296,8 @@ def _compare(claim: Claim, exhibit: Exhibit, one: ClaimComparison, numbers: _Num
     label = f"{_place(one.ours)} against {_place(one.other)}" + (f" ({one.words})" if one.where else "")
     sides = _sides(claim, exhibit, numbers.printed, one.where, one.ours, one.other)
     paper = [spread([unit.value for unit in side.values()]).mean for side in sides]
-    tested = _test(x, y, up, claim.margin, proves, refutes, paper[0] - paper[1], _most(a, numbers.most))
+    off, looks = paper[0] - paper[1], _looks(a, numbers.looks)
+    tested = _test(x, y, _Question(up, claim.margin, proves, refutes, off, looks, numbers.of, numbers.theirs))
     return Contrast(label, spread(x), spread(y), ours_exact=exact[0], other_exact=exact[1], **tested)
 
 
@@ -244,53 +312,88 @@ def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numb
     words = ClaimComparison(where, None, None).words
     label = f"{'above' if up else 'below'} {bound:g}" + (f" ({words})" if words else "")
     off = spread([one.value for one in paper.values()]).mean - bound
-    most = _most(units, numbers.most)
-    tested = _test(x, [bound] * len(x), up, claim.margin, exact or up, exact or not up, off, most)
+    looks = _looks(units, numbers.looks)
+    question = _Question(up, claim.margin, exact or up, exact or not up, off, looks, numbers.of, numbers.theirs)
+    tested = _test(x, bound, question)
     return Contrast(label, spread(x), None, ours_exact=exact, other_exact=True, **tested)
 
 
-def _most(units: Units, seeds: int | None) -> int | None:
-    """The most pairs of a sequential test of so many seeds."""
-    return None if seeds is None else seeds * max(1, len({kind for kind, _ in units}))
+def _looks(units: Units, seeds: SpendingPlan | None) -> SpendingPlan | None:
+    """The looks in pairs, of those in seeds."""
+    kinds = max(1, len({kind for kind, _ in units}))
+    return None if seeds is None else seeds._replace(ends=tuple(end * kinds for end in seeds.ends))
 
 
-def _test(
-    x: Sequence[float],
-    y: Sequence[float],
-    up: bool,
-    margin: float,
-    proves: bool,
-    refutes: bool,
-    printed: float,
-    most: int | None,
-) -> dict[str, Any]:
-    """Return the interval of the difference, the verdict, and what so many pairs can tell; of more pairs than a sequential test may
-    use, the first."""
-    x, y = x[:most], y[:most]
-    level = LEVEL if most is None or len(x) < 2 else level_at(len(x), most)
-    found, null = paired(x, y, 1 - level), -margin if up else margin
-    differences = spread(np.subtract(x, y))
-    p = p_value(differences, null)
+class _Question(NamedTuple):
+    """What is asked of the differences: whether they are ``up``, whether they can prove or refute it, and what is printed."""
+
+    up: bool
+    margin: float
+    proves: bool
+    refutes: bool
+    printed: float
+    looks: SpendingPlan | None
+    of: int
+    theirs: bool
+
+
+def _test(x: Sequence[float], y: Sequence[float] | float, asked: _Question) -> dict[str, Any]:
+    """Return the interval of the differences of ``x`` from ``y`` (the other side, or one number), the verdict, and what so many pairs
+    can tell; of more pairs than there may be, the first."""
+    looks = asked.looks
+    most = looks.most if looks is not None else None
+    ours = np.asarray(x, float)[:most]
+    other = None if isinstance(y, float) else np.asarray(y, float)[:most]
+    got = spread(ours - (y if other is None else other))
+    null = -asked.margin if asked.up else asked.margin
+    n = got.n
+    if n > 1:
+        got = replace(got, std=max(got.std, float(least_std(ours, other, got.mean - null))))
+    whole = {of: LEVEL / of if looks is None or n < 2 else looks.level(n, LEVEL / of) for of in (1, max(1, asked.of))}
+    found, sides = _bounds(got, whole[1], whole[max(1, asked.of)], asked.up), _sides_of(got, null, asked)
     return {
         "interval": found,
-        "verdict": _verdict(found, up, margin, proves, refutes),
-        "p": p if most is None or len(x) < 2 else sequential_p(p, len(x), most),
-        "resolves": resolvable(differences.std, differences.n, level),
-        "printed": printed,
-        "std": differences.std,
-        "needs": pairs_needed(printed - null, differences.std),
-        "most": most,
+        "verdict": _verdict(found, asked),
+        "sides": sides,
+        "resolves": resolvable(got.std, n, whole[1]),
+        "printed": asked.printed,
+        "std": got.std,
+        "needs": pairs_needed(asked.printed - null, got.std),
+        "looks": looks,
     }
 
 
-def _verdict(interval: Interval, up: bool, margin: float, proves: bool, refutes: bool) -> Verdict:
+def _bounds(got: Spread, near: float, far: float, up: bool) -> Interval:
+    """Return the interval: its end on the side of the null has the two-sided level ``near``, that on the claimed side ``far``."""
+    if got.n < 2 or not isfinite(got.std):
+        return Interval(got.mean, nan, nan, got.n)
+    from scipy.special import stdtrit
+
+    below, above = (
+        -float(stdtrit(got.n - 1, level / 2)) * got.std / sqrt(got.n) for level in ((near, far) if up else (far, near))
+    )
+    return Interval(got.mean, got.mean - below, got.mean + above, got.n)
+
+
+def _sides_of(got: Spread, null: float, asked: _Question) -> Sides:
+    """The one-sided p values, which allow for the looks; 1 for what a bound cannot show."""
+    if got.n < 2:
+        return Sides(nan, nan)
+    towards = (got.mean - null) * (1 if asked.up else -1)
+    found = sides_of(towards, got.std, got.n) if got.std else Sides(*(0.5, 0.5))
+    if asked.looks is not None:
+        found = Sides(*(asked.looks.p(min(1.0, 2 * float(p)), got.n) / 2 for p in found))
+    return Sides(float(found.confirms) if asked.proves else 1.0, float(found.refutes) if asked.refutes else 1.0)
+
+
+def _verdict(interval: Interval, asked: _Question) -> Verdict:
     if interval.n < 2:
         return "not tested"
-    low, high = (interval.low, interval.high) if up else (-interval.high, -interval.low)
-    if low > -margin:
-        return "confirmed" if proves else "not confirmed"
-    if high < -margin:
-        return "contradicted" if refutes else "not confirmed"
+    low, high = (interval.low, interval.high) if asked.up else (-interval.high, -interval.low)
+    if low > -asked.margin and asked.proves:
+        return "confirmed"
+    if high < -asked.margin and asked.refutes:
+        return "contradicted" if asked.theirs else "not seen here"
     return "not confirmed"
 
 

@@ -10,6 +10,9 @@ equally spaced looks at 5 % the bounds are 4.877, 3.357, 2.680, 2.290 and 2.031:
 
 >>> [round(bound, 3) for bound in boundaries([0.2, 0.4, 0.6, 0.8, 1.0], 0.05)]
 [4.877, 3.357, 2.68, 2.29, 2.031]
+
+A plan that is lengthened after its results were seen has spent its 5 % already. :class:`SpendingPlan` lets the first lengthening spend
+0.8 % more, the second 0.16 %, each a fifth of the one before: 6 % at most for the plan and all that is ever added to it.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from motley.results.power import LEVEL
 
-__all__ = ["boundaries", "level_at", "sequential_p"]
+__all__ = ["SpendingPlan", "boundaries", "level_at", "sequential_p"]
 
 _NODES = 64
 """Points of the quadrature over the values that a test can have reached."""
@@ -71,10 +75,13 @@ def _levels(most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return whole, np.stack([2 * ndtr(-np.array(boundaries(times, level * _SPENT))) for level in whole], axis=1)
 
 
-def level_at(n: int, most: int) -> float:
-    """Return the two-sided level of the look at ``n`` pairs of at most ``most``, where all looks together have the level of 5 %."""
-    whole, levels = _levels(most)
-    return float(levels[n - 2, np.searchsorted(whole, LEVEL)])
+def level_at(n: int, most: int, whole: float = LEVEL) -> float:
+    """Return the two-sided level of the look at ``n`` pairs of at most ``most``, where all looks together have the level ``whole``.
+
+    Levels between those of a grid, which has 5 %, are interpolated.
+    """
+    grid, levels = _levels(most)
+    return float(np.exp(np.interp(np.log(whole), np.log(grid), np.log(np.maximum(levels[n - 2], 1e-300)))))
 
 
 def sequential_p(p: float, n: int, most: int) -> float:
@@ -86,3 +93,42 @@ def sequential_p(p: float, n: int, most: int) -> float:
     whole, levels = _levels(most)
     single = np.log(np.maximum(levels[n - 2], 1e-300))
     return float(np.exp(np.interp(np.log(max(p, 1e-300)), single, np.log(whole)))) if p == p else p
+
+
+class SpendingPlan(NamedTuple):
+    """When results were, or may be, looked at.
+
+    Parameters
+    ----------
+    ends: pairs at the end of the plan, then at the end of each lengthening, rising.
+    each: whether there may be a look after every pair; otherwise there is one at each end.
+
+    Example
+    -------
+    ``SpendingPlan((5, 13, 20), each=False).level(20)`` is 0.0016: the second lengthening of a plan of five.
+    """
+
+    ends: tuple[int, ...]
+    each: bool = True
+
+    @property
+    def most(self) -> int:
+        """The most pairs there may be."""
+        return self.ends[-1]
+
+    def share(self, n: int) -> float:
+        """Return the share of the level that ``n`` pairs may spend: 1 as planned, 0.16 after the first lengthening, then a fifth."""
+        times = sum(n > end for end in self.ends[:-1])
+        return 1.0 if times == 0 else 0.8 * 0.2**times
+
+    def level(self, n: int, whole: float = LEVEL) -> float:
+        """Return the two-sided level of a look at ``n`` pairs, at least two, where the plan has the level ``whole``."""
+        spent = whole * self.share(n)
+        return level_at(n, self._end(n), spent) if self.each else spent
+
+    def p(self, p: float, n: int) -> float:
+        """Return the two-sided p value that allows for the looks, from that of one look at ``n`` pairs, at least two."""
+        return min(1.0, (sequential_p(p, n, self._end(n)) if self.each else p) / self.share(n))
+
+    def _end(self, n: int) -> int:
+        return next((end for end in self.ends if n <= end), self.most)

@@ -1,6 +1,7 @@
 """HeteRo-Select, second version, uses one informativeness score for selection, compression and aggregation.
 
-Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Federated Learning*, arXiv:2508.06692v2.
+Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous Federated Learning*,
+arXiv:2508.06692v2.
 Reference: docs/methods/hetero-select.md. This file has the score, the choice and the weights; budgets and
 sparsification belong to the transport, the momentum server to the algorithms.
 

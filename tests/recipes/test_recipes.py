@@ -9,6 +9,7 @@ from motley.experiments.run import run
 from motley.recipes.earlier import read_rows
 from motley.recipes.recipe import SCALES, names, read
 from motley.recipes.reproduce import distinct, plan
+from motley.recipes.telling import rows_of_text
 
 FOLDER = Path(motley.recipes.__file__).parent
 PAPERS = {
@@ -79,3 +80,44 @@ def test_smoke_needs_no_data_and_other_scales_say_what_they_need(name: str) -> N
     assert found.data("smoke") == {}
     assert found.data("small")
     assert found.data("paper")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*/measured/*/verdicts.csv")), ids=lambda p: "-".join(p.parts[-4:-1]))
+def test_stored_verdicts_are_those_of_the_recipes_claims(path):
+    recipe, scale = read(path.parents[2].name), path.parent.name
+    claims = {claim.text: claim for claim in recipe.claim}
+    for row in rows_of_text(path.read_text()):
+        claim = claims[row["claim"]]
+        protocol = recipe.protocol(recipe.named(claim.exhibit), scale, claim)
+        assert (row["source"], row["protocol"]) == (claim.source, protocol.words)
+        if protocol.kind == "other data":
+            assert "contradicted" not in (row["verdict"], row["sign"])
+            assert row["size"] == ""
+
+
+def test_figure_6a_is_claimed_as_the_paper_has_it():
+    recipe = read("hetero_select")
+    claims = [claim for claim in recipe.claim if claim.exhibit == "figure 6a"]
+    assert [claim.source for claim in claims] == [
+        "Section VI-C: fairness dominates at cold start",
+        "Section VI-C: diversity takes over near round 20",
+    ]
+    assert all("over all clients" in claim.untested for claim in claims)
+
+
+def test_seeds_that_were_added_after_a_look_are_admitted_to():
+    assert read("hetero_select_v1").named("table 1").scale["small"].looks == [5, 13, 20]
+
+
+def test_the_papers_title_is_whole():
+    title = "HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous Federated Learning"
+    assert read("hetero_select").title == title
+    assert f"{{{title}}}" in (FOLDER.parent / "core" / "papers.bib").read_text()
+
+
+@pytest.mark.parametrize("name", ["flash", "hetero_select_v1"])
+def test_no_title_names_data_that_another_scale_replaces(name):
+    recipe = read(name)
+    replaced = [e for e in recipe.exhibit if recipe.protocol(e, "small").kind == "other data" and e.cells("small")]
+    assert replaced
+    assert not [exhibit.name for exhibit in replaced if "CIFAR" in exhibit.title]

@@ -7,8 +7,9 @@ from motley.cli import call
 from motley.core.errors import ConfigError
 from motley.recipes import page as pages
 from motley.recipes.output import write, write_for_print
-from motley.recipes.page import exhibit_tables, page, verdict_table
+from motley.recipes.page import exhibit_tables, page
 from motley.recipes.reproduce import reproduce
+from motley.recipes.verdict_tables import verdict_table
 from motley.results.load import load_all
 from tests.recipes.toy import EXPECTED, RECIPE, folder
 
@@ -147,6 +148,7 @@ def test_the_files(made):
         "A toy: published and measured",
         "Table 1. Methods",
         ">(71.50 ± 2.00)<",
+        "table 1, random, final (%): ",
         "It learns",
         "confirmed",
         "READING: 16",
@@ -163,8 +165,10 @@ def test_the_files(made):
     # three measures of two cells and one of one, two seeds each; 90 % is not reached in three rounds
     assert len(rows) == 1 + 2 * (3 * 2 + 1)
     claims = list(csv.DictReader(verdicts.read_text().splitlines()))
-    assert [row["verdict"] for row in claims] == [c.verdict for one in made.judged for c in one.contrasts]
-    assert [row["after_holm"] for row in claims] == [c.after_holm for one in made.judged for c in one.contrasts]
+    assert [row["sign"] for row in claims] == [c.verdict for one in made.judged for c in one.contrasts]
+    assert [(row["verdict"], row["alone"]) for row in claims] == [(one.verdict, one.alone) for one in made.judged]
+    assert [row["source"] for row in claims] == ["Table 1", ""]
+    assert {row["protocol"] for row in claims} == {"reduced: see the notes"}
     assert all((",false," in row) == row.endswith(",0.9") == ("seconds_to_target" in row) for row in rows[1:])
 
 
@@ -176,7 +180,8 @@ def test_numbers_are_those_of_the_runs(made):
     assert final[0].value == pytest.approx(100 * last["accuracy"])
     (learns, _) = verdict_table(made.judged).rows
     assert learns.label == "It learns"
-    assert learns.cells[2].text == "more than chance"
+    assert [cell.text for cell in learns.cells[:2]] == ["Table 1", "reduced: see the notes"]
+    assert learns.cells[4].text == "more than chance"
 
 
 def test_the_command(toy, made, capsys):

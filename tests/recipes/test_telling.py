@@ -13,6 +13,7 @@ from tests.recipes.toy import folder
 LEARNS = {
     "claim": "It learns",
     "comparison": "above 1 (random)",
+    "sign": "confirmed",
     "verdict": "confirmed",
     "difference": "9.5",
     "low": "-8.25",
@@ -73,10 +74,12 @@ def test_the_report_opens_with_the_result(toy, tmp_path):
     assert result.title == "Result"
     beside, *_ = result.blocks
     said, picture = beside.blocks
-    assert said.blocks[0].text.startswith("Random selection ends at ")
-    assert sum(number for number, *_ in said.blocks[1].counts) == 2
-    assert said.blocks[2].text.startswith("Of 2 claims ")
-    assert "after Holm's correction for 2 comparisons, " in said.blocks[2].text
+    own, told, counts, words = said.blocks
+    assert own.blocks[0].items[0].startswith("table 1, random, final (%): ")
+    assert told.text.startswith("Random selection ends at ")
+    assert sum(number for number, *_ in counts.counts) == 1
+    assert words.text.startswith("The paper's own claims, after Holm's correction: on a reduced scale 1 ")
+    assert "Claims of ours, corrected apart: 1 " in words.text
     assert picture.about.startswith("Where the comparisons of 2 claims lie: ")
 
 

@@ -7,12 +7,15 @@ import pytest
 from motley.cli import call
 from motley.core.errors import ConfigError, DataError
 from motley.recipes.keeping import keep
-from motley.recipes.page import page, verdict_table
+from motley.recipes.page import page
 from motley.recipes.recipe import read
 from motley.recipes.reproduce import reproduce
+from motley.recipes.sequential_plan import SequentialPlan, read_plan
 from motley.recipes.tables import verdicts_csv
+from motley.recipes.telling import rows_of_text
 from motley.recipes.until import open_comparisons, seconds_of, until_decided
-from motley.results.sequential import level_at
+from motley.recipes.verdict_tables import verdict_table
+from motley.results.sequential import SpendingPlan, level_at
 from tests.recipes.toy import RECIPE, folder
 
 FAST = RECIPE.replace("stop = { rounds = 3 }", "stop = { rounds = 1 }")
@@ -39,7 +42,7 @@ def test_seeds_are_added_until_the_claim_is_decided(decided):
     assert seeds == list(range(len(seeds)))  # the recipe's 0 and 1 first, then those that follow
     assert judged.verdict == "confirmed"
     (one,) = judged.contrasts
-    assert (one.most, one.interval.n, one.p <= 0.05) == (6, len(seeds), True)
+    assert (one.looks, one.interval.n, one.sides.confirms <= 0.025) == (SpendingPlan((6,)), len(seeds), True)
     assert 2 < len(seeds) <= 6  # the level of two of six pairs is below one in a million
     assert said[0].startswith("1 of 1 claims are open, with 1 comparisons; ")
     assert "at most 6 a comparison" in said[0]
@@ -58,12 +61,12 @@ def test_every_later_report_allows_for_the_looks(toy, decided):
     again = reproduce(toy, out=found.directory, run=False)
     learns, ahead = again.judged
     assert len(again.all_runs()) == len(found.all_runs())
-    assert (learns.contrasts[0].most, ahead.contrasts[0].most) == (6, None)
+    assert (learns.contrasts[0].looks, ahead.contrasts[0].looks) == (SpendingPlan((6,)), None)
     assert learns.contrasts[0].interval == found.judged[0].contrasts[0].interval
     table = verdict_table(again.judged)
-    assert "Sequential, at most 6 pairs: seeds are added while the claim is open" in table.note
-    assert table.rows[0].cells[3].text.endswith("(sequential)")
-    assert verdicts_csv(again).splitlines()[1].endswith(",6")
+    assert "Looks: at most 6 pairs, seen after every pair; the last may spend 5 % of chance" in table.note
+    assert table.rows[0].cells[5].text.endswith("(looks)")
+    assert rows_of_text(verdicts_csv(again))[0]["looks"] == "6"
     assert not [line for line in getattr(page(found).blocks[1], "items", []) if "runs are finished" in line]
 
 
@@ -80,13 +83,24 @@ def test_it_goes_on_where_it_was_stopped(toy, tmp_path):
     assert said[-1] == "the budget ends before the next seed; 1 comparisons are open; the same command goes on"
 
 
+def test_a_plan_that_is_lengthened_remembers_the_shorter_one(tmp_path):
+    short, long = (SequentialPlan(most=most, claims=["It learns"]) for most in (6, 12))
+    both = short.joined(long)
+    assert both.looks_of("It learns") == SpendingPlan((6, 12))
+    assert both.joined(both) == both
+    assert both.joined(short).looks_of("It learns") == SpendingPlan((6, 12))
+    assert SequentialPlan().joined(long) == long  # nothing had been planned
+    both.write(tmp_path)
+    assert read_plan([tmp_path]) == both
+
+
 def test_it_stays_sequential_when_numbers_are_kept(decided, tmp_path):
     found, _ = decided
     recipe = folder(tmp_path / "toy", FAST)
     keep(reproduce(recipe, out=found.directory, run=False))
     alone = reproduce(recipe, out=tmp_path / "none", run=False)
     assert not alone.all_runs()
-    assert alone.judged[0].contrasts[0].most == 6
+    assert alone.judged[0].contrasts[0].looks.most == 6
     assert alone.judged[0].contrasts[0].interval.n == found.judged[0].contrasts[0].interval.n
 
 

@@ -57,6 +57,7 @@ pictures = ["classes"]
 
 [[claim]]
 text = "It learns"
+source = "Table 1"
 published = "more than chance"
 exhibit = "table 1"
 where = { method = "random" }

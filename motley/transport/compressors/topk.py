@@ -1,7 +1,7 @@
 """Top-k: the coordinates of the largest scores are sent, unchanged; the rest is left to error feedback.
 
 Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (magnitude); Masud, Jahin, Hasan: *HeteRo-Select:
-Informativeness as the Participation Driver in Federated Learning*, arXiv:2508.06692v2 (curvature). Reference:
+Informativeness as the Participation Driver in Heterogeneous Federated Learning*, arXiv:2508.06692v2 (curvature). Reference:
 docs/methods/compression.md#error-feedback, docs/methods/compression.md#curvature.
 
     kept = max(1, min(D, ceil(theta D - 1e-6)));   the coordinates of the largest s_i are sent, ties to the lowest index
