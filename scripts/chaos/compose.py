@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
+import importlib
 import itertools
 import json
 import os
@@ -33,20 +35,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from same_results import files
-from same_results.own import made
 
 from chaos.attempts import adopt_orphans, attempt, commit
 from chaos.combinations import Entry, Keys, threads_of
 from chaos.compare import differences, leftovers
-from chaos.compositions import Composition, Compositions, RefusedError, checked, laid
+from chaos.compositions import SLOW, Composition, Compositions, RefusedError, checked, laid, own_task
 from motley import run
 from motley.core.errors import UserError
 from motley.experiments import document, store
+from motley.experiments.trackers import running
+
+for _module in ("torch._dynamo", "sklearn.datasets", "sklearn.metrics", "scipy.optimize", "dp_accounting"):
+    importlib.import_module(_module)  # once, and not in the process of every batch: the first takes seconds
 
 __all__ = ["Row", "Search", "main", "summary"]
 
 BATCH = 40
 """Compositions that one process runs, one after the other."""
+OTHERS = 0.95
+"""Share of the turns of components that take seconds which others have instead."""
 HUNG_S = 120
 """Wall seconds after which a composition has hung."""
 SHRINKS = 40
@@ -116,8 +123,11 @@ class Search:
 
     def one(self, number: int, known: frozenset[str] = frozenset()) -> Row:
         """Draw and run one composition; a fault that is not ``known`` is shown by the smallest experiment that is found."""
-        began, entry = time.monotonic(), self.entries[number % len(self.entries)]
-        row, rng = Row(self.seed, number, entry), random.Random(f"{self.seed}/{number}")
+        began, rng = time.monotonic(), random.Random(f"{self.seed}/{number}")
+        entry = self.entries[number % len(self.entries)]
+        if entry in SLOW and rng.random() < OTHERS:
+            entry = rng.choice([other for other in self.entries if other not in SLOW])
+        row = Row(self.seed, number, entry)
         try:
             with _limited():
                 composition = self.drawn.draw(rng, entry)
@@ -192,7 +202,7 @@ def _run(composition: Composition, out: Path, killed_at: int = 0) -> int:
             os.kill(os.getpid(), signal.SIGKILL)
 
     os.environ["OMP_NUM_THREADS"] = threads_of(composition.keys)
-    task = None if composition.own is None else made(composition.own)
+    task = None if composition.own is None else own_task(composition.own)
     run(composition.keys, out=out, resume=True, task=task, on_round=heard)
     return steps
 
@@ -207,6 +217,7 @@ def _killed(composition: Composition, out: Path, step: int) -> None:
     child = os.fork()
     if child == 0:
         try:
+            gc.disable()
             _run(composition, out, step)
         finally:
             traceback.print_exc()
@@ -258,9 +269,11 @@ def _limited() -> Iterator[None]:
 
 def quick() -> None:
     """Look for versions and the commit once, not once for each run: half of the time of a tiny one."""
-    store.installed_versions = cache(store.installed_versions)
+    running.installed_versions = store.installed_versions = cache(store.installed_versions)
     store.source_commit = cache(store.source_commit)
     warnings.simplefilter("ignore")
+    gc.collect()
+    gc.freeze()  # what a forked process does not look through stays shared with it
 
 
 def summary(rows: list[Row], entries: int) -> dict[str, Any]:

@@ -12,11 +12,12 @@ import os
 import random
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from privacy.combinations import privacy_table
+from privacy.combinations import PRIVACY, privacy_table
 from same_results import coverage
 from same_results.cases import SPEEDS
 from same_results.digests import filled
@@ -30,12 +31,13 @@ from motley.core.errors import UserError
 from motley.experiments import document, registry
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
+from motley.experiments.run import with_own
 from motley.privacy.options import Privacy
 from motley.selectors.defence import Defence
 from motley.tasks.metrics import known
 from motley.timing.stragglers import Stragglers
 
-__all__ = ["Composition", "Compositions", "RefusedError", "Repeat", "checked"]
+__all__ = ["SLOW", "Composition", "Compositions", "RefusedError", "Repeat", "checked", "laid", "own_task"]
 
 Parts = dict[str, Keys]
 """What was drawn, by axis: the keys that each part sets."""
@@ -72,6 +74,8 @@ TASKS: tuple[tuple[Keys, str | None], ...] = (
     ({"task": {"name": "own"}}, "global"),
 )  # fmt: skip
 """Small tasks of every kind: keys, and the name of one that is made in Python."""
+BUDGETED = ("topk", "randomk", "tensor_drop")
+"""Compressors that send a share of an update."""
 SLOW = {("model", "alexnet"), ("model", "resnet9"), ("model", "resnet18"), ("engine", "processes")}
 """Seconds a run: drawn where it is their turn, and not beside others."""
 LAID = ("task", "local", "split", "evaluate", "stop", "checkpoint")
@@ -81,6 +85,11 @@ COMPONENTS = (
     "device", "network", "availability", "capacity", "failures", "dishonest", "synchrony", "compressor", "quantizer", "feedback",
     "allocator", "budget",
 )  # fmt: skip
+COMPANIONS = (
+    "weights", "selector", "compressor", "budget", "allocator", "feedback", "quantizer", "split", "algorithm", "loss", "public", "capacity",
+    "aggregator", "method",
+)  # fmt: skip
+"""Keys that a component may need beside it: taken, too, from an experiment that uses it."""
 PLACES = {"optimizer": "local", "lr_schedule": "local", "model": "task"}
 """Kinds whose component stands in a table."""
 MENDED = 14
@@ -125,6 +134,10 @@ def laid(parts: Iterable[Keys]) -> Keys:
     return {key: value for key, value in out.items() if value is not None}
 
 
+own_task = cache(made)
+"""A task made in Python, once: it changes in no run."""
+
+
 def checked(keys: Keys, own: str | None) -> Experiment:
     """Return the experiment after all checks that come before its first round.
 
@@ -133,7 +146,7 @@ def checked(keys: Keys, own: str | None) -> Experiment:
     UserError: they refuse it.
     """
     os.environ["OMP_NUM_THREADS"] = threads_of(keys)
-    experiment = Experiment(**(keys if own is None else {**keys, "task": made(own)}))
+    experiment = Experiment(**keys) if own is None else with_own(keys, own_task(own))
     build(experiment).engine.close()
     return experiment
 
@@ -149,11 +162,15 @@ class Compositions:
     def __init__(self, files: Path) -> None:
         self.files = files
         self.seen: dict[Entry, list[Keys]] = {}
+        self.beside: dict[Entry, list[Keys]] = {}
         for case in EXPERIMENTS.values():
-            for kind, name, options in coverage.components(filled(case.keys, files)):
+            keys = filled(case.keys, files)
+            others = {key: keys[key] for key in COMPANIONS if key in keys}
+            for kind, name, options in coverage.components({key: _named(value) for key, value in keys.items()}):
                 kept = self.seen.setdefault((kind, name), [])
                 if options not in kept:
                     kept.append(dict(options))
+                self.beside.setdefault((kind, name), []).append({**others, **_shared(keys, kind)})
         self.tasks = [(filled(keys, files), own) for keys, own in TASKS]
         self.axes = {**{kind: self._component(kind) for kind in (*COMPONENTS, *PLACES)}, **_TABLES}
 
@@ -209,23 +226,32 @@ class Compositions:
         for axis in rng.sample(sorted(self.axes), len(self.axes)):
             if axis != kind and rng.random() < share * (0.2 if axis == "model" else 1.0):
                 parts[axis] = self.axes[axis](rng)
+        for key, value in rng.choice(self.beside.get(entry, [{}])).items():
+            if key != kind:
+                parts[f"{key} beside"] = {key: value}
         if kind != "task":
             parts["entry"] = _placed(kind, name if kind == "method" else self.record(rng, kind, name))
+        if not parts.keys() & {"compressor", "compressor beside"} and parts.keys() & {"budget", "allocator", "feedback"}:
+            parts["compressor"] = _placed("compressor", self.record(rng, "compressor", rng.choice(BUDGETED)))
         self._bounded(rng, parts)
         return parts, own
 
     def _bounded(self, rng: random.Random, parts: Parts) -> None:
         """Give a private composition the table that bounds what its selector needs."""
         if "privacy" in parts:
-            keys = laid(parts.values())
-            table = {**privacy_table(keys.get("selector", {"name": "uniform"})), **parts["privacy"]["privacy"]}
-            parts["privacy"] = {**parts["privacy"], "privacy": table}
+            rule, table = laid(parts.values()).get("selector", "uniform"), PRIVACY
+            with suppress(UserError):  # then it is refused anyway
+                table = privacy_table(rule)
+            parts["privacy"] = {**parts["privacy"], "privacy": {**table, **parts["privacy"]["privacy"]}}
 
     def _mend(self, rng: random.Random, parts: Parts, said: Repeat, anew: bool) -> bool:
         """Leave out, or draw anew, a part of a refused composition; return whether there was one."""
         drawn = [axis for axis in parts if axis not in ("base", "data", "entry")]
         key = (said.key or "").partition(".")[0]
         named = [axis for axis in drawn if key in parts[axis] or axis == key]
+        if said.key == "population":
+            parts["data"] = {**parts["data"], "population": rng.choice((None, 5, 6))}
+            return True
         if not drawn:
             return False
         axis = rng.choice(named if named and rng.random() < 0.7 else drawn)
@@ -269,6 +295,16 @@ class Compositions:
 
 
 _KIND = {"quantizer": "compressor"}
+
+
+def _named(value: Any) -> Any:
+    """Return the value of a key with bare names of components as records."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _shared(keys: Keys, kind: str) -> Keys:
+    """Return the task of an experiment, and the number of its clients, where a model was made for it."""
+    return {key: keys.get(key) for key in ("task", "population", "partition")} if kind == "model" else {}
 
 
 def _placed(kind: str, record: Any) -> Keys:
@@ -318,7 +354,7 @@ def _one(key: str, *values: Any) -> Draw:
 
 _PRIVACY = _options(
     Privacy,
-    {"max_rounds": [2, 3], "min_separation": [1, 2], "max_signals": [2, 3], "max_examples": [5, 20], "colluders": [1],
+    {"max_rounds": [2, 3], "min_separation": [1, 2], "max_signals": [2, 3], "max_examples": [5, 20],
      "clip": [0.5, {"initial": 0.5, "quantile": 0.5}]},
 )  # fmt: skip
 
@@ -348,7 +384,7 @@ _TABLES: dict[str, Draw] = {
     "stop": _one("stop", *_STOPS),
     "evaluate": lambda rng: {"evaluate": {"every": rng.choice((1, 2, 3)), "per_client": rng.random() < 0.7,
                                           "diagnostics": rng.random() < 0.5,
-                                          "adapt_epochs": rng.choice(((0, 1), (0.5,), ()))}},
+                                          "adapt_epochs": rng.choice(((0, 1), (2,), ()))}},
     "weights": _one("weights", *typing.get_args(Weighting)),
     "probe": _one("probe", {"batches": "all"}, {"batches": 1}, {"batches": 2}),
     "metrics": lambda rng: {"metrics": rng.sample(known(rng.choice(("classes", "positions", "numbers"))), 2)},
