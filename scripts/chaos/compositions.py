@@ -44,8 +44,8 @@ Parts = dict[str, Keys]
 Draw = Callable[[random.Random], Keys]
 
 BASE: Keys = {
-    "name": "composed", "stop": {"rounds": 3}, "cohort": 3, "evaluate": {"every": 1}, "checkpoint": {"every_rounds": 1},
-    "local": {"epochs": 1, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.05}}, "device": SPEEDS,
+    "name": "composed", "stop": {"rounds": 3}, "cohort": 3, "evaluate": {"every": 2}, "checkpoint": {"every_rounds": 1},
+    "local": {"epochs": 1, "batch_size": 16, "max_steps": 2, "optimizer": {"name": "sgd", "lr": 0.05}}, "device": SPEEDS,
     "network": {"name": "uniform", "up_mbps": [1.0, 5.0], "down_mbps": [5.0, 20.0]}, "engine": {"name": "sequential", "threads": 1},
 }  # fmt: skip
 PICTURES: Keys = {"task": {"name": "image", "data": "{files}/pictures.npz", "model": {"name": "mlp", "hidden": [6]}}}
@@ -219,7 +219,7 @@ class Compositions:
             ({"task": self.record(rng, "task", name), "population": 6}, None)
         ]
         task, own = rng.choice(tasks)
-        share = rng.choice((0.1, 0.2, 0.35))
+        share = rng.choice((0.08, 0.15, 0.25))
         parts: Parts = {"base": {**BASE, "seed": rng.randrange(1000)}, "data": task}
         if kind == "task" and rng.random() < 0.5:
             parts["data"] = {**task, "task": {**self.switched(rng, "task", name, task["task"])}}
@@ -254,7 +254,7 @@ class Compositions:
             return True
         if not drawn:
             return False
-        axis = rng.choice(named if named and rng.random() < 0.7 else drawn)
+        axis = rng.choice(named if named and rng.random() < 0.85 else drawn)
         del parts[axis]
         if anew and rng.random() < 0.4:
             other = rng.choice(sorted(set(self.axes) - {parts.get("entry", {}).get("name", "")}))
@@ -369,7 +369,7 @@ _SPLIT: dict[str, list[Any]] = {
     "holdout_clients": [0.0, 0.2, 0.34],
 }  # fmt: skip
 _WORK: tuple[Keys, ...] = (
-    {"epochs": 2}, {"epochs": None, "steps": 2}, {"epochs": None, "steps": 1}, {"max_steps": 1}, {"batch_size": 1},
+    {"epochs": 2}, {"epochs": None, "max_steps": None, "steps": 2}, {"epochs": None, "steps": 1}, {"max_steps": 1}, {"max_steps": None}, {"batch_size": 1},
     {"batch_size": 5}, {"batch_size": 500}, {"epochs": 3, "max_steps": 4},
 )  # fmt: skip
 _STOPS: tuple[Keys, ...] = (
