@@ -27,8 +27,8 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from same_results import files
 from chaos.attempts import adopt_orphans, attempt, commit
 from chaos.combinations import Entry, Keys, threads_of
 from chaos.compare import differences, leftovers
-from chaos.compositions import SLOW, Composition, Compositions, RefusedError, checked, laid, own_task
+from chaos.compositions import SHARES, SLOW, Composition, Compositions, RefusedError, checked, laid, own_task
 from motley import run
 from motley.core.errors import UserError
 from motley.experiments import document, store
@@ -48,7 +48,7 @@ from motley.experiments.trackers import running
 for _module in ("torch._dynamo", "sklearn.datasets", "sklearn.metrics", "scipy.optimize", "dp_accounting"):
     importlib.import_module(_module)  # once, and not in the process of every batch: the first takes seconds
 
-__all__ = ["Row", "Search", "main", "summary"]
+__all__ = ["LeftError", "Row", "Search", "main", "quick", "summary"]
 
 BATCH = 40
 """Compositions that one process runs, one after the other."""
@@ -111,22 +111,27 @@ class Search:
 
     Parameters
     ----------
-    seed: of everything that is drawn. place: folder for files.
+    seed: of everything that is drawn. place: folder for files. shares: as for :class:`Compositions`. forks: whether a run is killed
+    in a process of its own; else it is left by an error in this one, which writes less than a kill may lose.
     """
 
-    def __init__(self, seed: int, place: Path) -> None:
-        self.seed, self.place = seed, place
+    def __init__(self, seed: int, place: Path, shares: tuple[float, ...] = SHARES, forks: bool = True) -> None:
+        self.seed, self.place, self.forks = seed, place, forks
         files.write(place / "files")
-        self.drawn = Compositions(place / "files")
+        self.drawn = Compositions(place / "files", shares)
         self.entries = self.drawn.entries()
         random.Random(seed).shuffle(self.entries)
 
-    def one(self, number: int, known: frozenset[str] = frozenset()) -> Row:
-        """Draw and run one composition; a fault that is not ``known`` is shown by the smallest experiment that is found."""
-        began, rng = time.monotonic(), random.Random(f"{self.seed}/{number}")
-        entry = self.entries[number % len(self.entries)]
+    def turn(self, number: int) -> tuple[random.Random, Entry]:
+        """Return the generator of a composition, and the component that it must use."""
+        rng, entry = random.Random(f"{self.seed}/{number}"), self.entries[number % len(self.entries)]
         if entry in SLOW and rng.random() < OTHERS:
             entry = rng.choice([other for other in self.entries if other not in SLOW])
+        return rng, entry
+
+    def one(self, number: int, known: frozenset[str] = frozenset()) -> Row:
+        """Draw and run one composition; a fault that is not ``known`` is shown by the smallest experiment that is found."""
+        began, rng, entry = time.monotonic(), *self.turn(number)
         row = Row(self.seed, number, entry)
         try:
             with _limited():
@@ -162,9 +167,9 @@ class Search:
                 composition = less
         return composition
 
-    def tried(self, composition: Composition, when: float, check: bool = False) -> _Came:
+    def tried(self, composition: Composition, when: float, check: bool = False, once: bool = False) -> _Came:
         """Run an experiment whole, again, and killed and resumed. ``when``: share of its server steps at which it is killed;
-        ``check``: whether it was not checked before."""
+        ``check``: whether it was not checked before; ``once``: whether it runs whole alone."""
         folder, stage = self.place / f"run-{os.getpid()}", "while it was checked"
         shutil.rmtree(folder, ignore_errors=True)
         try:
@@ -173,12 +178,14 @@ class Search:
                     checked(composition.keys, composition.own)
                 stage = "while it ran"
                 steps = _run(composition, folder / "whole")
+                if once:
+                    return _Came()
                 stage = "when it ran again"
                 _run(composition, folder / "again")
                 found = _differences(folder, "again")
                 if not found:
                     stage = "while it was killed"
-                    _killed(composition, folder / "killed", 1 + int(when * steps))
+                    (_killed if self.forks else _left)(composition, folder / "killed", 1 + int(when * steps))
                     stage = "when it was resumed"
                     _run(composition, folder / "killed")
                     found = _differences(folder, "killed")
@@ -191,15 +198,15 @@ class Search:
         return _Came("fault", fault=f"{stage}: {_alike('; '.join(found))}") if found else _Came()
 
 
-def _run(composition: Composition, out: Path, killed_at: int = 0) -> int:
-    """Run an experiment in its folder and return its server steps; ``killed_at``: the step after which this process kills itself."""
+def _run(composition: Composition, out: Path, last: int = 0, end: Callable[[], None] | None = None) -> int:
+    """Run an experiment in its folder and return its server steps; ``end`` is called after the step ``last``."""
     steps = 0
 
     def heard(_: Any) -> None:
         nonlocal steps
         steps += 1
-        if steps == killed_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if steps == last and end is not None:
+            end()
 
     os.environ["OMP_NUM_THREADS"] = threads_of(composition.keys)
     task = None if composition.own is None else own_task(composition.own)
@@ -218,7 +225,7 @@ def _killed(composition: Composition, out: Path, step: int) -> None:
     if child == 0:
         try:
             gc.disable()
-            _run(composition, out, step)
+            _run(composition, out, step, partial(os.kill, os.getpid(), signal.SIGKILL))
         finally:
             traceback.print_exc()
             os._exit(1)
@@ -230,6 +237,20 @@ def _killed(composition: Composition, out: Path, step: int) -> None:
         raise
     if not os.WIFSIGNALED(status):
         raise RuntimeError("the run in a forked process came to another end")
+
+
+class LeftError(BaseException):
+    """Raised in a run that is left in its middle."""
+
+
+def _left(composition: Composition, out: Path, step: int) -> None:
+    """Run an experiment and leave it after a server step."""
+
+    def leave() -> None:
+        raise LeftError
+
+    with suppress(LeftError):
+        _run(composition, out, step, leave)
 
 
 def _differences(folder: Path, other: str) -> list[str]:

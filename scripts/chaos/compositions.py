@@ -37,7 +37,7 @@ from motley.selectors.defence import Defence
 from motley.tasks.metrics import known
 from motley.timing.stragglers import Stragglers
 
-__all__ = ["SLOW", "Composition", "Compositions", "RefusedError", "Repeat", "checked", "laid", "own_task"]
+__all__ = ["SHARES", "SLOW", "Composition", "Compositions", "RefusedError", "Repeat", "checked", "laid", "own_task"]
 
 Parts = dict[str, Keys]
 """What was drawn, by axis: the keys that each part sets."""
@@ -92,6 +92,8 @@ COMPANIONS = (
 """Keys that a component may need beside it: taken, too, from an experiment that uses it."""
 PLACES = {"optimizer": "local", "lr_schedule": "local", "model": "task"}
 """Kinds whose component stands in a table."""
+SHARES = (0.08, 0.15, 0.25)
+"""Shares of the axes that compositions draw beside the component whose turn it is."""
 MENDED = 14
 """Times that a refused composition is mended before it is drawn anew."""
 
@@ -156,11 +158,11 @@ class Compositions:
 
     Parameters
     ----------
-    files: folder filled by :func:`same_results.files.write`.
+    files: folder filled by :func:`same_results.files.write`. shares: of all axes that are drawn; one of these for each composition.
     """
 
-    def __init__(self, files: Path) -> None:
-        self.files = files
+    def __init__(self, files: Path, shares: tuple[float, ...] = SHARES) -> None:
+        self.files, self.shares = files, shares
         self.seen: dict[Entry, list[Keys]] = {}
         self.beside: dict[Entry, list[Keys]] = {}
         for case in EXPERIMENTS.values():
@@ -219,7 +221,7 @@ class Compositions:
             ({"task": self.record(rng, "task", name), "population": 6}, None)
         ]
         task, own = rng.choice(tasks)
-        share = rng.choice((0.08, 0.15, 0.25))
+        share = rng.choice(self.shares)
         parts: Parts = {"base": {**BASE, "seed": rng.randrange(1000)}, "data": task}
         if kind == "task" and rng.random() < 0.5:
             parts["data"] = {**task, "task": {**self.switched(rng, "task", name, task["task"])}}
