@@ -68,7 +68,9 @@ def _check_own_tests(experiment: Experiment, task: Task, algorithm: Algorithm) -
         raise ConfigError(f"under {name!r} there is no common model, and {clients}; {mend}", "metrics")
     if algorithm.personal and federation.global_test is not None and federation.targets != "classes":
         said = f"under {name!r} clients are examined with models of their own, and {clients}"
-        raise ConfigError(f"{said}; shares of classes, which could stand for them, are not to be had here: {mend}", "split.test")
+        raise ConfigError(
+            f"{said}; shares of classes, which could stand for them, are not to be had here: {mend}", "split.test"
+        )
 
 
 def check_precision(experiment: Experiment, setting: Setting) -> None:

@@ -360,7 +360,9 @@ def _go(given: argparse.Namespace, search: Search, log: Path) -> None:
         done = {row.number for row in _read(log, given.seed)}
         left = [number for number in todo if number not in done]
         if not ended.done and left:  # the process died in the first that is left
-            row = Row(given.seed, left[0], search.entries[left[0] % len(search.entries)], "fault", fault=f"it died: {ended.said}")
+            row = Row(
+                given.seed, left[0], search.entries[left[0] % len(search.entries)], "fault", fault=f"it died: {ended.said}"
+            )
             print(row.text(), flush=True)
             with log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(dataclasses.asdict(row)) + "\n")

@@ -56,7 +56,8 @@ TASKS: tuple[tuple[Keys, str | None], ...] = (
     ({"task": {"name": "quadratic", "dim": 3}, "population": 6}, None),
     ({"task": {"name": "clustered_regression", "examples": 12}, "population": 6}, None),
     ({"task": {"name": "tabular", "data": "{files}/table.csv", "label": "kind"}, "population": 6}, None),
-    ({"task": {"name": "tabular", "data": "{files}/table.csv", "label": "kind", "client": "owner"}}, None),
+    ({"task": {"name": "tabular", "data": "{files}/table.csv", "label": "kind", "client": "owner"},
+      "partition": "by_writer"}, None),
     ({"task": {"name": "tabular_regression"}, "population": 6}, None),
     ({"task": {"name": "text", "data": "{files}/texts", "window": 5, "model": {"name": "leaf_lstm", "hidden": 4}}}, None),
     ({"task": {"name": "text", "data": "{files}/texts", "window": 5,
@@ -74,6 +75,11 @@ TASKS: tuple[tuple[Keys, str | None], ...] = (
     ({"task": {"name": "own"}}, "global"),
 )  # fmt: skip
 """Small tasks of every kind: keys, and the name of one that is made in Python."""
+PUBLIC: dict[str, Keys] = {
+    "image": {"scale": "unit"}, "tabular": {"scale": "client"}, "tabular_regression": {"scale": "client"},
+    "text": {"alphabet": " abcdefghijklmnopqrstuvwxyz.,"},
+}  # fmt: skip
+"""What a private task must say of itself."""
 BUDGETED = ("topk", "randomk", "tensor_drop")
 """Compressors that send a share of an update."""
 SLOW = {("model", "alexnet"), ("model", "resnet9"), ("model", "resnet18"), ("engine", "processes")}
@@ -177,9 +183,11 @@ class Compositions:
         self.axes = {**{kind: self._component(kind) for kind in (*COMPONENTS, *PLACES)}, **_TABLES}
 
     def entries(self) -> list[Entry]:
-        """Return every entry of the catalogues that can be run here, and the presets."""
+        """Return every entry of the catalogues that can be run here, the presets, and the tables beside components; ``privacy``, which
+        refuses most of what it is drawn beside, several times."""
         found = [(kind, row["name"]) for kind in registry.KINDS for row in registry.listing(kind) if row["built"]]
         found += [("method", name) for name in document.presets()]
+        found += [("table", name) for name in (*_TABLES, *["privacy"] * 9) if name != "method"]
         return [entry for entry in found if entry not in coverage.ELSEWHERE]
 
     def draw(self, rng: random.Random, entry: Entry) -> Composition:
@@ -198,7 +206,7 @@ class Compositions:
                 if said is None:
                     return Composition(keys, own, entry, parts, tuple(refused))
                 refused.append(said.sentence)
-                if not self._mend(rng, parts, said, left > MENDED // 2):
+                if not self._mend(rng, entry, parts, said, left > MENDED // 2):
                     break
         raise RefusedError(f"{' '.join(entry)}: {refused[-1]}")
 
@@ -231,24 +239,28 @@ class Compositions:
         for key, value in rng.choice(self.beside.get(entry, [{}])).items():
             if key != kind:
                 parts[f"{key} beside"] = {key: value}
-        if kind != "task":
+        if kind == "table":
+            parts[name] = self.axes[name](rng)
+        elif kind != "task":
             parts["entry"] = _placed(kind, name if kind == "method" else self.record(rng, kind, name))
         if not parts.keys() & {"compressor", "compressor beside"} and parts.keys() & {"budget", "allocator", "feedback"}:
             parts["compressor"] = _placed("compressor", self.record(rng, "compressor", rng.choice(BUDGETED)))
-        self._bounded(rng, parts)
+        self._bounded(parts)
         return parts, own
 
-    def _bounded(self, rng: random.Random, parts: Parts) -> None:
-        """Give a private composition the table that bounds what its selector needs."""
+    def _bounded(self, parts: Parts) -> None:
+        """Give a private composition the table that bounds what its selector needs, and a task without statistics of all clients."""
         if "privacy" in parts:
-            rule, table = laid(parts.values()).get("selector", "uniform"), PRIVACY
+            keys = laid(parts.values())
+            parts["private task"] = {"task": PUBLIC.get(keys["task"]["name"], {})}
+            rule, table = keys.get("selector", "uniform"), PRIVACY
             with suppress(UserError):  # then it is refused anyway
                 table = privacy_table(rule)
             parts["privacy"] = {**parts["privacy"], "privacy": {**table, **parts["privacy"]["privacy"]}}
 
-    def _mend(self, rng: random.Random, parts: Parts, said: Repeat, anew: bool) -> bool:
+    def _mend(self, rng: random.Random, entry: Entry, parts: Parts, said: Repeat, anew: bool) -> bool:
         """Leave out, or draw anew, a part of a refused composition; return whether there was one."""
-        drawn = [axis for axis in parts if axis not in ("base", "data", "entry")]
+        drawn = [axis for axis in parts if axis not in ("base", "data", "entry", "private task", *entry[1:])]
         key = (said.key or "").partition(".")[0]
         named = [axis for axis in drawn if key in parts[axis] or axis == key]
         if said.key == "population":
@@ -259,13 +271,12 @@ class Compositions:
         axis = rng.choice(named if named and rng.random() < 0.85 else drawn)
         del parts[axis]
         if anew and rng.random() < 0.4:
-            other = rng.choice(sorted(set(self.axes) - {parts.get("entry", {}).get("name", "")}))
-            entry = parts.pop("entry", None)
-            parts[other] = self.axes[other](rng)
-            parts.update({} if entry is None else {"entry": entry})
+            other = rng.choice(sorted(set(self.axes) - set(entry)))
+            last = parts.pop("entry", {})
+            parts |= {other: self.axes[other](rng), "entry": last}
         if "privacy" in parts:
             parts["privacy"] = _TABLES["privacy"](rng)
-            self._bounded(rng, parts)
+            self._bounded(parts)
         return True
 
     def _component(self, kind: str) -> Draw:

@@ -43,7 +43,9 @@ def test_own_models_are_examined_beside_what_compression_left(algorithm: str, fe
 
 @pytest.mark.parametrize("algorithm", ["ditto", "fine_tuned", "local_only"])
 def test_own_models_need_test_samples_of_the_clients_where_there_are_no_classes(algorithm: str) -> None:
-    said = f"split.test: under '{algorithm}' clients are examined with models of their own, and the clients have no test samples"
+    said = (
+        f"split.test: under '{algorithm}' clients are examined with models of their own, and the clients have no test samples"
+    )
     with pytest.raises(ConfigError, match=said):
         build({**KEYS, **LINES, "algorithm": algorithm, "split": {"test": "global"}})
     build({**KEYS, **LINES, "algorithm": algorithm, "split": {"test": "client"}})
@@ -67,9 +69,7 @@ def test_diagnostics_of_clients_that_a_defence_does_not_offer(tmp_path: Path) ->
     assert all("diversity.B2_expected" in note for note in notes)
 
 
-def test_recurrent_layers_that_a_processor_cannot_compute_in_bfloat16(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recurrent_layers_that_a_processor_cannot_compute_in_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for client in range(5):
         (tmp_path / f"{client}.txt").write_text("it is not what it was and will be " * 3, encoding="utf-8")
 
@@ -82,5 +82,7 @@ def test_recurrent_layers_that_a_processor_cannot_compute_in_bfloat16(
 
     monkeypatch.setattr(nn.LSTM, "forward", forward)
     text = {"name": "text", "data": str(tmp_path), "window": 5, "model": {"name": "leaf_lstm", "hidden": 4}}
-    with pytest.raises(ConfigError, match=r"precision: got 'bfloat16', and this processor cannot compute LSTM in bfloat16; use"):
+    with pytest.raises(
+        ConfigError, match=r"precision: got 'bfloat16', and this processor cannot compute LSTM in bfloat16; use"
+    ):
         build({**KEYS, "population": None, "task": text, "precision": "bfloat16"})

@@ -12,7 +12,7 @@ import pytest
 from motley.experiments import store
 from motley.experiments.trackers import running
 
-DRAWN, RUN_EVERY, RESUMED_EVERY = 200, 8, 40
+DRAWN, RUN_EVERY, RESUMED_EVERY = 200, 12, 48
 """Compositions, and which of them run whole, and also again and from a checkpoint: all of each would take a minute."""
 
 
@@ -26,7 +26,7 @@ def test_compositions_run_or_are_refused_in_a_sentence(tmp_path: Path, monkeypat
     for module in (store, running):
         monkeypatch.setattr(module, "installed_versions", versions)
     monkeypatch.setattr(store, "source_commit", cache(store.source_commit))
-    search, faults, refused = Search(7, tmp_path, shares=(0.05,), forks=False), {}, 0
+    search, faults, refused = Search(7, tmp_path, shares=(0.03,), forks=False), {}, 0
     for number in range(DRAWN):
         rng, entry = search.turn(number)
         with warnings.catch_warnings():
