@@ -26,7 +26,6 @@ from motley.experiments.checks import (
     check_dishonest,
     check_failures,
     check_heads,
-    check_precision,
     check_selector,
     check_synchrony,
     check_task,
@@ -120,7 +119,6 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     cohort, synchrony = experiment.cohort_size(len(federation)), experiment.part("synchrony")
     corrupted = experiment.part("failures").corrupts_updates or bool(federation.noise.any())
     check_heads(experiment, setting, weights)
-    check_precision(experiment, setting)
     check_algorithm(setting, weights, cohort, corrupted)
     check_failures(experiment, setting)
     check_synchrony(synchrony, setting, weights, cohort)

@@ -34,7 +34,6 @@ __all__ = [
     "check_dishonest",
     "check_failures",
     "check_heads",
-    "check_precision",
     "check_selector",
     "check_synchrony",
     "check_task",
@@ -56,6 +55,7 @@ def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None
         what = "compares one feature vector per sample, and the targets of this task are a class per position"
         raise ConfigError(f"{experiment.algorithm['name']!r} {what}", "algorithm")
     _check_own_tests(experiment, task, algorithm)
+    _check_precision(experiment, task)
 
 
 def _check_own_tests(experiment: Experiment, task: Task, algorithm: Algorithm) -> None:
@@ -73,9 +73,11 @@ def _check_own_tests(experiment: Experiment, task: Task, algorithm: Algorithm) -
         )
 
 
-def check_precision(experiment: Experiment, setting: Setting) -> None:
+def _check_precision(experiment: Experiment, task: Task) -> None:
     """Refuse bfloat16 for layers that this processor cannot compute in it."""
-    reason = uncomputable(setting.precision, setting.device, setting.task.model())
+    if experiment.precision == "float32":
+        return
+    reason = uncomputable(experiment.precision, experiment.engine.device, task.model())
     if reason is not None:
         raise ConfigError(f'got {experiment.precision!r}, and {reason}; use precision = "float32"', "precision")
 

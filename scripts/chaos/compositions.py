@@ -92,8 +92,8 @@ COMPONENTS = (
     "allocator", "budget",
 )  # fmt: skip
 COMPANIONS = (
-    "weights", "selector", "compressor", "budget", "allocator", "feedback", "quantizer", "split", "algorithm", "loss", "public", "capacity",
-    "aggregator", "method",
+    "weights", "selector", "compressor", "budget", "allocator", "feedback", "quantizer", "split", "algorithm", "loss", "public",
+    "capacity", "aggregator", "method",
 )  # fmt: skip
 """Keys that a component may need beside it: taken, too, from an experiment that uses it."""
 PLACES = {"optimizer": "local", "lr_schedule": "local", "model": "task"}
@@ -346,7 +346,7 @@ def _words(hint: Any) -> list[Any]:
 
 
 def _options(cls: type, given: Mapping[str, list[Any]], least: tuple[str, ...] = ()) -> Draw:
-    """Return what draws the options of a table: its words and flags, and other values as ``given``; ``least``: those that are needed."""
+    """Return what draws the options of a table: its words and flags, and other values as ``given``; ``least``: which it needs."""
     values = {**switches(cls), **given}
 
     def drawn(rng: random.Random) -> Keys:
@@ -382,8 +382,8 @@ _SPLIT: dict[str, list[Any]] = {
     "holdout_clients": [0.0, 0.2, 0.34],
 }  # fmt: skip
 _WORK: tuple[Keys, ...] = (
-    {"epochs": 2}, {"epochs": None, "max_steps": None, "steps": 2}, {"epochs": None, "steps": 1}, {"max_steps": 1}, {"max_steps": None}, {"batch_size": 1},
-    {"batch_size": 5}, {"batch_size": 500}, {"epochs": 3, "max_steps": 4},
+    {"epochs": 2}, {"epochs": None, "max_steps": None, "steps": 2}, {"epochs": None, "steps": 1}, {"max_steps": 1},
+    {"max_steps": None}, {"batch_size": 1}, {"batch_size": 5}, {"batch_size": 500}, {"epochs": 3, "max_steps": 4},
 )  # fmt: skip
 _STOPS: tuple[Keys, ...] = (
     {"rounds": 1}, {"rounds": 2}, {"rounds": 4}, {"rounds": 5}, {"rounds": 4, "virtual_hours": 0.001},

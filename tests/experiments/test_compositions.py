@@ -56,8 +56,8 @@ def test_probabilities_are_those_of_all_available_clients() -> None:
     selector = Selector(AdaSample(), 0, 9, Defence(outliers=None, cap=1.0, measured=False))
     ids = np.arange(6)
     selector.observe(0, Reports(ids, Outcome.ENROLLED, num_examples=np.full(6, 10), local_steps=np.full(6, 1)))
-    for round in (1, 2):
-        selector.observe(round, Reports(ids[:2], Outcome.ACCEPTED, signals={"update_norm": np.ones(2)}))
+    for number in (1, 2):
+        selector.observe(number, Reports(ids[:2], Outcome.ACCEPTED, signals={"update_norm": np.ones(2)}))
     p = selector.select(3, ids, 2).probabilities
     assert p is not None
     assert p.tolist() == [0.0, 0.0, 0.25, 0.25, 0.25, 0.25]
