@@ -94,7 +94,7 @@ class Row:
         """Return the fault, the experiment that shows it, and the command that repeats it."""
         task = "" if self.own is None else f"# task: same_results.own.made({self.own!r})\n"
         again = f"scripts/compose --seed {self.seed} --only {self.number}"
-        return f"FAULT {self.fault}\n{task}{document.to_toml(self.keys)}# {again}\n{self.trace}"
+        return f"{self.came.upper()} {self.fault or self.said}\n{task}{document.to_toml(self.keys)}# {again}\n{self.trace}"
 
 
 class _Came(NamedTuple):
@@ -152,6 +152,8 @@ class Search:
         if composition is None:
             return
         row.parts, row.refusals, row.own = sorted(composition.parts), len(composition.refused), composition.own
+        if came.came == "stopped":
+            row.keys = composition.keys
         if came.fault:
             small = composition if came.fault in known else self._shrunk(composition, came.fault)
             row.keys = small.keys
@@ -327,8 +329,8 @@ def _batch(search: Search, numbers: list[int], log: Path, known: frozenset[str],
         row = search.one(number, known)
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(dataclasses.asdict(row)) + "\n")
-        if row.fault and row.fault not in known:
-            print(row.text(), flush=True)
+        if row.came == "stopped" or (row.fault and row.fault not in known):
+            print(row.text(), flush=True)  # a sentence that comes after the first round comes late
             known |= {row.fault}
 
 
@@ -382,7 +384,7 @@ def main() -> None:
         log = given.log if given.log is not None and not given.only else Path(place) / "log.jsonl"
         _go(given, search, log)
         rows = _read(log, given.seed)
-    text = json.dumps({"commit": commit(), "seed": given.seed, **summary(rows, len(search.entries))}, indent=1)
+    text = json.dumps({"commit": commit(), "seed": given.seed, **summary(rows, len(set(search.entries)))}, indent=1)
     print(text)
     if given.summary is not None:
         given.summary.write_text(text + "\n", encoding="utf-8")

@@ -69,6 +69,16 @@ def test_diagnostics_of_clients_that_a_defence_does_not_offer(tmp_path: Path) ->
     assert all("diversity.B2_expected" in note for note in notes)
 
 
+@pytest.mark.parametrize(("selector", "weights"), [("adasample", "selector"), ("hetero_select", "score")])
+def test_rounds_in_which_nobody_is_available_need_no_coefficients(selector: str, weights: str) -> None:
+    """Of 3 clients that are there one time in ten, most rounds have none: an empty cohort has no weights, whatever the rule gives."""
+    keys = {**KEYS, "population": 3, "cohort": 1, "stop": {"rounds": 12}, "availability": {"name": "bernoulli", "p": 0.1}}
+    loop = build({**keys, "selector": selector, "weights": weights})
+    asked = [loop.step().asked for _ in range(12)]
+    loop.engine.close()
+    assert () in asked
+
+
 def test_recurrent_layers_that_a_processor_cannot_compute_in_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for client in range(5):
         (tmp_path / f"{client}.txt").write_text("it is not what it was and will be " * 3, encoding="utf-8")
