@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-hostile test-privacy test-flower test-flower-faults test-deployment test-ray test-trackers test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
+.PHONY: help install demo test test-slow test-chaos test-compose test-hostile test-privacy test-flower test-flower-faults test-deployment test-ray test-trackers test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -19,6 +19,9 @@ test-slow: install  ## the long tests: 30 kills and resumes, statistics
 
 test-chaos: install  ## 1,000 kills of 150 random experiments, resumed and compared bit for bit (about 20 minutes)
 	@scripts/test-chaos --log build/chaos.jsonl --summary benchmarks/results/chaos.json
+
+test-compose: install  ## 20,000 random compositions of all components, run whole, again, and killed and resumed (2 to 4 hours; resumable)
+	@scripts/compose --count 20000 --log build/compose.jsonl --summary benchmarks/results/compose.json
 
 test-hostile: install  ## 600 changes in the files of runs: none may be believed (about 5 minutes)
 	@scripts/test-hostile --summary benchmarks/results/hostile.json

@@ -54,6 +54,8 @@ def raw_weights(
     ConfigError: the weighting needs scores or coefficients that this selector does not give.
     """
     n = examples.astype(np.float64)
+    if not len(cohort.ids):  # nobody was available, and the rule was not asked
+        return n
     if mode in ("selector", "selector_ratio"):
         if cohort.weights is None:
             raise ConfigError(

@@ -24,6 +24,7 @@ from motley.selectors.base import Selector
 from motley.tasks.base import NO_CLASSES, Federation, Task
 from motley.tasks.metrics import COLUMNS, chosen
 from motley.tasks.own import sample_outputs
+from motley.tasks.precision import uncomputable
 from motley.timing.synchrony import Synchrony
 from motley.world.base import Dishonest
 
@@ -53,9 +54,32 @@ def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None
     if kind == "positions" and algorithm.loss.whole_model:
         what = "compares one feature vector per sample, and the targets of this task are a class per position"
         raise ConfigError(f"{experiment.algorithm['name']!r} {what}", "algorithm")
-    if not algorithm.correction.shared and not len(task.federation.test.values) and task.metrics:
-        name, clients = experiment.algorithm["name"], "the clients have no test samples of their own"
-        raise ConfigError(f"under {name!r} there is no common model, and {clients}; set split.test = 'client'", "metrics")
+    _check_own_tests(experiment, task, algorithm)
+    _check_precision(experiment, task)
+
+
+def _check_own_tests(experiment: Experiment, task: Task, algorithm: Algorithm) -> None:
+    """Refuse models of clients' own for which there is nothing to examine them on."""
+    federation, name = task.federation, experiment.algorithm["name"]
+    if len(federation.test.values):
+        return
+    clients, mend = "the clients have no test samples of their own", "set split.test = 'client'"
+    if not algorithm.correction.shared and task.metrics:
+        raise ConfigError(f"under {name!r} there is no common model, and {clients}; {mend}", "metrics")
+    if algorithm.personal and federation.global_test is not None and federation.targets != "classes":
+        said = f"under {name!r} clients are examined with models of their own, and {clients}"
+        raise ConfigError(
+            f"{said}; shares of classes, which could stand for them, are not to be had here: {mend}", "split.test"
+        )
+
+
+def _check_precision(experiment: Experiment, task: Task) -> None:
+    """Refuse bfloat16 for layers that this processor cannot compute in it."""
+    if experiment.precision == "float32":
+        return
+    reason = uncomputable(experiment.precision, experiment.engine.device, task.model())
+    if reason is not None:
+        raise ConfigError(f'got {experiment.precision!r}, and {reason}; use precision = "float32"', "precision")
 
 
 def with_metrics(experiment: Experiment, task: Task) -> Task:

@@ -43,6 +43,7 @@ from motley.rounds.client_state import ClientStates
 from motley.rounds.prototypes import Evaluator, NearestPrototype, joined
 from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import COLUMNS, Metric
+from motley.transport.upload_config import split_state
 
 __all__ = ["Evaluation", "Personal", "PreparedOnce", "evaluate", "once_each", "personal_models"]
 
@@ -360,7 +361,7 @@ def personal_models(
         ids = np.array(clients, np.int64)
         chosen = engine.choose(ids, download, {}, None if data_views is None else data_views(ids))
         for k in clients:
-            state = {**(client_states.of([k]).get(k) or {}), **(chosen.get(k) or {})}
+            state = {**(split_state(client_states.of([k]).get(k))[0] or {}), **(chosen.get(k) or {})}
             yield algorithm.correction.examined(download, state or None)
 
     def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
@@ -372,7 +373,7 @@ def personal_models(
 
     def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
         took_part = [k for k in clients if k in client_states]
-        states = (client_states[k] for k in took_part)
+        states = (split_state(client_states[k])[0] for k in took_part)
         begun = (AdaptInputs(algorithm.correction.start(download, state), state) for state in states)
         models = engine.adapt(jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine")
         among = frozenset(took_part)

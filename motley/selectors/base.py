@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from motley.core import codec
-from motley.core.arrays import Ids
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError, ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.paper import Paper
@@ -40,6 +40,14 @@ _UNUSABLE = (Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
 
 def _ascending(ids: Ids) -> bool:
     return bool((ids[1:] > ids[:-1]).all())
+
+
+def _spread(p: Floats, offered: Ids, available_ids: ArrayLike) -> Floats:
+    """Return the probabilities of all available clients, 0 for those that the defence did not offer."""
+    available = np.sort(np.atleast_1d(np.asarray(available_ids, dtype=np.int64)))
+    out = np.zeros(len(available))
+    out[np.searchsorted(available, offered)] = p
+    return out
 
 
 class SelectionRule(ABC, Generic[S]):
@@ -200,7 +208,9 @@ class Selector(Generic[S]):
         p, available = cohort.probabilities, len(context.available)
         if p is not None and len(p) != available:
             raise ContractError(f"{type(self.rule).__name__}: probabilities has {len(p)} entries for {available} available")
-        return cohort
+        if p is None or self.defence is None:
+            return cohort
+        return dataclasses.replace(cohort, probabilities=_spread(p, context.available, available_ids))
 
     def observe(self, round: int, reports: Reports | Iterable[Report]) -> None:
         """Update the state from reports, in any order."""

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Precision", "bfloat16_instructions", "precise", "products", "slower", "widened"]
+__all__ = ["Precision", "bfloat16_instructions", "precise", "products", "slower", "uncomputable", "widened"]
 
 Precision = Literal["float32", "bfloat16"]
 """Format of the operands of matrix products and convolutions; ``float32``: that of the weights."""
@@ -100,3 +100,20 @@ def slower(precision: Precision, device: str | torch.device) -> str | None:
         f"{'this GPU' if torch.device(device).type == 'cuda' else 'this processor'} has no instructions for bfloat16 "
         '(avx512_bf16, amx_bf16, bf16 of ARM), so precision = "bfloat16" is slower here than "float32"'
     )
+
+
+def uncomputable(precision: Precision, device: str | torch.device, module: nn.Module) -> str | None:
+    """Return why a processor cannot compute a module in a precision, in one sentence; None if it can.
+
+    Recurrent layers alone have no bfloat16 form on every processor, and each is tried on one number.
+    """
+    if precision == "float32" or torch.device(device).type != "cpu":
+        return None
+    for layer in module.modules():
+        if isinstance(layer, nn.RNNBase):
+            try:
+                with torch.no_grad(), products(precision, device):
+                    layer(torch.zeros(1, 1, layer.input_size))
+            except RuntimeError:
+                return f"this processor cannot compute {type(layer).__name__} in bfloat16"
+    return None

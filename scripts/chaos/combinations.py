@@ -179,5 +179,5 @@ def _without_none(keys: Keys) -> Keys:
 def _entries(experiment: Experiment) -> Iterator[Entry]:
     """Yield kind and name of every component that an experiment uses."""
     table: Mapping[str, Any] = experiment.resolved()
-    for kind, name, _ in coverage._components(table):
+    for kind, name, _ in coverage.components(table):
         yield kind, name

@@ -26,7 +26,7 @@ from motley.tasks.base import Task
 from motley.tasks.image import Image
 from motley.tasks.tabular import Tabular
 
-__all__ = ["Case", "combinations", "examples"]
+__all__ = ["Case", "combinations", "examples", "privacy_table"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PRIVACY = {"clip": 0.5, "noise_multiplier": 4.0, "delta": 1e-5}
@@ -77,7 +77,7 @@ def _noise(name: str) -> dict[str, Any]:
     return {"low": 0.0, "high": INTERVALS.get(name, 5.0), "multiplier": 4.0}
 
 
-def _privacy(selector: dict[str, Any]) -> dict[str, Any]:
+def privacy_table(selector: dict[str, Any]) -> dict[str, Any]:
     """Return the table that bounds what a selector needs; vectors have no bound, and are refused."""
     wanted = noised(build("selector", selector).needs())
     bounded = [name for name in wanted if SIGNALS[name].scalar or name == HISTOGRAM]
@@ -118,7 +118,7 @@ def combinations(trace: Path) -> Iterator[Case]:
         rule = _record("selector", selector, trace)
         keys = {
             **BASE, "task": task, "selector": rule, "synchrony": _record("synchrony", synchrony, trace),
-            "device": _record("device", device, trace), "privacy": _privacy(rule),
+            "device": _record("device", device, trace), "privacy": privacy_table(rule),
         }  # fmt: skip
         case = _case(name, keys)
         yield case

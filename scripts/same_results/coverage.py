@@ -19,7 +19,7 @@ from same_results.digests import asked, filled
 from same_results.experiments import EXPERIMENTS
 from same_results.renames import Renames
 
-__all__ = ["main", "missing"]
+__all__ = ["components", "main", "missing"]
 
 ELSEWHERE = {("engine", "ray")}
 """Components that have tests of their own, in an environment of their own."""
@@ -66,15 +66,15 @@ def _used(tree: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         for name, case in EXPERIMENTS.items():
             if "grid" not in case.keys:
                 experiment = motley.Experiment(**filled(asked(name, old, renames), Path(place)))
-                yield from _components(experiment.resolved())
+                yield from components(experiment.resolved())
 
 
-def _components(table: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def components(table: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     for key, value in table.items():
         if isinstance(value, Mapping):
             if "name" in value:
                 yield SAME_KIND.get(key, key), value["name"], value
-            yield from _components(value)
+            yield from components(value)
 
 
 def main() -> None:

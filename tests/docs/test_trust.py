@@ -40,6 +40,14 @@ def test_changed_files():
         assert f"{sum(found['changes'][kind].values())} {said}" in PAGE, kind
 
 
+def test_compositions():
+    found = measured("compose")
+    assert found["faults"] == 0
+    assert f"{found['compositions']:,} drawn from the registry" in PAGE
+    assert f"of which {found['ran']:,} ran whole, again, and killed and resumed; {found['refused']:,} were refused" in PAGE
+    assert f"commit {found['commit']}, `benchmarks/measured/compose.json`" in PAGE
+
+
 def test_every_command_is_there():
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert {name for name in re.findall(r"`make ([a-z-]+)`", PAGE) if name not in targets} == set()
