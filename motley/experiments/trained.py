@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from motley.tasks.base import Dataset, Federation, Task, TaskSource
     from motley.tasks.preparation import Preparation
 
-__all__ = ["ClientModel", "ClientModels", "TrainedRun", "describe_samples", "load", "save_preparation"]
+__all__ = ["ClientModel", "ClientModels", "TrainedRun", "describe_samples", "load", "load_all", "save_preparation"]
 
 _PREPARATION = "preparation.json"
 _CHUNK = 1024
@@ -71,7 +71,7 @@ class TrainedRun(results.Run):
     Parameters
     ----------
     task: the task of a run whose data and model came from Python, or the source of its task; None: the run's record says how its
-    model is made. allow_import: whether a task that the record names ``module:Class`` may be imported.
+    model is made. allow_import: whether a task or model that the record names ``module:Class`` may be imported.
     """
 
     task: Task | TaskSource | None = field(default=None, compare=False, repr=False)
@@ -156,9 +156,9 @@ class TrainedRun(results.Run):
             )
         from motley.experiments import registry
 
-        with imports(self.allow_import):
+        with imports(self.allow_import):  # the task and, when its factory is made, its model
             source = self.task or registry.build("task", record, "task")
-        made: Callable[[], nn.Module] = source.factory(self._samples())
+            made: Callable[[], nn.Module] = source.factory(self._samples())
         return made
 
     def _samples(self) -> Dataset:
@@ -304,11 +304,24 @@ def load(directory: str | Path, task: Task | TaskSource | None = None, allow_imp
     Parameters
     ----------
     task: the task of a run whose data and model came from Python, for :meth:`TrainedRun.module` and what needs it.
-    allow_import: let a task be named ``"module:Class"``, which imports the module when its model is made.
+    allow_import: let a task or model be named ``"module:Class"``, which imports the module when the model is made.
 
     Raises
     ------
     StoreError: there is no run there. DataError: its files are damaged.
     """
-    found = results.load(directory)
+    return _trained(results.load(directory), task, allow_import)
+
+
+def load_all(directory: str | Path, task: Task | TaskSource | None = None, allow_import: bool = False) -> list[TrainedRun]:
+    """Return every run in and below ``directory`` with its models, by path; parameters as in :func:`load`.
+
+    Raises
+    ------
+    StoreError: there is none. DataError: the files of one are damaged.
+    """
+    return [_trained(found, task, allow_import) for found in results.load_all(directory)]
+
+
+def _trained(found: results.Run, task: Task | TaskSource | None, allow_import: bool) -> TrainedRun:
     return TrainedRun(**{one.name: getattr(found, one.name) for one in fields(found)}, task=task, allow_import=allow_import)
