@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -17,6 +18,7 @@ from typing_extensions import override
 from motley.core.round_line import NO_NAMES, round_line, round_of
 from motley.core.untrusted import printable
 from motley.experiments.config import Experiment
+from motley.experiments.forecast import Pace, left_s, range_in_words
 from motley.rounds.config import RoundSummary
 
 __all__ = ["OneRun", "ProgressBars", "ProgressDisplay", "ProgressLog", "RoundLog", "display"]
@@ -38,16 +40,19 @@ class _Shown(OneRun):
     def __init__(self, experiment: Experiment, title: str) -> None:
         self.rounds, self.title = experiment.stop.rounds, printable(title)
         self.done: RoundSummary | None = None
+        self.pace = Pace(self.rounds)
         self.metric = "score"
         self._phase: Callable[[], str] = lambda: "preparing"
 
     @override
     def begin(self, metric: str, phase: Callable[[], str]) -> None:
         self.metric, self._phase = metric, phase
+        self.pace.built_s = time.monotonic()
 
     @override
     def round(self, done: RoundSummary) -> None:
         self.done = done
+        self.pace.done(done.step, time.monotonic())
 
     def forget(self) -> None:
         """Let go of a run that ended: what tells its phase would keep its data as long as the display."""
@@ -123,13 +128,18 @@ class ProgressDisplay(ABC):
         """Return what run ``number`` (from 0) reports to."""
         return self._runs[number]
 
-    @abstractmethod
+    def left(self) -> str:
+        """Return how long all runs will still take, ``12 to 20 minutes left``; the empty string while that cannot be told."""
+        found = left_s([one.pace for one in self._runs], time.monotonic())
+        return "" if found is None else f"{range_in_words(*found)} left"
+
     def start(self, number: int) -> None:
         """Show that run ``number`` begins."""
+        self._runs[number].pace.begun_s = time.monotonic()
 
-    @abstractmethod
     def end(self, number: int, error: Exception | None = None) -> None:
         """Show that run ``number`` ended, and the error that ended it."""
+        self._runs[number].pace.ended_s = time.monotonic()
 
     @abstractmethod
     def __enter__(self) -> ProgressDisplay: ...
@@ -151,7 +161,15 @@ class _Figures(ProgressColumn):
     @override
     def render(self, task: Task) -> Text:
         shown = task.fields.get("run")
-        return Text(shown.figures() if isinstance(shown, _Shown) else str(task.fields.get("text", "")))
+        return Text(shown.figures() if isinstance(shown, _Shown) else task.fields["said"]())
+
+
+class _TimeLeft(TimeRemainingColumn):
+    """Time left of the run of a line; that of all runs stands in its own words."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        return super().render(task) if "run" in task.fields else Text("")
 
 
 class _Rounds(MofNCompleteColumn):
@@ -176,20 +194,25 @@ class ProgressBars(ProgressDisplay):
             _Rounds(),
             BarColumn(bar_width=10),
             _Figures(table_column=Column(no_wrap=True, min_width=24)),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            _TimeLeft(elapsed_when_finished=True),
             console=self._console,
         )
         self._lines: dict[int, TaskID] = {}
         self._failed = 0
-        self._all = self._bars.add_task("all runs", total=len(experiments), text="") if len(experiments) > 1 else None
+        self._all = self._bars.add_task("all runs", total=len(experiments), said=self._said) if len(experiments) > 1 else None
+
+    def _said(self) -> str:
+        return ", ".join(filter(None, (f"{self._failed} failed" if self._failed else "", self.left())))
 
     @override
     def start(self, number: int) -> None:
+        super().start(number)
         shown = self._runs[number]
         self._lines[number] = self._bars.add_task(shown.title, total=shown.rounds, run=shown)
 
     @override
     def end(self, number: int, error: Exception | None = None) -> None:
+        super().end(number, error)
         self._failed += error is not None
         line = self._lines.pop(number)
         self._runs[number].forget()
@@ -197,7 +220,7 @@ class ProgressBars(ProgressDisplay):
             self._bars.refresh()
         else:  # one line stays for all
             self._bars.remove_task(line)
-            self._bars.update(self._all, advance=1, text=f"{self._failed} failed" if self._failed else "")
+            self._bars.update(self._all, advance=1)
 
     @override
     def __enter__(self) -> ProgressBars:
@@ -223,17 +246,25 @@ class ProgressLog(ProgressDisplay):
         while not self._over.wait(self.every_s):
             for number in list(self._going):
                 self._print(number, self._runs[number].sentence())
+            left, ended = self.left(), sum(math.isfinite(one.pace.ended_s) for one in self._runs)
+            if left:
+                self._say(f"{ended} of {len(self._runs)} runs ended, {left}" if len(self._runs) > 1 else left)
 
     def _print(self, number: int, text: str) -> None:
-        self._console.print(f"{self._runs[number].title}, {printable(text)}", markup=False, highlight=False, soft_wrap=True)
+        self._say(f"{self._runs[number].title}, {printable(text)}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     @override
     def start(self, number: int) -> None:
+        super().start(number)
         self._going.append(number)
         self._print(number, "begun")
 
     @override
     def end(self, number: int, error: Exception | None = None) -> None:
+        super().end(number, error)
         self._going.remove(number)
         shown = self._runs[number]
         shown.forget()
