@@ -135,7 +135,7 @@ class Experiment(BaseModel):
     server: Record | None = None
     """Instead of the algorithm's."""
     weights: Weighting | None = None
-    """How much each update counts; left out: as the algorithm was published, else ``examples``."""
+    """How much each update counts; left out: as the algorithm or synchrony was published, else ``examples``."""
     selector: Record = Field(default_factory=lambda: {"name": "uniform"})
     """The rule that selects the clients of a round."""
     probe: Probe = Field(default_factory=Probe)
@@ -354,9 +354,10 @@ class Experiment(BaseModel):
         return {**out, "init": init, "weights": self.weighting(), "probe": {"batches": self._probe_batches()}}
 
     def weighting(self) -> Weighting:
-        """Return how much each update counts: as ``weights`` says, else as the algorithm was published, else ``examples``."""
+        """Return how much each update counts: as ``weights`` says, else as the algorithm was published, else as the synchrony was,
+        else ``examples``."""
         plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), Mean(), Average())
-        published: Any = self._parts["algorithm"].change(plain).weights
+        published: Any = self._parts["algorithm"].change(plain).weights or self._parts["synchrony"].published_weights
         return self.weights or published or "examples"
 
     def _probe_batches(self) -> int | Literal["all"] | None:

@@ -270,6 +270,9 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     private = _refuses_private(experiment, ready)
     if private is not None:
         return private
+    if config.synchrony.asks_again:
+        said = "a client learns with its next request whether its last upload was accepted, so none is asked again before"
+        return f'{said} a server step takes that; write synchrony = {{ name = "buffered", refill = "idle" }}'
     drift = config.world.drift
     if drift.moves_window or drift.renames_classes:
         return "a client's data is what it is; leave drift out"
