@@ -22,9 +22,9 @@ class Pace:
 
     Parameters
     ----------
-    rounds: planned; None where the run ends by something else. begun_s, built_s, last_s, ended_s: moments, NaN before: when it began,
-    when its first round began, when its last round so far was done, when it ended. first, last: numbers of the first and the last round
-    that this process has seen; 0 before.
+    rounds: planned; None where the run ends by something else. begun_s, built_s, last_s, ended_s: moments, NaN before: when it
+    began, when its first round began, when its last round so far was done, when it ended. first, last: numbers of the first and the
+    last round that this process has seen; 0 before.
     """
 
     rounds: int | None
@@ -84,8 +84,7 @@ def range_in_words(low_s: float, high_s: float) -> str:
     >>> range_in_words(20.0, 50.0), range_in_words(200.0, 3000.0), range_in_words(3000.0, 9000.0), range_in_words(70.0, 80.0)
     ('20 to 50 s', '3 to 50 minutes', '0.8 to 2.5 hours', '70 to 80 s')
     """
-    unit, name, digits = next(
-        one for one in ((1, "s", 0), (60, "minutes", 0), (3600, "hours", 1)) if high_s < 90 * one[0] or one[0] == 3600
-    )
+    units = ((1, "s", 0), (60, "minutes", 0), (3600, "hours", 1))
+    unit, name, digits = next((one for one in units if high_s < 90 * one[0]), units[-1])
     low, high = (f"{value / unit:.{digits}f}" for value in (low_s, high_s))
     return f"{low} to {high} {name}" if low != high else f"about {high} {name}"

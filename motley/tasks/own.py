@@ -50,6 +50,7 @@ from motley.tasks.own_loss import LossFunction, checked_loss
 from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, check_columns, raw_table
 from motley.tasks.tables import make_dataset, read_columns, take_columns
+from motley.tasks.unscaled import warn_of_unscaled
 
 __all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "outputs_of", "own_task", "sample_outputs"]
 
@@ -316,6 +317,7 @@ def own_task(
     module = construct(make, 0)
     layout = layout_of(module)
     federation, outputs = _tried(make, federation, transform)
+    warn_of_unscaled(make, federation, transform)
     kind = federation.targets
     if loss is None:
         single = kind == "classes" and outputs.shape[-1] == 1
