@@ -33,6 +33,7 @@ from motley.core.untrusted import printable
 from motley.experiments import document, registry
 from motley.experiments.error_messages import config_error, renamed
 from motley.experiments.lineage import digest_of, lineage_id
+from motley.experiments.shown import ShownExperiment
 from motley.experiments.tables import (
     Checkpointing,
     Count,
@@ -76,7 +77,7 @@ MOST_NAME_BYTES = 200
 """Length of the longest name of an experiment; most disks take 255."""
 
 
-class Experiment(BaseModel):
+class Experiment(ShownExperiment, BaseModel):
     """The complete description of a run: the keys of the experiment file.
 
     Raises

@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
@@ -21,7 +22,17 @@ from motley.experiments.config import Experiment
 from motley.experiments.forecast import Pace, left_s, range_in_words
 from motley.rounds.config import RoundSummary
 
-__all__ = ["OneRun", "ProgressBars", "ProgressDisplay", "ProgressLog", "RoundLog", "display"]
+__all__ = [
+    "OneRun",
+    "ProgressBars",
+    "ProgressDisplay",
+    "ProgressLog",
+    "ProgressText",
+    "RoundLog",
+    "display",
+    "last_line",
+    "watched",
+]
 
 
 class OneRun:
@@ -149,10 +160,26 @@ class ProgressDisplay(ABC):
 
 
 def display(experiments: Sequence[Experiment], labels: Sequence[str]) -> ProgressDisplay:
-    """Return bars where standard error is a terminal (or a notebook), and lines where it is a file or a pipe."""
+    """Return bars where standard error is a terminal, a text that changes in a notebook, and lines where it is a file or a pipe."""
     console = Console(stderr=True)
-    drawn = (console.is_interactive and console.file.isatty()) or console.is_jupyter
-    return (ProgressBars if drawn else ProgressLog)(experiments, labels, console)
+    return (ProgressText if console.is_jupyter else ProgressBars if _drawn(console) else ProgressLog)(
+        experiments, labels, console
+    )
+
+
+def watched() -> bool:
+    """Return whether progress is shown by default: where standard error is a terminal, and in a notebook."""
+    console = Console(stderr=True)
+    return console.is_jupyter or _drawn(console)
+
+
+def _drawn(console: Console) -> bool:
+    return console.is_interactive and console.file.isatty()
+
+
+def last_line(text: str) -> None:
+    """Print one line at the end of what was shown."""
+    Console(stderr=True).print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 class _Figures(ProgressColumn):
@@ -230,6 +257,43 @@ class ProgressBars(ProgressDisplay):
     @override
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._bars.stop()
+
+
+class ProgressText(ProgressDisplay):
+    """A text in a notebook's output: a line for each run that goes on, changed at most every ``every_s`` wall seconds, and gone at the
+    end."""
+
+    every_s = 0.5
+
+    def __init__(self, experiments: Sequence[Experiment], labels: Sequence[str], console: Console | None = None) -> None:
+        super().__init__(experiments, labels, console)
+        self._over, self._thread = threading.Event(), threading.Thread(target=self._tell, daemon=True)
+        self._handle: Any = None
+
+    def text(self) -> str:
+        """Return the lines of the runs that go on, and how long all will take."""
+        going = [f"{one.title}, {one.sentence()}" for one in self._runs if one.pace.going]
+        ended = sum(math.isfinite(one.pace.ended_s) for one in self._runs)
+        total = [f"{ended} of {len(self._runs)} runs ended"] if len(self._runs) > 1 else []
+        return "\n".join([*going, ", ".join(filter(None, [*total, self.left()]))])
+
+    def _tell(self) -> None:
+        while not self._over.wait(self.every_s):
+            self._handle.update({"text/plain": self.text()}, raw=True)
+
+    @override
+    def __enter__(self) -> ProgressText:
+        from IPython.display import display as show  # a notebook has it
+
+        self._handle = show({"text/plain": "preparing"}, raw=True, display_id=True)
+        self._thread.start()
+        return self
+
+    @override
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+        self._handle.update({"text/plain": ""}, raw=True)
 
 
 class ProgressLog(ProgressDisplay):

@@ -27,7 +27,8 @@ from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
 from motley.experiments.config import Experiment, load
 from motley.experiments.data_variants import check_variants, data_variants
-from motley.experiments.progress import OneRun, display
+from motley.experiments.progress import OneRun, display, last_line, watched
+from motley.experiments.shown import run_in_words
 from motley.experiments.store import (
     RunFolder,
     default_folder,
@@ -84,7 +85,7 @@ def run(
     resume: bool = False,
     data: Path | str | None = None,
     overrides: Sequence[str] = (),
-    progress: bool | OneRun = False,
+    progress: bool | OneRun | None = None,
     allow_other_numerics: bool = False,
     task: Task | None = None,
     on_round: OnRound | None = None,
@@ -98,7 +99,8 @@ def run(
     experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
     out: the run's folder; ``runs/<name>/<run id>`` by default. resume: continue an interrupted run, or extend one that finished
     under an earlier ``stop``; one that finished under the same is only loaded.
-    data: folder searched first for data packs. progress: show the run on standard error, as a bar on a terminal or lines in a log.
+    data: folder searched first for data packs. progress: show the run on standard error, as a bar on a terminal or lines in a log;
+    left out: on a terminal and in a notebook, with a line at the end.
     allow_other_numerics: resume although torch, instruction set, threads, engine or device differ; the bits then may, too.
     task: a federation and module of your own (:func:`motley.tasks.own_task`); the experiment says ``task = "own"`` or leaves it out.
     on_round: called with the summary of every server step. on_end: called with the results, also of a run that was finished before.
@@ -117,13 +119,14 @@ def run(
     with imports(allow_import):
         experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
     path = Path(out) if out is not None else default_folder(experiment)
+    by_itself = progress is None and watched()
     with (folder := RunFolder(path)).lock():
         state = folder.state(experiment, resume)
         packs = Path(data) if data is not None else None
         before = check_variants(folder.read() or {}, experiment, packs)
         checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         if state == "finished":
-            return _ended(path, experiment, on_end, checkpoints)
+            return _ended(path, experiment, on_end, by_itself, checkpoints)
         if state == "new" and resume and out is None:
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
@@ -131,12 +134,16 @@ def run(
         ensure_space(path)
         loop = build(experiment, packs, folder=path / "checkpoints")
         record = {**run_record(experiment, loop.config, loop.engine), "data": data_variants(experiment, packs)}
-        with _cleared_away(loop, path, state), _shown(experiment, progress) as shown, tracked(experiment, path, group) as told:
+        with (
+            _cleared_away(loop, path, state),
+            _shown(experiment, by_itself if progress is None else progress) as shown,
+            tracked(experiment, path, group) as told,
+        ):
             _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
             run_built(experiment, loop, folder, record, checkpoints, told, marks, shown, on_round)
         _tidy(path, checkpoints, experiment)
-    return _ended(path, experiment, on_end)
+    return _ended(path, experiment, on_end, by_itself)
 
 
 def run_built(
@@ -170,14 +177,17 @@ def _tidy(path: Path, checkpoints: Checkpoints, experiment: Experiment) -> None:
     checkpoints.prune(int(experiment.checkpoint.keep))
 
 
-def _ended(path: Path, experiment: Experiment, on_end: OnEnd | None, left: Checkpoints | None = None) -> TrainedRun:
-    """Return the results of a finished run after showing the caller's function a copy of them; ``left``: the checkpoints of one that
-    ended before, which a kill may have left behind with other files."""
+def _ended(path: Path, experiment: Experiment, on_end: OnEnd | None, said: bool, left: Checkpoints | None = None) -> TrainedRun:
+    """Return the results of a finished run after showing the caller's function a copy of them; ``said``: whether a line says what came
+    of it; ``left``: the checkpoints of one that ended before, which a kill may have left behind with other files."""
     if left is not None:
         _tidy(path, left, experiment)
     if on_end is not None:
         on_end(load_run(path, experiment.own_task or experiment.part("task")))
-    return load_run(path, experiment.own_task or experiment.part("task"))
+    done = load_run(path, experiment.own_task or experiment.part("task"))
+    if said:
+        last_line(run_in_words(done))
+    return done
 
 
 def as_experiment(experiment: Experiment | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:

@@ -21,14 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from motley.core.card import html_rows
 from motley.core.components import imports
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
 from motley.core.files import changed, disk_error, replacing, with_digest
+from motley.experiments.shown import curve_figure, facts_of_keys, in_cell, run_rows
 from motley.results import load as results
 from motley.results.marks import checked
 from motley.results.record import read_json
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch import Tensor, nn
 
     from motley.tasks.base import Dataset, Federation, Task, TaskSource
@@ -121,6 +124,28 @@ class TrainedRun(results.Run):
         ``motley.load("runs/patients/3f9a").predict("new_patients.csv")``
         """
         return self._predict(self.module(which), x, None, probabilities)
+
+    def plot(self, metric: str | None = None, over: str = "rounds") -> Figure:
+        """Return a matplotlib figure of the run's evaluations.
+
+        Parameters
+        ----------
+        metric: the headline by default. over: ``rounds``, ``virtual_seconds`` or ``traffic``.
+
+        Raises
+        ------
+        ConfigError: no such metric, or nothing to draw over by this name.
+        """
+        return curve_figure({self.name: [self]}, metric, over)
+
+    def _repr_html_(self) -> str:
+        """Return what was run and what came of it as a table, which a notebook shows."""
+        figures = (
+            run_rows([self])[0] if self.column("evaluations", "round").size else {"rounds": self.tables["rounds"].num_rows}
+        )
+        known = {**facts_of_keys(self.config), "finished": "yes" if self.finished else "no"}
+        known |= {name: in_cell(value) for name, value in figures.items() if name not in ("label", "seed")}
+        return html_rows(f"{type(self).__name__} {self.name}", known.items())
 
     def clients(self) -> ClientModels:
         """Return the models of the clients: ``run.clients()[7].predict(x)``.

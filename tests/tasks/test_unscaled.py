@@ -39,7 +39,7 @@ def test_pixels_are_to_be_divided_by_255() -> None:
 def test_large_numbers_are_to_be_standardized() -> None:
     """1000 and 1200: mean 1100; 40 samples of 4, as many of each: deviation 100 (times sqrt(160 / 159))."""
     x = np.where(PIXELS > 0, 1200.0, 1000.0).astype(np.float32)
-    said = r"up to 1.2e\+03 .*transform=lambda x, key: \(x - 1.1e\+03\) / 100\); columns of a table: table=\{\"scale\": \"federated\"\}"
+    said = r"up to 1.2e\+03 .*transform=lambda x, key: \(x - 1.1e\+03\) / 100\); columns of a table: table=\{.scale.: .federated.\}"
     with pytest.warns(UserWarning, match=said):
         task(x)
 
