@@ -119,14 +119,13 @@ def run(
     with imports(allow_import):
         experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
     path = Path(out) if out is not None else default_folder(experiment)
-    by_itself = progress is None and watched()
     with (folder := RunFolder(path)).lock():
         state = folder.state(experiment, resume)
         packs = Path(data) if data is not None else None
         before = check_variants(folder.read() or {}, experiment, packs)
         checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         if state == "finished":
-            return _ended(path, experiment, on_end, by_itself, checkpoints)
+            return _ended(path, experiment, on_end, progress, checkpoints)
         if state == "new" and resume and out is None:
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
@@ -134,16 +133,12 @@ def run(
         ensure_space(path)
         loop = build(experiment, packs, folder=path / "checkpoints")
         record = {**run_record(experiment, loop.config, loop.engine), "data": data_variants(experiment, packs)}
-        with (
-            _cleared_away(loop, path, state),
-            _shown(experiment, by_itself if progress is None else progress) as shown,
-            tracked(experiment, path, group) as told,
-        ):
+        with _cleared_away(loop, path, state), _shown(experiment, progress) as shown, tracked(experiment, path, group) as told:
             _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
             run_built(experiment, loop, folder, record, checkpoints, told, marks, shown, on_round)
         _tidy(path, checkpoints, experiment)
-    return _ended(path, experiment, on_end, by_itself)
+    return _ended(path, experiment, on_end, progress)
 
 
 def run_built(
@@ -177,15 +172,18 @@ def _tidy(path: Path, checkpoints: Checkpoints, experiment: Experiment) -> None:
     checkpoints.prune(int(experiment.checkpoint.keep))
 
 
-def _ended(path: Path, experiment: Experiment, on_end: OnEnd | None, said: bool, left: Checkpoints | None = None) -> TrainedRun:
-    """Return the results of a finished run after showing the caller's function a copy of them; ``said``: whether a line says what came
-    of it; ``left``: the checkpoints of one that ended before, which a kill may have left behind with other files."""
+def _ended(
+    path: Path, experiment: Experiment, on_end: OnEnd | None, progress: object, left: Checkpoints | None = None
+) -> TrainedRun:
+    """Return the results of a finished run after showing the caller's function a copy of them; ``progress``: None for a line that says
+    what came of it where somebody looks; ``left``: the checkpoints of one that ended before, which a kill may have left behind with
+    other files."""
     if left is not None:
         _tidy(path, left, experiment)
     if on_end is not None:
         on_end(load_run(path, experiment.own_task or experiment.part("task")))
     done = load_run(path, experiment.own_task or experiment.part("task"))
-    if said:
+    if progress is None and watched():
         last_line(run_in_words(done))
     return done
 
@@ -432,13 +430,13 @@ def _note_slower(setting: Setting) -> None:
 
 
 @contextmanager
-def _shown(experiment: Experiment, progress: bool | OneRun) -> Iterator[OneRun]:
+def _shown(experiment: Experiment, progress: bool | OneRun | None) -> Iterator[OneRun]:
     """Yield what the run reports to: the caller's object, a display of its own, or nothing."""
     if isinstance(progress, OneRun):
         yield progress
     elif callable(progress):
         raise ConfigError("got a function; expected true or false: a function of each round is on_round=...", "progress")
-    elif not progress:
+    elif not (watched() if progress is None else progress):
         yield OneRun()
     else:
         with display([experiment], [experiment.name]) as shown:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -156,13 +156,16 @@ def curve_figure(groups: Mapping[str, Sequence[Run]], metric: str | None = None,
         known = sorted({name for runs in groups.values() for run in runs for name in _metrics(run)})
         name = metric or headline
         raise ConfigError(f"no evaluation has {name!r}{suggest(name, known)}; expected one of: {', '.join(known)}", "metric")
+    step: Literal["post"] | None = None if over == "rounds" else "post"  # between two evaluations nothing is known
     with styled():
         figure = ShownFigure(figsize=(6.4, 3.6), layout="constrained")
         axes = figure.add_subplot()
         for i, (label, band) in enumerate(bands.items()):
             x = band.x / (8e6 if over == "traffic" else 1.0)
-            axes.plot(x, band.mean, color=colour(i), linestyle=dash(i), label=label)
-            axes.fill_between(x, band.low, band.high, color=colour(i), alpha=0.16, linewidth=0)
+            axes.plot(
+                x, band.mean, color=colour(i), linestyle=dash(i), label=label, drawstyle=f"steps-{step}" if step else "default"
+            )
+            axes.fill_between(x, band.low, band.high, color=colour(i), alpha=0.16, linewidth=0, step=step)
         axes.set(xlabel=_AXIS[over], ylabel=metric or headline)
         axes.margins(x=0)
         if len(groups) > 1:
