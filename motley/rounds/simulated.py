@@ -183,9 +183,10 @@ class SimulatedBackend(ClientBackend):
 
     def available(self, state: RunState) -> Ids:
         """Return the clients that are online, have data and are not in flight; where the synchrony asks again, also those whose
-        update has arrived and waits, and those that broke off."""
+        update has arrived and waits; those that broke off wait for the next step, so that there is one."""
         ids, lines = np.flatnonzero(self.planner.full_steps > 0), _clients(state).in_flight.timelines
-        busy = lines.client[lines.arrives_s > state.clients.now_s] if self.config.synchrony.asks_again else lines.client
+        waits = (lines.arrives_s <= state.clients.now_s) & ~lines.dropped & self.config.synchrony.asks_again
+        busy = lines.client[~waits]
         if len(busy):
             ids = np.setdiff1d(ids, busy, assume_unique=True)
         return ids[self.world.availability.online(self._key("available"), ids, state.round, state.clients.now_s)]

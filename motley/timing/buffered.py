@@ -13,7 +13,8 @@ Deviations and readings
 -----------------------
 * The experiment's ``weights`` give the coefficients; left out they are ``uniform``, 1/K_b, as published.
 * An arrival is replaced by any client that is not under way, the one that has just delivered included: it may be in a buffer twice.
-  Its two trainings are in order, and the second starts from what the first left at the client; the selector hears of its last.
+  Two trainings of a client are in order, and the second starts from what the first left at the client; the selector hears of the last.
+* READING a client that broke off is asked again after the next server step, so that there is one.
 * ``refill = "idle"``: a client whose update waits in the buffer is not sent out again before the server step, so that a client is in
   a step once. Where few clients are idle the server then waits longer. Private runs and deployments need it.
 * Updates older than ``max_staleness`` are discarded (their traffic is counted, they are reported as late).
