@@ -283,6 +283,7 @@ def ours(data: Data, protocol: Protocol, method: Compared, seed: int, work: Path
     algorithm = {**method.ours, **({"share": 1.0} if protocol.suffix and method.ours["name"] == "fedala" else {})}
     experiment = motley.Experiment(
         name="pfllib", task="own", seed=seed, cohort=CLIENTS, stop={"rounds": protocol.rounds}, algorithm=algorithm,
+        weights="examples",
         local={"epochs": 1, "batch_size": protocol.batch, "optimizer": {"name": "sgd", "lr": protocol.lr}}, engine="sequential",
         evaluate={"every": protocol.every, "per_client": True}, dtype="float64" if protocol.suffix else "float32",
     )  # fmt: skip

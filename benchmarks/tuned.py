@@ -117,7 +117,8 @@ STUDIES = {
     "unequal_capacity": Study(
         "unequal_capacity",
         {
-            **_named("fedavg", "local_only", "fedper", "ditto", "fine_tuned"), "fedavg, 8 units for all": {"task.model.hidden": [8]},
+            **_named("fedavg", "local_only", "fedper", "ditto", "fine_tuned"),
+            "fedavg, 8 units for all": {"task.model.hidden": [8]},
             "heterofl": {**SLICES, **_algorithm("heterofl")}, "fedrolex": {**SLICES, **_algorithm("fedrolex")},
             "fjord": {**SLICES, **_algorithm("fjord", widths=[1.0, 0.5, 0.125])},
         },

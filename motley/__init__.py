@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from motley.experiments.registry import register
     from motley.experiments.run import run
     from motley.experiments.sweep import compare
-    from motley.experiments.trained import TrainedRun, load
+    from motley.experiments.trained import TrainedRun, load, load_all
     from motley.inspection.inspecting import inspect
     from motley.results.labels import frame
-    from motley.results.load import Run, load_all
+    from motley.results.load import Run
     from motley.results.report import report
     from motley.selectors.base import SelectionRule, Selector
     from motley.tuning.study import tune
@@ -100,9 +100,9 @@ _NAMES = {
     "motley.experiments.run": ("run",),
     "motley.experiments.sweep": ("compare",),
     "motley.results.labels": ("frame",),
-    "motley.experiments.trained": ("TrainedRun", "load"),
+    "motley.experiments.trained": ("TrainedRun", "load", "load_all"),
     "motley.inspection.inspecting": ("inspect",),
-    "motley.results.load": ("Run", "load_all"),
+    "motley.results.load": ("Run",),
     "motley.results.report": ("report",),
     "motley.selectors.base": ("SelectionRule", "Selector"),
     "motley.tuning.study": ("tune",),

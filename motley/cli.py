@@ -377,16 +377,18 @@ def cite(where: Where) -> None:
 def new(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="selector, algorithm, task, partition, compressor")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case with underscores, e.g. my_rule.")],
+    package: Annotated[bool, typer.Option("--package", help="A folder that others can install.")] = False,
 ) -> None:
     """Write the skeleton of a component of your own, with its test, into the working directory."""
     from motley.experiments.skeleton import skeleton
 
-    files = {Path(path): text for path, text in skeleton(kind, name).items()}
+    files = {Path(path): text for path, text in skeleton(kind, name, package).items()}
     taken = [str(path) for path in files if path.exists()]
     if taken:
         raise StoreError(f"{taken[0]} is there already and is not overwritten; choose another name")
     for path, text in files.items():
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from None

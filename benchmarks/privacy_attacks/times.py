@@ -19,7 +19,7 @@ CLIENTS, ROUNDS = 12, 8
 LOOKERS = {
     "fedcs": {"selector": {"name": "fedcs", "deadline": 2000.0}},
     "deadline": {"synchrony": {"name": "deadline", "over_select": 1.5}},
-    "buffered": {"synchrony": {"name": "buffered", "buffer": 3}},
+    "buffered": {"synchrony": {"name": "buffered", "refill": "idle", "buffer": 3}},
 }
 
 

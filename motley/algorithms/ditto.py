@@ -103,4 +103,4 @@ class Ditto(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=OwnModel(self.lam))
+        return plain.replace(correction=OwnModel(self.lam), weights="uniform")

@@ -97,4 +97,4 @@ class FedBABU(Method):
         correction = (
             OwnNormsAndFrozenHead(layers=self.layers, own_norms=True) if self.own_norms else FrozenHead(layers=self.layers)
         )
-        return plain.replace(correction=correction, tuning=Tuning(epochs=self.tune_epochs))
+        return plain.replace(correction=correction, tuning=Tuning(epochs=self.tune_epochs), weights="uniform")

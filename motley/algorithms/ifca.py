@@ -19,7 +19,7 @@ Deviations and readings
 * The models are k independent draws; where they would begin alike, the run is refused. A model that nobody took stays bit for bit. One
   that nobody took in ten rounds is warned of: the paper restarts after an unlucky draw (INTERPRETATION-D).
 * ``gradients`` with several local steps averages their sum, as if it were one gradient (INTERPRETATION-D).
-* Any weights, by default ``examples``; the authors' code averages uniformly, and chooses by test samples when it examines.
+* Any weights, by default ``uniform``, as the authors' code, which chooses by test samples when it examines.
 * With k = 1 it is FedAvg, bit for bit.
 
 >>> from motley.algorithms.ifca import IFCA
@@ -221,4 +221,5 @@ class IFCA(Method):
             correction=BestOfModels(self.k, self.shared_base),
             aggregator=ClusterMeans(self.k, self.average),
             server=ClusterAverage(self.k, self.shared_base),
+            weights="uniform",
         )

@@ -65,4 +65,4 @@ class LGFedAvg(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=PersonalBase(keep=self.keep, own_norms=self.own_norms))
+        return plain.replace(correction=PersonalBase(keep=self.keep, own_norms=self.own_norms), weights="uniform")

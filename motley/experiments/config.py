@@ -33,6 +33,7 @@ from motley.core.untrusted import printable
 from motley.experiments import document, registry
 from motley.experiments.error_messages import config_error, device_hint, renamed
 from motley.experiments.lineage import digest_of, lineage_id
+from motley.experiments.shown import ShownExperiment
 from motley.experiments.tables import (
     Checkpointing,
     Count,
@@ -76,7 +77,7 @@ MOST_NAME_BYTES = 200
 """Length of the longest name of an experiment; most disks take 255."""
 
 
-class Experiment(BaseModel):
+class Experiment(ShownExperiment, BaseModel):
     """The complete description of a run: the keys of the experiment file.
 
     Raises
@@ -135,7 +136,7 @@ class Experiment(BaseModel):
     server: Record | None = None
     """Instead of the algorithm's."""
     weights: Weighting | None = None
-    """How much each update counts; left out: as the algorithm was published, else ``examples``."""
+    """How much each update counts; left out: as the algorithm or synchrony was published, else ``examples``."""
     selector: Record = Field(default_factory=lambda: {"name": "uniform"})
     """The rule that selects the clients of a round."""
     probe: Probe = Field(default_factory=Probe)
@@ -354,9 +355,10 @@ class Experiment(BaseModel):
         return {**out, "init": init, "weights": self.weighting(), "probe": {"batches": self._probe_batches()}}
 
     def weighting(self) -> Weighting:
-        """Return how much each update counts: as ``weights`` says, else as the algorithm was published, else ``examples``."""
+        """Return how much each update counts: as ``weights`` says, else as the algorithm was published, else as the synchrony was,
+        else ``examples``."""
         plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), Mean(), Average())
-        published: Any = self._parts["algorithm"].change(plain).weights
+        published: Any = self._parts["algorithm"].change(plain).weights or self._parts["synchrony"].published_weights
         return self.weights or published or "examples"
 
     def _probe_batches(self) -> int | Literal["all"] | None:

@@ -28,6 +28,9 @@ def result_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     task = counts.get("task")
     if isinstance(task, Mapping):  # as it was when there were no such options
         counts["task"] = {key: value for key, value in task.items() if value or key not in _LATER_OF_TASKS}
+    synchrony = counts.get("synchrony")
+    if isinstance(synchrony, Mapping) and synchrony.get("refill") == "idle":  # as it was when there was no such option
+        counts["synchrony"] = {key: value for key, value in synchrony.items() if key != "refill"}
     return {**counts, "init": init}
 
 

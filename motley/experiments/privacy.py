@@ -80,6 +80,9 @@ def _check(experiment: Experiment, options: Privacy, config: RunConfig, rule: Se
     if options.noise_by == "clients":
         check_client_noise(options, config, rule)
     _check_separation(options, config)
+    if config.synchrony.asks_again:
+        said = 'a client may be in one sum twice, which doubles what it adds; write refill = "idle"'
+        raise ConfigError(said, "synchrony.refill")
 
 
 def _check_exact(uploads: int, multiplier: float) -> None:

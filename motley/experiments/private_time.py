@@ -19,7 +19,8 @@ numbers). Two worlds differ in client k; condition on the same H. Durations are 
   - ``synchronous``: S is the cohort without those that drop out;
   - ``deadline``: S is the first M to arrive before D seconds, ``late = "partial"`` changes steps by H alone, ``min_uploads`` counts
     members by H alone;
-  - ``buffered``: a client is in flight once, and not sent out again while its update waits, so it is in a sum at most once;
+  - ``buffered`` with ``refill = "idle"``: a client is in flight once, and not sent out again while its update waits, so it is in a
+    sum at most once;
   - ``asynchronous``: S is one client; mixing adds released models to its update before it is clipped.
 
 * A client of S that sends nothing usable adds zero and stays a member; nobody enters in its place, and the divisor is fixed. A client

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
@@ -17,9 +19,20 @@ from typing_extensions import override
 from motley.core.round_line import NO_NAMES, round_line, round_of
 from motley.core.untrusted import printable
 from motley.experiments.config import Experiment
+from motley.experiments.forecast import Pace, left_s, range_in_words
 from motley.rounds.config import RoundSummary
 
-__all__ = ["OneRun", "ProgressBars", "ProgressDisplay", "ProgressLog", "RoundLog", "display"]
+__all__ = [
+    "OneRun",
+    "ProgressBars",
+    "ProgressDisplay",
+    "ProgressLog",
+    "ProgressText",
+    "RoundLog",
+    "display",
+    "last_line",
+    "watched",
+]
 
 
 class OneRun:
@@ -38,16 +51,19 @@ class _Shown(OneRun):
     def __init__(self, experiment: Experiment, title: str) -> None:
         self.rounds, self.title = experiment.stop.rounds, printable(title)
         self.done: RoundSummary | None = None
+        self.pace = Pace(self.rounds)
         self.metric = "score"
         self._phase: Callable[[], str] = lambda: "preparing"
 
     @override
     def begin(self, metric: str, phase: Callable[[], str]) -> None:
         self.metric, self._phase = metric, phase
+        self.pace.built_s = time.monotonic()
 
     @override
     def round(self, done: RoundSummary) -> None:
         self.done = done
+        self.pace.done(done.step, time.monotonic())
 
     def forget(self) -> None:
         """Let go of a run that ended: what tells its phase would keep its data as long as the display."""
@@ -123,13 +139,18 @@ class ProgressDisplay(ABC):
         """Return what run ``number`` (from 0) reports to."""
         return self._runs[number]
 
-    @abstractmethod
+    def left(self) -> str:
+        """Return how long all runs will still take, ``12 to 20 minutes left``; the empty string while that cannot be told."""
+        found = left_s([one.pace for one in self._runs], time.monotonic())
+        return "" if found is None else f"{range_in_words(*found)} left"
+
     def start(self, number: int) -> None:
         """Show that run ``number`` begins."""
+        self._runs[number].pace.begun_s = time.monotonic()
 
-    @abstractmethod
     def end(self, number: int, error: Exception | None = None) -> None:
         """Show that run ``number`` ended, and the error that ended it."""
+        self._runs[number].pace.ended_s = time.monotonic()
 
     @abstractmethod
     def __enter__(self) -> ProgressDisplay: ...
@@ -139,10 +160,26 @@ class ProgressDisplay(ABC):
 
 
 def display(experiments: Sequence[Experiment], labels: Sequence[str]) -> ProgressDisplay:
-    """Return bars where standard error is a terminal (or a notebook), and lines where it is a file or a pipe."""
+    """Return bars where standard error is a terminal, a text that changes in a notebook, and lines where it is a file or a pipe."""
     console = Console(stderr=True)
-    drawn = (console.is_interactive and console.file.isatty()) or console.is_jupyter
-    return (ProgressBars if drawn else ProgressLog)(experiments, labels, console)
+    return (ProgressText if console.is_jupyter else ProgressBars if _drawn(console) else ProgressLog)(
+        experiments, labels, console
+    )
+
+
+def watched() -> bool:
+    """Return whether progress is shown by default: where standard error is a terminal, and in a notebook."""
+    console = Console(stderr=True)
+    return console.is_jupyter or _drawn(console)
+
+
+def _drawn(console: Console) -> bool:
+    return console.is_interactive and console.file.isatty()
+
+
+def last_line(text: str) -> None:
+    """Print one line at the end of what was shown."""
+    Console(stderr=True).print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 class _Figures(ProgressColumn):
@@ -151,7 +188,15 @@ class _Figures(ProgressColumn):
     @override
     def render(self, task: Task) -> Text:
         shown = task.fields.get("run")
-        return Text(shown.figures() if isinstance(shown, _Shown) else str(task.fields.get("text", "")))
+        return Text(shown.figures() if isinstance(shown, _Shown) else task.fields["said"]())
+
+
+class _TimeLeft(TimeRemainingColumn):
+    """Time left of the run of a line; that of all runs stands in its own words."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        return super().render(task) if "run" in task.fields else Text("")
 
 
 class _Rounds(MofNCompleteColumn):
@@ -176,20 +221,25 @@ class ProgressBars(ProgressDisplay):
             _Rounds(),
             BarColumn(bar_width=10),
             _Figures(table_column=Column(no_wrap=True, min_width=24)),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            _TimeLeft(elapsed_when_finished=True),
             console=self._console,
         )
         self._lines: dict[int, TaskID] = {}
         self._failed = 0
-        self._all = self._bars.add_task("all runs", total=len(experiments), text="") if len(experiments) > 1 else None
+        self._all = self._bars.add_task("all runs", total=len(experiments), said=self._said) if len(experiments) > 1 else None
+
+    def _said(self) -> str:
+        return ", ".join(filter(None, (f"{self._failed} failed" if self._failed else "", self.left())))
 
     @override
     def start(self, number: int) -> None:
+        super().start(number)
         shown = self._runs[number]
         self._lines[number] = self._bars.add_task(shown.title, total=shown.rounds, run=shown)
 
     @override
     def end(self, number: int, error: Exception | None = None) -> None:
+        super().end(number, error)
         self._failed += error is not None
         line = self._lines.pop(number)
         self._runs[number].forget()
@@ -197,7 +247,7 @@ class ProgressBars(ProgressDisplay):
             self._bars.refresh()
         else:  # one line stays for all
             self._bars.remove_task(line)
-            self._bars.update(self._all, advance=1, text=f"{self._failed} failed" if self._failed else "")
+            self._bars.update(self._all, advance=1)
 
     @override
     def __enter__(self) -> ProgressBars:
@@ -207,6 +257,43 @@ class ProgressBars(ProgressDisplay):
     @override
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._bars.stop()
+
+
+class ProgressText(ProgressDisplay):
+    """A text in a notebook's output: a line for each run that goes on, changed at most every ``every_s`` wall seconds, and gone at the
+    end."""
+
+    every_s = 0.5
+
+    def __init__(self, experiments: Sequence[Experiment], labels: Sequence[str], console: Console | None = None) -> None:
+        super().__init__(experiments, labels, console)
+        self._over, self._thread = threading.Event(), threading.Thread(target=self._tell, daemon=True)
+        self._handle: Any = None
+
+    def text(self) -> str:
+        """Return the lines of the runs that go on, and how long all will take."""
+        going = [f"{one.title}, {one.sentence()}" for one in self._runs if one.pace.going]
+        ended = sum(math.isfinite(one.pace.ended_s) for one in self._runs)
+        total = [f"{ended} of {len(self._runs)} runs ended"] if len(self._runs) > 1 else []
+        return "\n".join([*going, ", ".join(filter(None, [*total, self.left()]))])
+
+    def _tell(self) -> None:
+        while not self._over.wait(self.every_s):
+            self._handle.update({"text/plain": self.text()}, raw=True)
+
+    @override
+    def __enter__(self) -> ProgressText:
+        from IPython.display import display as show  # a notebook has it
+
+        self._handle = show({"text/plain": "preparing"}, raw=True, display_id=True)
+        self._thread.start()
+        return self
+
+    @override
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+        self._handle.update({"text/plain": ""}, raw=True)
 
 
 class ProgressLog(ProgressDisplay):
@@ -223,17 +310,25 @@ class ProgressLog(ProgressDisplay):
         while not self._over.wait(self.every_s):
             for number in list(self._going):
                 self._print(number, self._runs[number].sentence())
+            left, ended = self.left(), sum(math.isfinite(one.pace.ended_s) for one in self._runs)
+            if left:
+                self._say(f"{ended} of {len(self._runs)} runs ended, {left}" if len(self._runs) > 1 else left)
 
     def _print(self, number: int, text: str) -> None:
-        self._console.print(f"{self._runs[number].title}, {printable(text)}", markup=False, highlight=False, soft_wrap=True)
+        self._say(f"{self._runs[number].title}, {printable(text)}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     @override
     def start(self, number: int) -> None:
+        super().start(number)
         self._going.append(number)
         self._print(number, "begun")
 
     @override
     def end(self, number: int, error: Exception | None = None) -> None:
+        super().end(number, error)
         self._going.remove(number)
         shown = self._runs[number]
         shown.forget()

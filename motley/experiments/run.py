@@ -27,7 +27,8 @@ from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
 from motley.experiments.config import Experiment, load
 from motley.experiments.data_variants import check_variants, data_variants
-from motley.experiments.progress import OneRun, display
+from motley.experiments.progress import OneRun, display, last_line, watched
+from motley.experiments.shown import run_in_words
 from motley.experiments.store import (
     RunFolder,
     default_folder,
@@ -84,7 +85,7 @@ def run(
     resume: bool = False,
     data: Path | str | None = None,
     overrides: Sequence[str] = (),
-    progress: bool | OneRun = False,
+    progress: bool | OneRun | None = None,
     allow_other_numerics: bool = False,
     task: Task | None = None,
     on_round: OnRound | None = None,
@@ -98,7 +99,8 @@ def run(
     experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
     out: the run's folder; ``runs/<name>/<run id>`` by default. resume: continue an interrupted run, or extend one that finished
     under an earlier ``stop``; one that finished under the same is only loaded.
-    data: folder searched first for data packs. progress: show the run on standard error, as a bar on a terminal or lines in a log.
+    data: folder searched first for data packs. progress: show the run on standard error, as a bar on a terminal or lines in a log;
+    left out: on a terminal and in a notebook, with a line at the end.
     allow_other_numerics: resume although torch, instruction set, threads, engine or device differ; the bits then may, too.
     task: a federation and module of your own (:func:`motley.tasks.own_task`); the experiment says ``task = "own"`` or leaves it out.
     on_round: called with the summary of every server step. on_end: called with the results, also of a run that was finished before.
@@ -123,7 +125,7 @@ def run(
         before = check_variants(folder.read() or {}, experiment, packs)
         checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         if state == "finished":
-            return _ended(path, experiment, on_end, checkpoints)
+            return _ended(path, experiment, on_end, progress, checkpoints)
         if state == "new" and resume and out is None:
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
@@ -136,7 +138,7 @@ def run(
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
             run_built(experiment, loop, folder, record, checkpoints, told, marks, shown, on_round)
         _tidy(path, checkpoints, experiment)
-    return _ended(path, experiment, on_end)
+    return _ended(path, experiment, on_end, progress)
 
 
 def run_built(
@@ -170,14 +172,20 @@ def _tidy(path: Path, checkpoints: Checkpoints, experiment: Experiment) -> None:
     checkpoints.prune(int(experiment.checkpoint.keep))
 
 
-def _ended(path: Path, experiment: Experiment, on_end: OnEnd | None, left: Checkpoints | None = None) -> TrainedRun:
-    """Return the results of a finished run after showing the caller's function a copy of them; ``left``: the checkpoints of one that
-    ended before, which a kill may have left behind with other files."""
+def _ended(
+    path: Path, experiment: Experiment, on_end: OnEnd | None, progress: object, left: Checkpoints | None = None
+) -> TrainedRun:
+    """Return the results of a finished run after showing the caller's function a copy of them; ``progress``: None for a line that says
+    what came of it where somebody looks; ``left``: the checkpoints of one that ended before, which a kill may have left behind with
+    other files."""
     if left is not None:
         _tidy(path, left, experiment)
     if on_end is not None:
         on_end(load_run(path, experiment.own_task or experiment.part("task")))
-    return load_run(path, experiment.own_task or experiment.part("task"))
+    done = load_run(path, experiment.own_task or experiment.part("task"))
+    if progress is None and watched():
+        last_line(run_in_words(done))
+    return done
 
 
 def as_experiment(experiment: Experiment | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:
@@ -423,13 +431,13 @@ def _note_slower(setting: Setting) -> None:
 
 
 @contextmanager
-def _shown(experiment: Experiment, progress: bool | OneRun) -> Iterator[OneRun]:
+def _shown(experiment: Experiment, progress: bool | OneRun | None) -> Iterator[OneRun]:
     """Yield what the run reports to: the caller's object, a display of its own, or nothing."""
     if isinstance(progress, OneRun):
         yield progress
     elif callable(progress):
         raise ConfigError("got a function; expected true or false: a function of each round is on_round=...", "progress")
-    elif not progress:
+    elif not (watched() if progress is None else progress):
         yield OneRun()
     else:
         with display([experiment], [experiment.name]) as shown:

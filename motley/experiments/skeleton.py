@@ -1,4 +1,5 @@
-"""Skeletons of components of one's own: the two files that ``motley new KIND NAME`` writes, a component and its test.
+"""Skeletons of components of one's own: the two files that ``motley new KIND NAME`` writes, a component and its test, or the folder of
+a package with them that ``--package`` writes.
 
 What is written works as it is and passes its test; its formulas, state and choices are then replaced by those of a paper. The
 templates lie in the folder ``skeletons``.
@@ -25,13 +26,14 @@ SKELETONS: Final = ("algorithm", "compressor", "partition", "selector", "task")
 """Kinds of component for which there is a skeleton."""
 
 
-def skeleton(kind: str, name: str) -> dict[str, str]:
-    """Return file name -> text of a new component and of its test, both for one folder.
+def skeleton(kind: str, name: str, package: bool = False) -> dict[str, str]:
+    """Return path -> text of a new component and of its test, both for one folder; of a package, also of its ``pyproject.toml``, by
+    which Motley finds the component where it is installed, and of its ``README.md``.
 
     Parameters
     ----------
     kind: one of :data:`SKELETONS`, in singular or plural. name: of the component and of its module, in snake_case, e.g.
-    ``"loudest_first"``.
+    ``"loudest_first"``. package: lay all of it in a folder of that name, the test in ``tests``.
 
     Raises
     ------
@@ -52,8 +54,13 @@ def skeleton(kind: str, name: str) -> dict[str, str]:
         raise ConfigError(f"got {name!r}, which is the name of a Python module; choose another, such as {name}_{kind}", "name")
     words = [word for word in name.split("_") if word]
     fill = {"name": name, "title": " ".join(words).capitalize(), "class": "".join(word.capitalize() for word in words)}
+    fill |= {"kind": kind, "distribution": name.strip("_").replace("_", "-")}
+    templates = {f"{name}.py": f"{kind}.py", f"test_{name}.py": f"test_{kind}.py"}
+    if package:
+        places = {f"{name}/{name}.py": f"{kind}.py", f"{name}/tests/test_{name}.py": f"test_{kind}.py"}
+        templates = {**places, **{f"{name}/{file}": file for file in ("pyproject.toml", "README.md")}}
     folder = resources.files("motley.experiments") / "skeletons"
     return {
-        f"{before}{name}.py": Template((folder / f"{before}{kind}.py.txt").read_text(encoding="utf-8")).substitute(fill)
-        for before in ("", "test_")
+        path: Template((folder / f"{template}.txt").read_text(encoding="utf-8")).substitute(fill)
+        for path, template in templates.items()
     }

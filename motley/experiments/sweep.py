@@ -13,8 +13,11 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
+from motley.core.card import Carded, html_rows
 from motley.core.components import imports
 from motley.core.errors import ConfigError, suggest
 from motley.engines.processes import workers_kept
@@ -22,14 +25,19 @@ from motley.experiments import document, registry
 from motley.experiments.config import Experiment
 from motley.experiments.data_variants import check_variants
 from motley.experiments.parallel import run_jobs, share_among
-from motley.experiments.progress import OneRun, ProgressDisplay, display
+from motley.experiments.progress import OneRun, ProgressDisplay, display, last_line, watched
 from motley.experiments.ray_runner import spread
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
+from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_words, to_frame
 from motley.experiments.store import RunFolder, default_folder, slug
 from motley.experiments.trackers.base import RunGroup
 from motley.experiments.trained import TrainedRun, load
+from motley.results.labels import group_runs
 from motley.tasks.base import Task
 from motley.tasks.public_data import reading
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", "run_points"]
 
@@ -61,13 +69,53 @@ class Failure:
     error: Exception
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The outcome of a sweep: finished runs, failures, and the folder of all."""
+@dataclass(frozen=True, repr=False)
+class Comparison(Carded):
+    """The outcome of a sweep: finished runs, failures, and the folder of all.
+
+    Example
+    -------
+    ``found = motley.compare("exp.toml")``, then ``found``, ``found.table()`` or ``found.plot(over="virtual_seconds")`` in a notebook
+    """
 
     runs: list[TrainedRun]
     failures: list[Failure]
     directory: Path
+
+    @override
+    def facts(self) -> dict[str, Any]:
+        """Return how many runs there are of how many methods, and where."""
+        methods = {"methods": len(group_runs(self.runs))} if self.runs else {}
+        return {"runs": len(self.runs), **methods, "failed": len(self.failures), "folder": self.directory}
+
+    def _repr_html_(self) -> str:
+        rows = run_rows(self.runs) if self.runs else []
+        failed = [(one.point.label, one.point.experiment.seed, one.error) for one in self.failures]
+        shown = [[in_cell(value) for value in row.values()] for row in rows]
+        return html_rows(repr(self), shown, rows[0] if rows else ()) + (html_rows("Failed", failed) if failed else "")
+
+    def table(self) -> Any:
+        """Return a pandas DataFrame with a row per run: its label as in reports, seed, the headline metric's final value, peak and
+        stable value (:class:`~motley.results.measures.Ends`), rounds, virtual seconds, megabytes both ways, and folder.
+
+        Raises
+        ------
+        ConfigError: pandas is not installed.
+        """
+        return to_frame(run_rows(self.runs) if self.runs else [])
+
+    def plot(self, metric: str | None = None, over: str = "rounds") -> Figure:
+        """Return a matplotlib figure of each method's mean over seeds, shaded by one standard deviation.
+
+        Parameters
+        ----------
+        metric: the headline by default. over: ``rounds``, ``virtual_seconds`` or ``traffic``.
+
+        Raises
+        ------
+        ConfigError: no such metric, nothing to draw over by this name, or no finished run.
+        """
+        return curve_figure(group_runs(self.runs), metric, over)
 
 
 def expand(
@@ -205,7 +253,7 @@ def compare(
     out: Path | None = None,
     data: Path | None = None,
     overrides: Sequence[str] = (),
-    progress: bool = False,
+    progress: bool | None = None,
     on_ray: str | None = None,
     jobs: int = 1,
     task: Task | None = None,
@@ -221,7 +269,7 @@ def compare(
     experiment: an Experiment, its keys, or the path of its TOML file. over: key path -> values, over the file's ``[grid]``.
     seeds: values of ``seed``. out: folder of all runs, ``runs/<name>`` by default. data: folder of data packs.
     overrides: settings like ``"local.epochs=2"``. progress: show the runs on standard error, as bars on a terminal
-    or lines in a log.
+    or lines in a log; left out: on a terminal and in a notebook, with a line at the end.
     on_ray: address of a Ray cluster over which the runs are spread, ``auto``, or ``local`` for one that is started here.
     jobs: runs at a time on this machine, each in a process that computes on its share of the cores.
     task: a federation and module of your own, as for :func:`~motley.experiments.run.run`. on_end: called in this process with
@@ -247,7 +295,11 @@ def compare(
         )
     base = out or default_folder(base_experiment).parent
     folders = [point.folder(base) for point in points]
-    runs, failures = run_points(points, folders, data, progress, on_ray, jobs, on_end, allow_other_numerics)
+    by_itself = progress is None and watched()
+    shown = by_itself or bool(progress)
+    runs, failures = run_points(points, folders, data, shown, on_ray, jobs, on_end, allow_other_numerics)
+    if by_itself:
+        last_line(runs_in_words(base_experiment.name, runs, len(failures), base))
     return Comparison(runs, failures, base)
 
 

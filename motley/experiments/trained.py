@@ -21,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from motley.core.card import html_rows
 from motley.core.client_names import number_of
 from motley.core.components import imports
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
 from motley.core.files import changed, disk_error, replacing, with_digest
+from motley.experiments.shown import curve_figure, facts_of_keys, in_cell, run_rows
 from motley.results import load as results
 from motley.results.client_table import client_table
 from motley.results.marks import checked
@@ -32,12 +34,13 @@ from motley.results.record import read_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from matplotlib.figure import Figure
     from torch import Tensor, nn
 
     from motley.tasks.base import Dataset, Federation, Task, TaskSource
     from motley.tasks.preparation import Preparation
 
-__all__ = ["ClientModel", "ClientModels", "TrainedRun", "describe_samples", "load", "save_preparation"]
+__all__ = ["ClientModel", "ClientModels", "TrainedRun", "describe_samples", "load", "load_all", "save_preparation"]
 
 _PREPARATION = "preparation.json"
 _CHUNK = 1024
@@ -74,7 +77,7 @@ class TrainedRun(results.Run):
     Parameters
     ----------
     task: the task of a run whose data and model came from Python, or the source of its task; None: the run's record says how its
-    model is made. allow_import: whether a task that the record names ``module:Class`` may be imported.
+    model is made. allow_import: whether a task or model that the record names ``module:Class`` may be imported.
     """
 
     task: Task | TaskSource | None = field(default=None, compare=False, repr=False)
@@ -125,6 +128,28 @@ class TrainedRun(results.Run):
         """
         return self._predict(self.module(which), x, None, probabilities)
 
+    def plot(self, metric: str | None = None, over: str = "rounds") -> Figure:
+        """Return a matplotlib figure of the run's evaluations.
+
+        Parameters
+        ----------
+        metric: the headline by default. over: ``rounds``, ``virtual_seconds`` or ``traffic``.
+
+        Raises
+        ------
+        ConfigError: no such metric, or nothing to draw over by this name.
+        """
+        return curve_figure({self.name: [self]}, metric, over)
+
+    def _repr_html_(self) -> str:
+        """Return what was run and what came of it as a table, which a notebook shows."""
+        figures = (
+            run_rows([self])[0] if self.column("evaluations", "round").size else {"rounds": self.tables["rounds"].num_rows}
+        )
+        known = {**facts_of_keys(self.config), "finished": "yes" if self.finished else "no"}
+        known |= {name: in_cell(value) for name, value in figures.items() if name not in ("label", "seed")}
+        return html_rows(f"{type(self).__name__} {self.name}", known.items())
+
     def clients(self) -> ClientModels:
         """Return the models of the clients: ``run.clients()[7].predict(x)``, or by name, ``run.clients()["hosp_H"]``.
 
@@ -166,9 +191,9 @@ class TrainedRun(results.Run):
             )
         from motley.experiments import registry
 
-        with imports(self.allow_import):
+        with imports(self.allow_import):  # the task and, when its factory is made, its model
             source = self.task or registry.build("task", record, "task")
-        made: Callable[[], nn.Module] = source.factory(self._samples())
+            made: Callable[[], nn.Module] = source.factory(self._samples())
         return made
 
     def _samples(self) -> Dataset:
@@ -316,11 +341,24 @@ def load(directory: str | Path, task: Task | TaskSource | None = None, allow_imp
     Parameters
     ----------
     task: the task of a run whose data and model came from Python, for :meth:`TrainedRun.module` and what needs it.
-    allow_import: let a task be named ``"module:Class"``, which imports the module when its model is made.
+    allow_import: let a task or model be named ``"module:Class"``, which imports the module when the model is made.
 
     Raises
     ------
     StoreError: there is no run there. DataError: its files are damaged.
     """
-    found = results.load(directory)
+    return _trained(results.load(directory), task, allow_import)
+
+
+def load_all(directory: str | Path, task: Task | TaskSource | None = None, allow_import: bool = False) -> list[TrainedRun]:
+    """Return every run in and below ``directory`` with its models, by path; parameters as in :func:`load`.
+
+    Raises
+    ------
+    StoreError: there is none. DataError: the files of one are damaged.
+    """
+    return [_trained(found, task, allow_import) for found in results.load_all(directory)]
+
+
+def _trained(found: results.Run, task: Task | TaskSource | None, allow_import: bool) -> TrainedRun:
     return TrainedRun(**{one.name: getattr(found, one.name) for one in fields(found)}, task=task, allow_import=allow_import)

@@ -10,6 +10,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from motley.core.card import html_rows
 from motley.inspection.federation import InspectedFederation
 from motley.inspection.page import inspection_page
 from motley.results.blocks import Page
@@ -45,6 +46,14 @@ class Inspected:
     @override
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {', '.join(f'{one.inspection.population} clients' for one in self.federations)}>"
+
+    def _repr_html_(self) -> str:
+        """Return profiles, pitfalls and advice as tables, which a notebook shows."""
+        profiles = [one.inspection.profile() for one in self.federations]
+        names = list(dict.fromkeys(name for profile in profiles for name in profile))
+        rows = ([name, *(f"{profile.get(name, float('nan')):.3g}" for profile in profiles)] for name in names)
+        said = [(text,) for text in (*self.all_pitfalls, *self.advice)]
+        return html_rows(repr(self), rows, ["", *(one.label for one in self.federations)]) + html_rows("Look out", said)
 
     @property
     def all_pitfalls(self) -> list[str]:

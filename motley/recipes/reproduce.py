@@ -11,6 +11,7 @@ from typing import Any
 
 from motley.core.errors import ConfigError, suggest
 from motley.experiments.config import Experiment
+from motley.experiments.forecast import range_in_words
 from motley.experiments.store import RunFolder
 from motley.experiments.sweep import Failure, Point, run_points
 from motley.recipes.claim import Place
@@ -24,6 +25,9 @@ from motley.results.measures import Censored
 from motley.results.sequential import SpendingPlan
 
 __all__ = ["Reproduction", "distinct", "plan", "reproduce", "target_of"]
+
+SPREAD = 2.5
+"""How much longer, or shorter, another machine may take than the one on which a recipe's minutes were measured."""
 
 
 @dataclass(frozen=True)
@@ -226,16 +230,15 @@ def reproduce(
 
 
 def _forecast(recipe: Recipe, size: Scale, folders: Sequence[Path]) -> str:
-    """Say how many runs are missing, and how long they take by the recipe's measured minutes."""
+    """Say how many runs are missing, and how long they may take by the recipe's measured minutes."""
     missing = sum(not (RunFolder(folder).read() or {}).get("finished") for folder in folders)
     said, minutes = f"{missing} of {len(folders)} runs are missing", recipe.scale[size].minutes
     if minutes and missing:
         ids: dict[int, str] = {}
         whole = {_id(experiment, ids) for experiment in plan(recipe, recipe.exhibit, size).values()}
-        took = minutes * missing / len(whole)
-        shown = max(1, round(took))
-        said += f"; about {took / 60:.1f} hours" if took >= 90 else f"; about {shown} minute{'s' if shown > 1 else ''}"
-        said += " on two cores with --jobs 2"
+        took_s = 60 * minutes * missing / len(whole)
+        said += f"; {range_in_words(took_s / SPREAD, SPREAD * took_s)} by what they took on two cores with --jobs 2"
+        said += ", which the first rounds here correct"
     return f"{said}. Stop when you like: the same command goes on."
 
 

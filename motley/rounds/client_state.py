@@ -52,6 +52,7 @@ class ClientStates(Mapping[int, ClientState]):
     def __init__(self, first: ClientState | None) -> None:
         self.first = first
         self._kept: dict[int, Any] = {}
+        self._ahead: dict[int, ClientState] = {}
 
     def __getitem__(self, client: int) -> ClientState:
         kept: ClientState = self._kept[client]
@@ -65,7 +66,18 @@ class ClientStates(Mapping[int, ClientState]):
 
     def of(self, clients: Iterable[int]) -> dict[int, ClientState | None]:
         """Return the states of these clients, the initial one for a client without its own; empty without client states."""
-        return {} if self.first is None else {int(client): self.get(int(client), self.first) for client in clients}
+        if self.first is None:
+            return {}
+        return {int(c): self._ahead[c] if c in self._ahead else self.get(int(c), self.first) for c in clients}
+
+    def run_ahead(self, states: Mapping[int, ClientState]) -> None:
+        """Let :meth:`of` return these states until :meth:`fall_back`: what a client that trains twice for one server step keeps
+        after the first time, before the server has accepted anything."""
+        self._ahead.update(states)
+
+    def fall_back(self) -> None:
+        """Let :meth:`of` return again what clients keep for good."""
+        self._ahead = {}
 
     def put(self, client: int, memory: ClientState) -> None:
         """Replace the state of a client.

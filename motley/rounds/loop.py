@@ -266,10 +266,11 @@ class RoundLoop:
         flying = self.backend.in_flight(state).timelines.version
         state.downloads = {version: sent for version, sent in state.downloads.items() if version in flying}
         reports = tables.landed_reports(landed.dispatches, outcome, staleness, results)
-        state.allocator = self.pipeline.observe(state, reports, total)
-        self.backend.observe(state, reports)
+        heard = reports.heard()
+        state.allocator = self.pipeline.observe(state, heard, total)
+        self.backend.observe(state, heard)
         with self.watch("select"):
-            self._tell(state.round, reports)
+            self._tell(state.round, heard)
         return self._finish_round(landed, reports)
 
     def _learn(self, landed: Landed) -> tuple[NDArray[np.int8], dict[int, TrainResult], dict[str, Tensor]]:

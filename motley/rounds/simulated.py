@@ -182,10 +182,13 @@ class SimulatedBackend(ClientBackend):
     # ------------------------------------------------------------------------------------- who, and what they measure
 
     def available(self, state: RunState) -> Ids:
-        """Return the clients that are online, have data and are not in flight."""
-        ids, flying = np.flatnonzero(self.planner.full_steps > 0), _clients(state).in_flight
-        if len(flying):
-            ids = np.setdiff1d(ids, flying.timelines.client, assume_unique=True)
+        """Return the clients that are online, have data and are not in flight; where the synchrony asks again, also those whose
+        update has arrived and waits; those that broke off wait for the next step, so that there is one."""
+        ids, lines = np.flatnonzero(self.planner.full_steps > 0), _clients(state).in_flight.timelines
+        waits = (lines.arrives_s <= state.clients.now_s) & ~lines.dropped & self.config.synchrony.asks_again
+        busy = lines.client[~waits]
+        if len(busy):
+            ids = np.setdiff1d(ids, busy, assume_unique=True)
         return ids[self.world.availability.online(self._key("available"), ids, state.round, state.clients.now_s)]
 
     def probe(
@@ -297,16 +300,20 @@ class SimulatedBackend(ClientBackend):
     ) -> Iterator[tuple[int, ReceivedUpload]]:
         """Train the clients of these rows, grouped by model version, and yield (row, upload) in order of client id.
 
-        One version streams: an upload can be aggregated and forgotten before the next is trained."""
-        versions = landed.dispatches.timelines.version[rows]
-        waiting: dict[int, ReceivedUpload] = {}
-        for version in np.unique(versions):
-            chosen = rows[versions == version]
+        One version streams: an upload can be aggregated and forgotten before the next is trained. A client that was sent out twice
+        trains in that order, the second time from what it keeps after the first."""
+        lines, waiting = landed.dispatches.timelines[rows], dict[int, ReceivedUpload]()
+        groups = training_groups(lines.client, lines.version)
+        clients, twice = _clients(state).client_states, len(np.unique(lines.client)) < len(rows)
+        for chosen in (rows[group] for group in groups):
             for row, upload in zip(chosen.tolist(), self._train(state, landed.dispatches.take(chosen), error), strict=True):
-                if len(chosen) == len(rows):
+                if len(groups) == 1:
                     yield row, upload
                 else:
                     waiting[row] = upload
+                if twice:
+                    clients.run_ahead(self.pipeline.kept_after(state, upload))
+        clients.fall_back()
         yield from sorted(waiting.items())
 
     def _train(self, state: RunState, group: InFlight, error: CompressionError | None) -> Iterator[ReceivedUpload]:
@@ -427,6 +434,25 @@ class SimulatedBackend(ClientBackend):
     def _advance(self, state: RunState, seconds: float) -> None:
         clock = _clients(state).clock
         clock.advance(clock.now_s + seconds)
+
+
+def training_groups(clients: Ids, versions: Ids) -> list[Ids]:
+    """Return positions of dispatches, grouped so that a group has one model version and no client twice.
+
+    Parameters
+    ----------
+    clients, versions: ``[n]``, by client and, of one client, in order of dispatch, so that versions do not fall. A client's earlier
+    dispatch is in an earlier group.
+
+    >>> [group.tolist() for group in training_groups(np.array([3, 3, 3, 7]), np.array([0, 0, 1, 0]))]
+    [[0, 3], [1], [2]]
+    """
+    again = np.zeros(len(clients), np.int64)  # how often the same client has trained from the same version before
+    for at in range(1, len(clients)):
+        if clients[at] == clients[at - 1] and versions[at] == versions[at - 1]:
+            again[at] = again[at - 1] + 1
+    pairs = np.unique(np.stack([versions, again], 1), axis=0)
+    return [np.flatnonzero((versions == version) & (again == time)) for version, time in pairs]
 
 
 def _clients(state: RunState) -> SimulatedClients:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,27 @@ from motley.rounds.in_flight import InFlight
 from motley.rounds.state import BackendState
 from motley.tasks.base import Federation
 
-__all__ = ["client_rows", "federation_rows", "landed_reports", "moment", "round_row", "write_rows"]
+__all__ = ["LandedReports", "client_rows", "federation_rows", "landed_reports", "moment", "round_row", "write_rows"]
+
+
+@dataclass(frozen=True)
+class LandedReports(Reports):
+    """Reports on dispatches that ended with a server step, by client; one that was sent out twice has two rows."""
+
+    distinct: ClassVar[bool] = False
+
+    def heard(self) -> Reports:
+        """Return one report per client, which the selector hears: of its last accepted dispatch, else of its last."""
+        last = np.append(self.ids[1:] != self.ids[:-1], True)[: len(self)]  # rows are in order of client id
+        if last.all():
+            return self
+        order = np.lexsort((np.arange(len(self)), self.outcome == Outcome.ACCEPTED, self.ids))
+        return self[order[last]]
 
 
 def landed_reports(
     landed: InFlight, outcome: NDArray[np.int8], staleness: NDArray[np.int64], results: Mapping[int, TrainResult]
-) -> Reports:
+) -> LandedReports:
     """Return the reports of the clients whose dispatch ended with a server step.
 
     Parameters
@@ -36,7 +52,7 @@ def landed_reports(
         for name, value in trained.signals.items():
             signals[name][i] = value
     there: NDArray[np.float64] = np.where(lines.dropped, np.nan, 1.0)
-    return Reports(
+    return LandedReports(
         lines.client,
         outcome,
         version=lines.version.astype(np.float64),

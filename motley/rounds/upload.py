@@ -203,6 +203,14 @@ class UploadPipeline:
             **{client: kept for client, kept in new.items() if kept},
         }
 
+    def kept_after(self, state: RunState, upload: ReceivedUpload) -> Mapping[int, ClientState]:
+        """Return what a client keeps after this upload, by client, if the server accepts it; empty where that is nothing."""
+        result = upload.result
+        if not result.finite:
+            return {}
+        own = {} if result.client_state is None else {result.client: result.client_state}
+        return self.commit(state, own, {} if upload.client_state is None else {result.client: upload.client_state})
+
     def observe(self, state: RunState, reports: Reports, total: Mapping[str, Tensor]) -> Mapping[str, Any]:
         """Return the allocator's state after a server step on ``total`` (empty where nothing was aggregated)."""
         norm = float(total["delta"].double().norm()) if "delta" in total else math.nan

@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import override
 
+from motley.core.card import Carded
 from motley.core.client_names import client_in_words
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
@@ -102,8 +104,8 @@ class Dataset:
         return targets_of(self.y, self.classes)
 
 
-@dataclass(frozen=True)
-class Federation:
+@dataclass(frozen=True, repr=False)
+class Federation(Carded):
     """Samples divided among clients.
 
     Parameters
@@ -154,6 +156,19 @@ class Federation:
     def __len__(self) -> int:
         """Return K, the population."""
         return len(self.train)
+
+    @override
+    def facts(self) -> dict[str, Any]:
+        """Return how many clients and samples there are, and of which form."""
+        sizes, tested = self.train.sizes, self.test.sizes.sum() if self.global_test is None else len(self.global_test)
+        low, high = (int(sizes.min()), int(sizes.max())) if len(sizes) else (0, 0)
+        few = f", {low} to {high} a client" if low < high else f", {high} a client"
+        shape = " x ".join(map(str, self.x.shape[1:])) or "1"
+        kind = f"{self.classes} classes" if self.classes is not None and self.targets == "classes" else self.targets
+        return {
+            "clients": len(self), "training samples": f"{sizes.sum()}{few}", "validation samples": self.validation.sizes.sum(),
+            "test samples": tested, "inputs": f"{shape} {str(self.x.dtype).removeprefix('torch.')}", "targets": kind,
+        }  # fmt: skip
 
     @property
     def new_clients(self) -> NDArray[np.int64]:
@@ -225,8 +240,8 @@ Transform = Callable[[Tensor, Key | None], Tensor]
 """Function of a raw batch ``[B, ...]`` (as stored): the model input. The key draws augmentation, None switches it off."""
 
 
-@dataclass(frozen=True)
-class Task:
+@dataclass(frozen=True, repr=False)
+class Task(Carded):
     """A model, a loss, a federation and a metric.
 
     Parameters
@@ -257,6 +272,18 @@ class Task:
     def __post_init__(self) -> None:
         if self.layout is None:
             object.__setattr__(self, "layout", layout_of(construct(self.model, 0)))
+
+    @override
+    def facts(self) -> dict[str, Any]:
+        """Return what is learned, and from what."""
+        loss = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__name__", "loss of your own")
+        return {
+            "name": self.name,
+            "parameters": self.layout.size,
+            "loss": loss,
+            "metric": self.metric,
+            **self.federation.facts(),
+        }
 
 
 class TaskSource(ABC):

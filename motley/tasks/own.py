@@ -33,6 +33,7 @@ from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.nn import replace_stochastic, require_keyed
 from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, checked_loss
+from motley.tasks.unscaled import warn_of_unscaled
 
 __all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "outputs_of", "own_task", "sample_outputs"]
 
@@ -129,6 +130,7 @@ def own_task(
     module = construct(make, 0)
     layout = layout_of(module)
     federation, outputs = _tried(make, federation, transform)
+    warn_of_unscaled(make, federation, transform)
     kind = federation.targets
     if loss is None:
         single = kind == "classes" and outputs.shape[-1] == 1

@@ -4,16 +4,20 @@ Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba: *Federated Learning with B
 AISTATS 2022 (arXiv:2106.06639). Reference: docs/methods/timing-and-world.md#fedbuff.
 
     C clients in flight;  on each arrival (started from version v_k):  buffer += s(v - v_k) delta_k
-    after K_b arrivals:   x <- x + lr_server buffer / K_b,   v <- v + 1;   every arrival is replaced by a new client
+    after K_b arrivals:   x <- x + lr_server buffer / K_b,   v <- v + 1;   every arrival is replaced at once
 
 Symbols: ``K_b`` (``buffer``), 10 in the paper; ``C`` the experiment's cohort; ``s`` the staleness discount (default
 ``(1 + tau)^-1/2``), tau counted in server steps. The divisor is K_b, not ``sum s``.
 
 Deviations and readings
 -----------------------
-* The experiment's ``weights`` give the coefficients in place of 1/K_b; ``uniform`` is the paper's.
+* The experiment's ``weights`` give the coefficients; left out they are ``uniform``, 1/K_b, as published.
+* An arrival is replaced by any client that is not under way, the one that has just delivered included: it may be in a buffer twice.
+  Two trainings of a client are in order, and the second starts from what the first left at the client; the selector hears of the last.
+* READING a client that broke off is asked again after the next server step, so that there is one.
+* ``refill = "idle"``: a client whose update waits in the buffer is not sent out again before the server step, so that a client is in
+  a step once. Where few clients are idle the server then waits longer. Private runs and deployments need it.
 * Updates older than ``max_staleness`` are discarded (their traffic is counted, they are reported as late).
-* A client whose update waits in the buffer is not dispatched again before the server step (the paper's may be).
 * INTERPRETATION-D buffers (running statistics) are averaged with weights ``s / sum s``.
 * If no client is available and none is in flight, a round of ``idle_s`` without an update passes and counts; a part-filled buffer
   waits.
@@ -26,6 +30,7 @@ Deviations and readings
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -44,8 +49,11 @@ class Buffered(Overlapping):
     Parameters
     ----------
     buffer: K_b. staleness, a, b: the discount, see :mod:`motley.timing.overlapping`. max_staleness: older updates are discarded.
-    idle_s: how long the server waits when no client is available.
+    idle_s: how long the server waits when no client is available. refill: who may replace a client that has delivered: ``"at once"``
+    any client that is not under way, as published; ``"idle"`` none whose own update waits in the buffer.
     """
+
+    published_weights: ClassVar[str | None] = "uniform"
 
     buffer: int = 10
     staleness: Discount = "polynomial"
@@ -53,6 +61,7 @@ class Buffered(Overlapping):
     b: float = 4.0
     max_staleness: int | None = None
     idle_s: float = 60.0
+    refill: Literal["at once", "idle"] = "at once"
 
     def __post_init__(self) -> None:
         if self.buffer < 1:
@@ -61,9 +70,15 @@ class Buffered(Overlapping):
 
     @property
     @override
+    def asks_again(self) -> bool:
+        """Whether a client may be sent out again while its update waits in the buffer."""
+        return self.refill == "at once"
+
+    @property
+    @override
     def min_population(self) -> int:
-        """The size of the buffer: a client's update is in it at most once."""
-        return self.buffer
+        """The size of the buffer where a client's update is in it at most once, else 1."""
+        return 1 if self.asks_again else self.buffer
 
     @override
     def max_uploads(self, cohort: int) -> int:

@@ -113,10 +113,17 @@ class ServerStep:
 class Synchrony(ABC):
     """The rule that decides when clients are dispatched and when the server steps: a frozen dataclass of options.
 
-    ``overlaps``: clients that train from different model versions are in flight at once.
+    ``overlaps``: clients that train from different model versions are in flight at once. ``published_weights``: the weighting of
+    updates that the rule was published with; None: that of the algorithm.
     """
 
     overlaps: ClassVar[bool] = False
+    published_weights: ClassVar[str | None] = None
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether a client may be sent out again while its update still waits for a server step."""
+        return False
 
     @property
     def min_population(self) -> int:

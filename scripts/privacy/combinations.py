@@ -48,7 +48,7 @@ OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("selector", "hetero_select"): {"w_direction": 0.0},
     ("selector", "poisson"): {"rate": 0.5},
     ("selector", "tifl"): {"tiers": 2},
-    ("synchrony", "buffered"): {"buffer": 2},
+    ("synchrony", "buffered"): {"buffer": 2, "refill": "idle"},
     ("synchrony", "deadline"): {"seconds": 0.9, "over_select": 1.5},
     ("device", "shifted_exponential"): {"a_t": 0.001, "lambda_t": 0.01},
 }

@@ -63,6 +63,7 @@ STEPS = {"steps": 3, "batch_size": 16, "optimizer": SGD}
 LINKS = {"name": "uniform", "up_mbps": [1.0, 5.0], "down_mbps": [5.0, 20.0]}
 SPEEDS = {"name": "uniform", "low": 0.1, "high": 0.5}
 VALIDATED = {"test": "client", "validation": 0.2}
+BUFFER = {"name": "buffered", "refill": "idle"}
 FIFTH = {"name": "constant", "average": 0.2}
 
 DIGITS: Keys = {

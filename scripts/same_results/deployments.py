@@ -23,10 +23,12 @@ _FIFTH = {"name": "constant", "average": 0.2}
 _VALIDATED = {"test": "client", "validation": 0.2}
 _SLOW = {client: 1.0 + 2.0 * client for client in range(6)}
 
+BUFFER = {"name": "buffered", "refill": "idle"}
+
 DEPLOYMENTS: dict[str, tuple[dict[str, Any], Mapping[int, float]]] = {
     "synchronous": ({**_BASE, "selector": {"name": "power_of_choice", "d": 5}}, {}),
     "buffered": (
-        {**_BASE, "cohort": 4, "stop": {"rounds": 8}, "weights": "uniform", "synchrony": {"name": "buffered", "buffer": 2}},
+        {**_BASE, "cohort": 4, "stop": {"rounds": 8}, "weights": "uniform", "synchrony": {**BUFFER, "buffer": 2}},
         _SLOW,
     ),
     "asynchronous": ({**_BASE, "stop": {"rounds": 6}, "synchrony": "asynchronous", "weights": "uniform"}, _SLOW),

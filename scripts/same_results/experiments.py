@@ -8,7 +8,21 @@ data of one's own). :mod:`same_results.coverage` tells what is missing. A text `
 from __future__ import annotations
 
 from same_results import methods as methods
-from same_results.cases import DIGITS, EXPERIMENTS, FIFTH, LOSSY, NORMED, PARABOLAS, SGD, SYNTHETIC, VALIDATED, Case, Keys, add
+from same_results.cases import (
+    BUFFER,
+    DIGITS,
+    EXPERIMENTS,
+    FIFTH,
+    LOSSY,
+    NORMED,
+    PARABOLAS,
+    SGD,
+    SYNTHETIC,
+    VALIDATED,
+    Case,
+    Keys,
+    add,
+)
 
 __all__ = ["EXPERIMENTS", "Case", "Keys"]
 
@@ -129,7 +143,7 @@ for _name, _variants in _SELECTORS.items():
         add(f"selector {_called}", DIGITS, **{**_keys, **_ALSO.get(_called, {})})
 
 for _name in ("power_of_choice", "oort", "hetero_select_v1", "fedcs", "tifl", "flash"):
-    add(f"selector {_name} in a buffer", DIGITS, selector=_name, synchrony={"name": "buffered", "buffer": 2},
+    add(f"selector {_name} in a buffer", DIGITS, selector=_name, synchrony={**BUFFER, "buffer": 2},
          weights="uniform", stop={"rounds": 8}, failures=LOSSY, availability={"name": "bernoulli", "p": 0.7},
          split=VALIDATED)  # fmt: skip
 add("selector fedcor of parabolas", PARABOLAS, selector={"name": "fedcor", "warmup": 1, "interval": 1, "first_iterations": 10,
@@ -248,7 +262,7 @@ for _number, _shift in enumerate(_SHIFTS):
     add(f"shift {_number} {' '.join(_shift)}", DIGITS, split={"test": "client"}, selector="power_of_choice", seed=_number,
          **_shift)  # fmt: skip
 add("drift in a buffer", DIGITS, drift={"name": "window", "share": 0.4, "period": 2.0, "clock": "seconds"}, stop={"rounds": 8},
-     synchrony={"name": "buffered", "buffer": 2}, weights="uniform")  # fmt: skip
+     synchrony={**BUFFER, "buffer": 2}, weights="uniform")  # fmt: skip
 add("drift of asynchronous clients", DIGITS, drift={"name": "swap", "start": 3.0, "width": 4.0}, stop={"rounds": 12},
      synchrony="asynchronous", weights="uniform")  # fmt: skip
 add("validation and server's samples", DIGITS,
@@ -270,7 +284,7 @@ _WORLDS: list[Keys] = [
      "network": {"name": "trace", "file": "{files}/links.csv", "assign": "random"}},
     {"device": {"name": "uniform", "per": "round"}, "network": {"name": "uniform", "per": "client"}},
     {"network": {"name": "inverted"}},
-    {"network": {"name": "inverted", "law": "rank", "batches": None}, "synchrony": {"name": "buffered", "buffer": 2}},
+    {"network": {"name": "inverted", "law": "rank", "batches": None}, "synchrony": {**BUFFER, "buffer": 2}},
     {"network": {"name": "inverted", "batches": 1}, "selector": "hetero_select", "weights": "score", "algorithm": "fedprox"},
     {"availability": {"name": "always"}, "failures": {"name": "none"}},
     {"availability": {"name": "bernoulli", "p": 0.6, "low": 0.2}, "failures": {"name": "crash", "rate": 0.2, "share": 0.8}},
@@ -302,19 +316,19 @@ _MODES: list[Keys] = [
     {"synchrony": {"name": "deadline", "over_select": 2.0, "min_uploads": 2, "idle_s": 3.0}},
     {"synchrony": {"name": "deadline", "seconds": 0.4, "min_uploads": 2}, "weights": "horvitz_thompson"},
     {"synchrony": {"name": "deadline", "over_select": 1.5}, "weights": "horvitz_thompson", "failures": LOSSY},
-    {"synchrony": {"name": "buffered", "buffer": 2}},
-    {"synchrony": {"name": "buffered", "buffer": 2, "staleness": "constant", "max_staleness": 1}},
-    {"synchrony": {"name": "buffered", "buffer": 3, "staleness": "hinge", "a": 2.0, "b": 1.0}, "failures": LOSSY},
-    {"synchrony": {"name": "buffered", "buffer": 1}, "algorithm": "fedprox", "server": "momentum"},
+    {"synchrony": {**BUFFER, "buffer": 2}},
+    {"synchrony": {**BUFFER, "buffer": 2, "staleness": "constant", "max_staleness": 1}},
+    {"synchrony": {**BUFFER, "buffer": 3, "staleness": "hinge", "a": 2.0, "b": 1.0}, "failures": LOSSY},
+    {"synchrony": {**BUFFER, "buffer": 1}, "algorithm": "fedprox", "server": "momentum"},
     {"synchrony": {"name": "asynchronous"}},
     {"synchrony": {"name": "asynchronous", "staleness": "constant", "alpha": 0.4, "max_staleness": 2}},
     {"synchrony": {"name": "asynchronous", "staleness": "hinge", "a": 1.0, "b": 1.0},
      "failures": {"name": "non_finite", "rate": 0.2}, "availability": {"name": "bernoulli", "p": 0.6, "slot_s": 1.0}},
-    {"synchrony": {"name": "buffered", "buffer": 2, "idle_s": 2.0}, "availability": {"name": "day_night", "day_s": 8.0}},
-    {"synchrony": {"name": "buffered", "buffer": 2}, "cohort": 6, "failures": {"name": "crash", "rate": 0.1}},
-    {"synchrony": {"name": "buffered", "buffer": 5}, "cohort": 7, "dtype": "float64", "weights": "examples"},
-    {"synchrony": {"name": "buffered", "buffer": 4}, "cohort": 7, "algorithm": "scaffold", "failures": LOSSY},
-    {"synchrony": {"name": "buffered", "buffer": 4}, "cohort": 7, "aggregator": "trimmed_mean", "selector": "oort"},
+    {"synchrony": {**BUFFER, "buffer": 2, "idle_s": 2.0}, "availability": {"name": "day_night", "day_s": 8.0}},
+    {"synchrony": {**BUFFER, "buffer": 2}, "cohort": 6, "failures": {"name": "crash", "rate": 0.1}},
+    {"synchrony": {**BUFFER, "buffer": 5}, "cohort": 7, "dtype": "float64", "weights": "examples"},
+    {"synchrony": {**BUFFER, "buffer": 4}, "cohort": 7, "algorithm": "scaffold", "failures": LOSSY},
+    {"synchrony": {**BUFFER, "buffer": 4}, "cohort": 7, "aggregator": "trimmed_mean", "selector": "oort"},
 ]  # fmt: skip
 for _number, _mode in enumerate(_MODES):
     _base = DIGITS if _number % 2 else SYNTHETIC
@@ -355,7 +369,7 @@ _SENT: list[Keys] = [
     {"compressor": "topk", "budget": FIFTH, "allocator": {"name": "flexcom"}, "feedback": "fixed"},
     {"compressor": "topk", "budget": FIFTH, "allocator": {"name": "flexcom", "meet": "error", "error": "last_update"}},
     {"compressor": "topk", "budget": FIFTH, "allocator": {"name": "optrate", "gain": 0.3}},
-    {"compressor": "topk", "budget": FIFTH, "allocator": {"name": "uniform"}, "synchrony": {"name": "buffered", "buffer": 2},
+    {"compressor": "topk", "budget": FIFTH, "allocator": {"name": "uniform"}, "synchrony": {**BUFFER, "buffer": 2},
      "feedback": "fixed", "weights": "uniform", "stop": {"rounds": 9}},
     {"compressor": "topk", "budget": FIFTH, "algorithm": "scaffold", "weights": "uniform", "feedback": "fixed"},
     {"compressor": "topk", "budget": FIFTH, "algorithm": "feddyn", "weights": "uniform", "feedback": "adaptive"},
@@ -407,7 +421,7 @@ add("engine processes with norms", DIGITS, Case(threads=2), task=NORMED,
      engine={"name": "processes", "workers": 2, "threads": 2}, algorithm="fedbn", split={"test": "client"})  # fmt: skip
 add("engine cohort, sent by curvature", DIGITS, engine={"name": "batched", "threads": 1},
      compressor={"name": "topk", "criterion": "curvature"}, budget=FIFTH, feedback="adaptive",
-     synchrony={"name": "buffered", "buffer": 2}, weights="uniform", stop={"rounds": 8})  # fmt: skip
+     synchrony={**BUFFER, "buffer": 2}, weights="uniform", stop={"rounds": 8})  # fmt: skip
 
 add("memory on disk", DIGITS, algorithm="scaffold", weights="uniform", client_state="disk", checkpoint={"every_rounds": 1})
 add("memory on disk, error feedback", DIGITS, client_state="disk", compressor="topk", budget=FIFTH, feedback="fixed")
@@ -415,7 +429,7 @@ _SOON = {"every_rounds": 2}
 add("resumed", DIGITS, Case(stop_after=3), checkpoint=_SOON, selector="oort")
 add("resumed, scaffold on disk", DIGITS, Case(stop_after=3), checkpoint=_SOON, algorithm="scaffold", weights="uniform",
      client_state="disk", stop={"rounds": 6})  # fmt: skip
-add("resumed, buffer", DIGITS, Case(stop_after=5), checkpoint=_SOON, synchrony={"name": "buffered", "buffer": 2},
+add("resumed, buffer", DIGITS, Case(stop_after=5), checkpoint=_SOON, synchrony={**BUFFER, "buffer": 2},
      weights="uniform", stop={"rounds": 9}, selector="hetero_select_v1", device=_SLOW)  # fmt: skip
 add("resumed, ef21", DIGITS, Case(stop_after=3), checkpoint=_SOON, compressor="topk", budget=FIFTH, feedback="ef21",
      weights="uniform", stop={"rounds": 6})  # fmt: skip
@@ -428,7 +442,7 @@ add("diagnosed", DIGITS, evaluate={"every": 2, "diagnostics": True})
 add("diagnosed, weighted", DIGITS, evaluate={"every": 2, "diagnostics": True}, selector="adasample", weights="selector",
      compressor="topk", budget=FIFTH, feedback="fixed", drift={"name": "window", "share": 0.5, "period": 3.0})  # fmt: skip
 add("diagnosed, buffer", SYNTHETIC, evaluate={"every": 3, "diagnostics": True, "per_client": False}, algorithm="scaffold",
-     weights="uniform", synchrony={"name": "buffered", "buffer": 2}, stop={"rounds": 8})  # fmt: skip
+     weights="uniform", synchrony={**BUFFER, "buffer": 2}, stop={"rounds": 8})  # fmt: skip
 add("diagnosed, parabolas", PARABOLAS, evaluate={"every": 1, "diagnostics": True}, algorithm="fednova")
 add("ends by time", DIGITS, stop={"virtual_hours": 0.002})
 add("ends by traffic", DIGITS, stop={"uplink_gb": 0.0002}, synchrony={"name": "deadline", "seconds": 2.0, "over_select": 1.5})
@@ -438,7 +452,7 @@ add("a share takes part", {key: value for key, value in DIGITS.items() if key !=
 add("compared", DIGITS, stop={"rounds": 3}, grid={"selector.name": ["uniform", "oort"],
      "algorithm.name": ["fedavg", "scaffold"], "weights": ["uniform"], "seed": [0, 1]})  # fmt: skip
 add("compared in two grids", SYNTHETIC, stop={"rounds": 3}, grid=[
-    {"synchrony": ["synchronous", {"name": "buffered", "buffer": 2}], "weights": ["uniform"]},
+    {"synchrony": ["synchronous", {**BUFFER, "buffer": 2}], "weights": ["uniform"]},
     {"local.epochs": [1, 2]},
 ])  # fmt: skip
 add("more clients", {**SYNTHETIC, "population": 200, "cohort": 20}, selector={"name": "oort"}, engine={"name": "batched",
@@ -465,7 +479,7 @@ for _name, _more in _CROWD.items():
 add("very many clients, fedcs", PARABOLAS, population=2500, cohort=6, task={"name": "quadratic"}, stop={"rounds": 2},
      selector={"name": "fedcs", "deadline": 6.0}, local={"epochs": 1}, evaluate={"every": 2, "per_client": False})  # fmt: skip
 add("many clients, coalitions in a buffer", _MANY, selector={"name": "fedcvr_bolt", "warm_up": 0}, weights="selector_ratio",
-     synchrony={"name": "buffered", "buffer": 5}, stop={"rounds": 8}, device=_SLOW)  # fmt: skip
+     synchrony={**BUFFER, "buffer": 5}, stop={"rounds": 8}, device=_SLOW)  # fmt: skip
 add("few samples, dirichlet", DIGITS, partition={"name": "dirichlet", "alpha": 0.05, "min_size": 40})
 add("few samples, quantity", DIGITS, partition={"name": "quantity", "beta": 0.05, "min_size": 40})
 add("long update, topk", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": "mlp"}, compressor="topk",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from same_results.cases import DIGITS, EXPERIMENTS, LOSSY, NORMED, PARABOLAS, SGD, STEPS, SYNTHETIC, Case, Keys, add
+from same_results.cases import BUFFER, DIGITS, EXPERIMENTS, LOSSY, NORMED, PARABOLAS, SGD, STEPS, SYNTHETIC, Case, Keys, add
 
 # ------------------------------------------------------------------------------------- algorithms and their parts
 
@@ -91,9 +91,9 @@ EXPERIMENTS["algorithm rhfl, distilled by rounds"].keys["task"] = {
 for _name in ("scaffold", "feddyn", "fedprox", "fednova", "qfedavg"):
     add(f"algorithm {_name} of parabolas", PARABOLAS, algorithm=_name, weights="uniform", stop={"rounds": 8})
 add("algorithm scaffold in a buffer", DIGITS, algorithm="scaffold", weights="uniform", stop={"rounds": 8},
-     synchrony={"name": "buffered", "buffer": 2})  # fmt: skip
+     synchrony={**BUFFER, "buffer": 2})  # fmt: skip
 add("algorithm feddyn in a buffer", SYNTHETIC, algorithm="feddyn", weights="uniform", stop={"rounds": 8},
-     synchrony={"name": "buffered", "buffer": 2, "max_staleness": 2})  # fmt: skip
+     synchrony={**BUFFER, "buffer": 2, "max_staleness": 2})  # fmt: skip
 
 for _name in ("cross_entropy", "flash_robust", "symmetric"):
     add(f"loss {_name}", DIGITS, loss={"name": _name}, algorithm="fedprox", label_noise={"name": "label_flip", "share": 0.3})

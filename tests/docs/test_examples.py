@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import json
 import re
+import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +38,28 @@ def test_experiments_are_experiments(path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(str(path.parent))  # where a model of one's own lies
     with imports(allowed=True):
         assert expand(load(path, allow_import=True))
+
+
+def test_the_notebook_runs_cell_by_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cell is executed as a notebook does, and its value shown; pandas, which Motley does not need, is a stand-in."""
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((ROOT / "examples" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert not any(cell.get("outputs") for cell in cells)
+    names: dict[str, Any] = {}
+    values = []
+    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
+        source = "".join(cell["source"])
+        if source == "found.table()":
+            monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows: rows))
+        tree = ast.parse(source)
+        last = ast.Expression(tree.body.pop().value)  # type: ignore[attr-defined]
+        exec(compile(tree, "cell", "exec"), names)  # noqa: S102 - the very point
+        values.append(eval(compile(last, "cell", "eval"), names))
+    experiment, found, table, picture, run, curve = values
+    assert all("<table>" in one._repr_html_() for one in (experiment, found, run))
+    assert [(row["label"], row["seed"]) for row in table] == [("uniform", 0), ("uniform", 1), ("oort", 0), ("oort", 1)]
+    assert [line.get_label() for line in picture.axes[0].lines] == ["uniform", "oort"]
+    assert curve.axes[0].get_xlabel() == "traffic (MB)"
 
 
 def test_a_selector_alone_serves_the_worst_better_than_chance() -> None:

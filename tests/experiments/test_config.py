@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from motley.core.errors import ConfigError
 from motley.experiments import document
 from motley.experiments.config import Experiment, load
+from motley.experiments.lineage import lineage_id
 
 PLAIN = {"population": 10, "cohort": 2, "stop": {"rounds": 3}, "task": {"name": "quadratic"}}
 
@@ -366,6 +367,18 @@ def test_options_without_a_name_are_the_default_components() -> None:
         Experiment(**{**PLAIN, "partition": {"alpha": 0.5}})
     with pytest.raises(ConfigError, match=r"^server: got no name; expected"):  # the algorithm's own, whichever that is
         Experiment(**PLAIN, server={"momentum": 0.5})
+
+
+def test_fedbuff_has_its_published_defaults_and_what_gives_the_results_of_before_keeps_its_run_id() -> None:
+    """The hash of the keys without ``refill`` is that of the runs of before there was such an option."""
+    plain = Experiment(**PLAIN, synchrony="buffered")
+    resolved = plain.resolved()
+    assert (resolved["synchrony"]["refill"], resolved["weights"]) == ("at once", "uniform")
+    before = Experiment(**PLAIN, synchrony={"name": "buffered", "refill": "idle"}, weights="examples")
+    options = {key: value for key, value in before.resolved()["synchrony"].items() if key != "refill"}
+    assert before.run_id() == lineage_id({**before.resolved(), "synchrony": options})
+    assert len({plain.run_id(), before.run_id(), plain.replace({"weights": "examples"}).run_id()}) == 3
+    assert Experiment(**PLAIN, synchrony="buffered", algorithm="fjord").resolved()["weights"] == "examples"
 
 
 def test_what_is_left_out_is_written_out() -> None:

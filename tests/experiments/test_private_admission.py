@@ -202,7 +202,7 @@ FEDCS = {"name": "fedcs", "deadline": 30.0}
 CLOCKS = [
     ({"synchrony": {"name": "deadline", "seconds": 2.0}}, "'deadline' the time of one client decides which others"),
     ({"synchrony": {"name": "deadline", "over_select": 1.5}}, "'deadline' the time of one client"),
-    ({"synchrony": {"name": "buffered", "buffer": 2}}, "'buffered' the time of one client"),
+    ({"synchrony": {"name": "buffered", "refill": "idle", "buffer": 2}}, "'buffered' the time of one client"),
     ({"synchrony": "asynchronous"}, "'asynchronous' the time of one client"),
     ({"selector": FEDCS}, "'fedcs' looks at seconds or steps"),
     ({"selector": "oort", "privacy": {**GAUSS, "signal_noise": {
@@ -237,6 +237,11 @@ def test_time_that_tells_sizes_reaches_nothing_but_the_clock(sized, why, timed, 
 @pytest.mark.parametrize(("sized", "why"), SIZED, ids=lambda value: str(value)[:30])
 def test_time_may_follow_sizes_where_nothing_looks(sized, why):
     build({**BASE, **sized})
+
+
+def test_a_client_may_not_be_in_one_sum_twice():
+    refused('a client may be in one sum twice, .*write refill = "idle"', synchrony={"name": "buffered", "buffer": 2})
+    build({**BASE, "synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"}})
 
 
 def test_a_probe_moves_the_clock_but_no_client():

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from motley.core.errors import ConfigError
 from motley.experiments.skeleton import SKELETONS, skeleton
+from motley.selectors.base import SelectionRule
 
 
 @pytest.fixture
@@ -35,6 +38,42 @@ def test_generated_tests_pass_and_all_files_are_clean(written: Path) -> None:
     ):
         ruff = subprocess.run([sys.executable, "-m", "ruff", *tool, str(written)], capture_output=True, text=True, check=False)
         assert ruff.returncode == 0, ruff.stdout
+
+
+def test_a_package_passes_its_tests_and_is_found_by_its_entry_point_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installer writes entry_points.txt from pyproject.toml; here the test does, so that nothing is built."""
+    files = skeleton("selectors", "loudest_first", package=True)
+    assert sorted(files) == [f"loudest_first/{name}" for name in ("README.md", "loudest_first.py", "pyproject.toml",
+                                                                  "tests/test_loudest_first.py")]  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    package = tmp_path / "loudest_first"
+    python = [sys.executable, "-W", "error", "-m"]
+    done = subprocess.run(
+        [*python, "pytest", "-q", "-p", "no:cacheprovider", "-k", "not contract"],
+        capture_output=True,
+        text=True,
+        cwd=package,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (
+        "4 passed" in done.stdout
+    )  # three tests and the example in the docstring; the contract is tested with the other skeletons
+    project = tomllib.loads(files["loudest_first/pyproject.toml"])["project"]
+    assert (project["name"], project["dependencies"]) == ("loudest-first", [])
+    info = package / "loudest_first-0.1.0.dist-info"
+    info.mkdir()
+    groups = (f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in points.items())
+              for group, points in project["entry-points"].items())  # fmt: skip
+    (info / "entry_points.txt").write_text("".join(groups))
+    (point,) = next(iter(metadata.distributions(path=[str(package)]))).entry_points
+    assert (point.group, point.name) == ("motley.selector", "loudest_first")
+    monkeypatch.syspath_prepend(package)
+    assert issubclass(point.load(), SelectionRule)
 
 
 @pytest.mark.slow

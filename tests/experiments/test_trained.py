@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,56 @@ def test_a_task_given_as_an_object_is_known_to_the_run(tmp_path: Path) -> None:
         motley.load(tmp_path / "run").predict(x)
     assert motley.load(tmp_path / "run", task=Wine()).predict(x).tolist() == found
     assert motley.load(tmp_path / "run", allow_import=True).predict(x).tolist() == found
+
+
+OWN_NET = """
+from dataclasses import dataclass
+
+from torch import nn
+
+from motley.tasks.models import Model
+
+
+@dataclass(frozen=True)
+class Net(Model):
+    hidden: int = 4
+
+    def build(self, shape, outputs):
+        return nn.Sequential(nn.Linear(shape[0], self.hidden), nn.ReLU(), nn.Linear(self.hidden, outputs))
+"""
+
+
+def test_a_model_named_by_its_module_predicts_in_a_new_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The factory is called where imports are allowed; before, it was called after they had been closed again."""
+    (tmp_path / "my_nets.py").write_text(OWN_NET)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = {"name": "my_nets:Net", "hidden": 5}
+    keys = {**KEYS, "task": {"name": "tabular", "data": "wine", "model": model}}
+    done = motley.run(keys, out=tmp_path / "run", allow_import=True)
+    expected = done.predict(np.ones((2, 13))).tolist()
+    code = (
+        "import motley, numpy as np\n"
+        "x = np.ones((2, 13))\n"
+        "try:\n    motley.load('run').predict(x)\nexcept motley.ConfigError as error:\n    print(error)\n"
+        "print(motley.load('run', allow_import=True).predict(x).tolist())\n"
+        "print(motley.load_all('.', allow_import=True)[0].predict(x).tolist())\n"
+    )
+    made = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = made.stdout.splitlines()
+    assert said[1:] == [str(expected)] * 2, made.stderr
+    assert "got 'my_nets:Net', which imports a module" in said[0]
+    assert "allow_import=True in Python" in said[0]
+
+
+def test_all_runs_of_a_folder_predict(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        run({**KEYS, "task": "tabular", "seed": seed}, out=tmp_path / f"{seed}")
+    found = motley.load_all(tmp_path)
+    assert [one.seed for one in found] == [0, 1]
+    assert [one.predict(np.ones((3, 30))).shape for one in found] == [(3,)] * 2
+    task = _task()
+    motley.run(KEYS, task=task, out=tmp_path / "own" / "a")
+    assert motley.load_all(tmp_path / "own", task=task)[0].predict(np.ones((2, 3))).shape == (2,)
 
 
 def test_a_model_of_text_reads_text(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ RUNS = {
     },
     "hidden coins": {"selector": {"name": "poisson", "rate": 0.5}, "privacy": {**PRIVACY, "cohorts": "hidden"}},
     "adaptive": {"privacy": {**PRIVACY, "clip": {"initial": 0.5, "noise": 20.0}}},
-    "buffered": {"synchrony": {"name": "buffered", "buffer": 2}, "device": "uniform"},
+    "buffered": {"synchrony": {"name": "buffered", "refill": "idle", "buffer": 2}, "device": "uniform"},
     "deadline": {"synchrony": {"name": "deadline", "seconds": 0.5}, "device": "uniform"},
     "asynchronous": {"synchrony": "asynchronous", "device": "uniform"},
     "own models": {"algorithm": "ditto"},

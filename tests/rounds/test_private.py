@@ -61,7 +61,7 @@ ADMITTED = [
     {"compressor": "topk", "budget": {"average": 0.5}},
     {"compressor": "topk", "budget": {"average": 0.5}, "feedback": "fixed"},
     {"compressor": "qsgd"},
-    {"synchrony": {"name": "buffered", "buffer": 3}, "stop": {"rounds": 3}},
+    {"synchrony": {"name": "buffered", "refill": "idle", "buffer": 3}, "stop": {"rounds": 3}},
     {"synchrony": {"name": "asynchronous"}, "stop": {"rounds": 6}},
     {"failures": {"name": "drop_out", "rate": 0.5}},
 ]
@@ -255,7 +255,9 @@ def test_a_client_at_its_cap_sends_no_more_signals():
     assert counts["num_examples"].tolist() == [1] * 12
 
 
-@pytest.mark.parametrize("synchrony", ["synchronous", {"name": "buffered", "buffer": 3}, "asynchronous"], ids=str)
+@pytest.mark.parametrize(
+    "synchrony", ["synchronous", {"name": "buffered", "refill": "idle", "buffer": 3}, "asynchronous"], ids=str
+)
 def test_updates_of_a_client_enter_sums_as_far_apart_as_their_noise_is_correlated(synchrony):
     loop = loop_of(privacy={**GAUSS, "min_separation": 3}, synchrony=synchrony, stop={"rounds": 24})
     sums = []
@@ -341,7 +343,9 @@ def loop_keys(privacy):
     return {**BASE, "privacy": privacy}
 
 
-@pytest.mark.parametrize("synchrony", ["synchronous", {"name": "buffered", "buffer": 3}, "asynchronous"], ids=str)
+@pytest.mark.parametrize(
+    "synchrony", ["synchronous", {"name": "buffered", "refill": "idle", "buffer": 3}, "asynchronous"], ids=str
+)
 def test_what_was_counted_is_in_the_checkpoint(synchrony):
     """Also between arrivals and steps: uploads are clipped and counted at the step that they enter."""
     keys = {
@@ -495,7 +499,9 @@ def heard_by(loop):
 
 
 @pytest.mark.parametrize("bad", [(0,), tuple(range(12))], ids=["one", "all"])
-@pytest.mark.parametrize("more", [{}, {"synchrony": {"name": "buffered", "buffer": 3}}, {"synchrony": "asynchronous"}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{}, {"synchrony": {"name": "buffered", "refill": "idle", "buffer": 3}}, {"synchrony": "asynchronous"}], ids=str
+)
 def test_an_upload_that_cannot_be_used_is_heard_as_an_accepted_one(bad, more):
     """Under privacy Oort hears the same outcomes, and a noisy number of everybody, whatever a client sends."""
     loop = loop_of(**OORT, **more, failures=AlwaysBad(bad))

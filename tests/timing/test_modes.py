@@ -164,6 +164,66 @@ def test_equal_durations_see_the_batches_of_the_synchronous_run(batch):
     assert path(simulate(synchrony={"name": "buffered", "buffer": 3}, **keys)) == path(simulate(**keys))
 
 
+def at_speeds(*seconds: float, **keys) -> RoundLoop:
+    """Three clients that are always under way and take so many seconds for one step."""
+    simulation = simulate(**keys)
+    simulation.backend.planner.step_s = lambda ids, _: np.array(seconds)[ids]
+    return simulation
+
+
+@pytest.mark.parametrize(("refill", "first", "end_s"), [("at once", [1.6, 2.0], 174.0), ("idle", [1.8, 2.6], 200.6)])
+def test_who_replaces_an_arrival_decides_how_long_two_hundred_steps_take(refill, first, end_s):
+    """Clients of 0.8, 1.8 and 2.0 s, all under way, a buffer of 2.
+
+    At once: nobody ever waits, so step 200 is the 400th arrival. By 174 s there are 217 + 96 + 87 = 400 (174 / 0.8 = 217.5,
+    174 / 1.8 = 96.7, 174 / 2 = 87), the last of the third client at 174.0. The first two are the first client's, at 0.8 and 1.6.
+
+    Idle: the first client is in every step, with the second in odd ones and the third in even ones, and waits for them:
+    t_n = max(t_(n-1) + 0.8, t_(n-2) + 1.8 or 2.0): 1.8, 2.6, 3.6, 4.6, 5.4, 6.6, 7.4, 8.6, ...; even ones are 2.0 apart, so
+    t_200 = 2.6 + 99 * 2.0."""
+    simulation = at_speeds(0.8, 1.8, 2.0, rounds=200, synchrony={"name": "buffered", "buffer": 2, "refill": refill})
+    times = []
+    while not simulation.done:
+        times.append(simulation.step().time_s)
+    assert times[:2] == pytest.approx(first, rel=1e-12)
+    assert times[-1] == pytest.approx(end_s, rel=1e-12)
+
+
+def test_a_client_that_is_in_a_buffer_twice_adds_both_updates_and_the_selector_hears_of_the_last():
+    """From x = 4, minima 0, 1, 2, a step of 1/2: client 0 is twice in step 1, so x = 4 + (-2 - 2) / 2 = 2. Step 2 takes client 1
+    (from 4, one step behind: -1.5 / sqrt 2) at 1.8 s and client 2 (-1 / sqrt 2) at 2.0 s."""
+    rows = Rows()
+    simulation = at_speeds(0.8, 1.8, 2.0, rounds=2, synchrony={"name": "buffered", "buffer": 2}, selector="oort")
+    simulation.state.server.model.x.fill_(4.0)
+    simulation.write_to(rows)
+    heard = []
+    observe = simulation.state.selector.observe
+    simulation.state.selector.observe = lambda t, reports: heard.append(reports.ids.tolist()) or observe(t, reports)
+    assert path(simulation) == pytest.approx([2.0, 2.0 - 2.5 / 2 / 2**0.5], rel=1e-12)
+    assert [table["client"].tolist() for table in rows.tables["clients"]] == [[0, 0], [1, 2]]
+    assert np.diff(rows.tables["clients"][0]["dispatch"]).item() > 0
+    assert [ids for ids in heard if ids][-2:] == [[0], [1, 2]]
+
+
+@pytest.mark.parametrize("keys", [{"algorithm": {"name": "ditto", "lam": 0.0}}, {"algorithm": "scaffold"}], ids=str)
+def test_what_a_client_keeps_moves_once_for_each_of_its_uploads_in_a_step(keys):
+    """Ditto's own model with lam = 0 is local training: after n steps of 1/2 towards m from 0 it is m (1 - 2^-n). SCAFFOLD's c stays
+    the mean of the c_k, which it would not if an upload's change were counted twice or lost."""
+    rows = Rows()
+    synchrony = {"name": "buffered", "buffer": 3}
+    simulation = at_speeds(0.3, 1.8, 2.0, rounds=7, synchrony=synchrony, **keys)
+    simulation.write_to(rows)
+    path(simulation)
+    counts = np.bincount(np.concatenate([table["client"] for table in rows.tables["clients"]]), minlength=3)
+    kept = simulation.state.clients.client_states.of(range(3))
+    assert counts.tolist() == [17, 2, 2]  # 21 arrivals by 5.1 s: 5.1 / 0.3 = 17, 5.1 / 1.8 = 2.8, 5.1 / 2 = 2.6
+    if "ditto" in str(keys):
+        assert [kept[k]["x"].item() for k in range(3)] == pytest.approx([k * (1 - 0.5 ** counts[k]) for k in range(3)])
+    else:
+        mean = np.mean([kept[k]["c"].item() for k in range(3)])
+        assert simulation.state.server.extra["c"].item() == pytest.approx(mean, rel=1e-12)
+
+
 def test_asynchronous_by_hand():
     """alpha = 1/2, everybody in one second, from x = 0: models m / 2. Three arrivals at one moment are three steps in order of
     dispatch, staleness 0, 1, 2: x goes .5, .5/sqrt 2 and .5/sqrt 3 of the way to each model (for the order 0, 1, 2: 0, .176777,
@@ -252,7 +312,11 @@ def test_slow_clients_teach_less_often_in_asynchronous_runs():
         ({"synchrony": {"name": "deadline", "late": "partial"}}, "without a deadline; set seconds"),
         ({"synchrony": {"name": "deadline", "over_select": 0.5}}, "got over_select = 0.5; expected at least 1"),
         ({"synchrony": {"name": "deadline", "seconds": 0.0}}, "got seconds = 0.0; expected a positive number"),
-        ({"synchrony": {"name": "buffered", "buffer": 4}}, "synchrony: got a buffer of 4 updates for 3 clients"),
+        (
+            {"synchrony": {"name": "buffered", "buffer": 4, "refill": "idle"}},
+            "synchrony: got a buffer of 4 updates for 3 clients",
+        ),
+        ({"synchrony": {"name": "buffered", "refill": "once"}}, "synchrony.refill: got 'once'.*'at once', 'idle'"),
         ({"synchrony": {"name": "buffered", "staleness": "linear"}}, "expected .*'hinge'"),
         ({"synchrony": {"name": "asynchronous", "alpha": 1.5}}, "got alpha = 1.5; expected more than 0 and at most 1"),
         (

@@ -168,7 +168,12 @@ def test_an_update_that_is_not_finite_is_not_sent(site):
 
 def test_what_is_agreed_is_the_work_and_not_who_is_asked():
     same = experiment(
-        selector="power_of_choice", stop={"rounds": 77}, name="other", cohort=2, synchrony="buffered", weights="uniform"
+        selector="power_of_choice",
+        stop={"rounds": 77},
+        name="other",
+        cohort=2,
+        synchrony={"name": "buffered", "refill": "idle"},
+        weights="uniform",
     )
     other = experiment(local={"steps": 4, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}})
     assert agreement(same) == agreement(experiment()) != agreement(other)

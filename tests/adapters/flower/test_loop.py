@@ -92,7 +92,9 @@ def test_a_deadline_passes_without_an_update_and_time_goes_on(tmp_path):
 
 def test_a_buffer_is_folded_when_it_is_full_and_old_versions_count_less(tmp_path):
     """Buffer of 2, 4 under way, clients 0 to 5 need 1 to 11 s: steps come faster than the slow deliver, who are then stale."""
-    setup = experiment(cohort=4, synchrony={"name": "buffered", "buffer": 2}, stop={"rounds": 8}, weights="uniform")
+    setup = experiment(
+        cohort=4, synchrony={"name": "buffered", "refill": "idle", "buffer": 2}, stop={"rounds": 8}, weights="uniform"
+    )
     done = deploy(federation(setup, tmp_path, {k: 1.0 + 2 * k for k in range(6)}), setup, tmp_path / "real")
     rounds, clients = columns(done, "rounds"), columns(done, "clients")
     assert (rounds["accepted"] == 2).all()

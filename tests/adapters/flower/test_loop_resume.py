@@ -133,7 +133,9 @@ def test_a_killed_server_goes_on_in_the_same_run_of_each_tracker(tmp_path, monke
 
 
 def test_who_was_under_way_when_the_server_died_is_dropped(tmp_path):
-    setup = experiment(cohort=4, synchrony={"name": "buffered", "buffer": 2}, stop={"rounds": 6}, weights="uniform")
+    setup = experiment(
+        cohort=4, synchrony={"name": "buffered", "refill": "idle", "buffer": 2}, stop={"rounds": 6}, weights="uniform"
+    )
     delays = {k: 1.0 + 2 * k for k in range(6)}
     with pytest.raises(KilledError):
         deploy(federation(setup, tmp_path, delays), setup, tmp_path / "real", told=killed_after(3))

@@ -519,7 +519,9 @@ MORE = {"sizes": "public", "max_rounds": 9, "max_signals": 9}
 
 @HOWS
 @pytest.mark.parametrize(
-    "synchrony", ["synchronous", {"name": "deadline", "over_select": 1.5}, {"name": "buffered", "buffer": 2}], ids=str
+    "synchrony",
+    ["synchronous", {"name": "deadline", "over_select": 1.5}, {"name": "buffered", "refill": "idle", "buffer": 2}],
+    ids=str,
 )
 def test_an_answer_that_cannot_be_used_changes_what_nobody_else_does(tmp_path, how, synchrony):
     """It counts as a sum, and the same others enter the same sums: nobody in its place, and nobody is asked earlier."""

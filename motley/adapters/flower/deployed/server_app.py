@@ -270,10 +270,18 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     private = _refuses_private(experiment, ready)
     if private is not None:
         return private
+    if config.synchrony.asks_again:
+        return _ONCE
     drift = config.world.drift
     if drift.moves_window or drift.renames_classes:
         return "a client's data is what it is; leave drift out"
     return None
+
+
+_ONCE = (
+    "a client learns with its next request whether its last upload was accepted, so none is asked again before a server step takes "
+    'that; write synchrony = { name = "buffered", refill = "idle" }'
+)
 
 
 def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:

@@ -1,0 +1,63 @@
+"""A warning where a model of one's own receives numbers that are not scaled, with the line that mends it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from motley.tasks import from_arrays, own_task
+
+PIXELS = np.tile(np.array([[0, 255], [255, 0]], np.uint8), (20, 2))
+"""Root mean square 255 / sqrt 2 = 180."""
+
+
+def task(x: Any, model: Any = lambda: nn.Linear(4, 2), **options: Any) -> Any:
+    return own_task(from_arrays(x, np.arange(40) % 2, np.arange(40) // 10), model, **options)
+
+
+class Scaling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.layer(x / 255)
+        return made
+
+
+def test_pixels_are_to_be_divided_by_255() -> None:
+    said = r"receives numbers up to 255 \(root mean square 180\).*own_task\(..., transform=lambda x, key: x / 255\)$"
+    with pytest.warns(UserWarning, match=said):
+        task(PIXELS)
+
+
+def test_large_numbers_are_to_be_standardized() -> None:
+    """1000 and 1200: mean 1100; 40 samples of 4, as many of each: deviation 100 (times sqrt(160 / 159))."""
+    x = np.where(PIXELS > 0, 1200.0, 1000.0).astype(np.float32)
+    said = r"up to 1.2e\+03 .*transform=lambda x, key: \(x - 1.1e\+03\) / 100\); columns of a table: table=\{.scale.: .federated.\}"
+    with pytest.warns(UserWarning, match=said):
+        task(x)
+
+
+@pytest.mark.parametrize(
+    ("x", "model", "options"),
+    [
+        (PIXELS, lambda: nn.Linear(4, 2), {"transform": lambda x, key: x / 255}),
+        (PIXELS, Scaling, {}),
+        (PIXELS, lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)), {}),
+        (PIXELS / np.float32(255), lambda: nn.Linear(4, 2), {}),
+        (np.full((40, 4), 9.9, np.float32), lambda: nn.Linear(4, 2), {}),
+        (PIXELS.astype(np.int64), lambda: nn.Sequential(nn.Embedding(256, 3), nn.Flatten(), nn.Linear(12, 2)), {}),
+    ],
+    ids=["transform", "in the model", "normalised", "in [0, 1]", "small", "words"],
+)
+def test_scaled_inputs_pass_without_a_word(x: Any, model: Any, options: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = task(x, model, **options)
+    assert torch.is_tensor(made.federation.x)
