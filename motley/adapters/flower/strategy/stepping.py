@@ -138,7 +138,12 @@ class GuardedStep:
 
     def _spoiling_alone(self, replies: list[Any]) -> list[int]:
         """Return the clients with whose reply alone no step is sound."""
-        return [self._client(reply) for reply in replies if self._attempt([reply]).problem] if len(replies) > 1 else []
+        spoil = []
+        for reply in replies if len(replies) > 1 else ():
+            if self._attempt([reply]).problem:
+                spoil.append(self._client(reply))
+            self.put_back()
+        return spoil
 
     def _standing_out(self, replies: list[Any]) -> list[int]:
         """Return the clients whose updates stand out."""
