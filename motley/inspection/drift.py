@@ -32,6 +32,7 @@ from motley.rounds.backend import Landed
 from motley.rounds.config import EvaluationSchedule, Stop
 from motley.rounds.diagnostics import distances
 from motley.rounds.loop import RoundLoop
+from motley.rounds.refusals import Gathered
 from motley.rounds.simulated import simulation
 from motley.rounds.upload import ReceivedUpload
 
@@ -103,11 +104,15 @@ class ObservedLoop(RoundLoop):
         return super()._with_server_signals(landed, row, upload)
 
     @override
+    def _gather(self, *given: Any) -> Gathered:
+        self._directions, self._count = None, 0  # once more where a step was refused
+        return super()._gather(*given)
+
+    @override
     def _learn(self, landed: Landed) -> Any:
         found, total = super()._learn(landed), self._directions
         if total is not None and self._count > 1:
             self.cosines.append(mean_cosine(float(total @ total), self._count))
-        self._directions, self._count = None, 0
         return found
 
 

@@ -23,6 +23,8 @@ __all__ = ["clients", "incidents", "real_clients", "round_seconds", "round_traff
 Groups = Mapping[str, Sequence[Run]]
 MOST = 50
 """Rows of a table of clients or incidents; the rest is counted below it."""
+BAD = ("lost", "rejected", "refused", "changed", "set aside")
+"""Events that a reader should see first."""
 STYLES: Mapping[str, Any] = {"": {}, "down": {"linewidth": 4.0, "alpha": 0.35}, "up": {"linewidth": 1.4}}
 """How kinds of lines are drawn: equal ones lie on each other, and both are seen."""
 LATE = "answered late"
@@ -177,7 +179,7 @@ def incidents(run: Run) -> Table | None:
         return None
     shown = []
     for row in reversed(rows[-MOST:]):
-        what = TableCell(row["event"], tone="bad" if row["event"] in ("lost", "rejected", "refused", "changed") else "")
+        what = TableCell(row["event"], tone="bad" if row["event"] in BAD else "")
         when = [TableCell(str(row["round"]), row["round"]), TableCell(f"{row['time_s']:.0f}", row["time_s"])]
         shown.append(
             TableRow(run.client_name(row["client"]), [what, TableCell(row["reason"]), *when, TableCell(row["at"] or "")])

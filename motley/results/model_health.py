@@ -14,8 +14,19 @@ __all__ = ["model_health", "ruined_since"]
 
 def model_health(run: Run) -> list[str]:
     """Return one sentence for each kind of trouble that a run's model had; nothing for a sound run."""
-    refused, restored = (measures.note(run, name).x.astype(int).tolist() for name in ("step_refused", "model_restored"))
+    noted = {
+        name: measures.note(run, name).x.astype(int).tolist()
+        for name in ("step_refused", "model_restored", "uploads_dropped", "set_aside")
+    }
+    restored, dropped = noted["model_restored"], noted["uploads_dropped"]
+    refused = [number for number in noted["step_refused"] if number not in dropped]
     found = []
+    if dropped:
+        found.append(
+            f"uploads that would have ruined {_times(len(dropped), 'step')} were dropped, and the others used "
+            f"({_rounds(dropped)}): they are those of {_clients(run, dropped)}"
+            + (f"; clients were set aside ({_rounds(noted['set_aside'])})" if noted["set_aside"] else "")
+        )
     if refused:
         found.append(
             f"the server refused {_times(len(refused), 'step')} that would have ruined the model ({_rounds(refused)}); the uploads "
@@ -46,11 +57,22 @@ def ruined_since(run: Run) -> int | None:
     return int(rounds[good[-1] + 1 if len(good) else 0])
 
 
+def _clients(run: Run, rounds: Sequence[int]) -> str:
+    """Return in words the clients whose uploads were rejected in these rounds."""
+    table = run.tables["clients"]
+    rejected = np.isin(table["round"].to_numpy(), rounds) & (np.asarray(table["outcome"].to_pylist()) == "rejected")
+    return _few("client", sorted(set(table["client"].to_numpy()[rejected].tolist())))
+
+
 def _times(count: int, what: str) -> str:
     return f"one {what}" if count == 1 else f"{count} {what}s"
 
 
 def _rounds(rounds: Sequence[int]) -> str:
-    """Return rounds in words: the first five and how many more."""
-    said = ", ".join(map(str, rounds[:5])) + (f" and {len(rounds) - 5} more" if len(rounds) > 5 else "")
-    return f"round{'s' if len(rounds) > 1 else ''} {said}"
+    return _few("round", rounds)
+
+
+def _few(what: str, numbers: Sequence[int]) -> str:
+    """Return numbers in words: the first five and how many more."""
+    said = ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
+    return f"{what}{'s' if len(numbers) > 1 else ''} {said}"

@@ -10,7 +10,14 @@ from motley.algorithms.base import Part, Tensors, Upload
 from motley.engines.base import TrainResult
 from motley.tasks.base import ModelState
 
-__all__ = ["corrupted", "mixed", "scaled"]
+__all__ = ["adjusted", "corrupted", "mixed", "scaled"]
+
+
+def adjusted(upload: Upload, scale: float | None, mix: bool, newest: ModelState, download: Tensors) -> Upload:
+    """Return an upload adjusted for its staleness; ``scale``: the factor, None for none. ``mix``: as a model, not as an update."""
+    if scale is None:
+        return upload
+    return mixed(upload, scale, newest, download) if mix else scaled(upload, scale)
 
 
 def scaled(upload: Upload, factor: float) -> Upload:

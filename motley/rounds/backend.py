@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,10 @@ from motley.rounds.state import BackendState, RunState
 from motley.rounds.upload import Allocation, ReceivedUpload
 from motley.timing.synchrony import ServerStep
 
-__all__ = ["ClientBackend", "DispatchOrder", "Landed"]
+__all__ = ["Blame", "ClientBackend", "DispatchOrder", "Landed"]
+
+Blame = Literal["rejected", "set aside"]
+"""What becomes of a client's upload in a refused step, or of the client."""
 
 
 class DispatchOrder(NamedTuple):
@@ -177,6 +180,9 @@ class ClientBackend(ABC):
     def incidents(self, state: RunState) -> dict[str, Any]:
         """Return the columns of the table ``incidents`` since the last call, where something can go wrong; else nothing."""
         return {}
+
+    def blame(self, state: RunState, landed: Landed, rows: Ids, event: Blame, reason: str) -> None:  # noqa: B027 - as below
+        """Take note of what a refused step has shown of the clients in these rows of ``landed``, in words."""
 
     def observe(self, state: RunState, reports: Reports) -> None:  # noqa: B027 - only real clients are timed
         """Take in how long clients took."""

@@ -7,7 +7,8 @@ and the rest of the run is lost. The guard looks at the aggregated step alone. I
 - that moves the model by more than ``factor`` times the model's norm (by more than 1.8e19 where the model is 0);
 - after which a number of the server's state is not finite.
 
-The uploads of a refused step count as rejected: they are paid for and not used. After an evaluation whose headline loss is not finite,
+The uploads of a refused step that stand out (:mod:`motley.rounds.refusals`) count as rejected, paid for and not used, and the server
+steps on the others; where none stands out, all do. After an evaluation whose headline loss is not finite,
 the server goes back to its state at the last evaluation that was.
 
 This is no defence against dishonest clients: robust aggregators are. ``guard = "off"`` lets every step through, to study divergence.
@@ -28,7 +29,7 @@ from torch import Tensor
 from motley.algorithms.base import ServerState
 from motley.core.bounds import Count
 
-__all__ = ["Guard", "total_norm"]
+__all__ = ["Guard", "norm", "total_norm"]
 
 OVERFLOW = math.sqrt(torch.finfo(torch.float32).max)
 """The largest norm whose square is finite in 32 bits."""
@@ -57,28 +58,29 @@ class Guard:
         """
         return max(self.factor * statistics.median(norms[-self.window :]), size) if norms else math.inf
 
-    def refuses(self, norm: float, norms: Sequence[float], before: ServerState, after: ServerState) -> bool:
+    def refuses(self, length: float, norms: Sequence[float], before: ServerState, after: ServerState) -> bool:
         """Return whether a step is refused.
 
         Parameters
         ----------
-        norm: of the step's aggregate. norms: of the aggregates so far, newest last. before, after: the server around the step.
+        length: norm of the step's aggregate. norms: of the aggregates so far, newest last. before, after: the server around the step.
         """
-        size = _norm(before.model.x)
-        moved = _norm(after.model.x - before.model.x)  # NaN or infinite where a weight is
-        sound = norm <= self.limit(norms, size) and moved <= (self.factor * size or OVERFLOW)
+        size = norm(before.model.x)
+        moved = norm(after.model.x - before.model.x)  # NaN or infinite where a weight is
+        sound = length <= self.limit(norms, size) and moved <= (self.factor * size or OVERFLOW)
         return not sound or not _finite([after.model.buffers, *after.extra.values()])
 
 
 def total_norm(total: Mapping[str, Tensor]) -> float:
     """Return the Euclidean norm of all numbers of an aggregate, computed in 64 bits, without buffers that no client held (NaN)."""
     known = {**total, "buffers": total["buffers"].nan_to_num(0.0, math.inf, -math.inf)} if "buffers" in total else total
-    return math.hypot(*(_norm(part) for part in known.values() if part.is_floating_point()))
+    return math.hypot(*(norm(part) for part in known.values() if part.is_floating_point()))
 
 
-def _norm(tensor: Tensor) -> float:
+def norm(tensor: Tensor) -> float:
+    """Return the Euclidean norm of a tensor's numbers, computed in 64 bits."""
     return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
 
 
 def _finite(tensors: Iterable[Tensor]) -> bool:
-    return all(math.isfinite(_norm(tensor)) for tensor in tensors if tensor.is_floating_point() and tensor.numel())
+    return all(math.isfinite(norm(tensor)) for tensor in tensors if tensor.is_floating_point() and tensor.numel())

@@ -12,7 +12,6 @@ What is simulated and what is real differs in the :class:`~motley.rounds.backend
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -29,23 +28,24 @@ from motley.engines.base import DataView, Engine, TrainResult, client_losses
 from motley.engines.cores import torch_threads
 from motley.results.writer import Writer
 from motley.rounds import probing, tables
-from motley.rounds.aggregation import mixed, scaled
+from motley.rounds.aggregation import adjusted
 from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
 from motley.rounds.channel import Channel, empty_upload, traffic_row
 from motley.rounds.config import RoundSummary, RunConfig
-from motley.rounds.diagnostics import Diagnosis, Diagnostics
+from motley.rounds.diagnostics import CompressionError, Diagnosis, Diagnostics
 from motley.rounds.evaluation import Evaluation, Personal, evaluate, once_each, personal_models
 from motley.rounds.guard import total_norm
 from motley.rounds.lies import liars_note
 from motley.rounds.new_clients import NewClients
 from motley.rounds.private import PrivateRounds
 from motley.rounds.recalibration import collected
+from motley.rounds.refusals import Gathered, Refusals
 from motley.rounds.server_signals import ServerSignals
 from motley.rounds.slices import SliceModels
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
-from motley.rounds.validation import BestRound, validate, validation_view
+from motley.rounds.validation import better, validate, validation_view
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
@@ -106,6 +106,7 @@ class RoundLoop:
         self.pipeline = UploadPipeline(config.upload_config, self.setting, self.channel, selector.horizon)
         self.watch = Stopwatch()
         self.backend = make_backend(self.pipeline, self.watch)
+        self.refusals = Refusals(config, self.backend)
         self.signals = ServerSignals(self.requirements, self.setting)
         self.diagnostics = Diagnostics(config, engine, server.model.x)
         self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
@@ -187,7 +188,7 @@ class RoundLoop:
         self._begin_round()
         state.asked, state.asked_s = True, state.clients.now_s
         with self.watch("select"):
-            available = self.private.available(state.privacy, backend.available(state))
+            available = self.refusals.allowed(state, self.private.available(state.privacy, backend.available(state)))
         if state.version not in state.downloads:
             state.downloads[state.version] = self.algorithm.correction.download(state.server)
         download = state.downloads[state.version]
@@ -277,13 +278,32 @@ class RoundLoop:
         Returns each row's outcome ``[n]``, training results by row without their uploads, and the total that the server stepped on
         (empty where there was nothing to aggregate)."""
         state, outcome = self.state, landed.outcome.copy()
+        rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
+        self.private.entered(state.privacy, landed.dispatches.timelines.client[rows])
+        found = self._gather(landed, outcome, self._diagnosis.error if self._diagnosis else None)
+        accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
+        rehearsal = bool(landed.dispatches.columns["rehearsal"].any())
+        if rehearsal:
+            outcome[accepted] = Outcome.REHEARSED
+            if found.total:
+                rehearsed = self.algorithm.server.update(state.server, found.total, self._server_context(len(accepted)))
+                self._probe(self.algorithm.correction.download(rehearsed), np.nan)
+        elif self.private.void(found.total):
+            outcome[accepted], found = Outcome.REJECTED, found._replace(total={})
+        while found.total and not rehearsal and not self._update_model(landed, outcome, found):
+            again = self.refusals.drop(state, landed, outcome, self._note)
+            rest = self._gather(landed, outcome, None) if again else Gathered({}, {}, {}, None)
+            found = rest._replace(results={**found.results, **rest.results})
+        return outcome, found.results, found.total
+
+    def _gather(self, landed: Landed, outcome: NDArray[np.int8], error: CompressionError | None) -> Gathered:
+        """Aggregate the accepted uploads; in ``outcome`` one that is not finite becomes rejected."""
+        state = self.state
         state.last_updates.discard()
         results: dict[int, TrainResult] = {}
         compressed: dict[int, Tensors] = {}
         aggregator, accumulator, changes = self.algorithm.aggregator, self.algorithm.aggregator.init(), None
-        rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
-        self.private.entered(state.privacy, landed.dispatches.timelines.client[rows])
-        for row, upload in self.backend.uploads(state, landed, rows, self._diagnosis.error if self._diagnosis else None):
+        for row, upload in self.backend.uploads(state, landed, np.flatnonzero(outcome == Outcome.ACCEPTED), error):
             results[row] = self._with_server_signals(landed, row, upload)
             if upload.client_state is not None:
                 compressed[upload.result.client] = upload.client_state
@@ -294,18 +314,7 @@ class RoundLoop:
                 outcome[row] = self.private.unusable
         total = aggregator.finish(accumulator, self.private.divide or divide_by(self.config.weights))
         total = self.private.total(state.privacy, state.version + 1, total, self._note)
-        total = self.pipeline.server_total(state, total, changes)
-        accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
-        if landed.dispatches.columns["rehearsal"].any():
-            outcome[accepted] = Outcome.REHEARSED
-            if total:
-                rehearsed = self.algorithm.server.update(state.server, total, self._server_context(len(accepted)))
-                self._probe(self.algorithm.correction.download(rehearsed), np.nan)
-        elif self.private.void(total) or (total and not self._update_model(landed, accepted, results, compressed, total)):
-            outcome[accepted], total = Outcome.REJECTED, {}
-        elif total and changes is not None:
-            state.mean_vector = total["delta"].double().cpu()
-        return outcome, results, total
+        return Gathered(results, compressed, self.pipeline.server_total(state, total, changes), changes)
 
     def _with_server_signals(self, landed: Landed, row: int, upload: ReceivedUpload) -> TrainResult:
         """Return a training result without its upload, with the signals that the server computes from it."""
@@ -319,21 +328,17 @@ class RoundLoop:
 
     def _weighed(self, landed: Landed, row: int, result: TrainResult) -> Upload:
         """Return an upload with its raw weight, adjusted for staleness, and clipped in a private run."""
+        download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
         upload = Upload(result.parts, float(landed.dispatches.columns["weight"][row]), client=result.client)
-        if landed.scale is not None and landed.mix:
-            download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
-            upload = mixed(upload, float(landed.scale[row]), self.state.server.model, download)
-        elif landed.scale is not None:
-            upload = scaled(upload, float(landed.scale[row]))
+        scale = None if landed.scale is None else float(landed.scale[row])
+        upload = adjusted(upload, scale, landed.mix, self.state.server.model, download)
         return self.private.clipped(self.state.privacy, upload)
 
-    def _update_model(
-        self, landed: Landed, accepted: Ids, results: Mapping[int, TrainResult], compression_states: Mapping[int, Tensors],
-        total: Tensors,
-    ) -> bool:  # fmt: skip
+    def _update_model(self, landed: Landed, outcome: NDArray[np.int8], found: Gathered) -> bool:
         """Let the server step on a total, and make it final for the clients; return False for a step that the guard refuses."""
-        state = self.state
-        accepted = np.array([row for row in accepted.tolist() if results[row].finite], np.int64)
+        state, results, total = self.state, found.results, found.total
+        rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
+        accepted = np.array([row for row in rows.tolist() if results[row].finite], np.int64)
         kept = {results[row].client: results[row].client_state for row in accepted.tolist()}
         own = {client: memory for client, memory in kept.items() if memory is not None}
         context = self._server_context(len(accepted))
@@ -344,7 +349,10 @@ class RoundLoop:
         self._note(self.algorithm.server.notes(server))
         self.signals.stepped(state, total)
         state.model_updates += 1
-        self.backend.commit(state, landed, accepted, self.pipeline.commit(state, states, compression_states))
+        self.refusals.accepted(state, kept)
+        if found.changes is not None:
+            state.mean_vector = total["delta"].double().cpu()
+        self.backend.commit(state, landed, accepted, self.pipeline.commit(state, states, found.compressed))
         state.server = self.backend.recalibrate(state, landed, accepted)
         return True
 
@@ -422,7 +430,10 @@ class RoundLoop:
                 held = validate(self.engine, model, self.validation, per_client, personal, names, self.setting.task.metrics)
             self._write_evaluation(held)
             pooled = personal is None and "global" in found.rows["scope"]
-            self._keep_best(held, "validation" if pooled else "validation_mean")
+            if self.config.keeps_best(state.version):
+                scope, higher = "validation" if pooled else "validation_mean", self.config.higher_is_better(state.metric)
+                score = held.value(state.metric, scope)
+                state.best = better(state.best, scope, score, higher, state.round, state.version, self.newcomer_model)
         self._keep_or_go_back(state.newest["loss"])
 
     def _examine_new_clients(self) -> None:
@@ -456,16 +467,6 @@ class RoundLoop:
             self._note({"model_restored": 1.0})
         elif state.good is not None:
             self._final = state.good
-
-    def _keep_best(self, held: Evaluation, scope: str) -> None:
-        """Keep the model of this round if it is the best by validation so far; ``scope``: the samples that decide."""
-        state, metric = self.state, self.setting.task.metric
-        score, higher = held.value(metric, scope), self.config.higher_is_better(metric)
-        better = state.best is None or (score > state.best.score if higher else score < state.best.score)
-        if state.version and self.config.keeps_best(state.version) and math.isfinite(score) and better:
-            model = self.newcomer_model()
-            kept = ModelState(*(getattr(model, part.name).clone() for part in dataclasses.fields(model)))
-            state.best = BestRound(scope, score, state.round, state.version, kept)
 
     def _write(self, table: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
         if self.writer is not None:

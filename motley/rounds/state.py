@@ -69,6 +69,8 @@ class RunState:
     candidates: ids probed last, ``[n]``.
     round: calls of ``select`` so far. version: server steps so far. dispatch: clients sent out so far.
     model_updates: server steps that changed the model (a step in which nothing was aggregated does not).
+    refusals: by client, how often its upload was dropped from a refused step since its last accepted one; set aside from
+    :data:`~motley.rounds.refusals.MOST_REFUSALS` on.
     step_norms: norms of the last aggregates that moved the model, newest last, as many as the guard looks at.
     good: the server's state at the last evaluation whose loss was finite; None before the first and without a guard.
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was sent out since the last server
@@ -89,6 +91,7 @@ class RunState:
     consensus: Tensor | None = None
     last_updates: LastUpdates = field(default_factory=LastUpdates)
     step_norms: list[float] = field(default_factory=list)
+    refusals: dict[int, int] = field(default_factory=dict)
     good: ServerState | None = None
     candidates: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
     round: int = 0
@@ -122,6 +125,7 @@ class RunState:
             "best": None if self.best is None else self.best.save(),
             "step_norms": np.array(self.step_norms, np.float64), "good": self._save_good(),
             "evaluated": [dict(one) for one in self.evaluated],
+            **({"refusals": dict(self.refusals)} if self.refusals else {}),
             **({} if self.privacy is None else {"privacy": self.privacy.save()}),
             **{name: getattr(self, name) for name in _NUMBERS},
         }  # fmt: skip
@@ -158,6 +162,7 @@ class RunState:
         self.step_norms, good = saved["step_norms"].tolist(), saved["good"]
         self.good = self.server if good == "server" else None if good is None else unpack_server(good)
         self.best = None if saved["best"] is None else BestRound.restore(saved["best"])
+        self.refusals = dict(saved.get("refusals", {}))
         self.privacy = PrivacyState.restore(saved["privacy"]) if "privacy" in saved else None
         for name in _NUMBERS:
             setattr(self, name, saved[name])

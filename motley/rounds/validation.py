@@ -15,7 +15,8 @@ run keeps no best round, because it would be chosen by clients' clear data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from motley.rounds.evaluation import Evaluation, Personal, evaluate
 from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import Metric
 
-__all__ = ["BestRound", "validate", "validation_view"]
+__all__ = ["BestRound", "better", "validate", "validation_view"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,21 @@ class BestRound:
 
 
 _PLAIN = ("scope", "score", "round", "version")
+
+
+def better(
+    best: BestRound | None, scope: str, score: float, higher: bool, round: int, version: int, model: Callable[[], ModelState]
+) -> BestRound | None:
+    """Return this round where it is the best so far, else the best one; the untrained model (version 0) is none.
+
+    ``higher``: whether more of the score is better. ``model``: returns what is copied where the round is the best."""
+    is_better = best is None or (score > best.score if higher else score < best.score)
+    if not (version and math.isfinite(score) and is_better):
+        return best
+    made = model()
+    return BestRound(
+        scope, score, round, version, ModelState(*(getattr(made, part.name).clone() for part in fields(ModelState)))
+    )
 
 
 def validation_view(federation: Federation) -> Federation | None:

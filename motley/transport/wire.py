@@ -42,6 +42,7 @@ from torch import Tensor
 
 from motley.core.errors import CodecError
 from motley.core.keys import Key
+from motley.core.untrusted import one_line
 from motley.transport.packet import CODINGS, PLACES, Codes, Packet, PacketSpec, group_sizes
 
 __all__ = ["VERSION", "decode", "encode", "length", "places_bytes"]
@@ -87,12 +88,13 @@ def decode(data: bytes, expected: Mapping[str, PacketSpec] | None = None) -> dic
     CodecError: bytes that were cut off or changed, of another version, of other specs than expected, or that hold what
     :func:`encode` never writes.
     """
-    specs, at = _open(data)
+    specs, at = _open(data, None if expected is None else len(expected))
     if expected is not None:
         agreed = {name: _announced(spec) for name, spec in expected.items()}
         if specs != agreed:
-            other = sorted(name for name in specs.keys() | agreed.keys() if specs.get(name) != agreed.get(name))
-            raise CodecError(f"parts {other} are not of the spec that was agreed on; expected {[agreed.get(n) for n in other]}")
+            other = sorted(name for name in specs.keys() | agreed.keys() if specs.get(name) != agreed.get(name))[:2]
+            said, wanted = one_line(other), [agreed.get(n) for n in other]
+            raise CodecError(f"parts {said} are not of the spec that was agreed on; expected {wanted}")
     reader = _Reader(memoryview(data), at)
     return {name: _packet(name, spec, reader) for name, spec in specs.items()}
 
@@ -272,8 +274,9 @@ class _Reader:
         return np.unpackbits(raw, count=n)
 
 
-def _open(data: bytes) -> tuple[dict[str, PacketSpec], int]:
-    """Return the specs and the position of the bodies, after all checks that need no body."""
+def _open(data: bytes, expected_parts: int | None) -> tuple[dict[str, PacketSpec], int]:
+    """Return the specs and the position of the bodies, after all checks that need no body; more parts than expected are refused
+    before one is read."""
     if data[:4] != _MAGIC[: len(data[:4])] or not data:
         raise CodecError("these bytes are not a message of motley")
     if len(data) < _HEAD.size + _DIGEST:
@@ -285,6 +288,8 @@ def _open(data: bytes) -> tuple[dict[str, PacketSpec], int]:
         raise CodecError(f"got {len(data)} bytes of a message of {total}: cut off, or changed on the way")
     if _digest(memoryview(data)[:-_DIGEST]) != data[-_DIGEST:]:
         raise CodecError(f"these {len(data)} bytes were changed on the way (checksum differs)")
+    if expected_parts is not None and parts > expected_parts:
+        raise CodecError(f"got {parts} parts; expected at most {expected_parts}, as was agreed on")
     try:
         specs, at = _specs(data, parts)
         expected = length(specs)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 import motley
 from motley.algorithms.base import ServerState
+from motley.core import codec
 from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
@@ -94,11 +95,32 @@ def test_what_is_refused() -> None:
 # ---------------------------------------------------------------------------------------------- in a run
 
 
+@dataclasses.dataclass(frozen=True)
+class Hostile(Failures):
+    """These clients send their update times ``by`` in every round, all others theirs."""
+
+    who: tuple[int, ...] = ()
+    by: float = 1e15
+
+    corrupts_updates = True
+
+    def upload_factor(self, key: Any, ids: Any, round_index: int) -> Any:
+        return np.where(np.isin(np.asarray(ids), self.who), self.by, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Everybody(Exploded):
+    """All clients send their update times ``by`` in one round, so that none stands out."""
+
+    def upload_factor(self, key: Any, ids: Any, round_index: int) -> Any:
+        return np.full(len(ids), self.by if round_index == HURT else 1.0)
+
+
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedadam", "fednova"])
 @pytest.mark.parametrize("by", [1e30, -1e12])
 def test_a_refused_step_leaves_nothing_behind_and_the_run_goes_on(algorithm: str, by: float, tmp_path: Path) -> None:
     rows = Rows()
-    loop = going_on(_loop(rows, algorithm=algorithm), failures=Exploded(by=by))
+    loop = going_on(_loop(rows, algorithm=algorithm), failures=Everybody(by=by))
     for _ in range(HURT - 1):
         loop.step()
     server, norms = loop.state.server, list(loop.state.step_norms)
@@ -106,17 +128,84 @@ def test_a_refused_step_leaves_nothing_behind_and_the_run_goes_on(algorithm: str
     assert loop.step().accepted == 0
     assert loop.state.server is server
     assert loop.state.step_norms == norms
+    assert loop.state.refusals == {}
     for client, state in loop.state.clients.client_states.items():
         assert all(torch.equal(value, states[client][name]) for name, value in state.items())
     row, note = rows.tables["rounds"][-1], rows.notes[-1]
     assert (row["accepted"], row["rejected"]) == (0, K)
     assert note["step_refused"] == 1.0
     assert note["step_norm"] > 1e6
+    assert "uploads_dropped" not in note
     assert loop.step().accepted == K
     assert "step_refused" not in rows.notes[-1]
     while not loop.done:
         loop.step()
     assert rows.tables["evaluations"][-1]["loss"][0] < rows.tables["evaluations"][0]["loss"][0]
+
+
+@pytest.mark.parametrize(("algorithm", "by"), [("fedavg", 1e30), ("scaffold", -1e12), ("fedadam", 1e12), ("fednova", 1e30)])
+def test_one_upload_that_would_ruin_a_step_is_dropped_by_name_and_the_rest_are_used(algorithm: str, by: float) -> None:
+    """In the hurt round the others' step is the one that they would make if client 0 had sent nothing."""
+    hurt, absent = Rows(), Rows()
+    first = going_on(_loop(hurt, algorithm=algorithm), failures=Exploded(by=by))
+    second = going_on(_loop(absent, algorithm=algorithm), failures=Exploded(by=math.inf))  # not finite: it is left out
+    for _ in range(HURT):
+        one, other = first.step(), second.step()
+    assert (one.accepted, other.accepted) == (K - 1, K - 1)
+    assert torch.equal(first.state.server.model.x, second.state.server.model.x)
+    outcomes = dict(zip(hurt.tables["clients"][-1]["client"].tolist(), hurt.tables["clients"][-1]["outcome"], strict=True))
+    assert outcomes == {0: "rejected", **dict.fromkeys(range(1, K), "accepted")}
+    assert (hurt.notes[-1]["uploads_dropped"], hurt.notes[-1]["step_refused"]) == (1.0, 1.0)
+    assert first.state.refusals == {0: 1}
+    first.step()
+    assert first.state.refusals == {}  # its next upload was accepted
+    assert hurt.tables["rounds"][-1]["accepted"] == K
+
+
+def test_one_hostile_client_stops_nobody_and_is_set_aside_after_three_refusals() -> None:
+    """Before, every step was refused: nobody learned anything."""
+    rows = Rows()
+    loop = going_on(_loop(rows), failures=Hostile(who=(2, 4)))
+    while not loop.done:
+        loop.step()
+    assert [row["accepted"] for row in rows.tables["rounds"]] == [K - 2] * 6
+    assert [row["selected"] for row in rows.tables["rounds"]] == [K] * 3 + [K - 2] * 3
+    assert [note.get("set_aside") for note in rows.notes] == [None, None, 2.0, None, None, None]
+    assert loop.state.refusals == {2: 3, 4: 3}
+    assert rows.tables["evaluations"][-1]["loss"][0] < rows.tables["evaluations"][0]["loss"][0]
+
+
+def test_whom_nobody_can_be_told_apart_from_is_not_blamed() -> None:
+    """One client alone, and a majority that does alike."""
+    alone = going_on(_loop(cohort=1), failures=Hostile(who=tuple(range(K))))
+    most = going_on(_loop(), failures=Hostile(who=tuple(range(1, K))))
+    for loop in (alone, most):
+        while not loop.done:
+            assert loop.step().accepted == 0
+        assert loop.state.refusals == {}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"algorithm": "scaffold"},
+        {"feedback": "ef21", "compressor": "topk", "weights": "uniform", "budget": {"name": "constant", "average": 0.5}},
+    ],
+)
+def test_who_is_set_aside_survives_a_kill(keys: dict[str, Any]) -> None:
+    """Saved after the second refusal, and restored in a loop of its own: the third sets the client aside there, too."""
+    failures = Hostile(who=(2,))
+    whole = going_on(_loop(**keys), failures=failures)
+    for _ in range(2):
+        whole.step()
+    saved = codec.decode(codec.encode(whole.state.save()))
+    parts = going_on(_loop(**keys), failures=failures)
+    parts.state.restore(saved)
+    while not whole.done:
+        assert whole.step() == parts.step()
+    assert whole.state.refusals == parts.state.refusals == {2: 3}
+    assert torch.equal(whole.state.server.model.x, parts.state.server.model.x)
 
 
 def test_without_the_guard_the_same_step_ruins_the_run() -> None:
@@ -129,7 +218,7 @@ def test_without_the_guard_the_same_step_ruins_the_run() -> None:
 
 
 def test_the_first_step_is_measured_by_the_initial_model() -> None:
-    loop = _loop(failures={"name": "corrupted", "share": 0.5, "kind": "scaling", "scale": 1e30})
+    loop = going_on(_loop(), failures=Hostile(who=tuple(range(K)), by=1e30))
     first = loop.state.server.model.x.clone()
     assert loop.step().accepted == 0
     assert torch.equal(loop.state.server.model.x, first)
@@ -174,6 +263,7 @@ def test_what_the_guard_remembers_survives_a_kill(keys: dict[str, Any], tmp_path
     whole = motley.run({**experiment, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "whole")
     notes = [note or "" for note in whole.column("rounds", "notes")]
     assert 0 < sum("step_refused" in note for note in notes) < 12
+    assert [line for line in model_health(whole) if "were dropped, and the others used (round" in line]
 
     class Killed(Exception):
         pass

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from motley.core.errors import ConfigError, UserError, install_hint
+from motley.core.untrusted import shortened
 
 __all__ = [
     "WALL_CLOCK",
@@ -32,6 +33,8 @@ POLL_S = 0.25
 """Seconds between two looks for replies."""
 LONGEST_REASON = 300
 """Characters of a client's own words that are shown."""
+LONGEST_ERROR = 65_536
+"""Characters of a client's error of which these are chosen: its beginning and its end."""
 _WRAPPER = "Exception ClientAppException occurred. Message: "
 """What Flower's simulation puts before the message of a client app's exception."""
 _NEVER_LOADED, _RAISED, _EXPIRED, _REPLY_EXPIRED, _NODE_GONE, _KILLED = 1, 2, 3, 4, 5, 8  # numbers of Flower's errors
@@ -143,12 +146,12 @@ def _raised(reason: str) -> str:
         return _last_line(reason)
     kind, line = wrapped[1], _last_line(wrapped[2]).removeprefix(_WRAPPER)
     own = re.findall(rf"^(?:[\w.]*\.)?(\w+): {re.escape(line)}$", wrapped[2], re.MULTILINE) if line else []
-    return f"{own[0] if own else kind}: {line}"
+    return f"{shortened(own[0] if own else kind, 60)}: {line}"
 
 
 def _in_words(error: Any) -> str:
     """Return Flower's error reply as a part of a sentence; a client's own words are cut, and hold no control characters."""
-    reason = str(error.reason or "")
+    reason = shortened(str(error.reason or ""), LONGEST_ERROR)
     if error.code == _RAISED and reason.startswith("<class"):
         return f"its client app raised {_raised(reason)}"
     known = {

@@ -27,17 +27,19 @@ import numpy as np
 
 from motley.adapters.flower.deployed.client_registry import ClientRegistry, Limits
 from motley.adapters.flower.deployed.dispatches import DeployedDispatch, landed_table, waiting_table
+from motley.adapters.flower.deployed.incidents import in_a_line
 from motley.adapters.flower.deployed.protocol import pack
 from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.deployed.transport import Reply, WaitingTransport
 from motley.adapters.flower.messages import failure_of_app
 from motley.algorithms.base import ClientState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
+from motley.core.claims import with_values
 from motley.core.errors import CodecError, ConfigError
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.engines.base import TrainResult
 from motley.privacy.noise import SystemRandomness, bounded, released
-from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
+from motley.rounds.backend import Blame, ClientBackend, DispatchOrder, Landed
 from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError
@@ -155,12 +157,12 @@ class DeployedBackend(ClientBackend):
     def enrol(self, state: RunState, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
         """Return what these clients reported when they were met, and estimates of their speed."""
         registry = _clients(state).registry
-        examples = registry.examples[ids]
-        estimates = registry.estimates(ids, self.setting.work.total(examples), self.channel.upload_bits)
+        steps = self.setting.work.total(registry.examples[ids])
+        estimates = registry.estimates(ids, steps, self.channel.upload_bits)
         reported = {name: value[ids] for name, value in registry.signals.items()}
         if state.privacy is not None:
             state.privacy.asked(self.codec.enrolled, ids)
-        sizes = reported["num_examples"][:, 0] if "num_examples" in reported else examples.astype(np.float64)
+        sizes = reported["num_examples"][:, 0] if "num_examples" in reported else registry.counted[ids].astype(np.float64)
         return {**estimates, **reported, "num_examples": sizes}
 
     def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
@@ -178,6 +180,18 @@ class DeployedBackend(ClientBackend):
     def examples(self, state: RunState) -> Ids:
         """Return the number of training samples of every client, 0 where it was never met, 1 where it is private."""
         return _clients(state).registry.examples
+
+    def claimed_examples(self, state: RunState) -> Ids:
+        """Return the number of samples by which each client's update is weighed: its own word, capped by those of the others."""
+        return _clients(state).registry.counted
+
+    def told(self, state: RunState, round_index: int, reports: Reports) -> tuple[Reports, dict[str, Any]]:
+        """Return the reports with numbers of samples as they count."""
+        registry = _clients(state).registry
+        counted = registry.counted[reports.ids]
+        if state.privacy is not None or (counted == registry.examples[reports.ids]).all():
+            return reports, {}
+        return with_values(reports, {"num_examples": counted.astype(np.float64)}), {}
 
     def available(self, state: RunState) -> Ids:
         """Return the clients that are connected, met, have data, and are neither in flight nor lost since the last step."""
@@ -246,7 +260,7 @@ class DeployedBackend(ClientBackend):
     def workload(self, state: RunState, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the work planned for a cohort, by the speed that was measured last; links are unknown, so infinite."""
         steps, step_s = self._steps(state, cohort)
-        examples = _clients(state).registry.examples[cohort.ids]
+        examples = _clients(state).registry.counted[cohort.ids]
         seconds = np.nan_to_num(step_s * steps)
         return {
             "examples": examples * 1.0, "steps": steps * 1.0, "compute_s": seconds, "uplink_mbps": np.full(len(steps), np.inf),
@@ -332,7 +346,7 @@ class DeployedBackend(ClientBackend):
         if reply.data is None:
             if reply.unanswered:
                 clients.registry.silent(one.client)
-            why = f"no answer within {self.limits.work_s:g} s" if reply.unanswered else reply.reason
+            why = f"no answer within {self.limits.work_s:g} s" if reply.unanswered else in_a_line(reply.reason)
             self._lose(clients, one, why or "lost")
             self._check_app(clients, one.client, why)
             return
@@ -351,8 +365,8 @@ class DeployedBackend(ClientBackend):
         try:
             one.result, answer = self.codec.read_trained(clients.registry.run, one, reply.data)
         except CodecError as error:
-            why = str(error)
-            _LOG.warning("client %d sent what cannot be used: %s", one.client, error)
+            why = in_a_line(error)
+            _LOG.warning("client %d sent what cannot be used: %s", one.client, why)
         else:
             one.compute_s = float(answer.compute_s)
             if answer.forgot:
@@ -376,7 +390,8 @@ class DeployedBackend(ClientBackend):
         return TrainResult(one.client, {}, None, one.steps, signals, False)
 
     def _check_app(self, clients: DeployedClients, client: int, error: str) -> None:
-        """Raise if nobody ever delivered and the apps of all connected clients, or of two cohorts, failed in one way.
+        """Raise if nobody ever delivered and the apps of all connected clients, and of more than half of the population, or those of
+        two cohorts, failed in one way.
 
         Raises
         ------
@@ -386,7 +401,8 @@ class DeployedBackend(ClientBackend):
         if kind and not clients.accepted:
             alike = clients.failed.setdefault(kind, set())
             alike.add(client)
-            if len(alike) >= min(max(len(clients.seen), 1), max(2 * self.config.cohort, 3)):
+            most = max(len(clients.seen), len(clients.registry.met) // 2 + 1)  # else one that comes alone ends the run for all
+            if len(alike) >= min(most, max(2 * self.config.cohort, 3)):
                 raise ConfigError(
                     f"no client's work can be used: the apps of {len(alike)} clients fail alike, client {client}: {error}"
                 )
@@ -449,6 +465,13 @@ class DeployedBackend(ClientBackend):
         """Remember which dispatch of each client was accepted: the client learns it with its next request."""
         lines = landed.dispatches.timelines[accepted]
         _clients(state).accepted.update(zip(lines.client.tolist(), lines.dispatch.tolist(), strict=True))
+
+    def blame(self, state: RunState, landed: Landed, rows: Ids, event: Blame, reason: str) -> None:
+        """Note and log what a refused step has shown of clients, by name."""
+        names, lines = self.transport.transport.names, landed.dispatches.timelines
+        for client, dispatch in zip(lines.client[rows].tolist(), lines.dispatch[rows].tolist(), strict=True):
+            _LOG.warning("client %d%s: %s", client, f" ({names[client]})" if client in names else "", reason)
+            _clients(state).registry.incidents.note(client, event, reason, dispatch)
 
     def observe(self, state: RunState, reports: Reports) -> None:
         """Take in how long clients took."""

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from motley.adapters.flower.deployed.incidents import IncidentLog
+from motley.adapters.flower.deployed.incidents import IncidentLog, in_a_line
 from motley.adapters.flower.deployed.protocol import Order
 from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.deployed.transport import Reply, WaitingTransport
 from motley.adapters.flower.messages import failure_of_app
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError, ConfigError
+from motley.core.outliers import MOST_TIMES, weight_cap
 from motley.core.records import Reports
 from motley.transport.ledger import Direction, Kind, Ledger
 
@@ -28,7 +29,7 @@ _LOG = logging.getLogger("motley.flower")
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a deployment waits; no wait is without a limit.
+    """How long a deployment waits; no wait is without a limit. And how much a client's own word of its samples counts.
 
     Parameters
     ----------
@@ -37,6 +38,8 @@ class Limits:
     query_s: for answers to short questions (enrolment, probes). poll_s: between two polls for answers.
     look_s: between two looks at who is there. pause_s, longest_pause_s: how long a connected client that did not answer is not
     asked, the first time and at most; doubled each time, and forgotten when it answers. link_s: for the SuperLink to answer a call.
+    sample_cap: how many times the median number of samples of the clients met one client's number counts at most, in weights and for
+    the selector; the number itself is fixed at enrolment.
     """
 
     start_s: float = 300.0
@@ -47,11 +50,13 @@ class Limits:
     pause_s: float = 60.0
     longest_pause_s: float = 3600.0
     link_s: float = 300.0
+    sample_cap: float = MOST_TIMES
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not (isinstance(value, int | float) and 0 < value < np.inf):
-                raise ConfigError(f"got {name} = {value!r}; expected a positive number of seconds", f"limits.{name}")
+                what = "seconds" if name.endswith("_s") else "times the median number of samples"
+                raise ConfigError(f"got {name} = {value!r}; expected a positive number of {what}", f"limits.{name}")
 
 
 class ClientRegistry:
@@ -64,8 +69,8 @@ class ClientRegistry:
 
     Attributes
     ----------
-    met: bool ``[K]``. examples: int64 ``[K]``, 0 for a client that was never met. signals: name -> ``[K, d]``, reported at
-    enrolment.
+    met: bool ``[K]``. examples: int64 ``[K]``, as each client said once, 0 for a client that was never met. signals: name ->
+    ``[K, d]``, reported at enrolment.
     incidents: what went wrong with clients, until it is written.
     speed: ``[K, 3]``, measured the last time a client delivered: seconds per local step, of the download, of the upload;
     else NaN."""
@@ -80,6 +85,7 @@ class ClientRegistry:
         self._unknown_ids: set[int] = set()
         self._connected: set[int] = set()  # clients met that were present at the last look
         self._gone: set[int] = set()  # those that were present at an earlier one, or should have come
+        self._capped: set[int] = set()  # clients whose number of samples does not count in full
         self._refusal = ""  # why the client that answered last cannot be asked
         self._refused: set[int] = set()  # clients whose app failed, or answered what cannot be read
         self._asked: dict[str, Order] = {}  # message -> enrolment request that is not answered yet
@@ -167,9 +173,10 @@ class ClientRegistry:
                 found[order.client] = read(order, reply.data)
                 self.heard(order.client)
             except CodecError as error:
-                _LOG.warning("client %d cannot be asked: %s", order.client, error)
-                self.incidents.note(order.client, "unanswered", str(error))
-                self._refusal = f" (client {order.client} answered: {error})"
+                why = in_a_line(error)
+                _LOG.warning("client %d cannot be asked: %s", order.client, why)
+                self.incidents.note(order.client, "unanswered", why)
+                self._refusal = f" (client {order.client} answered: {why})"
                 if reply.data is not None or failure_of_app(reply.reason):
                     self._refused.add(order.client)
                 self.silent(order.client)
@@ -196,7 +203,27 @@ class ClientRegistry:
                     self.signals.setdefault(name, np.full((len(self.met), len(value)), np.nan))[client] = value
             if not replies:
                 break
+        if now:
+            self._note_capped()
         return np.array(sorted(now), np.int64)
+
+    @property
+    def counted(self) -> Ids:
+        """The numbers of samples as they count, ``[K]``: at most ``limits.sample_cap`` times the median of the clients met."""
+        return np.minimum(self.examples, self._cap()).astype(np.int64)
+
+    def _cap(self) -> float:
+        return weight_cap(self.examples, self.limits.sample_cap)
+
+    def _note_capped(self) -> None:
+        """Note the clients whose number of samples has begun to count in part, now that others have been met."""
+        cap = self._cap()
+        capped = set(np.flatnonzero(self.examples > cap).tolist())
+        for client in sorted(capped - self._capped):
+            said = f"its {self.examples[client]} samples count as {cap:.0f}, {self.limits.sample_cap:g} times the median"
+            _LOG.warning("client %d: %s", client, said)
+            self.incidents.note(client, "capped", said)
+        self._capped = capped
 
     def gather(self, ledger: Ledger, step: int) -> Ids:
         """Wait for all clients that were met before or, where none was, for the population; return those met now, sorted.
@@ -209,8 +236,10 @@ class ClientRegistry:
         expected, new = self.met.copy() if self.met.any() else ~self.met, np.zeros(0, np.int64)
         while True:
             new = np.union1d(new, self.meet(ledger, step, min(until_s, self.transport.now_s + self.limits.look_s)))
-            there = np.isin(np.flatnonzero(expected), self.present(fresh=False))
-            hopeless = len(self._refused) == len(self.met) and not self.met.any()
+            present = self.present(fresh=False)
+            there = np.isin(np.flatnonzero(expected), present)
+            refusing = len(self._refused.intersection(present.tolist()))  # one node cannot be two of them at a time
+            hopeless = refusing == len(self.met) and not self.met.any()
             if (self.met[expected] & there).all() or hopeless or self.transport.now_s >= until_s:
                 break
             self.transport.wait([], min(until_s, self.transport.now_s + self.limits.look_s))
@@ -256,6 +285,7 @@ class ClientRegistry:
         """Take over what :meth:`save` returned."""
         self.run, self.met, self.examples, self.speed = (saved[name] for name in ("run", "met", "examples", "speed"))
         self.signals = dict(saved["signals"])
+        self._capped = set(np.flatnonzero(self.examples > self._cap()).tolist())
 
 
 def _bill(ledger: Ledger, kind: Kind, direction: Direction, sizes: Mapping[int, int], step: int) -> None:

@@ -13,14 +13,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Event", "IncidentLog"]
+__all__ = ["Event", "IncidentLog", "in_a_line"]
 
 Event = Literal[
     "lost", "rejected", "answered late", "unanswered", "disconnected", "connected", "state lost", "refused", "changed", "waits",
+    "set aside", "capped",
 ]  # fmt: skip
 """What happened to a client: its dispatch was given up; its upload cannot be used; its upload came after the server's step; it did
 not answer a question, or not as it should; its node went away, or came back; it began anew without what it had kept; a node is not it
-(client -1: no client at all), has taken its place from another, or claims it while another has it."""
+(client -1: no client at all), has taken its place from another, or claims it while another has it; it is asked no more, because its
+uploads would have ruined steps; what it says of its number of samples counts in part."""
 
 LONGEST = 300
 """Characters of a reason that are kept."""
@@ -35,8 +37,10 @@ class _Incident(NamedTuple):
     reason: str
 
 
-def _printable(reason: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in reason[:LONGEST])
+def in_a_line(reason: object) -> str:
+    """Return a reason, in which a client's own words may stand, in one line of printable signs, at most :data:`LONGEST`: as it is
+    logged, raised and written."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(reason)[:LONGEST])
 
 
 class IncidentLog:
@@ -54,7 +58,7 @@ class IncidentLog:
     def note(self, client: int, event: Event, reason: str, dispatch: int | None = None) -> None:
         """Add what happened to a client now, and why in words, which may be the client's own: they are kept short and printable."""
         at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        self._incidents.append(_Incident(self._now_s(), at, int(client), event, dispatch, _printable(reason)))
+        self._incidents.append(_Incident(self._now_s(), at, int(client), event, dispatch, in_a_line(reason)))
 
     def take(self) -> dict[str, Any]:
         """Return the incidents since the last call as columns, and forget them; empty where there were none."""

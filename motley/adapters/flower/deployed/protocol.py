@@ -32,6 +32,7 @@ from torch import Tensor
 from motley import __version__
 from motley.core import codec
 from motley.core.errors import CodecError, ContractError
+from motley.core.untrusted import one_line
 from motley.experiments.config import Experiment
 from motley.privacy.options import NoiseLaw
 from motley.transport import wire
@@ -194,7 +195,7 @@ def open_answer(data: object, limit: int) -> Answer:
     answer: Answer = _opened(data, Answer)
     for name, value in {"compute_s": answer.compute_s, **answer.signals}.items():
         if type(name) is not str or not isinstance(value, np.ndarray) or value.dtype != np.float64:
-            raise CodecError(f"got a signal {str(name)[:40]!r} that is no array of float64")
+            raise CodecError(f"got a signal {one_line(name, 40)} that is no array of float64")
     if answer.compute_s.ndim:
         raise CodecError("got several times of work; expected one")
     return answer

@@ -21,6 +21,7 @@ from motley.algorithms.base import Part, Parts
 from motley.core.arrays import Floats
 from motley.core.errors import CodecError
 from motley.core.records import SignalRequirements
+from motley.core.untrusted import one_line
 from motley.engines.base import REPORTED, Job, TrainResult
 from motley.experiments.config import Experiment
 from motley.privacy.options import HISTOGRAM
@@ -191,14 +192,10 @@ def _sound(name: str, value: Tensor) -> Tensor:
 def _checked(answer: Answer, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:
     """Return the signals of an answer by name, sorted: exactly those asked for, of these shapes."""
     if answer.signals.keys() != shapes.keys():
-        other = ", ".join(_short(answer.signals.keys() ^ shapes.keys()))
+        other = ", ".join(one_line(name, 40) for name in sorted(answer.signals.keys() ^ shapes.keys())[:4])
         raise CodecError(f"got other signals than were asked for: {other}")
     found = {name: np.asarray(answer.signals[name], np.float64) for name in sorted(shapes)}
     for name, value in found.items():
         if value.shape != shapes[name]:
             raise CodecError(f"got the signal {name!r} of shape {list(value.shape)}; expected {list(shapes[name])}")
     return found
-
-
-def _short(names: Iterable[str]) -> list[str]:
-    return [name[:40] for name in sorted(names)[:4]]
