@@ -171,8 +171,8 @@ def _client(path: Path, row: Mapping[str, Any]) -> ListedClient:
     examples = row.get("examples")
     if examples is not None and (isinstance(examples, bool) or not isinstance(examples, int) or not 0 < examples < 2**53):
         raise ConfigError(f"{path} has {name} with examples = {examples!r:.60}; expected a whole number from 1", "clients")
-    said = None if examples is None else float(examples)
-    return ListedClient(name, client, known, "" if revoked is None else str(revoked), said)
+    most = None if examples is None else float(examples)
+    return ListedClient(name, client, known, "" if revoked is None else str(revoked), most)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -19,7 +19,7 @@ from motley.adapters.flower.messages import WallClock
 __all__ = ["NOBODY", "ClientPlaces", "Happened"]
 
 _LOG = logging.getLogger("motley.flower")
-PlaceEvent = Literal["refused", "changed", "waits", "unanswered", "rejected", "set aside"]
+PlaceEvent = Literal["refused", "changed", "waits", "unanswered", "rejected", "set aside", "capped"]
 NOBODY = -1
 """Stands for the client of a node that is none."""
 MOST_STRANGERS = 100

@@ -55,7 +55,7 @@ class SampleCounts:
         for client, node in self.registry.node_of.items():
             if now[client] < self._said(client):
                 said = f"says that it has {self._said(client):g} samples; more than {_CAP[client in self._listed]} do not count"
-                self.registry.places.note(node, "refused", said, client)
+                self.registry.places.note(node, "capped", said, client)
         now = {k: n for k, n in now.items() if not math.isnan(n) and n != self.told.get(k)}
         self.told |= now
         return now

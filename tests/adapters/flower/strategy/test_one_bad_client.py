@@ -306,7 +306,7 @@ def test_a_claim_of_all_samples_there_are_counts_as_ten_times_the_median(caplog)
     np.testing.assert_allclose(weights(result), by_hand(120), rtol=1e-5)
     assert {report.id: report.num_examples for report in seen[0][1]}[4] == 120
     assert coordinator.state.rows[-1].client == 4
-    assert incidents(coordinator) == [(4, "refused")]
+    assert incidents(coordinator) == [(4, "capped")]
     assert "says that it has 9.0072e+15 samples; more than ten times the median" in caplog.text
 
 
