@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from motley.core.arrays import Floats
 from motley.core.sketch import SKETCHES
+from motley.core.untrusted import one_line, printable, shortened
 
-__all__ = ["AppError", "NodeError", "number_of", "numbers_of", "only_metrics", "signal_of", "signal_shape", "whole_number"]
+__all__ = [
+    "AppError",
+    "NodeError",
+    "check_names",
+    "number_of",
+    "numbers_of",
+    "only_metrics",
+    "signal_of",
+    "signal_shape",
+    "whole_number",
+]
 
 LARGEST_WHOLE = 2**53
 """Metrics are numbers of 64 bits; larger whole numbers are not exact as floats."""
 LONGEST_LIST = 4_000_000
 """Numbers that one metric may list."""
+LONGEST_TEXT = 600
+"""Characters of what is wrong with what a node sent."""
+LONGEST_NAME = 120
+"""Characters of the name of a record, an array or a number."""
 
 
 class NodeError(Exception):
-    """What a node sent cannot be used; it affects this node only."""
+    """What a node sent cannot be used; it affects this node only. Its text holds no control characters and no long words of the
+    node's own."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(shortened(printable(text).replace("\n", " "), LONGEST_TEXT))
 
 
 class AppError(NodeError):
@@ -29,13 +49,13 @@ class AppError(NodeError):
 def number_of(value: Any, name: str) -> float:
     """Return one finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise NodeError(f"{name!r} is {value!r:.60}; expected one finite number")
+        raise NodeError(f"{one_line(name)} is {one_line(value, 60)}; expected one finite number")
     try:
         number = float(value)
     except OverflowError:  # Python's whole numbers have no largest one
         number = math.inf
     if not math.isfinite(number):
-        raise NodeError(f"{name!r} is {number}; expected one finite number")
+        raise NodeError(f"{one_line(name)} is {number}; expected one finite number")
     return number
 
 
@@ -43,15 +63,15 @@ def whole_number(value: Any, name: str, largest: int = LARGEST_WHOLE) -> int:
     """Return a whole number from 0 to ``largest``."""
     number = number_of(value, name)
     if number != int(number) or not 0 <= number <= largest:
-        raise NodeError(f"{name!r} is {number:g}; expected a whole number from 0 to {largest}")
+        raise NodeError(f"{one_line(name)} is {number:g}; expected a whole number from 0 to {largest}")
     return int(value)
 
 
 def numbers_of(value: Any, name: str, length: int | None = None) -> Floats:
     """Return a list of finite numbers as an array, of this length where given."""
     if not isinstance(value, list) or not 0 < len(value) <= LONGEST_LIST or len(value) != (length or len(value)):
-        got = f"{len(value)} numbers" if isinstance(value, list) else f"{value!r:.60}"
-        raise NodeError(f"{name!r} is {got}; expected a list of {length or f'1 to {LONGEST_LIST}'} numbers")
+        got = f"{len(value)} numbers" if isinstance(value, list) else one_line(value, 60)
+        raise NodeError(f"{one_line(name)} is {got}; expected a list of {length or f'1 to {LONGEST_LIST}'} numbers")
     return np.array([number_of(one, name) for one in value], np.float64)
 
 
@@ -70,10 +90,18 @@ def signal_of(name: str, value: Any, model_size: int) -> float | Floats:
     return numbers_of(value, name, shape[0]) if shape else number_of(value, name)
 
 
+def check_names(names: Iterable[object]) -> None:
+    """Refuse names that no log should hold: longer than :data:`LONGEST_NAME` characters, or with control characters."""
+    for name in names:
+        if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isprintable():
+            raise NodeError(f"it has the name {one_line(name)}; expected at most {LONGEST_NAME} characters, all printable")
+
+
 def only_metrics(content: Any) -> tuple[str, Any]:
     """Return the key and the values of the one MetricRecord that a message must hold; an :class:`AppError` otherwise."""
     records = content.metric_records
     if len(records) != 1:
         raise AppError(f"the reply holds {len(records)} MetricRecords; expected one")
     ((key, numbers),) = records.items()
+    check_names((key, *numbers))
     return key, numbers

@@ -4,6 +4,7 @@
     name = "site_alder"
     id = 0
     key = "ecdsa-sha2-nistp384 AAAAE2VjZHNh..."
+    examples = 12_000  # where the operator knows it: no more training samples count than these
 
 The key is that of the client's SuperNode. Flower's SuperLink lets a node do nothing that is not signed with its key, and tells the
 server app which key each node has: so a node is the client that this file names for its key, whatever the node says, and a node
@@ -35,7 +36,7 @@ _LOG = logging.getLogger("motley.flower")
 LOG_NAME = "log.jsonl"
 """The file beside the file of clients to which events are added, one JSON object a line."""
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}")
-_KEYS = {"name", "id", "key", "revoked"}
+_KEYS = {"name", "id", "key", "revoked", "examples"}
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,15 @@ class ListedClient:
     ----------
     name: for people. id: whole number from 0, the client's number in every table. key: public key, an OpenSSH line without a
     comment.
-    revoked: date from which the client is refused; empty for a client that is one.
+    revoked: date from which the client is refused; empty for a client that is one. examples: the largest number of training samples
+    that counts; None: the file does not say.
     """
 
     name: str
     id: int
     key: str
     revoked: str = ""
+    examples: float | None = None
 
 
 class ClientList:
@@ -82,6 +85,11 @@ class ClientList:
     def names(self) -> dict[int, str]:
         """The clients' names by id, the revoked ones too: they may have taken part before."""
         return {one.id: one.name for one in self.clients}
+
+    @property
+    def examples(self) -> dict[int, float]:
+        """The largest numbers of training samples that count, by client id, where the file says one."""
+        return {one.id: one.examples for one in self.clients if one.examples is not None}
 
     def look(self) -> None:
         """Read the file again if it has changed; a file that cannot be used is logged, and what was read last stays."""
@@ -160,7 +168,11 @@ def _client(path: Path, row: Mapping[str, Any]) -> ListedClient:
     except ValueError:
         said = f"{path} has {name} with key = {key!r:.60}; expected the line of its node.pub, 'ecdsa-sha2-nistp384 AAAA...'"
         raise ConfigError(said, "clients") from None
-    return ListedClient(name, client, known, "" if revoked is None else str(revoked))
+    examples = row.get("examples")
+    if examples is not None and (isinstance(examples, bool) or not isinstance(examples, int) or not 0 < examples < 2**53):
+        raise ConfigError(f"{path} has {name} with examples = {examples!r:.60}; expected a whole number from 1", "clients")
+    most = None if examples is None else float(examples)
+    return ListedClient(name, client, known, "" if revoked is None else str(revoked), most)
 
 
 @functools.lru_cache(maxsize=4096)

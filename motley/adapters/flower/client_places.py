@@ -19,11 +19,13 @@ from motley.adapters.flower.messages import WallClock
 __all__ = ["NOBODY", "ClientPlaces", "Happened"]
 
 _LOG = logging.getLogger("motley.flower")
-PlaceEvent = Literal["refused", "changed", "waits"]
+PlaceEvent = Literal["refused", "changed", "waits", "unanswered", "rejected", "set aside", "capped"]
 NOBODY = -1
 """Stands for the client of a node that is none."""
 MOST_STRANGERS = 100
 """Refusals of unknown nodes that are noted one by one in a run."""
+MOST_TOLD, MOST_KEPT = 10_000, 1_000
+"""Incidents that are remembered so that they are noted once, and incidents that wait for :meth:`ClientPlaces.take`."""
 
 
 class Happened(NamedTuple):
@@ -31,7 +33,7 @@ class Happened(NamedTuple):
 
     Parameters
     ----------
-    client: whose place it is; :data:`NOBODY` for an unknown node's. event: refused, changed or waits. reason: in words.
+    client: whose place it is; :data:`NOBODY` for an unknown node's. event: in one or two words. reason: in words.
     """
 
     client: int
@@ -61,7 +63,7 @@ class ClientPlaces:
         self._held: dict[int, tuple[int, str]] = {}  # client -> the node that was it last, and its name
         self._kept_until: dict[int, float] = {}  # node that was started again -> until when it keeps its place
         self._told: set[tuple[int, str]] = set()
-        self._strangers = 0
+        self._strange: set[int] = set()
 
     def owner(self, node: int) -> ListedClient | None:
         """Return the client that the file names for a node's key; None without a file."""
@@ -123,6 +125,14 @@ class ClientPlaces:
         for client in before.keys() - self.node_of.keys():
             _LOG.info("client %d is gone", client)
 
+    def note(self, node: int, event: PlaceEvent, said: str, client: int = NOBODY) -> None:
+        """Note what a node did, in words that follow its name, once as long as it is the same.
+
+        ``client``: which one it is, where no file says so."""
+        one = self._owners.get(node)
+        reason = f"{self._named(node)} {said}" if one is None else f"{one.name}, {self._named(node)}, {said}"
+        self._note(client if one is None else one.id, event, node, reason)
+
     def take(self) -> list[Happened]:
         """Return the incidents since the last call, and forget them."""
         taken, self.happened = self.happened, []
@@ -139,9 +149,9 @@ class ClientPlaces:
         return f"node {node} ({fingerprint(self._keys.get(node, b''))})"
 
     def _refuse_stranger(self, node: int) -> None:
-        if (node, "refused") not in self._told and self._strangers <= MOST_STRANGERS:
-            self._strangers += 1
-            more = "; further ones are not noted" * (self._strangers > MOST_STRANGERS)
+        if node not in self._strange and len(self._strange) <= MOST_STRANGERS:
+            self._strange.add(node)
+            more = "; further ones are not noted" * (len(self._strange) > MOST_STRANGERS)
             self._note(NOBODY, "refused", node, f"{self._named(node)} is not in {self._file}{more}")
 
     @property
@@ -150,10 +160,14 @@ class ClientPlaces:
 
     def _note(self, client: int, event: PlaceEvent, node: int, reason: str) -> None:
         """Note an incident, in the log of the deployment too, once for each node as long as its reason is the same."""
-        told = (node, event if client == NOBODY else f"{event} {client} {reason}")
+        told = (node, f"{event} {client} {reason}")
         if event != "changed" and told in self._told:
             return
+        if len(self._told) >= MOST_TOLD:
+            self._told.clear()
         self._told.add(told)
+        if len(self.happened) >= MOST_KEPT:  # nobody takes them
+            del self.happened[0]
         self.happened.append(Happened(client, event, reason))
         _LOG.warning("%s", reason)
         if self.listed is not None:

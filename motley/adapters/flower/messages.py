@@ -250,11 +250,15 @@ class Outbox:
                 del self.pending[one.message_id]
                 one.error, one.unanswered = error, True
 
-    def wait(self, sent: Sequence[SentMessage], limit_s: float) -> None:
-        """Wait until all messages of this outbox are answered; after ``limit_s`` seconds, give up those of ``sent``."""
+    def wait(self, sent: Sequence[SentMessage], limit_s: float, beside: Callable[[], None] | None = None) -> None:
+        """Wait until all messages of this outbox are answered; after ``limit_s`` seconds, give up those of ``sent``.
+
+        ``beside`` is called between two looks."""
         end_s = self.clock.now() + limit_s
         while self.pending:
             self.collect()
+            if beside is not None:
+                beside()
             if not self.pending:
                 break
             if self.clock.now() >= end_s:
@@ -263,9 +267,17 @@ class Outbox:
             self.clock.sleep(min(POLL_S, max(end_s - self.clock.now(), 0.001)))
 
 
-def exchange(grid: Grid, messages: Sequence[Any], limit_s: float, clock: WallClock = WALL_CLOCK) -> list[SentMessage]:
-    """Send messages and wait until all are answered or ``limit_s`` seconds have passed; the result is in the order of the messages."""
+def exchange(
+    grid: Grid,
+    messages: Sequence[Any],
+    limit_s: float,
+    clock: WallClock = WALL_CLOCK,
+    beside: Callable[[], None] | None = None,
+) -> list[SentMessage]:
+    """Send messages and wait until all are answered or ``limit_s`` seconds have passed; the result is in the order of the messages.
+
+    ``beside`` is called between two looks for replies."""
     outbox = Outbox(grid, clock)
     sent = outbox.send(messages)
-    outbox.wait(sent, limit_s)
+    outbox.wait(sent, limit_s, beside)
     return sent

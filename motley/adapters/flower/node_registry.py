@@ -4,7 +4,8 @@ A node that is new is asked once, by a query, which client it is: an integer of 
 of your own), and, where the selector wants them, numbers that are reported at enrolment. The answer is checked before it is used.
 
 Where the client app does not answer that query, or the node's configuration names no client, and the selector needs nothing from
-clients that they do not declare, each node is a client of its own, numbered in order of appearance.
+clients that they do not declare, each node is a client of its own, numbered in order of appearance. Whether nodes name their clients,
+and how many classes their labels have, is what more than half of them say (:mod:`~motley.adapters.flower.majority`).
 
 One client is one node at a time; which one is told in :mod:`~motley.adapters.flower.client_places`: with a file of clients the
 node's public key decides, without one each node's word.
@@ -23,7 +24,8 @@ import numpy as np
 
 from motley.adapters.flower.checks import AppError, NodeError, number_of, only_metrics, whole_number
 from motley.adapters.flower.client_list import ClientList
-from motley.adapters.flower.client_places import ClientPlaces
+from motley.adapters.flower.client_places import NOBODY, ClientPlaces
+from motley.adapters.flower.majority import Majority
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, Outbox, SentMessage, WallClock, content_bits, flower
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
@@ -44,6 +46,8 @@ EXAMPLES = "num-examples"
 LARGEST_HISTOGRAM = 100_000
 LONGEST_PAUSE = 16
 """Calls of :meth:`NodeRegistry.refresh`, at most, between two questions to a node that does not answer."""
+LOOK_S = 5.0
+"""Seconds between two looks for new nodes while a round is under way."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ class Enrolment:
 
     Parameters
     ----------
-    client: the client's id. num_examples: training samples; NaN if not reported. signals: enrolment signals, by name.
+    client: the client's id; :data:`~motley.adapters.flower.client_places.NOBODY` where the node names none.
+    num_examples: training samples; NaN if not reported. signals: enrolment signals, by name.
     declares: whether the app says what it can report (:func:`~motley.adapters.flower.strategy.reporting.with_reports`).
     """
 
@@ -122,16 +127,18 @@ class NodeRegistry:
     wanted: signals that the selector needs at enrolment (``needs().enrolled``).
     limit_s: how long a node may take to answer.
     clock: the server's.
-    wait: whether :meth:`refresh` waits for the answers of new nodes; otherwise a later call takes them in, and answers that show
-    that no client app answers the query are logged instead of raised.
+    wait: whether :meth:`refresh` waits for the answers of new nodes unless it is told not to; otherwise a later call takes them in,
+    and answers that show that no client app answers the query are logged instead of raised.
     max_examples: see :func:`read_enrolment`.
     lacks: given the records of a node's answer, None where its app answers no such query, returns what the selector needs and does not
     get, empty if nothing, and nodes without client ids are numbered. None: every node must name its client.
-    clients: the file of clients; None: a node is the client that it says.
+    clients: the file of clients; None: a node is the client that it says. classes: of labels; None: what most nodes say.
 
     Attributes
     ----------
     places: which node is which client, and the incidents about it. enrolled: every client that ever enrolled.
+    awaited: clients that the run waits for: of them, too, more than half must agree on what holds for the whole federation.
+    looked: whether anybody looked for nodes before.
     bits_down, bits_up: traffic so far.
     numbers: by node, the client's id where no node names one.
     restarted: nodes that were found started again at the last look; they are asked anew which client they are. refusal: why no node
@@ -152,6 +159,7 @@ class NodeRegistry:
         max_examples: float | None = None,
         lacks: Callable[[Any], str] | None = None,
         clients: ClientList | None = None,
+        classes: int | None = None,
     ) -> None:
         self.places = ClientPlaces(clients, limit_s, clock)
         self.max_examples, self.lacks = max_examples, lacks
@@ -169,8 +177,11 @@ class NodeRegistry:
         self._outbox: Outbox | None = None
         self._asked: list[SentMessage] = []
         self._pauses: dict[int, tuple[int, int]] = {}  # node that failed to answer -> calls left to skip, calls skipped in all
-        self._classes: int | None = None
-        self.refusal = ""
+        self._problems: dict[int, tuple[str, NodeError]] = {}  # node -> what kind of problem its last answer had
+        self._client_of: dict[int, int] = {}
+        self._naming, self._classes, self._numbers_nodes = Majority[bool](), Majority(classes), False
+        self._next_look_s = -math.inf
+        self.awaited, self.looked, self.refusal = 1, False, ""
 
     @property
     def node_of(self) -> dict[int, int]:
@@ -184,34 +195,75 @@ class NodeRegistry:
 
     def client_at(self, node: int) -> int | None:
         """Return the client that a connected node is; None for a node that is unknown or waits for its place."""
-        known = self._by_node.get(node)
-        return known.client if known is not None and self.node_of.get(known.client) == node else None
+        return self._client_of.get(node)
 
     def declares(self, client: int) -> bool:
         """Return whether the app of a connected client says what it can report."""
         return self._by_node[self.node_of[client]].declares
 
-    def refresh(self, grid: Grid) -> list[Report]:
+    def refresh(self, grid: Grid, wait_s: float | None = None) -> list[Report]:
         """Look which nodes are connected and ask new ones which client they are; return the reports of clients that enrol now.
+
+        Parameters
+        ----------
+        wait_s: how long open answers are waited for; None: as long as they may take, where the registry waits.
 
         Raises
         ------
-        ConfigError: every node asked answered with an error and no client is known: the client app does not answer the query.
+        ConfigError: most nodes answer with the same error and no client is known: the client app does not answer the query.
         """
         if self._outbox is None or self._outbox.grid is not grid:
-            self._outbox = Outbox(grid, self.clock)
-        if not self.wait:
-            self._take_in_late_answers(self._outbox)
+            self._outbox, self._asked = Outbox(grid, self.clock), []
+        self.looked = True
+        self._take_in(self._outbox)
         connected = self._connected(grid)
         self._asked += self._outbox.send(self._questions(connected))
-        if self.wait:
-            self._outbox.wait(self._asked, self.limit_s)
-            asked, self._asked = self._asked, []
-            self._take_in(asked)
-        self.places.assign(connected, {node: known.client for node, known in self._by_node.items()})
-        new = [self._by_node[node] for client, node in sorted(self.node_of.items()) if client not in self.enrolled]
+        if wait_s is None:
+            wait_s = self.limit_s if self.wait else 0.0
+        if wait_s > 0:
+            self._outbox.wait((), wait_s)
+            self._take_in(self._outbox)
+        self._refuse_all(connected)
+        self.places.assign(connected, self._claims(connected))
+        places = sorted(self.node_of.items())
+        self._client_of = {node: client for client, node in places}
+        new = [dataclasses.replace(self._by_node[node], client=k) for k, node in places if k not in self.enrolled]
         self.enrolled |= {enrolment.client: enrolment for enrolment in new}
         return [enrolment.report for enrolment in new]
+
+    def attend(self) -> None:
+        """Take in answers and ask new nodes while a round is under way; :meth:`refresh` makes clients of them."""
+        if self._outbox is None:
+            return
+        self._outbox.collect()
+        if self.clock.now() >= self._next_look_s:
+            self._next_look_s = self.clock.now() + LOOK_S
+            admitted = self.places.admit(self._outbox.grid.get_nodes())
+            self._asked += self._outbox.send(self._questions(admitted - self._activated.keys()))
+
+    def dismiss(self, client: int, said: str) -> None:
+        """Let an enrolled client be none in this round, and note why."""
+        node = self.node_of.pop(client)
+        del self.enrolled[client], self._client_of[node]
+        self.places.note(node, "refused", said, client)
+
+    def restore(self, numbers: Mapping[int, int], enrolled: Iterable[Enrolment], classes: int | None) -> None:
+        """Take over what an earlier server knew: the numbers of nodes that name no client, the enrolments, the classes of labels."""
+        self.numbers = dict(numbers)
+        if self.numbers:
+            self._naming.value, self._numbers_nodes = False, True
+        self.enrolled = {one.client: one for one in enrolled}
+        self._classes.value = classes if self._classes.value is None else self._classes.value
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes labels have; None as long as no majority says it."""
+        return self._classes.value
+
+    @property
+    def nameless(self) -> bool:
+        """Whether it is settled that nodes name no clients, so that each is a client for as long as it keeps its node id."""
+        return self._naming.value is False
 
     def _connected(self, grid: Grid) -> set[int]:
         """Return the connected nodes that may be clients. A node that Flower activated anew keeps its id, and may be another client
@@ -250,52 +302,60 @@ class NodeRegistry:
             self._pauses[node] = (left - 1, length)
         return left > 0
 
-    def _take_in_late_answers(self, outbox: Outbox) -> None:
+    def _take_in(self, outbox: Outbox) -> None:
+        """Read the answers that have come; a node whose answer cannot be used is paused, twice as long each time."""
         outbox.collect()
         overdue = [sent for sent in self._asked if self.clock.now() >= sent.sent_s + self.limit_s]
         outbox.give_up(overdue, f"no answer within {self.limit_s:g} s")
         answered = [sent for sent in self._asked if not sent.pending]
         self._asked = [sent for sent in self._asked if sent.pending]
-        try:
-            self._take_in(answered)
-        except ConfigError as error:
-            self.refusal = str(error)
-            LOG.warning("%s", error)
-
-    def _take_in(self, answers: list[SentMessage]) -> None:
-        """Read the answers of nodes; a node whose answer cannot be used is paused, twice as long each time.
-
-        Raises
-        ------
-        ConfigError: no answer can be used and no node is known.
-        """
-        problems: dict[int, NodeError] = {}
-        for answer in answers:
+        for answer in answered:
             try:
                 self._by_node[answer.node] = self._read(answer)
                 self._pauses.pop(answer.node, None)
+                self._problems.pop(answer.node, None)
             except NodeError as problem:
-                problems[answer.node] = problem
-                length = min(max(2 * self._pauses.get(answer.node, (0, 0))[1], 1), LONGEST_PAUSE)
-                self._pauses[answer.node] = (length, length)
-        if problems and not self._by_node and len(problems) == len(answers):
-            self._refuse(answers, list(problems.values()))
-        for node, reason in problems.items():
-            LOG.warning("node %d cannot be asked: %s", node, reason)
+                self._note_problem(answer, problem)
+            except Exception as problem:  # whatever records of a foreign kind may raise
+                self._note_problem(answer, NodeError(f"its answer cannot be read: {type(problem).__name__}"))
 
-    def _refuse(self, answers: list[SentMessage], problems: list[NodeError]) -> None:
-        """Raise where no node is known and the reason for it lies in the client app."""
-        app_error = next((problem for problem in problems if isinstance(problem, AppError)), None)
-        if app_error is not None:
-            raise ConfigError(str(app_error))
-        if all(answer.error and answer.reply is not None and not answer.unanswered for answer in answers):
-            raise ConfigError(
-                f"all {len(answers)} nodes answered {ENROL!r} with an error; expected app = with_reports(ClientApp()), or "
+    def _note_problem(self, answer: SentMessage, problem: NodeError) -> None:
+        node = answer.node
+        length = min(max(2 * self._pauses.get(node, (0, 0))[1], 1), LONGEST_PAUSE)
+        self._pauses[node] = (length, length)
+        kind = str(problem) if isinstance(problem, AppError) else "an error" if answer.error else "no use"
+        silent = answer.unanswered or (bool(answer.error) and answer.reply is None)
+        self._problems[node] = ("" if silent else kind, problem)
+        self.places.note(node, "unanswered" if silent else "refused", f"cannot be asked which client it is: {problem}")
+
+    def _refuse_all(self, connected: set[int]) -> None:
+        """Raise where no node is known and most of those connected have the same problem, which lies in the client app then.
+
+        Raises
+        ------
+        ConfigError: so it is, and the registry waits for answers; otherwise it is logged.
+        """
+        self._problems = {node: one for node, one in self._problems.items() if node in connected}
+        if self._by_node or any(sent.pending for sent in self._asked):
+            return
+        kind = Majority[str]().settle([kind for kind, _ in self._problems.values()], self.awaited)
+        if not kind:
+            return
+        alike = [problem for of, problem in self._problems.values() if of == kind]
+        said = str(alike[0])
+        if kind == "an error":
+            said = (
+                f"all {len(alike)} nodes answered {ENROL!r} with an error; expected app = with_reports(ClientApp()), or "
                 f'@app.query("motley_enrol"), and a SuperNode with --node-config "{self.key}=<whole number>" (the first error: '
-                f"{problems[0]!s:.300})"
+                f"{said:.300})"
             )
-        if not any(answer.error for answer in answers):
-            raise ConfigError(f"no node's answer to {ENROL!r} can be used; the first: {problems[0]!s:.300}")
+        elif kind == "no use":
+            said = f"no node's answer to {ENROL!r} can be used; the first: {said:.300}"
+        if self.wait:
+            raise ConfigError(said)
+        if said != self.refusal:
+            self.refusal = said
+            LOG.warning("%s", said)
 
     def _read(self, answer: SentMessage) -> Enrolment:
         deaf = self.lacks is not None and any(words in answer.error for words in _NO_ANSWER)
@@ -312,34 +372,50 @@ class NodeRegistry:
             if self.key in metrics:
                 self.places.claimed(answer.node, metrics[self.key])
             metrics, number = {name: value for name, value in metrics.items() if name != self.key}, owner.id
-        elif deaf or declares:
-            number = self._number(answer.node, self.key in metrics)
+        elif (deaf or declares) and self.lacks is not None:
+            number = NOBODY
         enrolment = read_enrolment(metrics, self.key, self.wanted, self.max_examples, number)
-        enrolment = dataclasses.replace(enrolment, declares=declares)
-        if number is not None and owner is None:
-            self.numbers[answer.node] = number
-        if "label_histogram" in enrolment.signals:
-            classes = np.size(enrolment.signals["label_histogram"])
-            if classes != (self._classes or classes):
-                raise NodeError(f"label_histogram has {classes} classes; expected {self._classes}, as the others")
-            self._classes = classes
         self.bits_up += 0 if content is None else content_bits(content)
-        return enrolment
+        return dataclasses.replace(enrolment, declares=declares)
 
-    def _number(self, node: int, named: bool) -> int | None:
-        """Return the number of a node that names no client; None for one that does, or where every node must."""
-        if named and not self.numbers:
-            return None
-        if named or (self._by_node and not self.numbers):
-            raise NodeError(
-                f"some nodes name their client and others none; expected {self.key!r} in --node-config of all, or of none"
+    def _claims(self, connected: set[int]) -> dict[int, int]:
+        """Return which client each node is, of those connected nodes that have answered and agree with most of them."""
+        known = {node: one for node, one in self._by_node.items() if node in connected}
+        if self.places.listed is None and self.lacks is not None and known:
+            self._settle_naming([one.client != NOBODY for one in known.values()])
+            for node in [node for node, one in known.items() if (one.client == NOBODY) != self._numbers_nodes]:
+                said = "no client" if known.pop(node).client == NOBODY else "its client"
+                self.places.note(node, "refused", f"names {said}; expected {self.key!r} in --node-config of all, or of none")
+        sizes = {
+            node: np.size(one.signals["label_histogram"]) for node, one in known.items() if "label_histogram" in one.signals
+        }
+        classes = self._classes.settle(list(sizes.values()), self.awaited)
+        for node in [node for node, size in sizes.items() if size != classes]:
+            del known[node]
+            expected = (
+                f"{classes}, as most say" if classes else f"others to say so, too, or with_selector(..., classes={sizes[node]})"
             )
-        if self.lacks is None:
-            return None
+            self.places.note(
+                node, "refused" if classes else "waits", f"has labels of {sizes[node]} classes; expected {expected}"
+            )
+        return {node: self._number(node) if one.client == NOBODY else one.client for node, one in known.items()}
+
+    def _settle_naming(self, named: list[bool]) -> None:
+        """Let more than half of the nodes decide whether nodes name their clients; where they say the other than before, the clients
+        of before are none."""
+        settled = self._naming.settle(named, self.awaited)
+        numbers = 2 * sum(named) < len(named) if settled is None else not settled
+        if numbers != self._numbers_nodes:
+            self._numbers_nodes = numbers
+            self.numbers.clear()
+            self.enrolled.clear()
+
+    def _number(self, node: int) -> int:
+        """Return the number of a node that names no client."""
         if not self.numbers:
             LOG.warning(
                 "the nodes name no client ids, so each node is a client, numbered in order of appearance: the history of a client "
                 'ends when its node restarts under a new id (app = with_reports(app) and --node-config "%s=<number>" keep it)',
                 self.key,
             )
-        return self.numbers.get(node, max(self.numbers.values(), default=-1) + 1)
+        return self.numbers.setdefault(node, max(self.numbers.values(), default=-1) + 1)

@@ -127,11 +127,19 @@ class Message:
             raise ValueError("Message content is None")
         return self._content
 
+    @content.setter
+    def content(self, content):
+        self._content = content
+
     @property
     def error(self):
         if self._error is None:
             raise ValueError("Message error is None")
         return self._error
+
+    @error.setter
+    def error(self, error):
+        self._error = error
 
     def has_error(self):
         return self._error is not None

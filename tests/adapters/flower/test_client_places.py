@@ -194,8 +194,8 @@ def test_without_a_file_a_node_that_starts_again_keeps_its_place_until_its_limit
     grid.sleep(2)
     known.refresh(grid)
     assert known.node_of == {0: 3}
-    (told,) = known.places.take()
-    assert (told.client, told.event) == (0, "changed")
+    silent, told = known.places.take()
+    assert (silent.client, silent.event, told.client, told.event) == (-1, "unanswered", 0, "changed")
     assert fingerprint(public_key(8)) in told.reason
     assert fingerprint(public_key(0)) in told.reason
 

@@ -153,11 +153,12 @@ def test_a_histogram_of_other_classes_than_the_others_is_refused():
 
         return app
 
-    grid = FakeGrid({1: FakeNode(told([1, 2]), {"partition-id": 0}), 2: FakeNode(told([1, 2, 3]), {"partition-id": 1})})
+    counts = ([1, 2, 3], [1, 2], [3, 4])
+    grid = FakeGrid({1 + k: FakeNode(told(counts[k]), {"partition-id": k}) for k in range(3)})
     known = register(grid, wanted={"label_histogram"})
-    (report,) = known.refresh(grid)
-    assert known.clients.tolist() == [0]
-    np.testing.assert_array_equal(report.signals["label_histogram"], [1, 2])
+    reports = known.refresh(grid)
+    assert known.clients.tolist() == [1, 2]
+    np.testing.assert_array_equal([report.signals["label_histogram"] for report in reports], [[1, 2], [3, 4]])
 
 
 def test_a_registry_that_does_not_wait_takes_answers_in_later():

@@ -200,6 +200,7 @@ def _write_clients(there: Deployment, clients: Sequence[ListedClient]) -> None:
     for one in sorted(clients, key=lambda one: one.id):
         lines += ["", "[[client]]", f'name = "{one.name}"', f"id = {one.id}", f'key = "{one.key}"']
         lines += [f'revoked = "{one.revoked}"'] if one.revoked else []
+        lines += [f"examples = {one.examples:.0f}"] if one.examples is not None else []
     path, new = there.folder / "clients.toml", there.folder / ".clients.toml.new"
     text = "\n".join(lines) + "\n"
     new.unlink(missing_ok=True)

@@ -9,15 +9,16 @@ from typing import Any
 from motley.adapters.flower.node_registry import Enrolment
 from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
 from motley.adapters.flower.strategy.participation import ExchangeRow, ParticipationRow
+from motley.adapters.flower.strategy.reply_forms import ReplyForm
 from motley.selectors.base import Selector
 
 __all__ = ["AS_THEY_ARE", "CONVERTED", "participation_rows", "restore_selection", "save_selection"]
 
 AS_THEY_ARE = (
-    "round", "dispatched", "found", "initial_layer", "consensus", "round_trips", "pauses", "reply_forms", "probed",
+    "round", "dispatched", "found", "initial_layer", "consensus", "round_trips", "pauses", "probed", "refusals",
 )  # fmt: skip
 """Fields of the selection's state that are plain values and arrays."""
-CONVERTED = ("rows", "exchanges", "traffic", "last_updates", "app_errors", "sized")
+CONVERTED = ("reply_forms", "rows", "exchanges", "traffic", "last_updates", "app_errors", "sized")
 """The other fields; ``rows`` come from the tables."""
 
 
@@ -32,6 +33,9 @@ def save_selection(coordinator: SelectionCoordinator) -> dict[str, Any]:
         "last_updates": state.last_updates.save(),
         "app_errors": {reason: sorted(clients) for reason, clients in state.app_errors.items()},
         "sized": sorted(state.sized),
+        "forms": [[k, one.model, sorted(one.items), one.model_key, one.metric_key] for k, one in state.reply_forms.items()],
+        "told": [[client, number] for client, number in coordinator.counts.told.items()],
+        "classes": registry.classes,
         "numbers": {str(node): client for node, client in registry.numbers.items()},  # ids of nodes have 64 bits without a sign
         "enrolled": [[one.client, one.num_examples, dict(one.signals)] for one in registry.enrolled.values()],
         "bits": [registry.bits_down, registry.bits_up],
@@ -53,16 +57,18 @@ def restore_selection(coordinator: SelectionCoordinator, saved: Mapping[str, Any
     state, registry = coordinator.state, coordinator.registry
     learned = Selector.from_bytes(bytes(saved["selector"]), type(coordinator.selector.rule))
     coordinator.selector.state, coordinator.selector.memory = learned.state, learned.memory
-    for name in AS_THEY_ARE:
+    for name in set(AS_THEY_ARE) & saved["state"].keys():  # an earlier version saved fewer
         setattr(state, name, saved["state"][name])
+    state.reply_forms = {k: ReplyForm(model, frozenset(items), *keys) for k, model, items, *keys in saved.get("forms", ())}
+    coordinator.counts.told = dict(saved.get("told", ()))
     state.rows[:] = rows
     state.exchanges[:] = [ExchangeRow(*one) for one in saved["exchanges"]]
     state.traffic |= saved["traffic"]
     state.last_updates.restore(saved["last_updates"])
     state.app_errors = {reason: set(clients) for reason, clients in saved["app_errors"].items()}
     state.sized = set(saved["sized"])
-    registry.numbers = {int(node): client for node, client in saved["numbers"].items()}
-    registry.enrolled = {client: Enrolment(client, examples, signals) for client, examples, signals in saved["enrolled"]}
+    numbers = {int(node): client for node, client in saved["numbers"].items()}
+    registry.restore(numbers, [Enrolment(*one) for one in saved["enrolled"]], saved.get("classes"))
     registry.bits_down, registry.bits_up = saved["bits"]
     if coordinator.secure is not None and "secure" in saved:
         coordinator.secure.restore(saved["secure"])

@@ -10,31 +10,33 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from motley.adapters.flower.checks import AppError, NodeError
+from motley.adapters.flower.checks import AppError
 from motley.adapters.flower.messages import Grid, SentMessage, content_bits, failure_of_app
 from motley.adapters.flower.node_registry import EXAMPLES, LOG, NodeRegistry
 from motley.adapters.flower.strategy.addressing import address_messages, ask_for
 from motley.adapters.flower.strategy.client_needs import ClientNeeds
+from motley.adapters.flower.strategy.enrolling import observe_enrolments
 from motley.adapters.flower.strategy.participation import ExchangeRow, ParticipationRow
 from motley.adapters.flower.strategy.probing import SignalProber
 from motley.adapters.flower.strategy.replies import CheckedReply, ClientResult, ReplyReader
 from motley.adapters.flower.strategy.round_observer import RoundObserver
+from motley.adapters.flower.strategy.sample_counts import SampleCounts
 from motley.adapters.flower.strategy.server_signals import LEARNING_RATES, ReplySignals, arrays_of, last_layer, model_vector
 from motley.adapters.flower.strategy.settings import SelectionSettings
-from motley.adapters.flower.strategy.state import OpenRound, SelectionState
+from motley.adapters.flower.strategy.state import MOST_REFUSALS, OpenRound, SelectionState
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.files import disk_error, replacing
 from motley.core.keys import Streams
 from motley.core.records import Outcome, Report
 from motley.core.server_signals import LAST_UPDATE, UPDATE_SIGNALS, Value
+from motley.core.untrusted import printable, shortened
 from motley.selectors.base import Selector
 
 if TYPE_CHECKING:
@@ -57,8 +59,8 @@ class SelectionCoordinator:
 
     Attributes
     ----------
-    state: everything that changes from round to round. registry: the nodes and their clients. secure: secure aggregation; None: the
-    server reads single uploads. observer: is told of every round.
+    state: everything that changes from round to round. registry: the nodes and their clients. counts: their numbers of samples.
+    secure: secure aggregation; None: the server reads single uploads. observer: is told of every round.
     evaluations: by client, the metrics of the last evaluation that could be used.
 
     Raises
@@ -93,7 +95,9 @@ class SelectionCoordinator:
             max_examples=most,
             lacks=told.lacks,
             clients=settings.clients,
+            classes=settings.classes,
         )
+        self.counts = SampleCounts(self.registry, weight_key, settings.max_examples)
         self.asked = ",".join(sorted(reported | ({"local_steps"} & needs.columns)))
         self.state = SelectionState(settings.rounds_done, settings.clients_sent)
         self.prober = SignalProber(needs.probed, self.registry, self.state, settings.longest_pause)
@@ -167,77 +171,66 @@ class SelectionCoordinator:
         drawn = None if self.secure is None else self.secure.draw(current)
         current.cohort = drawn or self.selector.select(self.state.round, available, self.m, self.state.dispatched)
         chosen = sorted(client for client in current.cohort.ids.tolist() if client in self.registry.node_of)
-        self._max_weights(chosen)
+        self.counts.bounds(chosen)
         self.state.dispatched += len(chosen)
         current.clients = {self.registry.node_of[client]: client for client in chosen}
         LOG.info("round %d: asks %s of %d", self.state.round, chosen, len(self.registry.node_of))
         return list(current.clients)
 
-    def _max_weights(self, clients: Iterable[int]) -> dict[int, float]:
-        """Return the largest weight that each client's reply may carry in the strategy's mean.
-
-        Raises
-        ------
-        ConfigError: nothing bounds a client's weight, so that it alone could decide the model.
-        """
-        key, limit = self.reader.weight_key, self.settings.max_examples
-        if key is None:
-            return {}
-        enrolled = {client: self.registry.enrolled[client].num_examples if key == EXAMPLES else math.nan for client in clients}
-        unbounded = [client for client, examples in enrolled.items() if math.isnan(examples)]
-        if unbounded and limit is None:
-            raise ConfigError(
-                f"nothing bounds {key!r} of client {unbounded[0]}, by which the strategy weighs its update; give the largest that "
-                f"a client may have, with_selector(..., max_examples=10_000), or let the client app add {EXAMPLES!r} to its answer "
-                "at enrolment",
-                key="max_examples",
-            )
-        return {client: float(limit or 0) if math.isnan(examples) else examples for client, examples in enrolled.items()}
-
     def _await_clients(self, current: OpenRound, min_clients: int) -> None:
         """Enrol new clients; wait, within the limit, while fewer than ``min_clients`` are connected. After a wait in vain, as many as
-        were found are enough, until more connect."""
-        state = self.state
+        were found are enough, until more connect. Where enough are there, nobody waits for a new node to say which client it is,
+        but at the first look of all."""
+        state, registry = self.state, self.registry
         target = max(min_clients if state.found is None else min(min_clients, state.found), 1)
+        registry.awaited = min_clients
         self.refresh(current.grid, current.model)
         end_s = (
             self.clock.now() + self.settings.wait_s
         )  # an answer that came too late, as when Ray starts its workers, is asked again
-        while len(self.registry.node_of) < target and self.clock.now() < end_s:
+        while len(registry.node_of) < target and self.clock.now() < end_s:
             self.clock.sleep(POLL_S)
+            self.refresh(current.grid, current.model, max(end_s - self.clock.now(), 0.0))
+        if len(registry.node_of) < min_clients:
+            registry.awaited = min(2, min_clients)  # most of those that are there
             self.refresh(current.grid, current.model)
-        found = len(self.registry.node_of)
+        found = len(registry.node_of)
         state.found = found if found < min_clients else None
         if found < target:
             LOG.warning("round %d: %d clients are connected; %d were waited for", state.round, found, target)
 
-    def refresh(self, grid: Grid, model: Any) -> None:
-        """Look which clients are connected and enrol new ones; ``model``: the ArrayRecord of this round.
+    def refresh(self, grid: Grid, model: Any, wait_s: float | None = None) -> None:
+        """Look which clients are connected and enrol new ones.
+
+        Parameters
+        ----------
+        model: the ArrayRecord of this round. wait_s: how long answers of new nodes are waited for; None: at the first look as long as
+        they may take, then not at all.
 
         Raises
         ------
         ConfigError: what new clients report does not fit what the selector knows.
         """
-        new = self.registry.refresh(grid)
-        if self.registry.numbers and self.settings.save is not None:
+        if wait_s is None:
+            wait_s = 0.0 if self.registry.looked else self.registry.limit_s
+        new = self.registry.refresh(grid, wait_s)
+        if self.registry.nameless and self.settings.save is not None:
             raise ConfigError(
                 "a selector's file keeps what is known of each client, and these nodes name none; expected app = with_reports(app) "
                 f'and --node-config "{self.settings.key}=<whole number>", or out, which keeps the nodes, too',
                 key="save",
             )
-        if not new:
-            return
-        if "last_layer" in self.selector.rule.needs().enrolled:
+        numbers = self.counts.changed()
+        again = numbers.keys() - {report.id for report in new} if "num_examples" in self.registry.wanted else ()
+        new += [self.registry.enrolled[client].report for client in sorted(again)]
+        new = [self.counts.counting(report) for report in new]
+        if new and "last_layer" in self.selector.rule.needs().enrolled:
             if self.state.initial_layer is None:
                 self.state.initial_layer = last_layer(arrays_of(model))
             layer = {"last_layer": self.state.initial_layer}
             new = [dataclasses.replace(report, signals={**report.signals, **layer}) for report in new]
-        try:
-            self.selector.observe(0, new)
-        except ValueError as problem:
-            raise ConfigError(
-                f"the selector cannot take in what these clients report at enrolment ({problem}); it comes from another federation"
-            ) from None
+        if new:
+            observe_enrolments(self.selector, self.registry, new)
 
     def _probe(self, current: OpenRound, model: Any, version: float) -> None:
         """Measure the candidates on a model and let the selector observe it; ``version``: NaN for a rehearsed model."""
@@ -286,15 +279,33 @@ class SelectionCoordinator:
             replies = self.secure.close(current, replies)
         received = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
         messages = {client: received[node] for node, client in current.clients.items() if node in received}
-        limits = self._max_weights(messages)
-        checked = self.reader.read_all(messages, current.model, current.model_key, self.state.reply_forms, limits)
-        checked = {k: dataclasses.replace(one, bits=current.bits_up.get(k, one.bits)) for k, one in checked.items()}
+        bounds, forms = self.counts.bounds(messages), self.state.reply_forms
+        for client in forms.keys() - self.registry.node_of.keys():
+            del forms[client]
+        checked, current.form = self.reader.read_all(messages, current.model, current.model_key, forms, bounds)
+        current.checked = checked = {
+            k: dataclasses.replace(one, bits=current.bits_up.get(k, one.bits)) for k, one in checked.items()
+        }
         self._look_for_app_errors(current, checked)
         model = model_vector(arrays_of(current.model)) if self.signals.compares else np.zeros(0)
         self.state.last_updates.discard()
         for node, client in current.clients.items():
             reply, sent = checked.get(client, CheckedReply()), current.sent.get(node, SentMessage(node))
             self._report(current, client, reply, sent, model)
+        return self._usable(current, checked)
+
+    def with_tied_form(self) -> list[Any] | None:
+        """Return the usable replies with what only half of the clients send, where a strategy needs that; the others' are rejected.
+        None where nothing is tied."""
+        current = self._open()
+        if current.form is None or not current.form.tied:
+            return None
+        checked = self.reader.fit(current.checked, current.form.with_tied())
+        lacking = {k for k, one in checked.items() if one.result is None and current.checked[k].result is not None}
+        self.reject("the strategy needs what the records of the reply lack", lacking)
+        return self._usable(current, checked)
+
+    def _usable(self, current: OpenRound, checked: Mapping[int, CheckedReply]) -> list[Any]:
         usable = {client: reply.message for client, reply in checked.items() if reply.result is not None}
         return list(usable.values()) if self.settings.weights == "strategy" else self._weighed(current, usable)
 
@@ -313,7 +324,7 @@ class SelectionCoordinator:
                 reason, enough = str(problem), max(self.m, 2)
             alike = self.state.app_errors.setdefault(reason, set())
             alike.add(client)
-            if reason and len(alike) >= min(len(self.registry.node_of), enough):
+            if reason and len(alike) >= max(min(len(self.registry.node_of), enough), min(2, self.registry.awaited)):
                 raise ConfigError(f"no client's reply can be used: {problem or error}")
 
     def _report(self, current: OpenRound, client: int, reply: CheckedReply, sent: SentMessage, model: Floats) -> None:
@@ -343,7 +354,7 @@ class SelectionCoordinator:
         state.add_traffic("train", bits_down, reply.bits)
 
     def _num_examples(self, client: int, result: ClientResult | None) -> float:
-        enrolled = self.registry.enrolled[client].num_examples
+        enrolled = self.counts.told.get(client, math.nan)
         return enrolled if not math.isnan(enrolled) or result is None or self.reader.weight_key != EXAMPLES else result.weight
 
     def _weighed(self, current: OpenRound, usable: Mapping[int, Any]) -> list[Any]:
@@ -371,11 +382,26 @@ class SelectionCoordinator:
         current, t = self._open(), self.state.round
         earlier = any(row.outcome == "accepted" and row.round < t for row in self.rows)
         if not earlier and sum(report.outcome == Outcome.ACCEPTED for report in current.reports) > 1:
-            raise ConfigError(f"the strategy refuses what the client app replies: {reason:.400}")
-        LOG.warning("round %d: the strategy refuses the replies: %s", t, reason)
-        current.reports = _replace_accepted(current.reports, outcome=Outcome.REJECTED, signals={})
+            raise ConfigError(f"the strategy refuses what the client app replies: {shortened(printable(reason), 400)}")
+        self.reject(f"the strategy refuses the replies: {reason}")
+
+    def blame(self, reason: str, clients: Collection[int]) -> None:
+        """Reject the replies of clients that a step was refused for; set a client aside whose replies spoilt steps again and again."""
+        self.reject(reason, clients)
+        for client in clients:
+            self.state.refusals[client] = self.state.refusals.get(client, 0) + 1
+            if self.state.refusals[client] == MOST_REFUSALS:
+                said = f"is asked no more by this run: {MOST_REFUSALS} steps in a row were refused for its uploads"
+                self.registry.places.note(self.registry.node_of.get(client, -1), "set aside", said, client)
+
+    def reject(self, reason: str, clients: Collection[int] | None = None) -> None:
+        """Reject replies of the round that were usable, those of ``clients``; None: all."""
+        current, t, reason = self._open(), self.state.round, shortened(printable(reason), 400)
+        spared = () if clients is None else {report.id for report in current.reports} - set(clients)
+        LOG.warning("round %d: rejected %s: %s", t, "all" if clients is None else sorted(clients), reason)
+        current.reports = _replace_accepted(current.reports, spared, outcome=Outcome.REJECTED, signals={})
         for i, row in enumerate(self.rows):
-            if row.round == t and row.outcome == "accepted":
+            if row.round == t and row.outcome == "accepted" and row.client not in spared:
                 self.rows[i] = dataclasses.replace(row, outcome="rejected", reason=reason)
 
     def close_round(self, model: Any) -> bool:
@@ -394,6 +420,9 @@ class SelectionCoordinator:
             self.signals.stepped(self.state, current.model, model)
         self._tell_sizes(current.reports)
         self.selector.observe(self.state.round, current.reports)
+        for report in current.reports:
+            if report.outcome == Outcome.ACCEPTED and self.state.refusals.get(report.id, MOST_REFUSALS) < MOST_REFUSALS:
+                del self.state.refusals[report.id]
         current.clients = {}  # messages of an evaluation belong to no chosen client
         self._save()
         return not rehearsal
@@ -434,18 +463,15 @@ class SelectionCoordinator:
         return messages
 
     def usable_evaluations(self, replies: Sequence[Any]) -> list[Any]:
-        """Return the usable evaluations, sorted by client; where their forms differ, those of the most frequent form."""
-        forms: dict[int, tuple[tuple[Any, ...], Any]] = {}
-        limit = self.settings.max_examples or math.inf
-        for reply in replies:
-            client = self.registry.client_at(reply.metadata.src_node_id)
-            try:
-                if client is not None:
-                    forms[client] = self.reader.evaluation_form(reply.content, limit), reply
-            except NodeError as problem:
-                LOG.warning("round %d: an evaluation of client %s cannot be used: %s", self.state.round, client, problem)
-        usual = Counter(forms[client][0] for client in sorted(forms)).most_common(1)
-        usable = {client: reply for client, (form, reply) in sorted(forms.items()) if form == usual[0][0]}
+        """Return the usable evaluations, sorted by client, in the form that most of them have."""
+        found = {self.registry.client_at(reply.metadata.src_node_id): reply for reply in replies}
+        messages = {client: reply for client, reply in found.items() if client is not None}
+        checked = self.reader.evaluations(messages, self.counts.evaluation_bounds(messages))
+        for client, one in checked.items():
+            if one.problem is not None:
+                node, said = self.registry.node_of[client], f"an evaluation cannot be used: {one.problem}"
+                self.registry.places.note(node, "rejected", said, client)
+        usable = {client: one.message for client, one in checked.items() if one.result is not None}
         self.evaluations = {k: dict(next(iter(one.content.metric_records.values()))) for k, one in usable.items()}
         return list(usable.values())
 
@@ -459,5 +485,7 @@ def _outcome(reply: CheckedReply, sent: SentMessage) -> tuple[Outcome, str]:
     return Outcome.REJECTED if sent.unreadable else Outcome.DROPPED, sent.error or "no reply"
 
 
-def _replace_accepted(reports: Sequence[Report], **changes: Any) -> list[Report]:
-    return [dataclasses.replace(one, **changes) if one.outcome == Outcome.ACCEPTED else one for one in reports]
+def _replace_accepted(reports: Sequence[Report], spared: Collection[int] = (), **changes: Any) -> list[Report]:
+    """Return reports, those of accepted clients changed but for ``spared``."""
+    chosen = [one.outcome == Outcome.ACCEPTED and one.id not in spared for one in reports]
+    return [dataclasses.replace(one, **changes) if change else one for one, change in zip(reports, chosen, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from motley.adapters.flower.checks import AppError, NodeError, only_metrics
 from motley.adapters.flower.messages import SentMessage, content_bits, exchange, flower
-from motley.adapters.flower.node_registry import LOG, RECORD, NodeRegistry
+from motley.adapters.flower.node_registry import RECORD, NodeRegistry
 from motley.adapters.flower.strategy.replies import signals_of
 from motley.adapters.flower.strategy.state import OpenRound, SelectionState
 from motley.core.errors import ConfigError
@@ -49,22 +49,21 @@ class SignalProber:
         if not self.learning:
             return known
         answers = self._ask(current, model)
+        useless: list[NodeError] = []
         size = sum(math.prod(array.shape) for array in model.values())
-        found, problems = {}, []
+        found = {}
         for client, answer in zip(current.candidates, answers, strict=True):
             self.state.note_answer(client, answer, self.longest_pause)
             try:
                 found[client] = self._read(answer, size) | known[client]
             except NodeError as problem:
-                problems.append(str(problem))
-                LOG.warning(
-                    "round %d: client %d cannot be measured: %s (node %d)", self.state.round, client, problem, answer.node
-                )
+                useless += [problem] if answer.reply is not None else []
+                self.registry.places.note(answer.node, "unanswered", f"cannot be measured: {problem}", client)
         self.state.probed |= bool(found)
-        if not self.state.probed and any(answer.reply is not None for answer in answers):
+        if not self.state.probed and len(useless) >= min(2, self.registry.awaited):  # one alone is no sign of the app
             raise ConfigError(
                 f"no client could be measured; the selector wants {', '.join(self.learning)} before it chooses: the client app must "
-                f'answer @app.query("motley_probe") with one MetricRecord of these keys (the first problem: {problems[0]:.300})'
+                f'answer @app.query("motley_probe") with one MetricRecord of these keys (the first problem: {useless[0]!s:.300})'
             )
         return found
 

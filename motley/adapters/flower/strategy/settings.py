@@ -26,7 +26,8 @@ class SelectionSettings:
     uploads: ``"as_sent"``: replies must have the names, shapes and dtypes of the model sent; ``"any"``: plain finite numbers.
     largest_upload: bytes of one reply's arrays, under ``"any"``.
     max_examples: the largest ``num-examples`` of any client, at enrolment and in replies, or the largest of the strategy's own weight.
-    None: a client's replies are bounded by what it said at enrolment, and a client that said nothing is refused.
+    None: a client's replies are bounded by what it said at enrolment, of which at most ten times the median of the connected clients
+    counts, and the run ends in a sentence where most clients said nothing. A number in the file of clients goes before either.
     weights: ``"strategy"``: as the strategy weighs; ``"selector"``: by the cohort's weights, normalised by the strategy.
     rounds_done, clients_sent: rounds and dispatches of the selector before this run, if it comes from a simulation or an earlier run.
     save: file that holds the selector's bytes after every round; None: none. Where the disk refuses, a warning says so.
@@ -34,6 +35,7 @@ class SelectionSettings:
     longest_pause: how many rounds, at most, a client is left out that did not answer in time: 1 after the first time, then 2, 4, ...;
     an answer ends it. Where all are left out, all are offered. 0: it is offered at once again.
     link_s: how long the SuperLink may take to answer a call; then the run ends with a sentence.
+    classes: how many classes labels have; None: what more than half of the clients say at enrolment.
     clients: the file that says which public key is which client; None: a node is the client that it says, and an id is worth nothing.
 
     Raises
@@ -55,6 +57,7 @@ class SelectionSettings:
     link_s: float = 300.0
     longest_pause: int = 16
     clients: ClientList | None = None
+    classes: int | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (("uploads", ("as_sent", "any")), ("weights", ("strategy", "selector"))):
@@ -67,3 +70,5 @@ class SelectionSettings:
         for name in ("rounds_done", "clients_sent", "longest_pause"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"got {getattr(self, name)}; expected a whole number of at least 0", key=name)
+        if self.classes is not None and self.classes < 1:
+            raise ConfigError(f"got {self.classes}; expected a whole number of at least 1", key="classes")

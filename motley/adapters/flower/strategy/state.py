@@ -12,12 +12,16 @@ import numpy as np
 from motley.adapters.flower.messages import Grid, SentMessage, content_bits
 from motley.adapters.flower.node_registry import LOG
 from motley.adapters.flower.strategy.participation import ExchangeRow, ParticipationRow
+from motley.adapters.flower.strategy.replies import CheckedReply
+from motley.adapters.flower.strategy.reply_forms import ReplyForm, RunForm
 from motley.core.arrays import Floats, Ids
 from motley.core.last_updates import LastUpdates
 from motley.core.records import Cohort, Report
 
-__all__ = ["OpenRound", "SelectionState"]
+__all__ = ["MOST_REFUSALS", "OpenRound", "SelectionState"]
 
+MOST_REFUSALS = 3
+"""Refused steps in a row that a client's upload was dropped from, after which the client is set aside."""
 _TRAFFIC = [f"{purpose}_bits_{way}" for purpose in ("probe", "train", "evaluate") for way in ("down", "up")]
 
 
@@ -34,8 +38,9 @@ class SelectionState:
     last_updates: of the clients, where the selector compares them with the consensus.
     round_trips: by client, seconds from sending to arrival of its last accepted reply.
     pauses: by client that did not answer in time, the rounds of its pause and the last of them.
-    reply_forms: by client, the form of its last reply. app_errors: by reason, the clients whose replies were useless since a reply
-    was last usable. sized: clients whose number of samples came with a reply. probed: whether any client ever answered a probe.
+    reply_forms: by connected client, the form of its last reply. app_errors: by reason, the clients whose replies were useless since
+    a reply was last usable. sized: clients whose number of samples came with a reply. probed: whether any client ever answered a
+    probe. refusals: by client, from how many steps in a row its upload was dropped.
     """
 
     round: int = 0
@@ -49,10 +54,11 @@ class SelectionState:
     last_updates: LastUpdates = field(default_factory=LastUpdates)
     round_trips: dict[int, float] = field(default_factory=dict)
     pauses: dict[int, tuple[int, int]] = field(default_factory=dict)
-    reply_forms: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    reply_forms: dict[int, ReplyForm] = field(default_factory=dict)
     app_errors: dict[str, set[int]] = field(default_factory=dict)
     sized: set[int] = field(default_factory=set)
     probed: bool = False
+    refusals: dict[int, int] = field(default_factory=dict)
 
     def note_answer(self, client: int, sent: SentMessage, longest: int) -> None:
         """Leave a client that did not answer in time out of the next rounds, twice as many as the last time, at most ``longest``;
@@ -65,7 +71,9 @@ class SelectionState:
             LOG.warning("round %d: client %d was too slow; rounds that it is left out of now: %d", self.round, client, rounds)
 
     def offered(self, clients: Ids) -> Ids:
-        """Return those of the connected clients that are not left out in this round; all of them, where none would be."""
+        """Return those of the connected clients that are not left out in this round; all of them, where none would be. Clients that
+        were set aside are never offered."""
+        clients = np.array([k for k in clients.tolist() if self.refusals.get(k, 0) < MOST_REFUSALS], np.int64)
         rested = [client for client in clients.tolist() if self.pauses.get(client, (0, 0))[1] < self.round]
         return np.array(rested, np.int64) if rested else clients
 
@@ -95,7 +103,8 @@ class OpenRound:
     cohort: the selector's choice. clients: node -> client, those asked to train, in order of client id.
     bits_down: by node, the size of its message. bits_up: by client, the size of its reply where it was replaced by a mean.
     sent: by node, its message and the reply.
-    reports: of the clients asked to train, in order of client id. evaluation: bits of all messages of a federated evaluation.
+    reports: of the clients asked to train, in order of client id. checked: by client, the replies after the checks. form: of the
+    round's replies. evaluation: bits of all messages of a federated evaluation.
     """
 
     grid: Grid
@@ -109,4 +118,6 @@ class OpenRound:
     bits_up: dict[int, float] = field(default_factory=dict)
     sent: dict[int, SentMessage] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
+    checked: dict[int, CheckedReply] = field(default_factory=dict)
+    form: RunForm | None = None
     evaluation: float = 0.0

@@ -11,7 +11,6 @@ that all nodes it can sample are chosen; where it leaves some of them out, they 
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +24,7 @@ from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
 from motley.adapters.flower.strategy.legacy import adapted, is_legacy
 from motley.adapters.flower.strategy.round_observer import ObservedStrategy, RoundObserver
 from motley.adapters.flower.strategy.settings import SelectionSettings
+from motley.adapters.flower.strategy.stepping import GuardedStep
 from motley.core.errors import ConfigError
 from motley.core.files import private_files
 from motley.selectors import build
@@ -65,6 +65,7 @@ def with_selector(
     secure_aggregation: SecureOptions | None = None,
     register: Mapping[int, bytes] | str | os.PathLike[str] | None = None,
     clients: str | os.PathLike[str] | None = None,
+    classes: int | None = None,
 ) -> Any:
     """Return a strategy like this one whose clients ``selector`` chooses, ``m`` a round; the name of a rule is that rule, seed 0.
 
@@ -78,7 +79,8 @@ def with_selector(
     secure_aggregation: the server gets the sum of the updates alone; the client app needs
     :class:`~motley.adapters.flower.strategy.secure_client.MaskedUpdates`. register: all clients' public keys, or their file.
     clients: the file of clients, ``clients.toml``: only nodes whose key it names are clients, and each is the client that it names.
-    None: a node is the client that it says, and an id is worth nothing.
+    None: a node is the client that it says, and an id is worth nothing. classes: of labels, for rules that want their counts; None:
+    what more than half of the clients say.
 
     Raises
     ------
@@ -89,7 +91,7 @@ def with_selector(
     selector = build(selector) if isinstance(selector, str) else selector
     settings = SelectionSettings(
         key, query_limit_s, wait_s, uploads, largest_upload, max_examples, weights, rounds_done, clients_sent, save, clock,
-        link_s, longest_pause, None if clients is None else ClientList(clients),
+        link_s, longest_pause, None if clients is None else ClientList(clients), classes,
     )  # fmt: skip
     name = f"{type(strategy).__name__}With{type(selector.rule).__name__}"
     kind: Any = type(name, (ObservedStrategy, _SelectingStrategy, type(strategy)), {})
@@ -185,18 +187,12 @@ class _SelectingStrategy:
         coordinator, replies = self.motley, list(replies)
         usable = coordinator.read_replies(replies)
         failed = [reply for reply in replies if reply.has_error()]
-        before = self._copied_state() if coordinator.rehearsal else {}
-        arrays = metrics = None
-        try:
-            if usable or failed:
-                arrays, metrics = super().aggregate_train(server_round, [*usable, *failed])  # type: ignore[misc]
-        except flower("serverapp.exception").InconsistentMessageReplies as problem:
-            coordinator.refuse(str(problem))
-        vars(self).update(before)
+        aggregate = super().aggregate_train  # type: ignore[misc]
+        step = GuardedStep(self, coordinator, lambda some: aggregate(server_round, [*some, *failed]))
+        arrays, metrics = step.take(usable) if usable or failed else (None, None)
+        if coordinator.rehearsal:
+            step.put_back()
         return (arrays if coordinator.close_round(arrays) else None), metrics
-
-    def _copied_state(self) -> dict[str, Any]:
-        return copy.deepcopy({name: value for name, value in vars(self).items() if name != "motley"})
 
     def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
         """Return the strategy's messages to nodes that it samples of those connected."""
@@ -272,6 +268,10 @@ class _RecordingGrid:
         messages = list(messages)
         for message in messages:  # no node works on what nobody waits for any more; the exchange itself ends before
             message.metadata.ttl = min(message.metadata.ttl, timeout + EXPIRY_S)
-        sent = exchange(self._grid, messages, timeout, self._coordinator.clock)
+        registry = self._coordinator.registry
+        sent = exchange(self._grid, messages, timeout, self._coordinator.clock, registry.attend)
         self._coordinator.record(sent)
+        for one in sent:
+            if one.reply is not None and one.reply.has_error():  # a strategy may log it
+                one.reply.error = flower().Error(one.reply.error.code, one.error)
         return [one.reply for one in sent if one.reply is not None]

@@ -42,6 +42,7 @@ def test_another_key_of_the_client_id_and_a_missing_one():
     on = FakeGrid({5: FakeNode(app, {"partition-id": 8, "site": 3})})
     coordinator, _ = run(on, "uniform", m=1, wait_s=5, key="site")
     assert outcomes(coordinator, 1) == {3: "accepted"}
+    on.nodes[6] = FakeNode(app, {"partition-id": 9})
     with pytest.raises(ConfigError, match=r'--node-config "ward=<whole number>"'):
         run(on, "uniform", m=1, key="ward")
 
@@ -50,6 +51,6 @@ def test_a_label_of_no_class_is_an_error():
     def wrong(message, context):
         return enrolled(message, context, 3, [0, 5], 3)
 
-    on = FakeGrid({5: FakeNode(wrong, {"partition-id": 8})})
+    on = FakeGrid({5 + k: FakeNode(wrong, {"partition-id": 8 + k}) for k in range(2)})
     with pytest.raises(ConfigError, match="expected 0 to 2"):
         run(on, "fedcbs", m=1)

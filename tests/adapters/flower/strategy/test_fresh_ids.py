@@ -12,7 +12,7 @@ HONEST, ROUNDS = 10, 30
 
 
 def attacked(tmp_path, key, **options):
-    """Ten clients, and a node that before every round is a new one with an id of its own choice."""
+    """Ten clients, and a new node before every round, with an id of its own choice, that stays for two rounds."""
     on = apps.grid(HONEST)
     for k, node in enumerate(on.nodes.values()):
         node.public_key = public_key(k)
@@ -20,8 +20,7 @@ def attacked(tmp_path, key, **options):
 
     def anew():
         count[0] += 1
-        for node in [node for node in on.nodes if node >= 5000]:
-            del on.nodes[node]
+        on.nodes.pop(4998 + count[0], None)
         claims = HONEST + 100 + count[0]
         on.nodes[5000 + count[0]] = FakeNode(apps.sgd, {"partition-id": claims}, public_key=public_key(key))
 

@@ -1,0 +1,42 @@
+"""A property of the whole federation that nodes report: no single node's word decides it.
+
+>>> classes = Majority[int]()
+>>> print(classes.settle([3], awaited=10), classes.settle([3, *[10] * 6], awaited=10), classes.settle([3] * 50, awaited=10))
+None 10 10
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Generic, TypeVar
+
+__all__ = ["Majority"]
+
+T = TypeVar("T")
+
+
+class Majority(Generic[T]):
+    """What more than half of the nodes say; settled once, it stays.
+
+    Parameters
+    ----------
+    value: what the run's configuration says; None: the nodes decide.
+    """
+
+    def __init__(self, value: T | None = None) -> None:
+        self.value = value
+
+    def settle(self, said: Collection[T], awaited: int) -> T | None:
+        """Return what is settled; None as long as nothing is.
+
+        Parameters
+        ----------
+        said: by each node that has answered. awaited: how many clients the run waits for; more than half of them, and of those that
+        have answered, must agree, and at least two where the run waits for two or more.
+        """
+        if self.value is None and said:
+            most, votes = Counter(said).most_common(1)[0]
+            if votes >= min(2, awaited) and 2 * votes > max(len(said), awaited):
+                self.value = most
+        return self.value
