@@ -67,7 +67,9 @@ class RunState:
     consensus: the running consensus update ``[D]`` of :mod:`~motley.rounds.server_signals`, None before the first.
     last_updates: each participant's last update, where the selector compares it with the consensus update; empty otherwise.
     candidates: ids probed last, ``[n]``.
-    round: calls of ``select`` so far. version: server steps so far. dispatch: clients sent out so far.
+    version: rounds (server steps) so far. selections: calls of ``select`` so far. dispatch: clients sent out so far.
+    draw_index: number under which the selector and the world draw, their argument ``round``: it grows with every call of ``select``
+    and with every server step without one, so where a server waits for its cohort it is the round.
     model_updates: server steps that changed the model (a step in which nothing was aggregated does not).
     step_norms: norms of the last aggregates that moved the model, newest last, as many as the guard looks at.
     good: the server's state at the last evaluation whose loss was finite; None before the first and without a guard.
@@ -91,8 +93,9 @@ class RunState:
     step_norms: list[float] = field(default_factory=list)
     good: ServerState | None = None
     candidates: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
-    round: int = 0
     version: int = 0
+    selections: int = 0
+    draw_index: int = 0
     dispatch: int = 0
     model_updates: int = 0
     begun: bool = False
@@ -165,7 +168,7 @@ class RunState:
         self.newest = self.evaluated[-1] if self.evaluated else {}
 
 
-_NUMBERS = ("round", "version", "dispatch", "model_updates", "start_s", "asked_s")
+_NUMBERS = ("version", "selections", "draw_index", "dispatch", "model_updates", "start_s", "asked_s")
 _PARTS = {
     "server", "selector", "memory", "clients", "ledger", "downloads", "allocator", "vectors", "candidates", "last_updates",
     "step_norms", "good", "best", "evaluated", *_NUMBERS,

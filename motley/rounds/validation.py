@@ -39,7 +39,6 @@ class BestRound:
     scope: str
     score: float
     round: int
-    version: int
     model: ModelState
 
     def save(self) -> dict[str, Any]:
@@ -54,7 +53,7 @@ class BestRound:
         return cls(model=ModelState(**model), **{name: saved[name] for name in _PLAIN})
 
 
-_PLAIN = ("scope", "score", "round", "version")
+_PLAIN = ("scope", "score", "round")
 
 
 def validation_view(federation: Federation) -> Federation | None:

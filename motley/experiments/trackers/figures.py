@@ -46,7 +46,7 @@ def recorded(run: Run) -> Iterator[tuple[int, Figures]]:
 
 
 def final_figures(run: Run) -> Figures:
-    """Return the headline metric of a whole run: at the end, at best, stable (mean of the last ten evaluations) and for the worst
+    """Return the headline metric of a whole run: at the end, at best, stable (mean of the last ten evaluations, where they are past half of the run) and for the worst
     tenth of the clients. Shares stay shares."""
     name, better = measures.metric_of(run)
     ends, clients = measures.ends_of(run), measures.client_metric(run)

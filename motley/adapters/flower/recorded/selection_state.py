@@ -39,12 +39,15 @@ def save_selection(coordinator: SelectionCoordinator) -> dict[str, Any]:
     }
 
 
-def restore_selection(coordinator: SelectionCoordinator, saved: Mapping[str, Any], rows: Iterable[ParticipationRow]) -> None:
+def restore_selection(
+    coordinator: SelectionCoordinator, saved: Mapping[str, Any], rows: Iterable[ParticipationRow], rounds: int
+) -> None:
     """Take over what :func:`save_selection` returned.
 
     Parameters
     ----------
-    rows: the participation table up to then.
+    rows: the participation table up to then, whose rounds are those of the run. rounds: of the run so far; the selector may have had
+    others before it.
 
     Raises
     ------
@@ -55,7 +58,7 @@ def restore_selection(coordinator: SelectionCoordinator, saved: Mapping[str, Any
     coordinator.selector.state, coordinator.selector.memory = learned.state, learned.memory
     for name in AS_THEY_ARE:
         setattr(state, name, saved["state"][name])
-    state.rows[:] = rows
+    state.rows[:] = [dataclasses.replace(row, round=row.round + state.round - rounds) for row in rows]
     state.exchanges[:] = [ExchangeRow(*one) for one in saved["exchanges"]]
     state.traffic |= saved["traffic"]
     state.last_updates.restore(saved["last_updates"])
