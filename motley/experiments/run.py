@@ -247,6 +247,11 @@ def run_record(
         "samples": describe_samples(data),
     }  # fmt: skip
     record = describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
+    if note is None or data.shares is not None:  # else deployed clients divide their samples, as the experiment says
+        asked = {
+            name: value for name, value in record["config"]["split"].items() if name not in ("test_fraction", "validation")
+        }
+        record["config"] = {**record["config"], "split": {**asked, **(data.shares or {})}}
     first = initial(setting.task.model, setting.streams.key("init"), setting.dtype)
     kept = (setting.algorithm.correction.initial_state(first) or {}).values()
     state_bytes = sum(part.numel() * part.element_size() for part in kept)

@@ -21,8 +21,8 @@ def best_rows(column: Sequence[Spread], seeds: Sequence[Sequence[int]], higher: 
 
     Parameters
     ----------
-    column: of each method, with the numbers of its runs (``each``). seeds: of each method's runs, in the same order. higher: whether more
-    is better.
+    column: of each method, with the numbers of its runs (``each``). seeds: of each method's runs, in the same order.
+    higher: whether more is better.
 
     >>> from motley.results.measures import spread
     >>> best_rows([spread([1.0, 2.0, 3.0]), spread([2.0, 3.0, 4.1])], [(0, 1, 2)] * 2, higher=True)

@@ -130,8 +130,8 @@ class Ends:
 
 
 def ends(along: Curve, higher_is_better: bool = True) -> Ends:
-    """Return the ends of a curve over rounds, whose last round is the end of the run; NaN if it is empty, and a deviation of fewer than
-    two values."""
+    """Return the ends of a curve over rounds, whose last round is the end of the run; NaN if it is empty, and a deviation of fewer
+    than two values."""
     values = along.y
     if not len(values):
         return Ends(*[float("nan")] * 6)

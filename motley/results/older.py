@@ -1,7 +1,7 @@
 """Runs of earlier versions of Motley, in whose tables ``round`` counted selections, and ``version`` the server steps.
 
-They are read in today's form: ``round`` is the number of server steps. How many calls of ``select`` there were is not known of them, for
-a server step without one was counted too: ``selections`` is null.
+They are read in today's form: ``round`` is the number of server steps. How many calls of ``select`` there were is not known of
+them, for a server step without one was counted too: ``selections`` is null.
 """
 
 from __future__ import annotations

@@ -164,15 +164,16 @@ NO_STABLE = "no stable value (–) where a run has fewer than ten evaluations pa
 
 
 def differences(groups: Mapping[str, Sequence[Run]], base: str | None = None) -> list[Difference]:
-    """Return every method against ``base`` (None: :data:`REFERENCES`, else the first), by *stable* where every finished run has it, else
-    by *final*.
+    """Return every method against ``base`` (None: :data:`REFERENCES`, else the first), by *stable* where every finished run has it,
+    else by *final*.
 
     Methods without two seeds that are finished in both are left out.
     """
     first = next(iter(groups.values()))[0]
     better, percent = measures.metric_of(first)[1], measures.percent_of(first)
     found_ends = {label: {run.seed: measures.ends_of(run) for run in runs if run.finished} for label, runs in groups.items()}
-    end: End = "stable" if all(isfinite(one.stable) for each in found_ends.values() for one in each.values()) else "final"
+    known = [one for each in found_ends.values() for one in each.values() if isfinite(one.final)]
+    end: End = "stable" if all(isfinite(one.stable) for one in known) else "final"
     ends = {label: {seed: percent * getattr(one, end) for seed, one in each.items()} for label, each in found_ends.items()}
     base = base or next((label for label in ends if label in REFERENCES), next(iter(ends)))
     if base not in ends:

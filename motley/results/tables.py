@@ -220,8 +220,8 @@ def by_kind(groups: Groups, column: Literal["domain", "cluster"]) -> Table | Non
 
 
 def costs(groups: Groups) -> Table:
-    """Return means over seeds: rounds, selections (where there was not one a round), clients dispatched and their outcomes, local steps,
-    traffic by direction, time."""
+    """Return means over seeds: rounds, selections (where there was not one a round), clients dispatched and their outcomes, local
+    steps, traffic by direction, time."""
     rows, time = [], clock(groups)
     measured = ["wall time (s)"] if time != "wall" else []
     counted = COUNTS if shows_selections(groups) else [kind for kind in COUNTS if kind != "selections"]

@@ -120,6 +120,8 @@ class Federation:
     statistics costs; None where there was none.
     held_out: the same federation with the samples of the clients that no round asks, which have none here; None if there are none.
     measured: what was worked out from the rows of all clients, as in :class:`Dataset`.
+    shares: of the samples, as they were asked for: ``test_fraction`` (absent where the data brought test samples of its own) and
+    ``validation``; None where another than :func:`~motley.tasks.federate.federate` divided them.
     """
 
     x: Tensor
@@ -143,6 +145,7 @@ class Federation:
     statistics: StatisticsTraffic | None = None
     held_out: Federation | None = None
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    shares: Mapping[str, float] | None = None
 
     def __len__(self) -> int:
         """Return K, the population."""

@@ -256,7 +256,14 @@ def federate(
         notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes, **_traffic_note(traffic)},
         validation_labels=None if label_noise is None else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
         domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic, measured=given.measured,
+        shares={"validation": split.validation, **_drawn_share(dataset, split, rows, owner, population)},
     )  # fmt: skip
+
+
+def _drawn_share(dataset: Dataset, split: Split, rows: Ints, owner: Ids, population: int) -> dict[str, float]:
+    """Return the share of test samples that was drawn; nothing where the data brought its own."""
+    brought = dataset.test.any() if split.test == "global" else _has_own_test(dataset, rows, owner, population)
+    return {} if brought else {"test_fraction": split.test_fraction}
 
 
 class _Roles(NamedTuple):

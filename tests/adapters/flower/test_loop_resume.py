@@ -72,7 +72,7 @@ def test_a_killed_server_goes_on_bit_for_bit(moment, tmp_path, monkeypatch):
             deploy(grid, setup, tmp_path / "cut", told=killed_after(3))
     done = deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "cut")
     assert same_model(whole, done)
-    for column in ("round", "version", "dispatch", "accepted", "train_loss", "update_norm", "up_bits"):
+    for column in ("round", "selections", "dispatch", "accepted", "train_loss", "update_norm", "up_bits"):
         np.testing.assert_array_equal(whole.column("rounds", column), done.column("rounds", column), column)
     for column in ("round", "client", "dispatch", "outcome", "loss", "bits_down"):
         assert whole.tables["clients"][column].equals(done.tables["clients"][column]), column
@@ -100,7 +100,7 @@ def test_a_full_disk_stops_the_server_in_a_sentence_and_it_goes_on_bit_for_bit(t
     assert f"submitted again with out = {tmp_path / 'cut'} it goes on after its last finished round" in caplog.text
     done = deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "cut")
     assert same_model(whole, done)
-    assert done.column("rounds", "version").tolist() == [1, 2, 3, 4]
+    assert done.column("rounds", "round").tolist() == [1, 2, 3, 4]
     assert not (tmp_path / "cut" / "stopped.txt").exists()
 
 
@@ -140,7 +140,7 @@ def test_who_was_under_way_when_the_server_died_is_dropped(tmp_path):
     done = deploy(federation(setup, tmp_path, delays), setup, tmp_path / "real")
     clients = columns(done, "clients")
     dropped = clients["outcome"] == "dropped"
-    assert done.column("rounds", "version").tolist() == [1, 2, 3, 4, 5, 6]
+    assert done.column("rounds", "round").tolist() == [1, 2, 3, 4, 5, 6]
     assert dropped.any()
     assert set(clients["round"][dropped]) == {done.column("rounds", "round")[3]}
     assert len(set(clients["dispatch"])) == len(clients["dispatch"])
