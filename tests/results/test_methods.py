@@ -81,11 +81,11 @@ def test_local_work():
 def test_algorithm_selection_and_world():
     text = told(recorded({
         "algorithm": {"name": "fedprox", "mu": 0.1}, "selector": {"name": "oort"}, "device": {"name": "uniform", "low": 0.5},
-        "availability": {"name": "always"}, "synchrony": {"name": "deadline", "deadline_s": 30.0},
+        "availability": {"name": "always"}, "synchrony": {"name": "deadline", "seconds": 30.0},
     }))  # fmt: skip
     assert r"The algorithm is \texttt{fedprox} (mu 0.1)." in text
     assert r"Clients are selected by \texttt{oort}." in text
-    conditions = r"computing speed: \texttt{uniform} (low 0.5); synchrony: \texttt{deadline} (deadline\_s 30)."
+    conditions = r"computing speed: \texttt{uniform} (low 0.5); synchrony: \texttt{deadline} (seconds 30)."
     assert f"Simulated conditions: {conditions}" in text
     assert not {"The algorithm", "Clients are selected", "Simulated"} & set(told(recorded()).split("."))
 

@@ -17,6 +17,7 @@ KEYS = {
     "engine": {"name": "sequential", "threads": 1},
 }  # fmt: skip
 BUFFERED = {"name": "buffered", "buffer": 2}
+EQUAL = {"name": "quadratic", "dim": 4, "examples": [4] * 6}
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +38,12 @@ def test_every_table_counts_server_steps_and_selections_are_a_column(buffered):
         assert set(buffered.column(table, "round").tolist()) == set(range(1, 9))
 
 
-@pytest.mark.parametrize(
-    "synchrony", [BUFFERED, "asynchronous", {"name": "deadline", "deadline_s": 5.0}, "synchronous"], ids=str
-)
+@pytest.mark.parametrize("synchrony", [BUFFERED, "asynchronous", {"name": "deadline", "seconds": 5.0}, "synchronous"], ids=str)
 def test_selections_are_the_calls_of_select_and_no_more(synchrony, monkeypatch):
     """A server step without a selection, of two clients that arrive together, draws anew and selects nobody."""
     rows, asked = Rows(), []
     loop = motley.build(
-        KEYS | {"synchrony": synchrony, "device": {"name": "constant", "step_s": 1.0}, "partition": "iid"}, writer=rows
+        KEYS | {"synchrony": synchrony, "device": {"name": "constant", "seconds": 1.0}, "task": EQUAL}, writer=rows
     )
     select = type(loop.state.selector).select
 
