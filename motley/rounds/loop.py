@@ -384,11 +384,9 @@ class RoundLoop:
             self._examine_new_clients()
         own, tally = self._tally.pop("notes", {}), self._tally
         row["notes"] = self.diagnostics.notes(own, state.version, self._diagnosis, dispatches, reports, state.server.model.x)
-        stamp = {
-            "round": state.version, "selections": state.selections, "dispatch": state.dispatch, "start_s": state.start_s,
-        }  # fmt: skip
+        sent = {"dispatch": state.dispatch, "start_s": state.start_s}
         with self.watch("write"):
-            self._write("rounds", {**stamp, **tables.moment(state.clients), **row, **tally, **traffic_row(state.ledger)})
+            self._write("rounds", {**tables.stamp(state), **sent, **row, **tally, **traffic_row(state.ledger)})
             if len(landed):
                 self._write("clients", {"round": state.version, **tables.client_rows(dispatches, reports)})
             if state.privacy is not None and self.done:
@@ -397,9 +395,8 @@ class RoundLoop:
                 self._write("incidents", {"round": state.version, **incidents})
         self._tally, self._diagnosis, asked, self._asked = {}, None, tuple(self._asked), []
         spent = state.ledger.total_bits
-        return RoundSummary(
-            state.version, now_s, row["accepted"], row["train_loss"], state.score, state.selections, asked, spent
-        )
+        end = row["accepted"], row["train_loss"], state.score
+        return RoundSummary(state.version, now_s, *end, state.selections, asked, spent)
 
     def evaluate(self) -> None:
         """Evaluate the server's model, or the clients' own models where these lie in this process, and write the rows."""
@@ -441,7 +438,7 @@ class RoundLoop:
     def _write_evaluation(self, found: Evaluation, more_bits: int = 0) -> None:
         """Write the rows of an evaluation at the present moment; ``more_bits``: traffic that is not in the ledger."""
         state = self.state
-        stamp = {"round": state.version, "selections": state.selections, **tables.moment(state.clients)}
+        stamp = tables.stamp(state)
         spent = {"total_bits": state.ledger.total_bits + more_bits, "total_up_paper_bits": state.ledger.paper_bits}
         self._write("evaluations", {**stamp, **spent, **found.rows})
         if self.setting.task.metrics:

@@ -239,8 +239,7 @@ def federate(
     dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap, split, key)
     samples = _Samples(dataset.x, dataset.y, given.global_test, rows)
     samples = samples.copied() if overlap else samples
-    at = torch.from_numpy(samples.position)
-    x, y = samples.x, samples.y
+    at, x, y = torch.from_numpy(samples.position), samples.x, samples.y
     if concept_shift is not None:
         y = y.index_copy(0, at, torch.from_numpy(labels))
     if feature_shift is not None:
@@ -256,14 +255,14 @@ def federate(
         notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes, **_traffic_note(traffic)},
         validation_labels=None if label_noise is None else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
         domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic, measured=given.measured,
-        shares={"validation": split.validation, **_drawn_share(dataset, split, rows, owner, population)},
+        shares=_shares(dataset, split, rows, owner, population),
     )  # fmt: skip
 
 
-def _drawn_share(dataset: Dataset, split: Split, rows: Ints, owner: Ids, population: int) -> dict[str, float]:
-    """Return the share of test samples that was drawn; nothing where the data brought its own."""
+def _shares(dataset: Dataset, split: Split, rows: Ints, owner: Ids, population: int) -> dict[str, float]:
+    """Return the shares that samples were divided by; none for the test where the data brought samples for it."""
     brought = dataset.test.any() if split.test == "global" else _has_own_test(dataset, rows, owner, population)
-    return {} if brought else {"test_fraction": split.test_fraction}
+    return {"validation": split.validation, **({} if brought else {"test_fraction": split.test_fraction})}
 
 
 class _Roles(NamedTuple):
