@@ -148,7 +148,7 @@ def test_a_server_that_is_killed_after_the_last_round_still_writes_the_transcrip
     on = federation(setup, keys, options=DRAWN)
 
     def die(done):
-        if done.step == 2:
+        if done.round == 2:
             raise KilledError
 
     with pytest.raises(KilledError):
