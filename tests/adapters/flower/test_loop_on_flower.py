@@ -43,7 +43,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     logging.getLogger("motley").addHandler(logging.StreamHandler(sys.stdout))
     limits = Limits(start_s=180, work_s=240, query_s=120, poll_s=0.5)
-    run(grid, KEYS, out=context.run_config["out"], limits=limits, told=lambda done: print("step", done.step, flush=True))
+    run(grid, KEYS, out=context.run_config["out"], limits=limits, told=lambda done: print("step", done.round, flush=True))
     print("the end", flush=True)
 """
 

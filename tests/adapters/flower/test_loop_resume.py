@@ -20,7 +20,7 @@ class KilledError(BaseException):
 
 def killed_after(steps):
     def told(done):
-        if done.step == steps:
+        if done.round == steps:
             raise KilledError
 
     return told
@@ -89,7 +89,7 @@ def test_a_full_disk_stops_the_server_in_a_sentence_and_it_goes_on_bit_for_bit(t
     with monkeypatch.context() as patch:
 
         def full(done):
-            if done.step == 2:
+            if done.round == 2:
                 patch.setattr(os, "pwrite", no_space)
 
         with pytest.raises(motley.StoreError, match="No space left on device; make room") as raised:
@@ -184,7 +184,7 @@ def test_a_site_that_lost_its_disk_begins_anew(tmp_path, caplog):
     setup = experiment(population=3, cohort=3, algorithm={"name": "scaffold"}, stop={"rounds": 3})
 
     def told(done):
-        if done.step == 2:
+        if done.round == 2:
             for path in (tmp_path / "sites").rglob("client-1.safetensors"):
                 path.unlink()
 
