@@ -63,7 +63,7 @@ class _Shown(OneRun):
     @override
     def round(self, done: RoundSummary) -> None:
         self.done = done
-        self.pace.done(done.step, time.monotonic())
+        self.pace.done(done.round, time.monotonic())
 
     def forget(self) -> None:
         """Let go of a run that ended: what tells its phase would keep its data as long as the display."""
@@ -81,11 +81,11 @@ class _Shown(OneRun):
         """Return ``round 40 of 100, accuracy 0.830``, for a log."""
         if self.done is None:
             return self._phase() or "preparing"
-        return ", ".join(filter(None, (self.of(self.done.step), self.score())))
+        return ", ".join(filter(None, (self.of(self.done.round), self.score())))
 
-    def of(self, step: int) -> str:
+    def of(self, number: int) -> str:
         """Return ``round 40 of 100``."""
-        return round_of(step, self.rounds)
+        return round_of(number, self.rounds)
 
 
 class RoundLog(_Shown):
@@ -117,7 +117,7 @@ class RoundLog(_Shown):
             return super().sentence()
         done, spent = self.done, {"total_bits": self.done.total_bits, "time_s": self.done.time_s}
         return round_line(
-            done.step, self.rounds, asked=done.asked, accepted=done.accepted, score=self.score(), names=self.names, **spent
+            done.round, self.rounds, asked=done.asked, accepted=done.accepted, score=self.score(), names=self.names, **spent
         )
 
 
@@ -206,7 +206,7 @@ class _Rounds(MofNCompleteColumn):
     def render(self, task: Task) -> Text:
         shown = task.fields.get("run")
         if isinstance(shown, _Shown) and shown.done is not None:
-            task.completed = shown.done.step
+            task.completed = shown.done.round
         return super().render(task)
 
 

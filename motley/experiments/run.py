@@ -255,6 +255,11 @@ def run_record(
         "samples": describe_samples(data),
     }  # fmt: skip
     record = describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
+    if note is None or data.shares is not None:  # else deployed clients divide their samples, as the experiment says
+        asked = {
+            name: value for name, value in record["config"]["split"].items() if name not in ("test_fraction", "validation")
+        }
+        record["config"] = {**record["config"], "split": {**asked, **(data.shares or {})}}
     first = initial(setting.task.model, setting.streams.key("init"), setting.dtype)
     kept = (setting.algorithm.correction.initial_state(first) or {}).values()
     state_bytes = sum(part.numel() * part.element_size() for part in kept)
@@ -324,9 +329,9 @@ def _opened(experiment: Experiment, loop: RoundLoop, checkpoints: Checkpoints, p
     due = experiment.evaluate.due(loop.state.version)
     if marks and not loop.done and (not due or experiment.split.holdout_clients):
         for table in ("metrics", "evaluations"):
-            writer.forget(table, loop.state.round, NEW if due else "")  # evaluated only because the run ended there
+            writer.forget(table, loop.state.version, NEW if due else "")  # evaluated only because the run ended there
     if marks and writer.sync() != marks:
-        checkpoints.save(loop.state.round, loop.state.save(), writer.sync())
+        checkpoints.save(loop.state.version, loop.state.save(), writer.sync())
     return writer
 
 
@@ -340,7 +345,7 @@ def _run_to_end(
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
     state, writer = loop.state, _opened(experiment, loop, checkpoints, path, marks)
     loop.write_to(writer)
-    trackers.begin(state.round)
+    trackers.begin(state.version)
     timer = CheckpointTimer(experiment.checkpoint)
     while not loop.done:
         began = time.perf_counter()
@@ -349,21 +354,21 @@ def _run_to_end(
         writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
         writer.flush()
         trackers.log(done, loop)
-        if state.best is not None and state.best.round == state.round:
+        if state.best is not None and state.best.round == state.version:
             save_best_model(loop, path)
         if timer.due(state.version, time.monotonic()) and not loop.done:
             timer.begun_s = time.monotonic()
-            checkpoints.save(state.round, state.save(), writer.sync())
+            checkpoints.save(state.version, state.save(), writer.sync())
             timer.ended_s = time.monotonic()
         try:
             shown.round(done)
             if on_round is not None:
                 on_round(done)
         except Exception:
-            checkpoints.save(state.round, state.save(), writer.sync())  # the run goes on from here when it is resumed
+            checkpoints.save(state.version, state.save(), writer.sync())  # the run goes on from here when it is resumed
             raise
     written = writer.finish()
-    checkpoints.save(state.round, state.save(), written)
+    checkpoints.save(state.version, state.save(), written)
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
     save_best_model(loop, path)
     save_client_models(loop, path)
@@ -409,7 +414,7 @@ def best_record(loop: RoundLoop) -> dict[str, Any]:
     if best is None:
         return {}
     metric = loop.setting.task.metric
-    return {"best": {"round": best.round, "version": best.version, "scope": best.scope, "metric": metric, "value": best.score}}
+    return {"best": {"round": best.round, "scope": best.scope, "metric": metric, "value": best.score}}
 
 
 def _note_shared_cores(engine: Engine) -> None:

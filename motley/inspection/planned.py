@@ -78,7 +78,7 @@ def planned_rounds(loop: RoundLoop, rounds: int) -> PlannedRounds:
     clients: Any = state.clients
     lines, online = [], []
     for number in range(1, rounds + 1):
-        state.round = number
+        state.draw_index = number
         available = loop.backend.available(state)
         online.append(len(available))
         if not len(available):

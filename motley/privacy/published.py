@@ -44,7 +44,7 @@ def _columns(kinds: Mapping[Kind, str]) -> dict[str, Kind]:
 
 
 _EVALUATED: Mapping[Kind, str] = {
-    "noisy": "round version total_bits total_up_paper_bits scope client metric",
+    "noisy": "round selections total_bits total_up_paper_bits scope client metric",
     "clock": "time_s paper_s",
     "not covered": "examples loss accuracy value undefined",
 }
@@ -52,7 +52,7 @@ _EVALUATED: Mapping[Kind, str] = {
 PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
     HEARD: {"*": "noisy"},
     "rounds.*": _columns({
-        "public": "round version",
+        "public": "round selections",
         "noisy": "dispatch available probed selected accepted late dropped rejected budget"
                  " down_bits up_bits probe_down_bits probe_up_bits up_paper_bits total_bits"
                  " total_up_bits total_up_paper_bits notes",

@@ -102,14 +102,6 @@ def _to_target(axis: measures.Axis, unit: float, run: Run, target: float | None)
     return Censored(found.value / unit, found.reached)
 
 
-def _steps_to_target(run: Run, target: float | None) -> Censored:
-    """Return the server steps to the target; a round may be several where the server does not wait for all of its clients."""
-    found = _to_target("round", 1.0, run, target)
-    rounds, versions = (np.asarray(run.column("evaluations", name), float) for name in ("round", "version"))
-    at = versions[rounds == found.value]
-    return Censored(float(at.max()) if len(at) else float("nan"), found.reached)
-
-
 def _reached(run: Run, target: float | None) -> Censored:
     return _NONE if target is None else Censored(float(_to_target("round", 1, run, target).reached), True)
 
@@ -151,7 +143,7 @@ def _validation(run: Run, target: float | None) -> Censored:
     """Return the best value of the metric on the clients' validation samples."""
     scope = "validation" if written_scope(run) == "global" else "validation_mean"
     held = measures.trained(measures.curve(run, scope=scope))
-    return Censored(_percent(run) * measures.ends(held.y, measures.metric_of(run)[1]).peak, True)
+    return Censored(_percent(run) * measures.ends(held, measures.metric_of(run)[1]).peak, True)
 
 
 def _validated(run: Run, target: float | None) -> Censored:
@@ -178,11 +170,11 @@ MEASURES = {
     for measure in (
         Measure("final", "final (%)", partial(_end, "final"), 2),
         Measure("peak", "peak (%)", partial(_end, "peak"), 2),
-        Measure("stable", "stable (%)", partial(_end, "stable"), 2),
+        Measure("stable", "stable (%)", partial(_end, "last_ten"), 2),
         Measure("drop", "peak - final", partial(_end, "drop"), 2),
         Measure("deviation", "deviation, last 10 rounds", partial(_end, "deviation"), 2),
         Measure("mse", "test MSE", partial(_squared, "final"), 4),
-        Measure("mse_stable", "test MSE, mean of the last 10", partial(_squared, "stable"), 4),
+        Measure("mse_stable", "test MSE, mean of the last 10", partial(_squared, "last_ten"), 4),
         Measure("mse_log", "ln test MSE", partial(_squared, "log"), 4, log=True),
         Measure("client_mean", "clients' own mean (%)", partial(_fairness, "mean"), 2),
         Measure("pooled", "over all test samples (%)", _pooled, 2),
@@ -190,7 +182,6 @@ MEASURES = {
         Measure("variance", "variance over clients", partial(_fairness, "variance"), 1),
         Measure("reached", "share of seeds at the target", _reached, 2),
         Measure("rounds_to_target", "rounds to target", partial(_to_target, "round", 1.0), 0),
-        Measure("steps_to_target", "server steps to target", _steps_to_target, 0),
         Measure("seconds_to_target", "virtual s to target", partial(_to_target, "seconds", 1.0), 0),
         Measure("paper_seconds_to_target", "s to target, papers' count", partial(_to_target, "paper_seconds", 1.0), 0),
         Measure("paper_mb_to_target", "MB to target, papers' count", partial(_to_target, "paper_bits", MB)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Any, ClassVar, Literal
 
@@ -23,7 +23,6 @@ __all__ = [
     "Text",
     "UniqueNames",
     "non_empty",
-    "with_best_in_bold",
 ]
 
 DASH = "–"
@@ -163,19 +162,6 @@ Block = Table | Picture | Text | BulletList | Tally | Code | SideBySide | Sectio
 def non_empty(*blocks: Block | None) -> tuple[Block, ...]:
     """Return the blocks without None and without empty sections."""
     return tuple(b for b in blocks if b is not None and not (isinstance(b, Section | SideBySide) and not b.blocks))
-
-
-def with_best_in_bold(table: Table, column: int, higher: bool) -> Table:
-    """Return the table with the best number of a column in bold, where there are several rows."""
-    values = [row.cells[column].value * (1 if higher else -1) for row in table.rows]
-    known = [value for value in values if not isnan(value)]
-    if len(values) < 2 or not known:
-        return table
-    i = values.index(max(known))
-    cells = list(table.rows[i].cells)
-    cells[column] = replace(cells[column], best=True)
-    rows = [*table.rows[:i], replace(table.rows[i], cells=cells), *table.rows[i + 1 :]]
-    return replace(table, rows=rows)
 
 
 class UniqueNames:

@@ -64,7 +64,7 @@ def table(found: PrintTable) -> str:
     words = [all(isinstance(cells[i], str) for _, cells in found.rows) for i in range(len(found.heads))]
     heads = ["Method", *(escaped(title) + (f" ({_unit(unit)})" if unit else "") for title, unit in found.heads)]
     rows = [
-        [escaped(label), *(_cell(cell, found.best.get(i) == at) for i, cell in enumerate(cells))]
+        [escaped(label), *(_cell(cell, at in found.best.get(i, ())) for i, cell in enumerate(cells))]
         for at, (label, cells) in enumerate(found.rows)
     ]
     return _float(found.name, found.caption, heads, rows, words)

@@ -12,8 +12,9 @@ A run is a folder with ``run.json``. Its tables are Arrow tables and go anywhere
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from motley.core.errors import ConfigError, DataError, StoreError, suggest
 from motley.core.files import irregular, is_folder, no_file
 from motley.results.journal import read_journal
 from motley.results.marks import Mark, disagreement, hash_of, unpack_marks
+from motley.results.older import in_server_steps, of_earlier_form
 from motley.results.record import read_record
 from motley.results.schema import TABLES
 from motley.results.stream import read_stream, read_unmarked, stream_blocks
@@ -184,20 +186,51 @@ def read_table(directory: Path, table: str, marks: Mapping[str, Mark] | None = N
     ------
     DataError: the file is damaged, shorter than what was written, or not such a table.
     """
-    schema, marks = TABLES[table], read_journal(directory) if marks is None else marks
-    stream, parquet = directory / f"{table}.arrows", directory / f"{table}.parquet"
-    if marks is None:
-        path = stream if stream.exists() else parquet
-        if not path.exists():
-            return schema.empty_table()
-        rows = read_unmarked(path, schema) if path == stream else _read_parquet(path)
-    elif table not in marks:
-        return schema.empty_table()
-    else:
-        mark = marks[table]
-        path = directory / mark.file
-        rows = read_stream(directory, mark, schema) if path == stream else _read_parquet(path, mark)
-    return _conform(rows, schema, path)
+    marks = read_journal(directory) if marks is None else marks
+    path = _path(directory, table, marks)
+    return (
+        TABLES[table].empty_table() if path is None else _conform(_stored(path, table, marks), path, _earlier(directory, marks))
+    )
+
+
+def _path(directory: Path, table: str, marks: Mapping[str, Mark] | None) -> Path | None:
+    """Return the file that holds a table; None where nothing was written."""
+    if marks is not None:
+        return directory / marks[table].file if table in marks else None
+    paths = (directory / f"{table}.arrows", directory / f"{table}.parquet")
+    return next((path for path in paths if path.exists()), None)
+
+
+def _stored(path: Path, table: str, marks: Mapping[str, Mark] | None) -> pa.Table:
+    """Return the rows of a table in the columns of its file."""
+    streamed, mark = path.suffix == ".arrows", None if marks is None else marks[table]
+    if not streamed:
+        return _read_parquet(path, mark)
+    return read_unmarked(path, TABLES[table]) if mark is None else read_stream(path.parent, mark, TABLES[table])
+
+
+def _earlier(directory: Path, marks: Mapping[str, Mark] | None) -> Callable[[], pa.Table | None]:
+    """Return a function that returns the table ``rounds`` of a run of earlier form as it is stored; None of today's."""
+
+    @cache
+    def rounds() -> pa.Table | None:
+        path = _path(directory, "rounds", marks)
+        return _stored(path, "rounds", marks) if path is not None and of_earlier_form(_columns(path)) else None
+
+    return rounds
+
+
+def _columns(path: Path) -> list[str]:
+    """Return the names of a file's columns; none of a damaged one, which whoever reads its rows is told of."""
+    import pyarrow.parquet as pq
+
+    try:
+        if path.suffix == ".parquet":
+            return list(pq.read_schema(path).names)
+        with pa.OSFile(str(path), "rb") as source:
+            return list(pa.ipc.open_stream(source).schema.names)
+    except (OSError, pa.ArrowException, ValueError):
+        return []
 
 
 def read_blocks(directory: Path, table: str, marks: Mapping[str, Mark]) -> Iterator[pa.RecordBatch]:
@@ -207,16 +240,12 @@ def read_blocks(directory: Path, table: str, marks: Mapping[str, Mark]) -> Itera
     ------
     DataError: the file is damaged, shorter than what was written, or not such a table.
     """
-    schema = TABLES[table]
-    if table not in marks:
+    path, earlier = _path(directory, table, marks), _earlier(directory, marks)
+    if path is None:
         return
-    path = directory / marks[table].file
     streamed = path.name == f"{table}.arrows"
     for block in stream_blocks(directory, marks[table]) if streamed else _parquet_blocks(path, marks[table]):
-        if block.schema.equals(schema):
-            yield block
-        else:
-            yield from _conform(pa.Table.from_batches([block]), schema, path).to_batches()
+        yield from _conform(pa.Table.from_batches([block]), path, earlier).to_batches()
 
 
 def load(directory: str | Path) -> Run:
@@ -309,11 +338,13 @@ def _parquet_blocks(path: Path, mark: Mark) -> Iterator[pa.RecordBatch]:
         raise DataError(f"{path} is damaged ({error}); the run must be made again") from error
 
 
-def _conform(rows: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
-    """The columns of ``schema``, in its order; those a run of an older version lacks are null."""
-    if rows.schema.equals(schema):
-        return rows
+def _conform(rows: pa.Table, path: Path, earlier: Callable[[], pa.Table | None]) -> pa.Table:
+    """The columns of today's schema, in its order; those a run of an older version lacks are null, and its rounds server steps."""
+    schema = TABLES[path.stem]
     try:
+        rows = in_server_steps(rows, path.stem, earlier)
+        if rows.schema.equals(schema):
+            return rows
         columns = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
         return pa.table([pa.chunked_array([c]) if isinstance(c, pa.Array) else c for c in columns], names=schema.names).cast(
             schema

@@ -8,7 +8,7 @@ whether the metric is an accuracy or a loss.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -81,13 +81,14 @@ __all__ = [
     "written_scope",
 ]
 
-Axis = Literal["round", "seconds", "paper_seconds", "bits", "paper_bits"]
+Axis = Literal["round", "selections", "seconds", "paper_seconds", "bits", "paper_bits"]
 AXES: dict[str, str] = {
-    "round": "round", "seconds": "time_s", "paper_seconds": "paper_s", "bits": "total_bits", "paper_bits": "total_up_paper_bits",
+    "round": "round", "selections": "selections", "seconds": "time_s", "paper_seconds": "paper_s", "bits": "total_bits",
+    "paper_bits": "total_up_paper_bits",
 }  # fmt: skip
 """What a curve may be drawn against, and the column of ``evaluations`` that holds it."""
 STABLE = 10
-"""*Stable* is the mean of this many last evaluations after round 0 (arXiv:2508.06692)."""
+"""*Stable* is the mean of this many last evaluations (arXiv:2508.06692), where all of them are past half of the run."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Curve:
 
 
 def curve(run: Run, axis: Axis = "round", metric: str | None = None, scope: str | None = None) -> Curve:
-    """Return the headline metric against rounds, virtual seconds or bits sent; evaluations without a number are left out.
+    """Return the headline metric against rounds, selections, virtual seconds or bits sent; evaluations without a number are left out.
 
     Parameters
     ----------
@@ -117,27 +118,30 @@ def curve(run: Run, axis: Axis = "round", metric: str | None = None, scope: str 
 
 @dataclass(frozen=True)
 class Ends:
-    """The end of a curve: last value, best value, mean of the last ten, loss since the best, and the standard deviation (n - 1) of the
-    last ten."""
+    """The end of a curve: last value, best value, loss since the best, mean and standard deviation (n - 1) of the last ten values (of
+    all, where there are fewer), and that mean again as ``stable``, NaN where not all ten are past half of the run."""
 
     final: float
     peak: float
     stable: float
     drop: float
+    last_ten: float
     deviation: float
 
 
-def ends(y: ArrayLike, higher_is_better: bool = True) -> Ends:
-    """Return final, peak (best), stable and deviation (mean and standard deviation of the last 10) and drop (final against peak) of
-    ``y`` [k]; NaN if empty, and a deviation of fewer than two values."""
-    values = np.asarray(y, float)
+def ends(along: Curve, higher_is_better: bool = True) -> Ends:
+    """Return the ends of a curve over rounds, whose last round is the end of the run; NaN if it is empty, and a deviation of fewer
+    than two values."""
+    values = along.y
     if not len(values):
-        return Ends(*[float("nan")] * 5)
+        return Ends(*[float("nan")] * 6)
     final = float(values[-1])
     peak = float(values.max() if higher_is_better else values.min())
     last = values[-STABLE:]
-    deviation = float(last.std(ddof=1)) if len(last) > 1 else float("nan")
-    return Ends(final, peak, float(last.mean()), peak - final if higher_is_better else final - peak, deviation)
+    mean, deviation = float(last.mean()), float(last.std(ddof=1)) if len(last) > 1 else float("nan")
+    enough = np.count_nonzero(along.x > along.x[-1] / 2) >= STABLE
+    drop = peak - final if higher_is_better else final - peak
+    return Ends(final, peak, mean if enough else float("nan"), drop, mean, deviation)
 
 
 def by_validation(run: Run) -> float:
@@ -145,9 +149,7 @@ def by_validation(run: Run) -> float:
     evaluations that ``evaluate.every`` asks for, round 0 left out; NaN without validation samples."""
     held = curve(run, scope="validation" if written_scope(run) == "global" else "validation_mean")
     every = int((run.config.get("evaluate") or {}).get("every") or 1)
-    rows = rows_of(run, "loss", written_scope(run))[0]
-    version, rounds = (np.asarray(rows[name].to_numpy(), float) for name in ("version", "round"))
-    counts = (held.x > 0) & np.isin(held.x, rounds[version % every == 0])
+    counts = (held.x > 0) & (held.x % every == 0)
     along = curve(run)
     if not counts.any():
         return float("nan")
@@ -159,7 +161,7 @@ def by_validation(run: Run) -> float:
 def ends_of(run: Run, metric: str | None = None) -> Ends:
     """Return the ends of the run's headline metric (or ``metric``) after round 0, the evaluation of the model that no round has
     trained yet; NaN where there is no other."""
-    return ends(trained(curve(run, metric=metric)).y, better_of(run, metric or metric_of(run)[0]))
+    return ends(trained(curve(run, metric=metric)), better_of(run, metric or metric_of(run)[0]))
 
 
 def trained(along: Curve) -> Curve:
@@ -314,6 +316,7 @@ class Costs:
     """The costs of a run up to its last round. Bits as in the ledger; ``wall_s`` is measured, the other seconds are virtual."""
 
     rounds: int
+    selections: float
     time_s: float
     paper_s: float
     total_bits: float
@@ -343,6 +346,7 @@ def costs(run: Run) -> Costs:
     outcome = run.column("clients", "outcome")
     return Costs(
         rounds=run.tables["rounds"].num_rows,
+        selections=last("selections"),
         time_s=last("time_s"),
         paper_s=last("paper_s"),
         total_bits=last("total_bits"),
@@ -359,19 +363,20 @@ def costs(run: Run) -> Costs:
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation (n - 1; NaN for one seed) over ``n`` seeds."""
+    """Mean and sample standard deviation (n - 1; NaN for one seed) over ``n`` seeds; ``each``: the number of every run, in order."""
 
     mean: float
     std: float
     n: int
+    each: tuple[float, ...] = field(default=(), repr=False, compare=False)
 
 
 def spread(values: ArrayLike) -> Spread:
     """Return mean and standard deviation over seeds; seeds without a number are left out."""
-    known = np.asarray(values, float)
-    known = known[np.isfinite(known)]
+    each = np.asarray(values, float)
+    known = each[np.isfinite(each)]
     std = float(known.std(ddof=1)) if len(known) > 1 else float("nan")
-    return Spread(float(known.mean()) if len(known) else float("nan"), std, len(known))
+    return Spread(float(known.mean()) if len(known) else float("nan"), std, len(known), tuple(each.tolist()))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow.compute as pc
+
 from motley.core.paper import Paper
 from motley.results import measures
 from motley.results.latex import escaped
@@ -39,7 +42,8 @@ IDLE = ("none", "always", "identity", "uncompressed")
 
 
 def methods_text(groups: Groups) -> str:
-    """Return the paragraph: data, partition, clients, work, algorithm, selection, seeds, intervals, versions."""
+    """Return the paragraph: data, partition, clients, work, algorithm, selection, seeds, intervals, versions. What the runs did not
+    record is not said."""
     told = _Told(groups)
     sentences = (told.data(), told.work(), told.algorithm(), told.selection(), told.world(), told.evaluation(), told.software())
     return "\n".join(sentence for sentence in sentences if sentence) + "\n"
@@ -85,32 +89,62 @@ class _Told:
 
     def data(self) -> str:
         """Data, clients and partition."""
+        own = any(_at(run.config, "task.fingerprint") for run in self.runs)
         notes = _joined(dict(run.meta.get("task") or {}).get("notes", {}).get("data") for run in self.runs)
-        data = escaped(notes) or self._named("task.data") or self._named("task")
-        sizes = _joined(run.config.get("population") for run in self.runs)
-        partition = self._named("partition")
+        data = "data of our own" if own else escaped(notes) or self._named("task.data") or self._named("task")
         if not data:
             return ""
-        clients = f" The data of {sizes} clients" if sizes else " The clients' data"
-        divided = f"{clients} follow the partition {partition}." if partition else ""
-        held = [(f"{100 * float(share):g}", what) for key, what in _SPLIT.items() if (share := _same(self.runs, key))]
-        kept = " Of the samples, " + " and ".join(f"{share}\\,\\% {what}" for share, what in held) + "." if held else ""
-        return f"We use {data}.{divided}{kept}"
+        sizes, partition = _joined(_clients(run) for run in self.runs), self._named("partition")
+        clients = f"The data of {sizes} clients" if sizes else "The clients' data"
+        divided = f"{clients} follow the partition {partition}." if partition and not own else ""
+        divided = f"They are those of {sizes} clients." if own and sizes else divided
+        return " ".join(filter(None, (f"We use {data}.", divided, self._shares())))
+
+    def _shares(self) -> str:
+        """The samples of all clients and of a common test set, and the shares that train nobody; empty where they are not recorded."""
+        counted = [found for run in self.runs if (found := _samples(run))]
+        if len(counted) < len(self.runs):
+            return ""
+        held = []
+        for part, words in (("test", "are for the test"), ("validation", "for validation")):
+            shares = [100 * found[part] / sum(found.values()) for found in counted]
+            if max(shares) > 0:
+                held.append(f"{_range(shares, '.1f')}\\,\\% {words}")
+        return (
+            f"Of the {_range([sum(found.values()) for found in counted], '.0f')} samples, {' and '.join(held)}." if held else ""
+        )
 
     def work(self) -> str:
         """Model, rounds, cohort and local work."""
         model, size = self._named("task.model"), _joined(run.meta.get("parameters") for run in self.runs)
-        rounds, cohort = _values(self.runs, "stop.rounds"), _values(self.runs, "cohort")
-        share = _values(self.runs, "participation")
-        asked = f"{cohort} clients" if cohort else f"a share of {share} of the clients" if share else "the clients"
-        about = f"The model is {model}" + (f" with {size} parameters" if size else "") + ". " if model else ""
-        sooner = any(_at(run.config, f"stop.{end}") for run in self.runs for end in ("target", "virtual_hours", "uplink_gb"))
-        limit = f"In each of {'at most ' if sooner else ''}{rounds} rounds" if rounds else "In each round"
-        epochs, steps = _values(self.runs, "local.epochs"), _values(self.runs, "local.steps")
-        much = f"{steps} steps" if steps else f"{epochs or 1} epochs"
+        about = f"The model is {model}" + (f" with {size} parameters" if size else "") + "." if model else ""
+        return " ".join(filter(None, (about, self._rounds(), self._local())))
+
+    def _rounds(self) -> str:
+        """How many rounds there were, and when the server steps."""
+        done = [rounds for run in self.runs if (rounds := run.tables["rounds"].num_rows)]
+        length = f"The runs have {_counted(done, 'round')}" if done else ""
+        kinds = {str(_name(_at(run.config, "synchrony"))) for run in self.runs}
+        flying, buffers = _values(self.runs, "cohort"), _values(self.runs, "synchrony.buffer")
+        if kinds == {"buffered"}:
+            step = f"up to {flying} clients train at a time, and the server steps on a buffer of {buffers} updates"
+        elif kinds == {"asynchronous"}:
+            step = f"up to {flying} clients train at a time, and the server steps on every update"
+        else:
+            sent = [asked for run in self.runs for asked in _asked(run)] if not kinds & {"buffered", "asynchronous"} else []
+            step = f"{_counted(sent, 'client')} a round {'is' if max(sent) == 1 else 'are'} sent the model" if sent else ""
+        said = "; ".join(filter(None, (length, step)))
+        return f"{said[0].upper()}{said[1:]}." if said else ""
+
+    def _local(self) -> str:
+        """The clients' local work; empty where it is not recorded."""
+        steps, epochs = _values(self.runs, "local.steps"), _values(self.runs, "local.epochs")
         batch, optimizer = _values(self.runs, "local.batch_size"), self._named("local.optimizer")
-        by = f" by {optimizer}" if optimizer else ""
-        return f"{about}{limit}, {asked} train for {much} in batches of {batch or 32} samples{by}."
+        much = [_plural(number, unit) for number, unit in ((steps, "step"), (epochs, "epoch")) if number]
+        if not much:
+            return ""
+        of = f" in batches of {_plural(batch, 'sample')}" if batch else ""
+        return f"A client trains for {' / '.join(much)}{of}{f' by {optimizer}' if optimizer else ''}."
 
     def algorithm(self) -> str:
         """Algorithm, with an aggregator, server and loss of its own."""
@@ -141,7 +175,7 @@ class _Told:
         )
         every = _values(self.runs, "evaluate.every")
         often = (
-            f"The {escaped(metric)} {where} {verb} evaluated every {every} rounds"
+            f"The {escaped(metric)} {where} {verb} evaluated {'after every round' if every == '1' else f'every {every} rounds'}"
             if every
             else f"The {escaped(metric)} {where} {verb} reported"
         )
@@ -150,7 +184,7 @@ class _Told:
         listed = ", ".join(map(str, seeds[:-1])) + f" and {seeds[-1]}"
         return (
             f"{often}, with seeds {listed}. Numbers are means over seeds with the two-sided 95\\,\\% interval of Student's $t$ of the "
-            "mean; differences are paired by seed. The untrained model (round 0) counts in none."
+            "mean; differences are paired by seed. The untrained model (round 0) counts in no final, peak or stable value."
         )
 
     def software(self) -> str:
@@ -176,7 +210,44 @@ class _Told:
         return rf"\texttt{{{escaped(name)}}}{cite}" + (f" ({escaped(', '.join(told))})" if told else "")
 
 
-_SPLIT = {"split.test_fraction": "are for the test", "split.validation": "of a client's own for validation"}
+def _clients(run: Run) -> int | None:
+    """Return the number of clients: those of the table ``federation``, else as the experiment says."""
+    return run.tables["federation"].num_rows or run.config.get("population") or None
+
+
+def _samples(run: Run) -> dict[str, float]:
+    """Return the number of samples by what they are for, those of a common test set among them; empty where it is not recorded."""
+    parts = {part: np.asarray(run.column("federation", f"num_{part}"), float) for part in ("train", "validation", "test")}
+    if not len(parts["train"]) or np.isnan(parts["train"]).any() or np.isnan(parts["test"]).any():
+        return {}
+    found = {part: float(np.nansum(numbers)) for part, numbers in parts.items()}
+    common = run.newest("evaluations").filter(pc.equal(run.newest("evaluations")["scope"], "global"))["examples"].drop_null()
+    if len(common):
+        found["test"] += common[0].as_py()
+    return found if sum(found.values()) and found["test"] else {}
+
+
+def _asked(run: Run) -> list[float]:
+    """Return the number of clients sent out in each round; of a run that does not record it what the experiment says."""
+    sent = np.asarray(run.column("rounds", "selected"), float)
+    sent = sent[np.isfinite(sent)]
+    return sent.tolist() if len(sent) else [float(cohort)] if (cohort := run.config.get("cohort")) else []
+
+
+def _range(values: Sequence[float], form: str) -> str:
+    """Return one number, or the least and the greatest of several, without idle decimals."""
+    texts = [format(value, form) for value in (min(values), max(values))]
+    texts = [text.rstrip("0").rstrip(".") if "." in text else text for text in texts]
+    return " to ".join(dict.fromkeys(texts))
+
+
+def _counted(numbers: Sequence[float], unit: str) -> str:
+    """Return ``60 rounds`` or ``40 to 60 rounds``."""
+    return _plural(_range(numbers, ".0f"), unit)
+
+
+def _plural(number: str, unit: str) -> str:
+    return f"{number} {unit}" + ("" if number == "1" else "s")
 
 
 def _at(config: Mapping[str, Any], key: str) -> Any:
@@ -207,12 +278,6 @@ def _joined(values: Any) -> str:
 
 def _values(runs: Sequence[Run], key: str) -> str:
     return escaped(_joined(_shown(value) for run in runs if (value := _at(run.config, key)) is not None))
-
-
-def _same(runs: Sequence[Run], key: str) -> Any:
-    """Return the value that all runs share; None where they differ."""
-    found = {repr(value): value for value in (_at(run.config, key) for run in runs)}
-    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def _versions(runs: Sequence[Run], name: str) -> str:

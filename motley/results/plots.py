@@ -32,7 +32,7 @@ from motley.results.figures import (
 )
 from motley.results.labels import clock
 from motley.results.load import Run
-from motley.results.summary import plus_minus, short_number
+from motley.results.summary import JUDGED, End, plus_minus, short_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,17 +148,18 @@ def _panels(
 
 
 def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, percent: float, better: bool) -> Picture:
-    """Draw many methods as rows, best stable first: mean of the last ten evaluations with its whisker, beside peak and final."""
-    stable = [measures.spread([percent * e.stable for e in one]) for one in ends]
-    order = sorted(range(len(groups)), key=lambda i: np.nan_to_num(-stable[i].mean if better else stable[i].mean, nan=np.inf))
+    """Draw many methods as rows, best stable first, with its whisker, beside peak and final; best final where a run has no stable."""
+    kind: End = "stable" if np.isfinite([e.stable for one in ends for e in one]).all() else "final"
+    dots = [measures.spread([percent * getattr(e, kind) for e in one]) for one in ends]
+    order = sorted(range(len(groups)), key=lambda i: np.nan_to_num(-dots[i].mean if better else dots[i].mean, nan=np.inf))
     labels = list(groups)
     with styled():
         figure = new_figure(8.4, 0.9 + 0.22 * len(groups))
         axes = figure.add_subplot()
         for y, i in enumerate(order):
-            one, shade = stable[i], colour(i)
+            one, shade = dots[i], colour(i)
             final, peak = (measures.spread([percent * getattr(e, kind) for e in ends[i]]) for kind in ("final", "peak"))
-            std, said = float(np.nan_to_num(one.std)), f"stable {plus_minus(one)}"
+            std, said = float(np.nan_to_num(one.std)), f"{kind} {plus_minus(one)}"
             mark(axes.plot([one.mean - std, one.mean + std], [y, y], linewidth=3, alpha=0.35, color=shade)[0], i, said)
             mark(axes.plot(one.mean, y, "o", markersize=6, color=shade)[0], i, said)
             last = axes.plot(final.mean, y, "|", markersize=9, markeredgewidth=1.6, color=shade)
@@ -168,8 +169,8 @@ def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, pe
         axes.set_yticks(range(len(order)), [shorter(labels[i], 28) for i in order], fontsize=8)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.set(xlabel=name, title="Mean of the last ten evaluations (dot, one standard deviation), last (|) and best (>)")
-        return to_svg(figure, "bars", f"Stable, final and peak of {', '.join(groups)}")
+        axes.set(xlabel=name, title=f"{JUDGED[kind].capitalize()} (dot, one standard deviation), last (|) and best (>)")
+        return to_svg(figure, "bars", f"{kind.capitalize()}, final and peak of {', '.join(groups)}")
 
 
 def headline_bars(groups: Groups) -> Picture:
@@ -181,12 +182,13 @@ def headline_bars(groups: Groups) -> Picture:
     with styled():
         figure = new_figure(8.4, 3.3)
         left, right = figure.subplots(1, 2, width_ratios=[3, 1.15])
-        _grouped_bars(left, ends, ("peak", "final", "stable"), percent)
-        left.set(ylabel=name, title="Best, last, and mean of the last ten evaluations")
+        stable = any(np.isfinite([e.stable for e in one]).all() for one in ends)
+        _grouped_bars(left, ends, ("peak", "final", "stable") if stable else ("peak", "final"), percent)
+        left.set(ylabel=name, title=f"Best, last, and {JUDGED['stable']}" if stable else "Best and last evaluation")
         _grouped_bars(right, ends, ("drop",), percent)
         right.set(ylabel="points" if percent == 100 else name, title="Lost since the peak")
         figure.legend(*_handles(groups), loc="outside lower left", ncols=min(4, len(groups)), frameon=False)
-        return to_svg(figure, "bars", f"Peak, final, stable and drop of {', '.join(groups)}")
+        return to_svg(figure, "bars", f"Peak, final,{' stable' * stable} and drop of {', '.join(groups)}")
 
 
 def target_bars(groups: Groups, target: float) -> Picture:
@@ -304,7 +306,7 @@ def _grouped_bars(axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Se
         at = np.arange(len(kinds)) + (i - (len(ends) - 1) / 2) * width
         spreads = [measures.spread([percent * getattr(e, kind) for e in runs]) for kind in kinds]
         for x, s, kind in zip(at, spreads, kinds, strict=True):
-            if not s.n:
+            if s.n < (len(runs) if kind == "stable" else 1):
                 continue
             std, said = float(np.nan_to_num(s.std)), f"{kind} {plus_minus(s)}"
             if points:

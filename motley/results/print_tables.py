@@ -5,18 +5,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import isfinite
 
 from motley.core.csv_text import csv_text
 from motley.results import measures
+from motley.results.best import BOLD, best_rows
 from motley.results.gains import LEAST, gain_rows
 from motley.results.labels import clock, clock_in_words
 from motley.results.load import Run
 from motley.results.measures import Censored, Interval, Spread
 from motley.results.new_clients import adapted_epochs, served_new
-from motley.results.summary import MB, MethodRow, differences, method_rows, metric_rows, target_of
+from motley.results.summary import (
+    JUDGED,
+    MB,
+    NO_STABLE,
+    MethodRow,
+    differences,
+    method_rows,
+    metric_rows,
+    shows_selections,
+    target_of,
+)
 
 __all__ = ["PrintTable", "as_csv", "print_tables"]
 
@@ -34,14 +45,14 @@ class PrintTable:
     Parameters
     ----------
     name: of its file. caption: what the numbers are and how their intervals were made. heads: title and unit of each column of cells.
-    rows: label and cells of each method. best: column -> row of the best number.
+    rows: label and cells of each method. best: column -> rows whose numbers are bold.
     """
 
     name: str
     caption: str
     heads: Sequence[tuple[str, str]]
     rows: Sequence[tuple[str, Sequence[Value]]]
-    best: Mapping[int, int]
+    best: Mapping[int, Set[int]]
 
 
 def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable]:
@@ -103,14 +114,14 @@ def _summary(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable:
     validated = (
         " By validation: at the round that is best on the clients' validation samples." if "by_validation" in ends else ""
     )
+    lacking = "" if all(method.stable.n for method in methods) else f"; {NO_STABLE}"
     caption = (
-        f"{metric.capitalize()} {where}. Final: last evaluation; peak: the best; stable: mean of the last ten; drop: how much "
-        f"worse the final is than the peak.{validated} The untrained model (round 0) never counts. {_how(methods)}"
+        f"{metric.capitalize()} {where}. Final: last evaluation; peak: the best; stable: mean of the last ten evaluations{lacking}; "
+        f"drop: how much worse the final is than the peak.{validated} The untrained model (round 0) never counts. {_how(methods)}"
+        f"{_bold(methods)}"
     )
     rows = [(method.label, [_of(getattr(method, kind)) for kind in ends]) for method in methods]
-    best = {
-        column: row for column, kind in enumerate(ends) if (row := _best(rows, column, better and kind != "drop")) is not None
-    }
+    best = _best(methods, ends, {kind: better and kind != "drop" for kind in ends})
     return PrintTable("summary", caption, [(title, units[kind]) for kind, title in ends.items()], rows, best)
 
 
@@ -135,16 +146,24 @@ def _costs(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable:
         "travels, downloads and probes included; 1 MB is 8 million bits. Participation: standard deviation of the clients' counts of "
         f"rounds taken part in. {_how(methods)}"
     )
-    time = clock(groups)
+    time, asked = clock(groups), shows_selections(groups)
     measured = [] if time == "wall" else [("Wall time", "s")]  # a deployment's hours are that already
-    heads = [("Rounds", "count"), (f"{time.capitalize()} time", "h"), ("Uplink", "MB"), ("Traffic", "MB"), *measured]
+    heads = [
+        ("Rounds", "count"),
+        *([("Selections", "count")] if asked else []),
+        (f"{time.capitalize()} time", "h"),
+        ("Uplink", "MB"),
+        ("Traffic", "MB"),
+        *measured,
+    ]
     heads.append(("Participation", "rounds"))
     rows = []
     for method in methods:
         wall = [method.wall_s] if measured else []
         spent = (method.hours, method.paper_mb, method.traffic_mb, *wall, method.participation_std)
-        rounds = measures.spread([one.rounds for one in method.costs])
-        rows.append((method.label, [_of(one) for one in (rounds, *spent)]))
+        counts = [measures.spread([one.rounds for one in method.costs])]
+        counts += [measures.spread([one.selections for one in method.costs])] if asked else []
+        rows.append((method.label, [_of(one) for one in (*counts, *spent)]))
     return PrintTable("costs", caption, heads, rows, {})
 
 
@@ -157,11 +176,10 @@ def _served(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable | None:
     units = ("%", "%", "%^2", "points") if measures.percent_of(run) > 1 else ("", "", "", "")
     caption = (
         f"The clients' own {metric} at the last evaluation of every client: mean over clients, mean over the worst-served tenth of "
-        f"them, variance and standard deviation over clients. {_how(known)}"
+        f"them, variance and standard deviation over clients. {_how(known)}{_bold(known)}"
     )
     rows = [(method.label, [_of(getattr(method, kind)) for kind in SERVED]) for method in known]
-    ups = (better, better, False, False)
-    best = {column: row for column, up in enumerate(ups) if (row := _best(rows, column, up)) is not None}
+    best = _best(known, SERVED, dict(zip(SERVED, (better, better, False, False), strict=True)))
     return PrintTable("served", caption, list(zip(SERVED.values(), units, strict=True)), rows, best)
 
 
@@ -206,7 +224,10 @@ def _target(groups: Groups, target: float | None) -> PrintTable | None:
         return None
     metric, better = measures.metric_of(run)
     name = f"{100 * target:g} %" if measures.percent_of(run) > 1 else f"{target:g}"
-    axes: tuple[tuple[measures.Axis, float], ...] = (("round", 1.0), ("seconds", 3600.0), ("paper_bits", MB), ("bits", MB))
+    selections: list[tuple[measures.Axis, float]] = [("selections", 1.0)] if shows_selections(groups) else []
+    axes: list[tuple[measures.Axis, float]] = [
+        ("round", 1.0), *selections, ("seconds", 3600.0), ("paper_bits", MB), ("bits", MB),
+    ]  # fmt: skip
     rows: list[tuple[str, list[Value]]] = []
     for label, runs in groups.items():
         ways = [[measures.to_target(measures.curve(one, axis), target, better) for one in runs] for axis, _ in axes]
@@ -220,6 +241,7 @@ def _target(groups: Groups, target: float | None) -> PrintTable | None:
     heads = [
         ("Reached", "seeds"),
         ("Rounds", "count"),
+        *([("Selections", "count")] if selections else []),
         (f"{clock(groups).capitalize()} time", "h"),
         ("Uplink", "MB"),
         ("Traffic", "MB"),
@@ -239,9 +261,9 @@ def _differences(groups: Groups) -> PrintTable | None:
     if not found:
         return None
     run = next(iter(groups.values()))[0]
-    metric = measures.metric_of(run)[0]
+    metric, end = measures.metric_of(run)[0], found[0].end
     caption = (
-        f"Stable {metric} (mean of the last ten evaluations) against {found[0].base}: mean difference over finished runs paired by "
+        f"{end.capitalize()} {metric} ({JUDGED[end]}) against {found[0].base}: mean difference over finished runs paired by "
         "seed, with half of the two-sided 95 % interval of Student's t of that mean after the plus-minus sign."
     )
     heads = [("Difference", "points" if measures.percent_of(run) > 1 else ""), ("Pairs", "seeds"), ("Verdict", "")]
@@ -253,10 +275,16 @@ def _of(over_seeds: Spread) -> Interval:
     return measures.interval(over_seeds)
 
 
-def _best(rows: Sequence[tuple[str, Sequence[Value]]], column: int, higher: bool) -> int | None:
-    means = [cell.mean if isinstance(cell := cells[column], Interval) else float("nan") for _, cells in rows]
-    known = {i: mean for i, mean in enumerate(means) if isfinite(mean)}
-    return (max if higher else min)(known, key=known.__getitem__) if len(rows) > 1 and known else None
+def _best(methods: Sequence[MethodRow], kinds: Iterable[str], higher: Mapping[str, bool]) -> dict[int, Set[int]]:
+    """Return the rows that are bold in each column, a column of each kind."""
+    seeds = [method.seeds for method in methods]
+    found = (best_rows([getattr(method, kind) for method in methods], seeds, higher[kind]) for kind in kinds)
+    return {column: rows for column, rows in enumerate(found) if rows}
+
+
+def _bold(methods: Sequence[MethodRow]) -> str:
+    """Return the sentence about bold numbers, where methods are compared."""
+    return f" {BOLD}" if len(methods) > 1 else ""
 
 
 def _how(methods: Sequence[MethodRow]) -> str:

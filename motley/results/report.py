@@ -152,6 +152,6 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
     evaluations = [len(measures.trained(measures.curve(run)).x) for run in runs]
     if not any(evaluations):
         found.append("no evaluation after round 0; set evaluate.every to see accuracy.")
-    elif min(evaluations) < measures.STABLE:
-        found.append("fewer than ten evaluations after round 0: stable is the mean of these; the untrained model never counts.")
+    elif not all(np.isfinite(measures.ends_of(run).stable) for run in runs):
+        found.append("fewer than ten evaluations past half of a run: it has no stable value; set a smaller evaluate.every.")
     return found

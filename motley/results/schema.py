@@ -1,8 +1,8 @@
 """The schemas of a run's tables. The unit is in the column name; absent values and NaN are null.
 
 ====================  ==============================================================================================
-``rounds``            one row per server step and the calls of ``select`` since the last: one, in synchronous runs, and as many
-                      as clients were asked again in others; ``round`` is the number of the last
+``rounds``            one row per round: a server step, and what happened since the last. ``selections``: calls of ``select`` so
+                      far: one a round where the server waits for its cohort, more where it replaces clients one by one
 ``clients``           one row per client sent out, in the round in which its flight ended
 ``evaluations``       one row per (evaluation, scope, client). Scope ``mean`` (client -1): the headline, which for
                       ``split.test = "client"`` is the unweighted mean over the clients' own test sets; ``global``
@@ -46,7 +46,7 @@ _i, _f, _s = pa.int64(), pa.float64(), pa.string()
 TABLES: dict[str, pa.Schema] = {
     "rounds": pa.schema(
         [
-            ("round", _i), ("version", _i), ("dispatch", _i), ("start_s", _f), ("time_s", _f), ("paper_s", _f),
+            ("round", _i), ("selections", _i), ("dispatch", _i), ("start_s", _f), ("time_s", _f), ("paper_s", _f),
             ("available", _i), ("probed", _i), ("selected", _i), ("accepted", _i), ("late", _i), ("dropped", _i),
             ("rejected", _i), ("train_loss", _f), ("update_norm", _f), ("weight_sum", _f), ("budget", _f),
             ("down_bits", _f), ("up_bits", _f), ("probe_down_bits", _f), ("probe_up_bits", _f), ("up_paper_bits", _f),
@@ -63,13 +63,13 @@ TABLES: dict[str, pa.Schema] = {
     ),
     "evaluations": pa.schema(
         [
-            ("round", _i), ("version", _i), ("time_s", _f), ("paper_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
+            ("round", _i), ("selections", _i), ("time_s", _f), ("paper_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
             ("scope", _s), ("client", _i), ("examples", _i), ("loss", _f), ("accuracy", _f),
         ]
     ),
     "metrics": pa.schema(
         [
-            ("round", _i), ("version", _i), ("time_s", _f), ("paper_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
+            ("round", _i), ("selections", _i), ("time_s", _f), ("paper_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
             ("scope", _s), ("client", _i), ("examples", _i), ("metric", _s), ("value", _f), ("undefined", _i),
         ]
     ),

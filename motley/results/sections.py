@@ -55,15 +55,15 @@ def ends(groups: Groups) -> Section:
         "averaged over the clients' own test sets" if measures.written_scope(first) == "mean" else "on the global test set",
     ]
     text = " ".join(words) + (", mean ± standard deviation over seeds" if _several(groups) else "") + (
-        ". Stable is the mean of the last ten evaluations, drop how much worse the end is than the peak; round 0 (untrained) "
-        "never counts."
+        ". Stable is the mean of the last ten evaluations, where all ten are past half of the run, drop how much worse the end is "
+        "than the peak; round 0 (untrained) never counts."
     )  # fmt: skip
     if any(isfinite(measures.by_validation(run)) for runs in groups.values() for run in runs):
         text += " By validation is the test figure at the round that is best on the clients' validation samples."
     return Section(
         "In one table",
         non_empty(
-            Text(text + (" The best is bold." if len(groups) > 1 else "")),
+            Text(text),
             tables.summary(groups),
             plots.headline_bars(groups),
             Section("All metrics", non_empty(tables.metrics(groups))),

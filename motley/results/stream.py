@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from motley.core.errors import DataError
+from motley.core.errors import DataError, StoreError
 from motley.core.files import disk_error
 from motley.results.marks import Mark, bytes_of, digest, hash_of
 
@@ -29,7 +29,8 @@ class Stream:
 
     Raises
     ------
-    StoreError: the disk refused; the file ends where it ended before the call. DataError: the file does not agree with the mark.
+    StoreError: the disk refused, and the file ends where it ended before the call; or the file has other columns, of another version
+    of Motley. DataError: the file does not agree with the mark.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, mark: Mark | None = None) -> None:
@@ -37,6 +38,9 @@ class Stream:
         self._digest, self._end, self._rows = digest(), 0, 0
         if mark is not None:
             self._digest = hash_of(path.parent, mark)
+            with pa.OSFile(str(path), "rb") as source:
+                if not pa.ipc.open_stream(source).schema.equals(schema):
+                    raise StoreError(f"{path} was written by another version of Motley; remove the folder and begin again")
             self._end, self._rows = mark.bytes, mark.rows
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "JUDGED",
+    "NO_STABLE",
     "Difference",
+    "End",
     "MethodRow",
     "MetricRow",
     "Reached",
@@ -32,6 +35,7 @@ __all__ = [
     "reached",
     "served_table",
     "short_number",
+    "shows_selections",
     "summary_table",
     "target_of",
     "target_table",
@@ -84,7 +88,9 @@ def _row(label: str, runs: Sequence[Run]) -> MethodRow:
     served = [measures.fairness(percent * measures.client_metric(run), better) for run in runs]
 
     def end(kind: str) -> Spread:
-        return measures.spread([percent * getattr(e, kind) for e in ends])
+        values = [percent * getattr(e, kind) for e in ends]
+        whole = kind != "stable" or all(map(isfinite, values))  # no mean over some of the seeds
+        return measures.spread(values if whole else [float("nan")] * len(values))
 
     def cost(kind: str, unit: float) -> Spread:
         return measures.spread([getattr(c, kind) / unit for c in spent])
@@ -141,27 +147,34 @@ def metric_rows(runs: Sequence[Run]) -> list[MetricRow]:
 
 @dataclass(frozen=True)
 class Difference:
-    """A method against ``base``, paired by seed; in percentage points where the metric is an accuracy."""
+    """A method against ``base`` at one end of their curves, paired by seed; in percentage points where the metric is an accuracy."""
 
     label: str
     base: str
+    end: End
     interval: measures.Interval
     verdict: Literal["better", "worse", "no clear difference"]
 
 
-def differences(
-    groups: Mapping[str, Sequence[Run]], base: str | None = None, end: Literal["stable", "final"] = "stable"
-) -> list[Difference]:
-    """Return every method against ``base`` (None: :data:`REFERENCES`, else the first) at the ``end`` of their curves.
+End = Literal["stable", "final"]
+"""The end of a curve by which methods are compared."""
+JUDGED: Mapping[End, str] = {"stable": "mean of the last ten evaluations", "final": "last evaluation"}
+"""It in words."""
+NO_STABLE = "no stable value (–) where a run has fewer than ten evaluations past its half"
+
+
+def differences(groups: Mapping[str, Sequence[Run]], base: str | None = None) -> list[Difference]:
+    """Return every method against ``base`` (None: :data:`REFERENCES`, else the first), by *stable* where every finished run has it,
+    else by *final*.
 
     Methods without two seeds that are finished in both are left out.
     """
     first = next(iter(groups.values()))[0]
     better, percent = measures.metric_of(first)[1], measures.percent_of(first)
-    ends = {
-        label: {run.seed: percent * getattr(measures.ends_of(run), end) for run in runs if run.finished}
-        for label, runs in groups.items()
-    }
+    found_ends = {label: {run.seed: measures.ends_of(run) for run in runs if run.finished} for label, runs in groups.items()}
+    known = [one for each in found_ends.values() for one in each.values() if isfinite(one.final)]
+    end: End = "stable" if all(isfinite(one.stable) for one in known) else "final"
+    ends = {label: {seed: percent * getattr(one, end) for seed, one in each.items()} for label, each in found_ends.items()}
     base = base or next((label for label in ends if label in REFERENCES), next(iter(ends)))
     if base not in ends:
         raise ConfigError(f"got {base!r}; expected one of the methods: {', '.join(ends)}", "base")
@@ -171,18 +184,19 @@ def differences(
         got = measures.paired([ends[label][s] for s in seeds], [ends[base][s] for s in seeds])
         if got.n > 1:
             sure: Literal["better", "worse"] = "better" if (got.mean > 0) == better else "worse"
-            found.append(Difference(label, base, got, "no clear difference" if got.low <= 0 <= got.high else sure))
+            found.append(Difference(label, base, end, got, "no clear difference" if got.low <= 0 <= got.high else sure))
     return found
 
 
 @dataclass(frozen=True)
 class Reached:
-    """The costs of a method to reach a target, in rounds, virtual hours and MB: how many of its ``runs`` reached it, and means over
-    seeds, which are lower bounds as soon as one run did not."""
+    """The costs of a method to reach a target, in rounds, selections, virtual hours and MB: how many of its ``runs`` reached it, and
+    means over seeds, which are lower bounds as soon as one run did not."""
 
     seeds: int
     runs: int
     rounds: measures.Censored
+    selections: measures.Censored
     hours: measures.Censored
     paper_mb: measures.Censored
     traffic_mb: measures.Censored
@@ -215,7 +229,14 @@ def reached(runs: Sequence[Run], target: float) -> Reached:
         return measures.Censored(mean.value / unit, mean.reached)
 
     there = sum(measures.to_target(measures.curve(run), target, better).reached for run in runs)
-    return Reached(there, len(runs), cost("round", 1), cost("seconds", 3600), cost("paper_bits", MB), cost("bits", MB))
+    counts = cost("round", 1), cost("selections", 1)
+    return Reached(there, len(runs), *counts, cost("seconds", 3600), cost("paper_bits", MB), cost("bits", MB))
+
+
+def shows_selections(groups: Mapping[str, Sequence[Run]]) -> bool:
+    """Return whether a run selected more or less often than once a round, so that tables count both."""
+    spent = [measures.costs(run) for runs in groups.values() for run in runs]
+    return any(isfinite(one.selections) and one.selections != one.rounds for one in spent)
 
 
 def short_number(value: float, like: float | None = None) -> str:
@@ -271,7 +292,8 @@ def summary_table(runs: Sequence[Run]) -> Table:
         cells.append((row.label, [*(plus_minus(number, digits) for number in numbers), *spent]))
     kinds = ("final", *(["by validation"] if validated else []), "peak", "stable", "drop", "took part std")
     kinds = (*kinds, *(["liars %"] if lies else []))
-    return terminal_table(title, (*kinds, f"{time} h", "MB", *measured), cells)
+    caption = NO_STABLE if rows and not all(row.stable.n for row in rows) else ""
+    return terminal_table(title, (*kinds, f"{time} h", "MB", *measured), cells, caption)
 
 
 def served_table(runs: Sequence[Run]) -> Table | None:
@@ -325,17 +347,22 @@ def target_table(runs: Sequence[Run], target: float | None = None) -> Table | No
     percent = measures.percent_of(runs[0]) > 1
     title = f"until {f'{100 * target:g}%' if percent else f'{target:g}'}"
     groups = group_runs(runs)
-    cells = [(label, _reached_cells(reached(members, target))) for label, members in groups.items()]
-    return terminal_table(title, ("got there", "rounds", f"{clock(groups)} h", "uplink, papers MB", "all traffic MB"), cells)
+    asked = ("selections",) if shows_selections(groups) else ()
+    cells = [(label, _reached_cells(reached(members, target), bool(asked))) for label, members in groups.items()]
+    return terminal_table(
+        title, ("got there", "rounds", *asked, f"{clock(groups)} h", "uplink, papers MB", "all traffic MB"), cells
+    )
 
 
-def terminal_table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> Table:
-    """Return a table for the terminal: a row per method, of its label and its cells."""
+def terminal_table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], caption: str = "") -> Table:
+    """Return a table for the terminal: a row per method, of its label and its cells; the ``caption`` stands below it."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=Text(printable(title), style="table.title"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.caption = Text(caption) if caption else None
+    table.caption_justify = "left"
     table.add_column("method", overflow="fold", min_width=12)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
@@ -344,9 +371,10 @@ def terminal_table(title: str, columns: Sequence[str], rows: Sequence[tuple[str,
     return table
 
 
-def _reached_cells(found: Reached) -> list[str]:
+def _reached_cells(found: Reached, selections: bool) -> list[str]:
     """Return the cells of a :class:`Reached`."""
-    rounds = f"{found.rounds.value:.0f}" if isfinite(found.rounds.value) else "–"
+    counts = (found.rounds, found.selections) if selections else (found.rounds,)
     rest = (found.hours, found.paper_mb, found.traffic_mb)
-    texts = [(found.rounds, rounds), *((cost, short_number(cost.value)) for cost in rest)]
+    texts = [(one, f"{one.value:.0f}" if isfinite(one.value) else "–") for one in counts]
+    texts += [(cost, short_number(cost.value)) for cost in rest]
     return [f"{found.seeds} of {found.runs}", *(text if cost.reached else f"> {text}" for cost, text in texts)]

@@ -11,14 +11,27 @@ from typing import Literal
 import numpy as np
 
 from motley.results import measures
-from motley.results.blocks import DASH, Table, TableCell, TableRow, with_best_in_bold
+from motley.results.best import BOLD, best_rows
+from motley.results.blocks import DASH, Table, TableCell, TableRow
 from motley.results.gains import LEAST, gain_rows
 from motley.results.labels import clock, clock_in_words
 from motley.results.lies import liar_share
 from motley.results.load import Run
 from motley.results.measures import Spread
 from motley.results.new_clients import adapted_epochs, served_new
-from motley.results.summary import MB, differences, method_rows, metric_rows, plus_minus, reached, short_number, with_decimals
+from motley.results.summary import (
+    JUDGED,
+    MB,
+    NO_STABLE,
+    differences,
+    method_rows,
+    metric_rows,
+    plus_minus,
+    reached,
+    short_number,
+    shows_selections,
+    with_decimals,
+)
 from motley.results.widths import width_rows
 
 __all__ = [
@@ -37,28 +50,29 @@ __all__ = [
 ]
 
 Groups = Mapping[str, Sequence[Run]]
-COUNTS = ("rounds", "dispatched", "accepted", "late", "dropped", "rejected", "local_steps")
+COUNTS = ("rounds", "selections", "dispatched", "accepted", "late", "dropped", "rejected", "local_steps")
 AMOUNTS = (("down_bits", MB), ("up_bits", MB), ("probe_bits", MB), ("time_s", 3600.0), ("wall_s", 1.0))
 PHASES = ("select_s", "measure_s", "plan_s", "train_s", "aggregate_s", "evaluate_s", "write_s")
 
 
 def summary(groups: Groups) -> Table:
-    """Return the end and the costs of each method; the best ends are bold."""
+    """Return the end and the costs of each method; ends are bold by :data:`~motley.results.best.BOLD`."""
     rows, methods, time = [], method_rows(groups), clock(groups)
+    better = measures.metric_of(next(iter(groups.values()))[0])[1]
     measured = ["wall time (s)"] if time != "wall" else []  # a deployment's hours are that already
     validated = any(method.by_validation.n for method in methods)
+    kinds = ("final", *(["by_validation"] if validated else []), "peak", "stable", "drop")
+    columns = {kind: [getattr(method, kind) for method in methods] for kind in kinds}
+    seeds = [method.seeds for method in methods]
+    best = {kind: best_rows(column, seeds, better and kind != "drop") for kind, column in columns.items()}
     for i, method in enumerate(methods):
-        held = [method.by_validation] if validated else []
-        numbers = (method.final, *held, method.peak, method.stable, method.drop, method.participation_std)
+        ends = [TableCell(plus_minus(columns[kind][i]), columns[kind][i].mean, i in best[kind]) for kind in kinds]
         spent = (method.hours, method.paper_mb, method.traffic_mb, *([method.wall_s] if measured else []))
-        rows.append(TableRow(method.label, [*map(_spread, numbers), *(_number(s.mean) for s in spent)], i))
-    kinds = ("final", *(["by validation"] if validated else []), "peak", "stable", "drop")
-    heads = ("method", *kinds, "participation std", f"{time} hours")
-    table = Table((*heads, "uplink, papers (MB)", "traffic, all (MB)", *measured), rows)
-    better = measures.metric_of(next(iter(groups.values()))[0])[1]
-    for column, kind in enumerate(kinds):
-        table = with_best_in_bold(table, column, better and kind != "drop")
-    return table
+        rows.append(TableRow(method.label, [*ends, _spread(method.participation_std), *(_number(s.mean) for s in spent)], i))
+    heads = ("method", *(kind.replace("_", " ") for kind in kinds), "participation std", f"{time} hours")
+    lacking = not all(method.stable.n for method in methods)
+    note = " ".join([*([BOLD] if len(rows) > 1 else []), *([f"There is {NO_STABLE}."] if lacking else [])])
+    return Table((*heads, "uplink, papers (MB)", "traffic, all (MB)", *measured), rows, note)
 
 
 def pairs(groups: Groups, base: str | None = None) -> Table | None:
@@ -67,6 +81,9 @@ def pairs(groups: Groups, base: str | None = None) -> Table | None:
     metric, digits = measures.metric_of(first)[0], "+.2f" if measures.percent_of(first) > 1 else "+.3g"
     tones: dict[str, Literal["good", "bad"]] = {"better": "good", "worse": "bad"}
     found, rows = differences(groups, base), []
+    if not found:
+        return None
+    end = found[0].end
     for one in found:
         got = one.interval
         difference, interval = f"{got.mean:{digits}}", f"{got.low:{digits}} to {got.high:{digits}}"
@@ -75,23 +92,26 @@ def pairs(groups: Groups, base: str | None = None) -> Table | None:
         rows.append(TableRow(one.label, cells, list(groups).index(one.label)))
     note = (
         "Finished runs, paired by seed: whatever two methods have in common (partition, devices, first model) is drawn alike. "
-        "Student's t interval of the mean difference."
+        f"Student's t interval of the mean difference. {end.capitalize()}: {JUDGED[end]}."
     )
-    heads = (f"stable {metric} against {found[0].base}" if found else "", "difference", "95% interval", "seeds", "verdict")
-    return Table(heads, rows, note) if rows else None
+    heads = (f"{end} {metric} against {found[0].base}", "difference", "95% interval", "seeds", "verdict")
+    return Table(heads, rows, note)
 
 
 def to_target(groups: Groups, target: float) -> Table:
-    """Return rounds, hours and traffic to the target, means over seeds; a lower bound where a seed never reached it."""
-    rows = []
+    """Return rounds, selections (where there was not one a round), hours and traffic to the target, means over seeds; a lower bound
+    where a seed never reached it."""
+    rows, asked = [], shows_selections(groups)
     for i, (label, runs) in enumerate(groups.items()):
         way = reached(runs, target)
         cells = [TableCell(f"{way.seeds} of {way.runs}", way.seeds)]
-        for cost in (way.rounds, way.hours, way.paper_mb, way.traffic_mb):
-            text = whole(cost.value) if cost is way.rounds and np.isfinite(cost.value) else short_number(cost.value)
+        counts = (way.rounds, way.selections) if asked else (way.rounds,)
+        for cost in (*counts, way.hours, way.paper_mb, way.traffic_mb):
+            text = whole(cost.value) if cost in counts and np.isfinite(cost.value) else short_number(cost.value)
             cells.append(TableCell(text if cost.reached else f"> {text}", cost.value))
         rows.append(TableRow(label, cells, i))
-    heads = ("method", "seeds that got there", "rounds", f"{clock(groups)} hours", "uplink, papers (MB)", "traffic, all (MB)")
+    counted = ("rounds", "selections") if asked else ("rounds",)
+    heads = ("method", "seeds that got there", *counted, f"{clock(groups)} hours", "uplink, papers (MB)", "traffic, all (MB)")
     note = (
         "Means over seeds, at the first evaluation on target. A seed that never got there counts with all it spent, and the mean is "
         "then only a lower bound (>)."
@@ -200,24 +220,20 @@ def by_kind(groups: Groups, column: Literal["domain", "cluster"]) -> Table | Non
 
 
 def costs(groups: Groups) -> Table:
-    """Return means over seeds: rounds, clients dispatched and their outcomes, local steps, traffic by direction, time."""
+    """Return means over seeds: rounds, selections (where there was not one a round), clients dispatched and their outcomes, local
+    steps, traffic by direction, time."""
     rows, time = [], clock(groups)
     measured = ["wall time (s)"] if time != "wall" else []
+    counted = COUNTS if shows_selections(groups) else [kind for kind in COUNTS if kind != "selections"]
     for i, (label, runs) in enumerate(groups.items()):
         spent = [measures.costs(run) for run in runs]
-        counts = [float(np.mean([getattr(c, kind) for c in spent])) for kind in COUNTS]
+        counts = [float(np.mean([getattr(c, kind) for c in spent])) for kind in counted]
         amounts = [
             float(np.mean([getattr(c, kind) for c in spent])) / unit for kind, unit in (AMOUNTS if measured else AMOUNTS[:-1])
         ]
         rows.append(TableRow(label, [*(TableCell(whole(n), n) for n in counts), *map(_number, amounts)], i))
     heads = (
-        "rounds",
-        "sent out",
-        "accepted",
-        "late",
-        "dropped",
-        "rejected",
-        "local steps",
+        *(kind.replace("_", " ").replace("dispatched", "sent out") for kind in counted),
         "down (MB)",
         "up (MB)",
         "probes (MB)",

@@ -106,8 +106,10 @@ class ClientBackend(ABC):
         """Return the number of samples by which each client's update is weighed, ``[K]``."""
         return self.examples(state)
 
-    def told(self, state: RunState, round_index: int, reports: Reports) -> tuple[Reports, dict[str, Any]]:
-        """Return the reports as clients send them, which the selector hears, and rows of the table ``claims``; round 0: enrolment."""
+    def told(self, state: RunState, draw_index: int, reports: Reports) -> tuple[Reports, dict[str, Any]]:
+        """Return the reports as clients send them, which the selector hears, and rows of the table ``claims``.
+
+        ``draw_index``: of the state; 0 at enrolment."""
         return reports, {}
 
     @abstractmethod

@@ -174,8 +174,8 @@ class RoundSummary:
 
     Parameters
     ----------
-    round: the round in which it fell. time_s: the clock. accepted: uploads aggregated. train_loss: their mean training loss.
-    score: the newest headline metric (accuracy, or loss in regression). step: number of the server step, from 1.
+    round: its number, from 1. time_s: the clock. accepted: uploads aggregated. train_loss: their mean training loss.
+    score: the newest headline metric (accuracy, or loss in regression). selections: calls of ``select`` so far.
     asked: clients sent out since the last step, in the order of their dispatches. total_bits: all traffic since the start.
     """
 
@@ -184,6 +184,6 @@ class RoundSummary:
     accepted: int
     train_loss: float
     score: float
-    step: int
+    selections: int
     asked: tuple[int, ...] = ()
     total_bits: int = 0

@@ -44,7 +44,7 @@ class DriftView:
 
     def at_dispatch(self, dispatches: InFlight) -> list[DataView | None]:
         """Return the data view of each row's client at the moment it was sent out; None for clients that see everything."""
-        ids, rounds, start_s = dispatches.timelines.client, dispatches.columns["round"], dispatches.timelines.start_s
+        ids, rounds, start_s = dispatches.timelines.client, dispatches.columns["draw_index"], dispatches.timelines.start_s
         views: list[DataView | None] = [None] * len(ids)
         for number in np.unique(rounds):
             rows = np.flatnonzero(rounds == number)  # one round's clients are sent out at one moment

@@ -14,7 +14,7 @@ from motley.timing.timeline import Timelines
 __all__ = ["DISPATCH_COLUMNS", "InFlight"]
 
 DISPATCH_COLUMNS: Mapping[str, type] = {
-    "round": np.int64,  # in which the client was sent out
+    "draw_index": np.int64,  # of the state when the client was sent out
     "model_updates": np.int64,  # model updates that had been made then
     "examples": np.int64,
     "lr": np.float64,

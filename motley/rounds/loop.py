@@ -170,14 +170,14 @@ class RoundLoop:
         examples = self.backend.examples(self.state)[ids]
         work = {"num_examples": examples, "local_steps": self.setting.work.total(examples, ids)}
         signals = {name: known[name] for name in sorted(wanted)}
-        self._tell(0, Reports(ids, Outcome.ENROLLED, signals=signals, **work))  # type: ignore[arg-type]
+        self._tell(0, 0, Reports(ids, Outcome.ENROLLED, signals=signals, **work))  # type: ignore[arg-type]
 
-    def _tell(self, round_index: int, reports: Reports) -> None:
+    def _tell(self, round: int, draw_index: int, reports: Reports) -> None:
         """Let the selector hear reports as clients send them, and write what is claimed in them beside the truth."""
-        reports, claims = self.backend.told(self.state, round_index, reports)
+        reports, claims = self.backend.told(self.state, draw_index, reports)
         if claims:
-            self._write("claims", {"round": round_index, **claims})
-        self.state.selector.observe(round_index, self.private.heard(self.state.privacy, reports))
+            self._write("claims", {"round": round, **claims})
+        self.state.selector.observe(draw_index, self.private.heard(self.state.privacy, reports))
 
     # ------------------------------------------------------------------------------------- sending a cohort out
 
@@ -185,7 +185,8 @@ class RoundLoop:
         """Ask the selector for ``count`` clients and send them the newest model."""
         state, backend = self.state, self.backend
         self._enrol(backend.newcomers(state))
-        self._begin_round()
+        self._next_draws()
+        state.selections += 1
         state.asked, state.asked_s = True, state.clients.now_s
         with self.watch("select"):
             available = self.refusals.allowed(state, self.private.available(state.privacy, backend.available(state)))
@@ -194,11 +195,11 @@ class RoundLoop:
         download = state.downloads[state.version]
         with self.watch("select"):
             drawn = backend.drawn(state, available, count)  # looks at no signal
-            state.candidates = state.selector.probe(state.round, available, 0 if drawn else count, state.dispatch)
+            state.candidates = state.selector.probe(state.draw_index, available, 0 if drawn else count, state.dispatch)
         silent = self._probe(download, state.version)
         available = np.setdiff1d(available, silent, assume_unique=True) if len(silent) else available
         with self.watch("select"):
-            cohort = drawn or state.selector.select(state.round, available, count, state.dispatch)
+            cohort = drawn or state.selector.select(state.draw_index, available, count, state.dispatch)
         if self._diagnosis is None:
             with self.watch("evaluate"):
                 self._diagnosis = self.diagnostics.begin(state.version + 1, download, available, cohort, self._data_view)
@@ -207,12 +208,12 @@ class RoundLoop:
         selected = self._tally.get("selected", 0) + len(cohort.ids)
         self._asked += cohort.ids.tolist()
         before = self._tally.get("notes", {})
-        notes = {**cohort.notes, **liars_note(self.config.world, self.setting.streams, cohort.ids, state.round, before)}
+        notes = {**cohort.notes, **liars_note(self.config.world, self.setting.streams, cohort.ids, state.draw_index, before)}
         self._tally |= {"budget": budget, "available": len(available), "selected": selected, "notes": notes}
 
-    def _begin_round(self) -> None:
-        """Count a round: a call of ``select``, or a server step without one. The first since a server step starts its time."""
-        self.state.round += 1
+    def _next_draws(self) -> None:
+        """Let the selector and the world draw anew, for a selection or a server step without one; the first of a round starts it."""
+        self.state.draw_index += 1
         if not self.state.asked:
             self.state.start_s = self.state.clients.now_s
 
@@ -228,7 +229,7 @@ class RoundLoop:
             with self.watch("select"):
                 signals = {**signals, **self.signals.before_choice(state, answered)}
                 reports = Reports(answered, Outcome.PROBED, version=version, signals=signals)  # type: ignore[arg-type]
-                self._tell(state.round, reports)
+                self._tell(state.version + 1, state.draw_index, reports)
         return ids[:0] if answered is ids else np.setdiff1d(ids, answered, assume_unique=True)
 
     def _dispatch(self, cohort: Cohort, download: Tensors) -> float:
@@ -241,7 +242,7 @@ class RoundLoop:
         weight = raw_weights(self.config.weights, cohort, claimed[cohort.ids], int(claimed.sum()), self.federation.pool)
         weight = self.private.chosen(state.privacy, cohort.ids, weight)
         columns: dict[str, Any] = {
-            "round": state.round, "model_updates": state.model_updates, "examples": examples[cohort.ids], "weight": weight,
+            "draw_index": state.draw_index, "model_updates": state.model_updates, "examples": examples[cohort.ids], "weight": weight,
             "lr": lr if cohort.lr_scale is None else lr * cohort.lr_scale, "rehearsal": cohort.rehearsal,
             "score": np.nan if cohort.scores is None else cohort.scores, "theta": allocation.theta, "budget": allocation.budget,
             "paper_bits": allocation.paper_bits,
@@ -255,7 +256,7 @@ class RoundLoop:
     def _server_step(self, decision: ServerStep, stay: Bools) -> RoundSummary:
         state, step = self.state, self.state.version + 1
         if not state.asked:
-            self._begin_round()
+            self._next_draws()
         landed = self.backend.collect(state, decision, stay)
         columns, clients, sent = landed.dispatches.columns, landed.dispatches.timelines.client, landed.sent
         self.channel.receive(state.ledger, clients[sent], columns["bits_up"][sent], columns["paper_bits"][sent], step)
@@ -270,7 +271,7 @@ class RoundLoop:
         state.allocator = self.pipeline.observe(state, heard, total)
         self.backend.observe(state, heard)
         with self.watch("select"):
-            self._tell(state.round, heard)
+            self._tell(step, state.draw_index, heard)
         return self._finish_round(landed, reports)
 
     def _learn(self, landed: Landed) -> tuple[NDArray[np.int8], dict[int, TrainResult], dict[str, Tensor]]:
@@ -392,18 +393,19 @@ class RoundLoop:
             self._examine_new_clients()
         own, tally = self._tally.pop("notes", {}), self._tally
         row["notes"] = self.diagnostics.notes(own, state.version, self._diagnosis, dispatches, reports, state.server.model.x)
-        stamp = {"round": state.round, "version": state.version, "dispatch": state.dispatch, "start_s": state.start_s}
+        sent = {"dispatch": state.dispatch, "start_s": state.start_s}
         with self.watch("write"):
-            self._write("rounds", {**stamp, **tables.moment(state.clients), **row, **tally, **traffic_row(state.ledger)})
+            self._write("rounds", {**tables.stamp(state), **sent, **row, **tally, **traffic_row(state.ledger)})
             if len(landed):
-                self._write("clients", {"round": state.round, **tables.client_rows(dispatches, reports)})
+                self._write("clients", {"round": state.version, **tables.client_rows(dispatches, reports)})
             if state.privacy is not None and self.done:
-                self._write("privacy", {"round": state.round, **state.privacy.rows()})
+                self._write("privacy", {"round": state.version, **state.privacy.rows()})
             if incidents := self.backend.incidents(state):
-                self._write("incidents", {"round": state.round, **incidents})
+                self._write("incidents", {"round": state.version, **incidents})
         self._tally, self._diagnosis, asked, self._asked = {}, None, tuple(self._asked), []
         spent = state.ledger.total_bits
-        return RoundSummary(state.round, now_s, row["accepted"], row["train_loss"], state.score, state.version, asked, spent)
+        end = row["accepted"], row["train_loss"], state.score
+        return RoundSummary(state.version, now_s, *end, state.selections, asked, spent)
 
     def evaluate(self) -> None:
         """Evaluate the server's model, or the clients' own models where these lie in this process, and write the rows."""
@@ -434,7 +436,7 @@ class RoundLoop:
             if self.config.keeps_best(state.version):
                 scope, higher = "validation" if pooled else "validation_mean", self.config.higher_is_better(state.metric)
                 score = held.value(state.metric, scope)
-                state.best = better(state.best, scope, score, higher, state.round, state.version, self.newcomer_model)
+                state.best = better(state.best, scope, score, higher, state.version, self.newcomer_model)
         self._keep_or_go_back(state.newest["loss"])
 
     def _examine_new_clients(self) -> None:
@@ -448,7 +450,7 @@ class RoundLoop:
     def _write_evaluation(self, found: Evaluation, more_bits: int = 0) -> None:
         """Write the rows of an evaluation at the present moment; ``more_bits``: traffic that is not in the ledger."""
         state = self.state
-        stamp = {"round": state.round, "version": state.version, **tables.moment(state.clients)}
+        stamp = tables.stamp(state)
         spent = {"total_bits": state.ledger.total_bits + more_bits, "total_up_paper_bits": state.ledger.paper_bits}
         self._write("evaluations", {**stamp, **spent, **found.rows})
         if self.setting.task.metrics:

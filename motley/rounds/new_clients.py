@@ -73,7 +73,7 @@ class NewClients:
 
     def _received(self, engine: Engine, state: RunState, models: SliceModels) -> Mapping[int, ModelState]:
         """Return the model from which each new client begins: of several, the one that fits its training samples best."""
-        correction, view = self.setting.algorithm.correction, self.drift.at(self.ids, state.round, state.clients.now_s)
+        correction, view = self.setting.algorithm.correction, self.drift.at(self.ids, state.draw_index, state.clients.now_s)
         chosen = engine.choose(self.ids, models.download, {}, view)
         return {
             k: correction.start(models.download, {**(models.memory or {}), **(chosen[k] or {})})
@@ -86,7 +86,10 @@ class NewClients:
         """Return the work of one epoch of each new client."""
         algorithm, rate = self.setting.algorithm, self.config.lr(state.version)
         rate = rate if algorithm.tuning is None or algorithm.tuning.lr is None else algorithm.tuning.lr
-        view, offset = self.drift.at(self.ids, state.round, state.clients.now_s), algorithm.correction.offset(state.version)
+        view, offset = (
+            self.drift.at(self.ids, state.draw_index, state.clients.now_s),
+            algorithm.correction.offset(state.version),
+        )
         batches = self.setting.work.batches(self.federation.seen[self.ids], self.ids).tolist()
         return {
             k: Job(

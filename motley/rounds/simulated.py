@@ -167,15 +167,15 @@ class SimulatedBackend(ClientBackend):
         defence, key = state.selector.defence, self._key("fail")
         examples = self.planner.examples
         bounded = defence is not None and defence.measured
-        claims = claimed_examples(self.world.dishonest, key, examples, state.round, bounded)
+        claims = claimed_examples(self.world.dishonest, key, examples, state.draw_index, bounded)
         return claims if defence is None else defence.sizes(claims)
 
-    def told(self, state: RunState, round_index: int, reports: Reports) -> tuple[Reports, dict[str, Any]]:
+    def told(self, state: RunState, draw_index: int, reports: Reports) -> tuple[Reports, dict[str, Any]]:
         """Return the reports with the claims of dishonest clients."""
         defence, dishonest, key = state.selector.defence, self.world.dishonest, self._key("fail")
         measured, clients = defence is not None and defence.measured, _clients(state)
-        examples = claimed_examples(dishonest, key, self.planner.examples, round_index, measured)
-        found = told(dishonest, key, reports, round_index, examples, clients.heard, measured)
+        examples = claimed_examples(dishonest, key, self.planner.examples, draw_index, measured)
+        found = told(dishonest, key, reports, draw_index, examples, clients.heard, measured)
         clients.heard = found.heard
         return found.reports, found.rows
 
@@ -189,7 +189,7 @@ class SimulatedBackend(ClientBackend):
         busy = lines.client[~waits]
         if len(busy):
             ids = np.setdiff1d(ids, busy, assume_unique=True)
-        return ids[self.world.availability.online(self._key("available"), ids, state.round, state.clients.now_s)]
+        return ids[self.world.availability.online(self._key("available"), ids, state.draw_index, state.clients.now_s)]
 
     def probe(
         self, state: RunState, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
@@ -199,7 +199,7 @@ class SimulatedBackend(ClientBackend):
         signals: dict[str, Floats] = {}
         with self.watch("measure"):
             if learning:
-                key, states = self._key("probe").fold(state.round), self._start_states(state, ids)
+                key, states = self._key("probe").fold(state.draw_index), self._start_states(state, ids)
                 view, slices = self.data_view(state, ids), self._slices(state, ids)
                 signals = self.engine.measure(ids, download, states, learning, key, view, slices)
         with self.watch("plan"):
@@ -213,7 +213,7 @@ class SimulatedBackend(ClientBackend):
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
             if learning and self.setting.algorithm.correction.choices > 1:
                 batches += self.setting.algorithm.correction.choices * self.setting.work.batches(self.federation.seen[ids])
-            took = probe_s(bits_down, down, batches, self.planner.step_s(ids, state.round), bits_up, up)
+            took = probe_s(bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up)
             self._advance(state, float(took.max(initial=0.0)))
         return ids, signals
 
@@ -221,7 +221,7 @@ class SimulatedBackend(ClientBackend):
 
     def workload(self, state: RunState, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the work planned for a cohort, before stragglers or a deadline cut it short."""
-        return self.planner.workload(cohort, self._link_mbps(state, cohort.ids)[0], state.round)
+        return self.planner.workload(cohort, self._link_mbps(state, cohort.ids)[0], state.draw_index)
 
     def dispatch(self, state: RunState, order: DispatchOrder) -> None:
         """Plan the timelines of a cohort and put it in flight."""
@@ -230,7 +230,7 @@ class SimulatedBackend(ClientBackend):
         bits_down = self.channel.download_bits(order.download, ids, self._holding(state))
         bits_up, paper_bits = order.allocation.bits, order.allocation.paper_bits
         if self.slice_sizes is not None:
-            widths = self.planner.widths(ids, state.round)
+            widths = self.planner.widths(ids, state.draw_index)
             bits_down = np.where(bits_down > 0, bits_down - self.slice_sizes.saved_bits(widths), 0)
             bits_up, paper_bits = self.slice_sizes.upload_bits(widths)
         if self.heads is not None:
@@ -240,10 +240,10 @@ class SimulatedBackend(ClientBackend):
             bits_up, paper_bits = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))
         loads = LinkLoads(bits_down, down, bits_up, up)
         lines = self.planner.timelines(
-            cohort, loads, state.dispatch, state.version, state.round, state.clients.now_s, order.allocation.extra_steps
+            cohort, loads, state.dispatch, state.version, state.draw_index, state.clients.now_s, order.allocation.extra_steps
         )
-        factor = self.world.failures.upload_factor(self._key("fail"), ids, state.round)
-        counted_s = self.planner.paper_s(lines, order.allocation.extra_steps, paper_bits, up, state.round)
+        factor = self.world.failures.upload_factor(self._key("fail"), ids, state.draw_index)
+        counted_s = self.planner.paper_s(lines, order.allocation.extra_steps, paper_bits, up, state.draw_index)
         own = {
             "paper_arrives_s": clients.paper_s + counted_s,
             "bits_down": bits_down,
@@ -259,13 +259,13 @@ class SimulatedBackend(ClientBackend):
         """Return the slices of the newest model that these clients hold now; None: the whole model."""
         if not self.planner.slices.cut:
             return None
-        return Slices(self.planner.widths(ids, state.round), self.setting.algorithm.correction.offset(state.version))
+        return Slices(self.planner.widths(ids, state.draw_index), self.setting.algorithm.correction.offset(state.version))
 
     def _saved(self, state: RunState, ids: Ids, gradient: bool) -> tuple[Ids, Ids] | None:
         """Return the bits of the model and the numbers of a gradient that these clients' slices take less, ``[n]`` each."""
         if self.slice_sizes is None:
             return None
-        widths = self.planner.widths(ids, state.round)
+        widths = self.planner.widths(ids, state.draw_index)
         return self.slice_sizes.saved_bits(widths), gradient * self.slice_sizes.saved_values(widths)
 
     def _holding(self, state: RunState) -> Ids:
@@ -336,14 +336,14 @@ class SimulatedBackend(ClientBackend):
 
     def _widths(self, group: InFlight) -> list[float]:
         """Return the width of each client's slice in the round in which it was sent out."""
-        found, rounds = np.ones(len(group)), group.columns["round"]
+        found, rounds = np.ones(len(group)), group.columns["draw_index"]
         for number in np.unique(rounds).tolist() if self.planner.slices.cut else ():
             found[rounds == number] = self.planner.widths(group.timelines.client[rounds == number], number)
         return found.tolist()
 
     def widths(self, state: RunState) -> Floats | None:
         """Return the share of the model's width that each client holds now, ``[K]``; None where all hold the whole model."""
-        return self.planner.widths(np.arange(len(self.federation)), state.round) if self.planner.slices.cut else None
+        return self.planner.widths(np.arange(len(self.federation)), state.draw_index) if self.planner.slices.cut else None
 
     @property
     def listed_widths(self) -> tuple[float, ...]:
@@ -376,7 +376,7 @@ class SimulatedBackend(ClientBackend):
         up, down = self._link_mbps(state, ids)
         download = self.setting.algorithm.correction.download(server)
         bits_down, bits_up = self.channel.recalibrate(state.ledger, ids, download, step)
-        took = probe_s(bits_down, down, batches, self.planner.step_s(ids, state.round), bits_up, up)
+        took = probe_s(bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up)
         self._advance(state, float(took.sum()))
         return server
 
@@ -384,11 +384,11 @@ class SimulatedBackend(ClientBackend):
 
     def data_view(self, state: RunState, ids: Ids) -> DataView | None:
         """Return what these clients see of their data now."""
-        return self.drift.at(ids, state.round, state.clients.now_s)
+        return self.drift.at(ids, state.draw_index, state.clients.now_s)
 
     def class_names(self, state: RunState) -> Ids | None:
         """Return what every client calls each class now, ``[K, C]``."""
-        return self.drift.class_names(np.arange(len(self.federation)), state.round, state.clients.now_s)
+        return self.drift.class_names(np.arange(len(self.federation)), state.draw_index, state.clients.now_s)
 
     def _link_mbps(self, state: RunState, ids: Ids) -> tuple[Floats, Floats]:
         """Return the clients' links in this round, megabits a second up and down; at enrolment those of round 1.
@@ -396,10 +396,10 @@ class SimulatedBackend(ClientBackend):
         A network whose links depend on the clients' losses gets them measured once per version, of all clients with data, on
         the model of that version: the measurement belongs to the simulated world, so no client is charged and no time
         passes."""
-        network, key, now = self.world.network, self._key("network"), max(state.round, 1)
+        network, key, now = self.world.network, self._key("network"), max(state.draw_index, 1)
         down, wants = network.downlink_mbps(key, ids, now), network.wants()
         download = state.downloads.get(state.version)
-        if not wants or not state.round or download is None:
+        if not wants or not state.draw_index or download is None:
             return network.uplink_mbps(key, ids, now), down
         if self._losses[0] != state.version:
             losses, clients = np.full(len(self.federation), np.nan), np.flatnonzero(self.planner.full_steps > 0)
@@ -414,13 +414,13 @@ class SimulatedBackend(ClientBackend):
         up, down = self._link_mbps(state, ids)
         bits_down, bits_up = (np.full(len(ids), bits) for bits in self.channel.whole(download))
         if self.slice_sizes is not None:
-            widths = self.planner.widths(ids, state.round)
+            widths = self.planner.widths(ids, state.draw_index)
             bits_down, bits_up = bits_down - self.slice_sizes.saved_bits(widths), self.slice_sizes.upload_bits(widths)[0]
         if self.heads is not None:
             bits_down, bits_up = bits_down - self.heads.saved_bits(ids), self.heads.upload_bits(ids)[0]
         if self.prototype_sizes is not None:
             bits_up = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))[0]
-        return probing.estimates(bits_down, down, self.planner.full_work_s(ids, state.round), bits_up, up)
+        return probing.estimates(bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up)
 
     def _start_states(self, state: RunState, ids: Ids) -> dict[int, ClientState | None]:
         """Return what these clients keep, where what is measured of a model depends on it."""

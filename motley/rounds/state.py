@@ -67,7 +67,9 @@ class RunState:
     consensus: the running consensus update ``[D]`` of :mod:`~motley.rounds.server_signals`, None before the first.
     last_updates: each participant's last update, where the selector compares it with the consensus update; empty otherwise.
     candidates: ids probed last, ``[n]``.
-    round: calls of ``select`` so far. version: server steps so far. dispatch: clients sent out so far.
+    version: rounds (server steps) so far. selections: calls of ``select`` so far. dispatch: clients sent out so far.
+    draw_index: number under which the selector and the world draw, their argument ``round``: it grows with every call of ``select``
+    and with every server step without one, so where a server waits for its cohort it is the round.
     model_updates: server steps that changed the model (a step in which nothing was aggregated does not).
     refusals: by client, how often its upload was dropped from a refused step since its last accepted one; set aside from
     :data:`~motley.rounds.refusals.MOST_REFUSALS` on.
@@ -94,8 +96,9 @@ class RunState:
     refusals: dict[int, int] = field(default_factory=dict)
     good: ServerState | None = None
     candidates: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
-    round: int = 0
     version: int = 0
+    selections: int = 0
+    draw_index: int = 0
     dispatch: int = 0
     model_updates: int = 0
     begun: bool = False
@@ -170,7 +173,7 @@ class RunState:
         self.newest = self.evaluated[-1] if self.evaluated else {}
 
 
-_NUMBERS = ("round", "version", "dispatch", "model_updates", "start_s", "asked_s")
+_NUMBERS = ("version", "selections", "draw_index", "dispatch", "model_updates", "start_s", "asked_s")
 _PARTS = {
     "server", "selector", "memory", "clients", "ledger", "downloads", "allocator", "vectors", "candidates", "last_updates",
     "step_norms", "good", "best", "evaluated", *_NUMBERS,

@@ -15,10 +15,10 @@ from motley.engines.base import TrainResult
 from motley.privacy.published import without_clear
 from motley.results.writer import Writer
 from motley.rounds.in_flight import InFlight
-from motley.rounds.state import BackendState
+from motley.rounds.state import RunState
 from motley.tasks.base import Federation
 
-__all__ = ["LandedReports", "client_rows", "federation_rows", "landed_reports", "moment", "round_row", "write_rows"]
+__all__ = ["LandedReports", "client_rows", "federation_rows", "landed_reports", "round_row", "stamp", "write_rows"]
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,10 @@ def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def moment(clients: BackendState) -> dict[str, float]:
-    """Return the columns that say when a row was written, by both accounts of time."""
-    return {"time_s": clients.now_s, "paper_s": clients.paper_s}
+def stamp(state: RunState) -> dict[str, float]:
+    """Return the columns that say when a row was written: rounds, selections, and both accounts of time."""
+    clients = state.clients
+    return {"round": state.version, "selections": state.selections, "time_s": clients.now_s, "paper_s": clients.paper_s}
 
 
 def round_row(reports: Reports, weights: NDArray[np.float64], private: bool = False) -> dict[str, Any]:

@@ -40,7 +40,6 @@ class BestRound:
     scope: str
     score: float
     round: int
-    version: int
     model: ModelState
 
     def save(self) -> dict[str, Any]:
@@ -55,22 +54,20 @@ class BestRound:
         return cls(model=ModelState(**model), **{name: saved[name] for name in _PLAIN})
 
 
-_PLAIN = ("scope", "score", "round", "version")
+_PLAIN = ("scope", "score", "round")
 
 
 def better(
-    best: BestRound | None, scope: str, score: float, higher: bool, round: int, version: int, model: Callable[[], ModelState]
+    best: BestRound | None, scope: str, score: float, higher: bool, round: int, model: Callable[[], ModelState]
 ) -> BestRound | None:
-    """Return this round where it is the best so far, else the best one; the untrained model (version 0) is none.
+    """Return this round where it is the best so far, else the best one; the untrained model (round 0) is none.
 
     ``higher``: whether more of the score is better. ``model``: returns what is copied where the round is the best."""
     is_better = best is None or (score > best.score if higher else score < best.score)
-    if not (version and math.isfinite(score) and is_better):
+    if not (round and math.isfinite(score) and is_better):
         return best
     made = model()
-    return BestRound(
-        scope, score, round, version, ModelState(*(getattr(made, part.name).clone() for part in fields(ModelState)))
-    )
+    return BestRound(scope, score, round, ModelState(*(getattr(made, part.name).clone() for part in fields(ModelState))))
 
 
 def validation_view(federation: Federation) -> Federation | None:

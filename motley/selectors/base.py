@@ -193,7 +193,9 @@ class Selector(Generic[S]):
         return ids
 
     def select(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Cohort:
-        """Return the cohort of this round, and of this dispatch where there are several; a second call returns the same."""
+        """Return the cohort of this round, and of this dispatch where there are several; a second call returns the same.
+
+        A server that replaces clients one by one numbers its calls: ``round`` is then not its number of steps."""
         context = self._context("select", round, available_ids, m, dispatch)
         if not len(context.available) or not context.m:
             return Cohort(np.zeros(0, np.int64))

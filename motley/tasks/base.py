@@ -128,6 +128,8 @@ class Federation(Carded):
     held_out: the same federation with the samples of the clients that no round asks, which have none here; None if there are none.
     measured: what was worked out from the rows of all clients, as in :class:`Dataset`.
     client_names: ``[K]``, the names that the clients came with; empty: they have none.
+    shares: of the samples, as they were asked for: ``test_fraction`` (absent where the data brought test samples of its own) and
+    ``validation``; None where another than :func:`~motley.tasks.federate.federate` divided them.
     """
 
     x: Tensor
@@ -152,6 +154,7 @@ class Federation(Carded):
     held_out: Federation | None = None
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     client_names: tuple[str, ...] = ()
+    shares: Mapping[str, float] | None = None
 
     def __len__(self) -> int:
         """Return K, the population."""

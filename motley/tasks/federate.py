@@ -256,6 +256,7 @@ def federate(
         notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes, **_traffic_note(traffic)},
         validation_labels=None if label_noise is None else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
         domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic, measured=given.measured,
+        shares=_shares(dataset, split, rows, owner, population),
     )  # fmt: skip
 
 
@@ -269,6 +270,12 @@ def _client_names(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> 
     if (whose[owner] != natural).any() or len(np.unique(whose)) < population:
         return ()
     return tuple(dataset.client_names[number] for number in whose.tolist())
+
+
+def _shares(dataset: Dataset, split: Split, rows: Ints, owner: Ids, population: int) -> dict[str, float]:
+    """Return the shares that samples were divided by; none for the test where the data brought samples for it."""
+    brought = dataset.test.any() if split.test == "global" else _has_own_test(dataset, rows, owner, population)
+    return {"validation": split.validation, **({} if brought else {"test_fraction": split.test_fraction})}
 
 
 class _Roles(NamedTuple):

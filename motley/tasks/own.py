@@ -79,7 +79,12 @@ def fingerprint(task: Task) -> str:
     Weights are those that the factory makes under one fixed seed of torch. Where something has no fingerprint (an open file, a lock, a
     factory that draws from another generator than torch's), the result is :data:`~motley.core.fingerprint.UNKNOWN` and the reason.
     """
-    said = ["notes", "measured", *([] if task.federation.client_names else ["client_names"])]  # none: the hash of before
+    said = [
+        "notes",
+        "measured",
+        "shares",
+        *([] if task.federation.client_names else ["client_names"]),
+    ]  # none: the hash of before
     data = {one.name: getattr(task.federation, one.name) for one in fields(task.federation) if one.name not in said}
     parts = {one.name: getattr(task, one.name) for one in fields(task) if one.name not in ("name", "federation")}
     weights, again = (fingerprint_or_reason(construct(task.model, 0)) for _ in range(2))

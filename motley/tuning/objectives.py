@@ -66,7 +66,7 @@ class Objective:
         return _COSTS[self.kind][2] if self.kind in _COSTS else ""
 
     def measured(self, run: Run, samples: Samples) -> ObjectiveValue:
-        """Return the objective of a run: a metric in the mean of its last ten evaluations (*stable*), the worst tenth of clients at
+        """Return the objective of a run: a metric in the mean of its last ten evaluations, the worst tenth of clients at
         its last evaluation, a cost up to the first evaluation at the target."""
         better = measures.better_of(run, self.metric or measures.metric_of(run)[0])
         if self.kind in _COSTS:
@@ -75,7 +75,7 @@ class Objective:
             clients = client_values(run, "client" if samples == "test" else "validation_client")
             found = measures.fairness(clients, better).worst_decile
         else:
-            found = measures.ends(self._curve(run, samples, "round").y, better).stable
+            found = measures.ends(self._curve(run, samples, "round"), better).last_ten
         order = -found if better else found
         return ObjectiveValue(found, True, order) if order < DIVERGED else ObjectiveValue(nan, True, DIVERGED)
 

@@ -15,7 +15,7 @@ WALL = ("timings",)
 """Tables of wall times, of which the rounds alone are compared."""
 STATE = (
     "server", "selector", "ledger", "downloads", "allocator", "vectors", "candidates", "best", "step_norms", "good", "evaluated",
-    "round", "version", "dispatch", "model_updates", "start_s", "asked_s",
+    "version", "selections", "draw_index", "dispatch", "model_updates", "start_s", "asked_s",
 )  # fmt: skip
 """Parts of a checkpoint that are compared as they are."""
 

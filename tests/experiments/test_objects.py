@@ -360,7 +360,7 @@ def test_callbacks_see_rounds_and_results_and_change_nothing(tmp_path: Path) -> 
         ends.append(done)
 
     heard = run(KEYS, out=tmp_path / "2", on_round=rounds.append, on_end=ended)
-    assert [done.step for done in rounds] == [1, 2]
+    assert [done.round for done in rounds] == [1, 2]
     assert heard.meta["run_id"] == plain.meta["run_id"]
     assert heard.tables["evaluations"].equals(plain.tables["evaluations"])
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -374,8 +374,8 @@ def test_an_error_in_a_callback_leaves_a_run_that_can_be_resumed(tmp_path: Path)
     heard: list[int] = []
 
     def fails(done: RoundSummary) -> None:
-        heard.append(done.step)
-        if done.step == 2:
+        heard.append(done.round)
+        if done.round == 2:
             raise ValueError("the callback's own")
 
     with pytest.raises(ValueError, match="the callback's own"):

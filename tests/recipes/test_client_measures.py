@@ -6,7 +6,6 @@ import pytest
 
 import motley
 from motley.recipes.measuring import measure_of
-from motley.results.measures import Censored
 from tests.results import fake
 
 
@@ -56,20 +55,6 @@ def test_clients_of_one_appearance():
     assert value("domain.plain", run) == pytest.approx(70.0)
     assert value("domain.dim", run) == pytest.approx(70.0)
     assert value("domain.blurred", run) != value("domain.blurred", run)  # not a number
-
-
-def test_server_steps_to_a_target():
-    """Rounds 2, 5 and 9 ended server steps 1, 2 and 3; the accuracy is at 0.7 after round 5."""
-    columns = {
-        "round": [2, 5, 9],
-        "version": [1, 2, 3],
-        "scope": ["mean"] * 3,
-        "client": [-1] * 3,
-        "accuracy": [0.5, 0.75, 0.8],
-    }
-    run = fake.run({"split": {"test": "client"}}, evaluations=fake.table("evaluations", **columns))
-    assert measure_of("steps_to_target").of(run, 0.7) == Censored(2.0, True)
-    assert measure_of("steps_to_target").of(run, 0.9) == Censored(3.0, False)
 
 
 def losses(values, step=1, rounds=None):

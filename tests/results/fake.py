@@ -78,14 +78,14 @@ def write(directory: Path, selector="uniform", seed=0, rounds=60, per_client=Tru
             writer.add(
                 "rounds",
                 {
-                    "round": r, "version": r, "start_s": start, "time_s": time_s, "selected": 6, "available": clients,
+                    "round": r, "selections": r, "start_s": start, "time_s": time_s, "selected": 6, "available": clients,
                     "rejected": outcome.count("rejected"), "accepted": outcome.count("accepted"), "late": 0, "dropped": 0,
                     "down_bits": 6 * model, "up_bits": 6 * model, "probe_down_bits": probing, "probe_up_bits": 0.0,
                     "up_paper_bits": 6 * model, "total_bits": bits, "total_up_paper_bits": paper,
                 },
             )  # fmt: skip
             accuracy = np.clip(level * (1 - np.exp(-r / 9)) + rng.normal(0, 0.012 * skew), 0, 1)
-            at = {"round": r, "version": r, "time_s": time_s, "total_bits": bits, "total_up_paper_bits": paper}
+            at = {"round": r, "selections": r, "time_s": time_s, "total_bits": bits, "total_up_paper_bits": paper}
             headline = {"client": -1, "loss": 2.3 * (1 - accuracy), "accuracy": accuracy}
             for scope in ("mean",) if info["config"]["split"]["test"] == "client" else ("mean", "global"):
                 writer.add("evaluations", at | headline | {"scope": scope})
@@ -124,7 +124,7 @@ def two_rounds(**more):
     and its upload comes afterwards. Down 3 messages of 1 MB, then 2; up 2 of 0.5 MB, then 1."""
     mb = 8e6
     rounds = table(
-        "rounds", round=[1, 2], version=[1, 2], start_s=[10.0, 130.0], time_s=[130.0, 190.0], down_bits=[3 * mb, 2 * mb],
+        "rounds", round=[1, 2], selections=[1, 2], start_s=[10.0, 130.0], time_s=[130.0, 190.0], down_bits=[3 * mb, 2 * mb],
         up_bits=[mb, 0.5 * mb], probe_down_bits=[0.0, 0.0], probe_up_bits=[0.0, 0.0], total_bits=[4 * mb, 6.5 * mb],
         total_up_paper_bits=[mb, 1.5 * mb],
     )  # fmt: skip
@@ -134,7 +134,7 @@ def two_rounds(**more):
         bits_down=[mb] * 5, bits_up=[mb / 2, mb / 2, None, mb / 2, None],
     )  # fmt: skip
     evaluations = table(
-        "evaluations", round=[0, 1, 2], version=[0, 1, 2], time_s=[10.0, 130.0, 190.0], total_bits=[0.0, 4 * mb, 6.5 * mb],
+        "evaluations", round=[0, 1, 2], selections=[0, 1, 2], time_s=[10.0, 130.0, 190.0], total_bits=[0.0, 4 * mb, 6.5 * mb],
         total_up_paper_bits=[0.0, mb, 1.5 * mb], scope=["mean"] * 3, client=[-1] * 3, loss=[2.0, 1.0, 0.5], accuracy=[0.1, 0.6, 0.8],
     )  # fmt: skip
     incidents = table(

@@ -32,7 +32,7 @@ def test_a_table_by_hand():
         ("a_b", ["2 of 3", Interval(90.0, 88.0, 92.0, 3), Censored(1204.4, False)]),
         ("c", ["1 of 1", Interval(1.5e-7, NAN, NAN, 1), Interval(NAN, NAN, NAN, 0)]),
     ]
-    made = table(PrintTable("ends", "In %.", [("Reached", "seeds"), ("Final", "%"), ("Spent", "s^2")], rows, {1: 0}))
+    made = table(PrintTable("ends", "In %.", [("Reached", "seeds"), ("Final", "%"), ("Spent", "s^2")], rows, {1: {0}}))
     assert made == "\n".join(
         [
             r"\begin{table*}[t]",

@@ -25,7 +25,7 @@ NOBODY = 2**31 - 1
 
 def a_round(number):
     """Round ``number``: 0.5 s of wall time each, 2 from round 3 on; accuracy 0.1, 0.2, ..."""
-    at = {"round": number, "version": number, "time_s": 10.0 * number, "total_bits": 8e6 * number}
+    at = {"round": number, "selections": number, "time_s": 10.0 * number, "total_bits": 8e6 * number}
     return {
         "rounds": at | {"total_up_paper_bits": 0.0},
         "evaluations": at | {"scope": "mean", "client": -1, "loss": 1.0, "accuracy": number / 10},

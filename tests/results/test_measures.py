@@ -56,7 +56,9 @@ def test_evaluations_without_a_number_are_left_out():
 
 
 def test_unknown_axis():
-    with pytest.raises(ConfigError, match="drawn against one of round, seconds, paper_seconds, bits, paper_bits, got 'epochs'"):
+    with pytest.raises(
+        ConfigError, match="drawn against one of round, selections, seconds, paper_seconds, bits, paper_bits, got 'epochs'"
+    ):
         m.curve(fake.run(evaluations=evaluations()), "epochs")
 
 
@@ -66,19 +68,34 @@ def test_the_metric_is_the_tasks():
     np.testing.assert_allclose(m.curve(run).y, [0.8, 0.5, 0.6])
 
 
+def over_rounds(y, every=1):
+    """A curve with one value after every so many rounds."""
+    return m.Curve(every * np.arange(1.0, len(y) + 1), np.asarray(y, float))
+
+
+@pytest.mark.parametrize(("count", "stable"), [(18, False), (19, True), (20, True)])
+def test_stable_needs_ten_evaluations_past_half_of_the_run(count, stable):
+    """Of 20 evaluations 11 .. 20 are past half of the run (round 100 of 200), and of 19 those from 10 on (round 95 of 190); of 18
+    only 10 .. 18, which are nine. The mean of the last ten is there either way."""
+    y = [0.0] * (count - 10) + [0.5] * 9 + [0.6]
+    found = m.ends(over_rounds(y, every=10))
+    assert found.last_ten == pytest.approx(0.51)
+    assert found.stable == pytest.approx(0.51) if stable else isnan(found.stable)
+
+
 def test_ends():
-    """Twelve values 0.1 .. 1.1 then 0.9: stable is the mean of the last ten, 0.3 .. 1.1 (sum 6.3) and 0.9: 7.2 / 10. Their squared
+    """Twelve values 0.1 .. 1.1 then 0.9: the mean of the last ten is that of 0.3 .. 1.1 (sum 6.3) and 0.9: 7.2 / 10. Their squared
     distances from it sum to .1764 + .1024 + .0484 + .0144 + .0004 + .0064 + .0324 + .0784 + .1444 + .0324 = .636: sqrt(.636 / 9)."""
     y = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 0.9]
-    got = m.ends(y)
+    got = m.ends(over_rounds(y))
     assert (got.final, got.peak) == (0.9, 1.1)
-    assert got.stable == pytest.approx(0.72)
+    assert got.last_ten == pytest.approx(0.72)
     assert got.drop == pytest.approx(0.2)
     assert got.deviation == pytest.approx((0.636 / 9) ** 0.5)
-    losses = m.ends([3.0, 1.0, 1.5], higher_is_better=False)  # the best loss is the least; the end is 0.5 worse
+    losses = m.ends(over_rounds([3.0, 1.0, 1.5]), higher_is_better=False)  # the best loss is the least; the end is 0.5 worse
     assert (losses.peak, losses.drop) == (1.0, 0.5)
-    assert isnan(m.ends([]).final)
-    assert isnan(m.ends([0.5]).deviation)
+    assert isnan(m.ends(over_rounds([])).final)
+    assert isnan(m.ends(over_rounds([0.5])).deviation)
 
 
 def test_round_0_never_counts():
@@ -88,7 +105,7 @@ def test_round_0_never_counts():
         "evaluations", round=[0, 1, 2, 3], scope=["global"] * 4, time_s=[0.0, 1.0, 2.0, 3.0], loss=[1.0, 3, 2, 2.5]
     )
     run = fake.run(task={"metric": "loss"}, evaluations=losses)
-    assert m.ends_of(run) == m.Ends(final=2.5, peak=2.0, stable=2.5, drop=0.5, deviation=0.5)
+    assert m.ends_of(run) == m.Ends(2.5, 2.0, pytest.approx(float("nan"), nan_ok=True), 0.5, last_ten=2.5, deviation=0.5)
     assert m.curve(run).y.tolist() == [1.0, 3.0, 2.0, 2.5]  # curves start at the untrained model
     assert m.to_target(m.curve(run, "seconds"), 1.5, higher_is_better=False) == m.Censored(0.0, True)  # it had been there
     alone = fake.run(
@@ -105,7 +122,7 @@ def with_validation(test, held, rounds=None, every=1, **config):
     """A run with a test and a validation accuracy (both common) at each of these rounds."""
     rounds = list(range(len(test))) if rounds is None else rounds
     columns = {
-        "round": rounds * 2, "version": rounds * 2, "scope": ["global"] * len(test) + ["validation"] * len(test),
+        "round": rounds * 2, "scope": ["global"] * len(test) + ["validation"] * len(test),
         "time_s": [0.0] * 2 * len(test),
         "client": [-1] * 2 * len(test), "accuracy": [*test, *held],
     }  # fmt: skip
@@ -209,6 +226,7 @@ def test_costs_by_hand():
     rounds = fake.table(
         "rounds",
         round=[1, 2],
+        selections=[3, 7],
         time_s=[5.0, 9.0],
         paper_s=[3.5, 7.0],
         total_bits=[100.0, 220.0],
@@ -220,7 +238,7 @@ def test_costs_by_hand():
     )
     clients = fake.table("clients", client=[0, 1, 2], outcome=["accepted", "rejected", "late"], local_steps=[4, 5, None])
     got = m.costs(fake.run(rounds=rounds, clients=clients, timings=fake.table("timings", round=[1, 2], wall_s=[0.5, 0.25])))
-    assert got == m.Costs(2, 9.0, 7.0, 220.0, 80.0, 100.0, 80.0, 40.0, 9, 3, 1, 1, 0, 1, 0.75)
+    assert got == m.Costs(2, 7, 9.0, 7.0, 220.0, 80.0, 100.0, 80.0, 40.0, 9, 3, 1, 1, 0, 1, 0.75)
 
 
 def test_seeds_by_hand():

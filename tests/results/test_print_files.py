@@ -146,10 +146,11 @@ def test_csv_is_read_back_in_full_precision(paper, folder):
 def test_the_paragraph_says_what_was_run(paper):
     text = (paper / "methods.tex").read_text(encoding="utf-8")
     for words in (
-        r"\texttt{digits}", "30 clients", "60 rounds, 6 clients train for 5 epochs in batches of 32 samples",
+        r"\texttt{digits}", "30 clients", "The runs have 20 rounds; 6 clients a round are sent the model.",
+        "A client trains for 5 epochs in batches of 32 samples",
         r"\texttt{sgd} (lr 0.05)",
         r"\texttt{fedprox} (mu 0.1)", r"\texttt{uniform}~\cite{mcmahan2017}", "seeds 0 and 1", r"95\,\%",
-        r"Motley~0.1.0~\cite{motley}", r"PyTorch~2.8.0~\cite{paszke2019pytorch}", "55050 parameters", r"20\,\% are for the test",
+        r"Motley~0.1.0~\cite{motley}", r"PyTorch~2.8.0~\cite{paszke2019pytorch}", "55050 parameters", r"\,\% are for the test.",
         "averaged over the clients' own test sets",
     ):  # fmt: skip
         assert words in text

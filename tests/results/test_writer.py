@@ -65,7 +65,7 @@ def test_what_is_added_is_read_back(tmp_path):
     assert rounds["round"].to_pylist() == [1, 2]
     assert rounds["time_s"].to_pylist() == [1.5, 3.0]
     assert rounds["notes"].to_pylist() == ["{}", "{}"]
-    assert rounds["version"].to_pylist() == [None, None]  # not given
+    assert rounds["selections"].to_pylist() == [None, None]  # not given
     clients = read_table(tmp_path, "clients")
     assert clients["round"].to_pylist() == [1, 1, 2, 2]  # the scalar is repeated
     assert clients["loss"].to_pylist() == [0.5, None] * 2  # NaN is null

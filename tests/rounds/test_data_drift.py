@@ -109,12 +109,12 @@ def test_a_late_update_was_trained_on_what_was_seen_when_it_was_sent_out():
     rings, ages = list(simulation.federation.train), []
     for _ in range(20):
         flights = simulation.state.clients.in_flight
-        sent = dict(zip(flights.timelines.client.tolist(), flights.columns["round"].tolist(), strict=True))
+        sent = dict(zip(flights.timelines.client.tolist(), flights.columns["draw_index"].tolist(), strict=True))
         seen = touched(simulation)
         client = int(seen[0]) // 8
         if client in sent:
             assert sorted(rings[client][(sent[client] + np.arange(4)) % 8].tolist()) == seen.tolist()
-            ages.append(simulation.state.round - sent[client])
+            ages.append(simulation.state.draw_index - sent[client])
     assert len(ages) > 10
     assert max(ages) > 1
 

@@ -178,7 +178,7 @@ def test_a_step_tells_of_all_that_was_sent_out_since_the_last() -> None:
     while not simulation.done:
         simulation.step()
     table, ledger = rows.tables["rounds"], simulation.state.ledger
-    assert simulation.state.round > simulation.state.version
+    assert simulation.state.draw_index > simulation.state.version
     assert sum(row["selected"] for row in table) == simulation.state.dispatch
     for kind, direction, column in (
         ("model", "down", "down_bits"),
@@ -375,7 +375,7 @@ def test_learning_rates_follow_the_server_steps_not_the_calls_of_select() -> Non
         simulation.step()
         flights = simulation.state.clients.in_flight
         assert flights.columns["lr"] == pytest.approx(0.1 * (1 - (flights.timelines.version + 1) / 6))
-    assert simulation.state.round > 4
+    assert simulation.state.draw_index > 4
 
 
 @dataclasses.dataclass(frozen=True)

@@ -239,7 +239,7 @@ def test_budgets_follow_server_steps_where_rounds_run_ahead_of_them() -> None:
         flights = simulation.state.clients.in_flight
         assert flights.columns["budget"].tolist() == [1.0 if v < 3 else 0.25 for v in flights.timelines.version]
         seen += flights.columns["budget"].tolist()
-    assert simulation.state.round > simulation.state.version == 9
+    assert simulation.state.draw_index > simulation.state.version == 9
     assert {1.0, 0.25} == set(seen)
     for row in rows.tables["clients"]:
         assert row["theta"].tolist() == [1.0 if v < 3 else 0.25 for v in row["version"]]

@@ -104,7 +104,6 @@ def test_the_best_round_is_kept(whole, tmp_path):
     best = max(held, key=held.get)
     assert whole.meta["best"] == {
         "round": best,
-        "version": best,
         "scope": "validation",
         "metric": "accuracy",
         "value": held[best],

@@ -56,7 +56,7 @@ def test_a_step_without_an_update_makes_nobody_older(mode):
             begun[int(dispatch)] = sent.setdefault(int(version), 0) if version else 0
             assert stale == moved - begun[int(dispatch)]
         moved += row["accepted"] > 0
-        sent[row["version"]] = moved
+        sent[row["round"]] = moved
     assert run.state.model_updates == moved
     assert 5 < moved < 35
 

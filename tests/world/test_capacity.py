@@ -146,7 +146,7 @@ def test_clients_are_examined_at_their_own_width_and_with_the_whole_model():
     scopes = {row["scope"] for row in flat(tables, "evaluations")}
     assert {"mean", "client", "shared_mean", "shared_client"} <= scopes
     alone, shared = (
-        {row["client"]: row["loss"] for row in flat(tables, "evaluations") if row["scope"] == scope and row["version"] == 1}
+        {row["client"]: row["loss"] for row in flat(tables, "evaluations") if row["scope"] == scope and row["round"] == 1}
         for scope in ("client", "shared_client")
     )
     for client, width in enumerate(loop.backend.planner.widths(np.arange(8), 1)):
@@ -158,7 +158,7 @@ def test_each_listed_width_is_examined_for_everybody():
     """On the clients' own samples: a client of half the width is examined as in ``client``; all of them by the slice in the mean."""
     loop, tables = started(stop={"rounds": 1}, task=NORMED, algorithm={"name": "fjord", "widths": [1.0, 0.5, 0.25]})
     loop.step()
-    rows = [row for row in flat(tables, "evaluations") if row["version"] == 1]
+    rows = [row for row in flat(tables, "evaluations") if row["round"] == 1]
     found = {row["scope"]: row for row in rows if row["client"] == -1}
     assert {"mean", "shared_mean", "width_0.5_mean", "width_0.25_mean"} == set(found)
     models, federation = loop._models(loop.state.server), loop.federation
@@ -174,7 +174,7 @@ def test_each_listed_width_is_examined_for_everybody():
 def test_a_width_has_a_row_on_the_common_test_set():
     loop, tables = started(stop={"rounds": 1}, split={"test": "global"})
     loop.step()
-    rows = [row for row in flat(tables, "evaluations") if row["version"] == 1 and row["scope"].startswith("width")]
+    rows = [row for row in flat(tables, "evaluations") if row["round"] == 1 and row["scope"].startswith("width")]
     hits = loop.engine.evaluate(loop._models(loop.state.server).at(0.5), loop.federation.global_test)["hit"]
     assert [(row["scope"], row["accuracy"]) for row in rows] == [("width_0.5", pytest.approx(hits.mean(), rel=1e-12))]
 

@@ -46,8 +46,8 @@ def recorded(run: Run) -> Iterator[tuple[int, Figures]]:
 
 
 def final_figures(run: Run) -> Figures:
-    """Return the headline metric of a whole run: at the end, at best, stable (mean of the last ten evaluations) and for the worst
-    tenth of the clients. Shares stay shares."""
+    """Return the headline metric of a whole run: at the end, at best, stable (where the run has it) and for the worst tenth of the
+    clients. Shares stay shares."""
     name, better = measures.metric_of(run)
     ends, clients = measures.ends_of(run), measures.client_metric(run)
     found = {f"{name}_final": ends.final, f"{name}_peak": ends.peak, f"{name}_stable": ends.stable}

@@ -47,7 +47,7 @@ class Trackers:
 
     def log(self, done: RoundSummary, loop: RoundLoop) -> None:
         """Report a round."""
-        evaluated = loop.config.evaluate.due(done.step) or loop.done
+        evaluated = loop.config.evaluate.due(done.round) or loop.done
         self._each(lambda one: one.log(done.round, round_figures(done, loop.state.newest if evaluated else {})))
 
     def finish(self, written: Mapping[str, Mark]) -> None:

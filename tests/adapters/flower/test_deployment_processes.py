@@ -49,9 +49,9 @@ def main(grid, context):
     logging.getLogger("motley").addHandler(logging.StreamHandler(sys.stdout))
 
     def told(done):
-        print(f"step {done.step}. accepted {done.accepted}", flush=True)
+        print(f"step {done.round}. accepted {done.accepted}", flush=True)
         end = time.monotonic() + 200  # the test does something between two rounds
-        while not (Path(CLIENTS).parents[1] / f"step-{done.step}").exists() and time.monotonic() < end:
+        while not (Path(CLIENTS).parents[1] / f"step-{done.round}").exists() and time.monotonic() < end:
             time.sleep(0.2)
 
     limits = Limits(start_s=70, work_s=150, query_s=60, poll_s=0.5, look_s=1, pause_s=10)

@@ -76,7 +76,7 @@ def test_a_server_that_makes_up_a_cohort_gets_no_answer(keys, monkeypatch):
 
     def made_up(self, state, saved, count):
         cohort, saved = honest(self, state, saved, count)
-        if state.round == 2:
+        if state.draw_index == 2:
             cohort = tuple(k for k in range(6) if k not in cohort[:2])
             self._drawn = cohort, self._drawn[1]
         return cohort, saved
@@ -100,7 +100,7 @@ def dying_in(t, monkeypatch):
 
     def die(self, state, cohort):
         opened = honest(self, state, cohort)
-        told.append((state.round, self._drawn))
+        told.append((state.draw_index, self._drawn))
         if len(told) == t:
             raise KilledError
         return opened
@@ -148,7 +148,7 @@ def test_a_server_that_is_killed_after_the_last_round_still_writes_the_transcrip
     on = federation(setup, keys, options=DRAWN)
 
     def die(done):
-        if done.step == 2:
+        if done.round == 2:
             raise KilledError
 
     with pytest.raises(KilledError):

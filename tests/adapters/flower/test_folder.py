@@ -98,7 +98,7 @@ def test_a_killed_server_leaves_a_folder_that_is_read_and_goes_on(tmp_path, caps
     setup = experiment(stop={"rounds": 4})
 
     def told(done):
-        if done.step == 2:
+        if done.round == 2:
             raise KilledError
 
     with pytest.raises(KilledError):
@@ -129,7 +129,7 @@ def test_nothing_is_printed_where_it_is_not_wanted(tmp_path, capsys):
             self.steps = []
 
         def round(self, done):
-            self.steps.append(done.step)
+            self.steps.append(done.round)
 
     steps = Steps()
     deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "b" / "real", progress=steps)

@@ -22,7 +22,7 @@ def test_twenty_rounds_simulated_then_deployed(name, tmp_path):
         split={"test": "client", "test_fraction": 0.2, "validation": 0.2}, device={"name": "uniform", "low": 0.1, "high": 0.5},
     )  # fmt: skip
     simulation = simulate(experiment)
-    while simulation.state.round < 20:
+    while simulation.state.draw_index < 20:
         simulation.step()
     (tmp_path / "selector.bin").write_bytes(simulation.state.selector.to_bytes())
 

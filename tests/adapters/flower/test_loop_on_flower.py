@@ -43,7 +43,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     logging.getLogger("motley").addHandler(logging.StreamHandler(sys.stdout))
     limits = Limits(start_s=180, work_s=240, query_s=120, poll_s=0.5)
-    run(grid, KEYS, out=context.run_config["out"], limits=limits, told=lambda done: print("step", done.step, flush=True))
+    run(grid, KEYS, out=context.run_config["out"], limits=limits, told=lambda done: print("step", done.round, flush=True))
     print("the end", flush=True)
 """
 
@@ -94,7 +94,7 @@ def test_killed_and_begun_again_it_is_the_simulation_bit_for_bit(tmp_path):
     page = (out / "report.html").read_text()
     assert all(words in page for words in ("How the clients did", "wall hours", "How long a round took"))
     assert "--token" not in (out / "run.json").read_text()
-    assert done.column("rounds", "version").tolist() == [1, 2, 3]
+    assert done.column("rounds", "round").tolist() == [1, 2, 3]
     assert set(done.column("clients", "outcome")) == {"accepted"}
     simulated = motley.run(KEYS, out=tmp_path / "simulated")
     for column in ("client", "dispatch", "loss", "update_norm"):

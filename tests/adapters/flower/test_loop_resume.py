@@ -20,7 +20,7 @@ class KilledError(BaseException):
 
 def killed_after(steps):
     def told(done):
-        if done.step == steps:
+        if done.round == steps:
             raise KilledError
 
     return told
@@ -72,7 +72,7 @@ def test_a_killed_server_goes_on_bit_for_bit(moment, tmp_path, monkeypatch):
             deploy(grid, setup, tmp_path / "cut", told=killed_after(3))
     done = deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "cut")
     assert same_model(whole, done)
-    for column in ("round", "version", "dispatch", "accepted", "train_loss", "update_norm", "up_bits"):
+    for column in ("round", "selections", "dispatch", "accepted", "train_loss", "update_norm", "up_bits"):
         np.testing.assert_array_equal(whole.column("rounds", column), done.column("rounds", column), column)
     for column in ("round", "client", "dispatch", "outcome", "loss", "bits_down"):
         assert whole.tables["clients"][column].equals(done.tables["clients"][column]), column
@@ -89,7 +89,7 @@ def test_a_full_disk_stops_the_server_in_a_sentence_and_it_goes_on_bit_for_bit(t
     with monkeypatch.context() as patch:
 
         def full(done):
-            if done.step == 2:
+            if done.round == 2:
                 patch.setattr(os, "pwrite", no_space)
 
         with pytest.raises(motley.StoreError, match="No space left on device; make room") as raised:
@@ -100,7 +100,7 @@ def test_a_full_disk_stops_the_server_in_a_sentence_and_it_goes_on_bit_for_bit(t
     assert f"submitted again with out = {tmp_path / 'cut'} it goes on after its last finished round" in caplog.text
     done = deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "cut")
     assert same_model(whole, done)
-    assert done.column("rounds", "version").tolist() == [1, 2, 3, 4]
+    assert done.column("rounds", "round").tolist() == [1, 2, 3, 4]
     assert not (tmp_path / "cut" / "stopped.txt").exists()
 
 
@@ -142,7 +142,7 @@ def test_who_was_under_way_when_the_server_died_is_dropped(tmp_path):
     done = deploy(federation(setup, tmp_path, delays), setup, tmp_path / "real")
     clients = columns(done, "clients")
     dropped = clients["outcome"] == "dropped"
-    assert done.column("rounds", "version").tolist() == [1, 2, 3, 4, 5, 6]
+    assert done.column("rounds", "round").tolist() == [1, 2, 3, 4, 5, 6]
     assert dropped.any()
     assert set(clients["round"][dropped]) == {done.column("rounds", "round")[3]}
     assert len(set(clients["dispatch"])) == len(clients["dispatch"])
@@ -186,7 +186,7 @@ def test_a_site_that_lost_its_disk_begins_anew(tmp_path, caplog):
     setup = experiment(population=3, cohort=3, algorithm={"name": "scaffold"}, stop={"rounds": 3})
 
     def told(done):
-        if done.step == 2:
+        if done.round == 2:
             for path in (tmp_path / "sites").rglob("client-1.safetensors"):
                 path.unlink()
 

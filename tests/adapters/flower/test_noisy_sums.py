@@ -136,7 +136,7 @@ def test_a_killed_server_gets_no_sum_beyond_the_cap(keys):
     on = federation(setup, keys)
 
     def stop_after_one(done):
-        if done.step == 1:
+        if done.round == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

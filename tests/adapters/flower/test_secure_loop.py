@@ -154,7 +154,7 @@ def test_a_server_that_is_killed_goes_on_with_fresh_keys(keys):
     on = federation(setup, keys)
 
     def stop_after_two(done):
-        if done.step == 2:
+        if done.round == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

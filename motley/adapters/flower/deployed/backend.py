@@ -227,7 +227,9 @@ class DeployedBackend(ClientBackend):
             if state.privacy is not None:
                 state.privacy.asked(learning, ids)
             orders = {
-                client: self.codec.probe(clients.registry.run, client, state.round, accepted.get(client, -1), learning, model)
+                client: self.codec.probe(
+                    clients.registry.run, client, state.draw_index, accepted.get(client, -1), learning, model
+                )
                 for client in ids.tolist()
             }
             found = registry.ask(state.ledger, orders, self.codec.read_measured, "probe", state.version + 1)
@@ -357,7 +359,7 @@ class DeployedBackend(ClientBackend):
             clients.cancelled.remove(one)
             bits, paper = np.array([one.bits_up]), np.array([one.paper_bits])
             self.channel.receive(state.ledger, np.array([one.client]), bits, paper, state.version + 1)
-            _LOG.info("client %d answered dispatch %d of round %d too late", one.client, one.dispatch, one.round)
+            _LOG.info("client %d answered dispatch %d of round %d too late", one.client, one.dispatch, one.version + 1)
             late_s = clients.now_s - one.start_s
             clients.registry.incidents.note(one.client, "answered late", f"its upload came after {late_s:.0f} s", one.dispatch)
             return
@@ -413,7 +415,7 @@ class DeployedBackend(ClientBackend):
 
     def _lose(self, clients: DeployedClients, one: DeployedDispatch, why: str) -> None:
         clients.registry.incidents.note(one.client, "lost", why, one.dispatch)
-        _LOG.warning("client %d is lost (dispatch %d of round %d): %s", one.client, one.dispatch, one.round, why)
+        _LOG.warning("client %d is lost (dispatch %d of round %d): %s", one.client, one.dispatch, one.version + 1, why)
         if one in clients.cancelled:
             clients.cancelled.remove(one)
         else:

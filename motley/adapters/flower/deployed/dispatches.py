@@ -25,7 +25,7 @@ class DeployedDispatch:
     Parameters
     ----------
     client, dispatch, version, steps: of the request. start_s, expires_s: when it was sent, and when it is given up.
-    round .. paper_bits: the columns of :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`. want: signals that it is to report.
+    draw_index .. paper_bits: the columns of :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`. want: signals that it is to report.
     bits_down: of the request. message: the transport's number of it. arrives_s: when the answer came; infinite before.
     compute_s: seconds of work, as the client says. bits_up: of its answer. outcome: as soon as it is known. result: the upload,
     checked. masked: the upload under secure aggregation. scale: factor for
@@ -37,7 +37,7 @@ class DeployedDispatch:
     steps: int
     start_s: float
     expires_s: float
-    round: int
+    draw_index: int
     model_updates: int
     examples: int
     weight: float

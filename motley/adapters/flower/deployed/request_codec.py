@@ -88,7 +88,7 @@ class RequestCodec:
     def train(self, run: str, dispatch: DeployedDispatch, accepted: int, model: bytes, secure: bytes = b"") -> Order:
         """Return the request to train a model; ``secure``: what the client needs to mask its update."""
         return Order(
-            "train", run, self.agreed, dispatch.client, dispatch.round, dispatch.dispatch, accepted, dispatch.steps,
+            "train", run, self.agreed, dispatch.client, dispatch.draw_index, dispatch.dispatch, accepted, dispatch.steps,
             dispatch.lr, dispatch.theta, dispatch.budget, dispatch.want, noise=self._noise(dispatch.want),
             most_examples=self.most_examples, model=model, secure=secure,
         )  # fmt: skip

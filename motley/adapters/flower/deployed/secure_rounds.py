@@ -176,7 +176,7 @@ class DeployedSums:
         """
         if self.draws is None:
             self.draws = DrawServer.restored(saved, self.keys) if saved else self._agreed(state, count)
-        self._drawn = self.draws.draw(state.round)
+        self._drawn = self.draws.draw(state.draw_index)
         return self._drawn[0], self.draws.save()
 
     def transcript(self, saved: bytes) -> str:
@@ -207,15 +207,15 @@ class DeployedSums:
         members, link = self._drawn or (asked, b"")
         try:
             if self.draws is not None:
-                self.draws.check(state.round)
-            terms = SecureTerms(run, state.round, time.time_ns() // 10**6, self.options, self.delta.value.numel(), members)
+                self.draws.check(state.draw_index)
+            terms = SecureTerms(run, state.draw_index, time.time_ns() // 10**6, self.options, self.delta.value.numel(), members)
             unsafe = self.noise and self.noise.refuses(terms.threshold, len(members))
             if unsafe:
                 raise RoundAbandonedError(unsafe)
             begun = SecureRound(terms, self.keys, lambda told: self._ask(state, {k: told[k] for k in asked if k in told}), link)
             envelopes = begun.open()
         except (ConfigError, RoundAbandonedError) as problem:
-            _LOG.warning("round %d: no secure sum: %s", state.round, problem)
+            _LOG.warning("round %d: no secure sum: %s", state.version + 1, problem)
             return {}
         self._round = begun
         return envelopes
@@ -236,7 +236,7 @@ class DeployedSums:
             why = begun.server.problems
         except RoundAbandonedError as problem:
             why = {one.client: str(problem) for one in accepted}
-            _LOG.warning("round %d: no secure sum: %s", state.round, problem)
+            _LOG.warning("round %d: no secure sum: %s", state.version + 1, problem)
         for one in accepted:
             if one.client in survivors and one.result is not None:
                 parts = {"delta": self.delta._replace(value=value.reshape(self.delta.value.shape))}
@@ -261,13 +261,13 @@ class DeployedSums:
             _LOG.warning(
                 "round %d: the cohorts so far disclose the update of client %d, if updates change slowly: a combination of the sums "
                 "is its alone; let fixed groups of clients take part together",
-                state.round, client,
+                state.version + 1, client,
             )  # fmt: skip
         summed[:] = self.history.sums
 
     def _ask(self, state: RunState, asked: Mapping[int, bytes]) -> Mapping[int, object]:
         """Send one step's messages and return the answers by client; they are billed as uploads."""
-        orders = {k: self.codec.secure(self.clients.run, k, state.round, data) for k, data in asked.items()}
+        orders = {k: self.codec.secure(self.clients.run, k, state.draw_index, data) for k, data in asked.items()}
         return self.clients.ask(state.ledger, orders, self.codec.read_secure, "upload", state.version + 1)
 
 

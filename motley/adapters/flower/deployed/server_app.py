@@ -98,7 +98,7 @@ def run(
     told: called with the summary of every server step. progress: print a line about every round on standard error; or an object of
     your own that is told of them. report: write ``report.html`` at the end.
     selector: one that has learned elsewhere, in place of a new one;
-    rounds_done, clients_sent: what lies behind it (``loop.state.round``, ``loop.state.dispatch``), so that it goes on counting.
+    rounds_done, clients_sent: what lies behind it (``loop.state.draw_index``, ``loop.state.dispatch``), so that it goes on counting.
     secure_aggregation: the server learns the sum of the updates alone. register: all clients' public keys, or their file.
     clients: the file of clients, ``clients.toml``: only nodes whose key it names are clients, and each is the client that it names.
     None: a node is the client that it says, and an id is worth nothing.
@@ -121,7 +121,7 @@ def run(
         save_preparation(ready.config.setting.task.federation, path, experiment.privacy is not None)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
         loop = deployment(experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register))
-        loop.state.round, loop.state.dispatch = rounds_done, clients_sent
+        loop.state.draw_index, loop.state.dispatch = rounds_done, clients_sent
         marks = _restored(loop, saved) if state == "interrupted" else None
         shown = _shown(progress, experiment, loop, path, bool(saved), limits, transport.names)
         with stopping_in_a_sentence(path), tracked(experiment, path, kind="deployment") as trackers:
@@ -371,7 +371,7 @@ def _go(
     writer = Writer(path, marks)
     loop.write_to(writer)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
-    trackers.begin(loop.state.round if marks else 0)
+    trackers.begin(loop.state.version if marks else 0)
     while not loop.done:
         began = time.perf_counter()
         done = loop.step()
@@ -379,7 +379,7 @@ def _go(
         writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
         writer.flush()
         trackers.log(done, loop)
-        checkpoints.save(loop.state.round, loop.state.save(), writer.sync())
+        checkpoints.save(loop.state.version, loop.state.save(), writer.sync())
         shown.round(done)
         if told is not None:
             told(done)

@@ -125,7 +125,7 @@ class RecordedRun(RoundObserver):
         """
         self._check_resumable(saved)
         rows = participation_rows(*(self.files.rows(table, saved["rows"]) for table in ("clients", "incidents")))
-        restore_selection(self.coordinator, saved["selection"], rows)
+        restore_selection(self.coordinator, saved["selection"], rows, saved["trained"])
         self.trained_step, self.ended_step, self.model = saved["trained"], saved["ended"], unpack(saved["model"])
         self._replay = (self.trained_step, self.ended_step)
         self._history = {kind: {step: unpack(one) for step, one in saved["history"][kind].items()} for kind in _KINDS}
@@ -205,7 +205,7 @@ class RecordedRun(RoundObserver):
         new = sorted(coordinator.registry.enrolled.keys() - self._written)
         self._written.update(new)
         tables = {
-            "clients": client_rows(coordinator, step, self._start_s), "incidents": incident_rows(coordinator, self.now_s),
+            "clients": client_rows(coordinator, step, self._start_s), "incidents": incident_rows(coordinator, step, self.now_s),
             "federation": federation_rows(coordinator, new),
         }  # fmt: skip
         self._rows += [(table, rows) for table, rows in tables.items() if rows.get("client")]
@@ -231,7 +231,7 @@ class RecordedRun(RoundObserver):
     def _measured(self, step: int, records: Mapping[str, Mapping[int, Metrics]]) -> None:
         """Add the rows of metric records by scope and client."""
         place = {
-            "round": self.coordinator.state.round, "version": step, "time_s": self.now_s,
+            "round": step, "selections": self.trained_step, "time_s": self.now_s,
             "total_bits": sum(self.coordinator.traffic.values()),
         }  # fmt: skip
         for scope, by_client in records.items():

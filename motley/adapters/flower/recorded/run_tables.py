@@ -28,7 +28,7 @@ def client_rows(coordinator: SelectionCoordinator, step: int, start_s: float) ->
     scores = dict(zip(cohort.ids.tolist(), [] if cohort.scores is None else cohort.scores.tolist(), strict=False))
     first = state.dispatched - len(reports)
     return {
-        "round": state.round, "dispatch": list(range(first, first + len(reports))), "client": [one.id for one in reports],
+        "round": step, "dispatch": list(range(first, first + len(reports))), "client": [one.id for one in reports],
         "outcome": [one.outcome.name.lower() for one in reports], "version": step - 1, "staleness": 0,
         "score": np.array([scores.get(one.id, math.nan) for one in reports]), "start_s": start_s,
         "loss": np.array([_scalar(one.signals, "loss", "loss_rms") for one in reports]),
@@ -37,7 +37,7 @@ def client_rows(coordinator: SelectionCoordinator, step: int, start_s: float) ->
     }  # fmt: skip
 
 
-def incident_rows(coordinator: SelectionCoordinator, now_s: float) -> dict[str, Any]:
+def incident_rows(coordinator: SelectionCoordinator, step: int, now_s: float) -> dict[str, Any]:
     """Return the rows of ``incidents`` of the round that was trained last: whose update was lost or rejected, which node
     was refused or is another client's now, and why; empty where nothing was."""
     log, state = IncidentLog(lambda: now_s), coordinator.state
@@ -47,7 +47,7 @@ def incident_rows(coordinator: SelectionCoordinator, now_s: float) -> dict[str, 
     for client, event, reason in coordinator.registry.places.take():
         log.note(client, event, reason)
     rows = log.take()
-    return {"round": state.round, **rows} if rows else {}
+    return {"round": step, **rows} if rows else {}
 
 
 def federation_rows(coordinator: SelectionCoordinator, clients: Iterable[int]) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def round_row(coordinator: SelectionCoordinator, step: int, start_s: float) -> d
     outcomes = [one.outcome.name.lower() for one in current.reports]
     losses, norms = ([_scalar(one.signals, *names) for one in accepted] for names in (("loss", "loss_rms"), ("update_norm",)))
     return {
-        "round": state.round, "version": step, "dispatch": state.dispatched, "start_s": start_s,
+        "round": step, "selections": step, "dispatch": state.dispatched, "start_s": start_s,
         "available": len(coordinator.registry.node_of), "probed": len(current.candidates) if coordinator.prober.learning else 0,
         "selected": len(current.reports), **{kind: outcomes.count(kind) for kind in ("accepted", "late", "dropped", "rejected")},
         "train_loss": _mean(losses), "update_norm": _mean(norms),
@@ -98,7 +98,7 @@ def evaluation_rows(
 
     Parameters
     ----------
-    place: the columns that say of what it is: round, version, time, traffic, scope, client. weight_key: of the number of samples.
+    place: the columns that say of what it is: round, selections, time, traffic, scope, client. weight_key: of the number of samples.
     """
     found = named_metrics(metrics)
     place = {**place, "examples": math.nan if weight_key is None else found.pop(weight_key, math.nan)}

@@ -43,12 +43,15 @@ def save_selection(coordinator: SelectionCoordinator) -> dict[str, Any]:
     }
 
 
-def restore_selection(coordinator: SelectionCoordinator, saved: Mapping[str, Any], rows: Iterable[ParticipationRow]) -> None:
+def restore_selection(
+    coordinator: SelectionCoordinator, saved: Mapping[str, Any], rows: Iterable[ParticipationRow], rounds: int
+) -> None:
     """Take over what :func:`save_selection` returned.
 
     Parameters
     ----------
-    rows: the participation table up to then.
+    rows: the participation table up to then, whose rounds are those of the run. rounds: of the run so far; the selector may have had
+    others before it.
 
     Raises
     ------
@@ -61,7 +64,7 @@ def restore_selection(coordinator: SelectionCoordinator, saved: Mapping[str, Any
         setattr(state, name, saved["state"][name])
     state.reply_forms = {k: ReplyForm(model, frozenset(items), *keys) for k, model, items, *keys in saved.get("forms", ())}
     coordinator.counts.told = dict(saved.get("told", ()))
-    state.rows[:] = rows
+    state.rows[:] = [dataclasses.replace(row, round=row.round + state.round - rounds) for row in rows]
     state.exchanges[:] = [ExchangeRow(*one) for one in saved["exchanges"]]
     state.traffic |= saved["traffic"]
     state.last_updates.restore(saved["last_updates"])

@@ -41,7 +41,7 @@ def main(grid: Grid, context: Context) -> None:
     logging.getLogger("motley").addHandler(logging.StreamHandler(sys.stdout))
 
     def told(done):
-        print(f"step {done.step}. accepted {done.accepted} of {len(done.asked)}", flush=True)
+        print(f"step {done.round}. accepted {done.accepted} of {len(done.asked)}", flush=True)
         if len(done.asked) < KEYS["cohort"]:  # on a fast machine all rounds would be over before a client is back
             time.sleep(8)
 

@@ -82,7 +82,7 @@ def test_it_costs_its_client_this_round_and_the_log_says_why(run, fault):
 def test_nothing_else_is_lost_and_the_client_is_asked_again_every_time(run):
     plan, _, done = run
     assert done.finished
-    assert done.column("rounds", "version").tolist() == list(range(1, ROUNDS + 1))
+    assert done.column("rounds", "round").tolist() == list(range(1, ROUNDS + 1))
     rows = done.tables["clients"].to_pylist()
     assert {row["outcome"] for row in rows if row["client"] != 2} == {"accepted"}
     mine = {row["round"]: row["outcome"] for row in rows if row["client"] == 2}

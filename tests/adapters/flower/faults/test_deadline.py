@@ -40,7 +40,7 @@ def run(tmp_path_factory):
 
 def test_a_client_that_misses_a_deadline_is_late_once_and_asked_again(run):
     done, _, _ = run
-    assert done.column("rounds", "version").tolist() == list(range(1, ROUNDS + 1))
+    assert done.column("rounds", "round").tolist() == list(range(1, ROUNDS + 1))
     rows = done.tables["clients"].to_pylist()
     outcomes = {(row["round"], row["client"]): row["outcome"] for row in rows}
     assert [outcomes[2, client] for client in range(3)] == ["accepted", "accepted", "late"]

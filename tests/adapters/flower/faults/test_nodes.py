@@ -110,7 +110,7 @@ def test_its_client_loses_one_round_the_log_says_why_and_it_is_back(run, client,
 def test_nothing_else_is_lost(run):
     _, done = run
     assert done.finished
-    assert done.column("rounds", "version").tolist() == list(range(1, ROUNDS + 1))
+    assert done.column("rounds", "round").tolist() == list(range(1, ROUNDS + 1))
     assert (done.column("rounds", "accepted") >= 2).all()
     assert done.column("rounds", "dropped").sum() == 3
     rows = done.tables["clients"].to_pylist()

@@ -124,7 +124,7 @@ def test_in_the_end_it_is_the_simulation_bit_for_bit(run):
     it, (done, simulated), (model, same) = run
     assert "the end" in it.logs["last"]
     assert not it.said["last"]
-    assert [row["version"] for row in done["rounds"]] == list(range(1, ROUNDS + 1))
+    assert [row["round"] for row in done["rounds"]] == list(range(1, ROUNDS + 1))
     assert {row["outcome"] for row in done["clients"]} == {"accepted"}
     for column in ("client", "dispatch", "loss", "update_norm"):
         assert [row[column] for row in done["clients"]] == [row[column] for row in simulated["clients"]], column

@@ -128,7 +128,7 @@ def test_killed_and_begun_again_it_is_the_run_of_one_process_bit_for_bit(tmp_pat
     in_one_process(tmp_path / "whole", app)
     done, whole = motley.load(out), motley.load(tmp_path / "whole")
     assert done.finished
-    assert done.column("rounds", "version").tolist() == [1, 2, 3]
+    assert done.column("rounds", "round").tolist() == [1, 2, 3]
     for table, columns in {
         "clients": ("round", "dispatch", "client", "outcome", "loss"),
         "evaluations": ("round", "loss"),

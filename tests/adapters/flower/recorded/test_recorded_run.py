@@ -68,9 +68,9 @@ def rows(run, table, *columns):
 
 
 TIMELESS = {
-    "rounds": ("round", "version", "dispatch", "available", "selected", "accepted", "train_loss", "up_bits", "total_bits"),
+    "rounds": ("round", "selections", "dispatch", "available", "selected", "accepted", "train_loss", "up_bits", "total_bits"),
     "clients": ("round", "dispatch", "client", "outcome", "version", "num_examples", "loss", "bits_up", "compute_s"),
-    "evaluations": ("round", "version", "scope", "client", "examples", "loss", "accuracy", "total_bits"),
+    "evaluations": ("round", "selections", "scope", "client", "examples", "loss", "accuracy", "total_bits"),
     "metrics": ("round", "scope", "client", "metric", "value"), "federation": ("client", "num_train", "labels"),
 }  # fmt: skip
 
@@ -223,7 +223,7 @@ def test_without_evaluations_every_round_is_still_written(tmp_path):
     deploy(tmp_path / "out", strategy=strategy, evaluate=None, progress=False)
     done = motley.load(tmp_path / "out")
     assert len(done.tables["evaluations"]) == 0
-    assert done.column("rounds", "version").tolist() == [1, 2, 3, 4]
+    assert done.column("rounds", "round").tolist() == [1, 2, 3, 4]
 
 
 def momentum(**options):
