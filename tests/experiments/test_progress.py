@@ -18,8 +18,8 @@ from motley.rounds.config import RoundSummary
 EXPERIMENT = Experiment(population=6, cohort=2, stop={"rounds": 100}, task="quadratic", partition="by_writer")
 
 
-def summary(step: int, score: float) -> RoundSummary:
-    return RoundSummary(round=step, time_s=1.0, accepted=2, train_loss=1.0, score=score, step=step)
+def summary(number: int, score: float) -> RoundSummary:
+    return RoundSummary(round=number, time_s=1.0, accepted=2, train_loss=1.0, score=score, selections=2 * number)
 
 
 def test_a_log_has_a_line_per_run_and_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,11 +57,11 @@ def test_a_log_of_rounds_says_who_was_asked_and_what_was_spent() -> None:
     out = io.StringIO()
     log = RoundLog(EXPERIMENT.replace({"name": "[b]mine"}), Console(file=out, width=20))
     log.begin("accuracy", lambda: "train")
-    log.round(RoundSummary(7, 41.4, 2, 1.0, math.nan, 1, (4, 0), 20_000_000))
-    log.round(RoundSummary(8, 60.0, 1, 1.0, 0.81, 2, (5,), 40_000_000))
-    log.round(RoundSummary(9, 90.0, 3, 1.0, 0.81, 3, (2, 0, 1), 40_000_000))
-    log.round(RoundSummary(10, 99.0, 0, 1.0, 0.81, 4, (), 40_000_000))
-    log.round(RoundSummary(11, 99.0, 9, 1.0, 0.81, 5, tuple(range(9)), 40_000_000))
+    log.round(RoundSummary(1, 41.4, 2, 1.0, math.nan, 7, (4, 0), 20_000_000))
+    log.round(RoundSummary(2, 60.0, 1, 1.0, 0.81, 8, (5,), 40_000_000))
+    log.round(RoundSummary(3, 90.0, 3, 1.0, 0.81, 9, (2, 0, 1), 40_000_000))
+    log.round(RoundSummary(4, 99.0, 0, 1.0, 0.81, 10, (), 40_000_000))
+    log.round(RoundSummary(5, 99.0, 9, 1.0, 0.81, 11, tuple(range(9)), 40_000_000))
     assert out.getvalue().splitlines() == [
         "[b]mine, round 1 of 100, asked 0 and 4, 2 accepted, 2.5 MB, 41 s",
         "[b]mine, round 2 of 100, asked 5, 1 accepted, accuracy 0.810, 5 MB, 60 s",

@@ -37,7 +37,7 @@ def test_mlflow_has_the_runs_of_a_comparison_in_one_store(tmp_path: Path, monkey
     assert (tags["motley.label"], tags["motley.seed"], tags["motley.kind"]) == ("power_of_choice", "1", "simulation")
     assert (json.loads(tags["motley.stop"]), tags["mlflow.source.name"]) == ({"rounds": 5}, "motley")
     final = {name: step for name, step, _ in one["points"] if name.startswith("loss_")}
-    assert final == {"loss_final": 5, "loss_peak": 5, "loss_stable": 5, "loss_worst_tenth": 5}
+    assert final == {"loss_final": 5, "loss_peak": 5, "loss_worst_tenth": 5}  # five rounds have no stable value
 
 
 def test_a_run_alone_is_called_by_its_preset_or_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,6 @@ def test_weights_and_biases_have_projects_groups_and_a_summary(tmp_path: Path, m
         losses = [row["loss"] for row in run.tables["evaluations"].to_pylist() if row["scope"] == "mean" and row["round"]]
         assert end["summary"]["loss_final"] == losses[-1]
         assert end["summary"]["loss_peak"] == min(losses)
-        assert end["summary"]["loss_stable"] == pytest.approx(sum(losses) / len(losses))
     assert len({next((run.directory / "wandb").iterdir()).name for run in found}) == 4
 
 
