@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import tracemalloc
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +27,7 @@ from tests.adapters.flower.test_loop_resume import KilledError, killed_after
 from tests.adapters.flower.test_protocol import changed, meddled, opened, parts_of, with_part
 
 K = 4
-SETUP = {"population": K, "cohort": K, "stop": {"rounds": 6}, "local": {"steps": 2, "batch_size": 8, "optimizer": {"lr": 0.1}}}
+SETUP = {"population": K, "cohort": K, "stop": {"rounds": 5}, "local": {"steps": 2, "batch_size": 8, "optimizer": {"lr": 0.1}}}
 EVIL = "loss\n2026-11-25 ERROR motley.flower: all is lost\x1b[2J\u202e"
 
 
@@ -78,29 +79,23 @@ def test_one_client_with_1000_everywhere_is_dropped_by_name_and_set_aside(tmp_pa
     assert set(clients["outcome"][clients["client"] != 2]) == {"accepted"}
     assert events(done) == [(2, "rejected")] * 3 + [(2, "set aside")]
     assert "client 2 (cedar): its uploads were dropped 3 times in a row" in caplog.text
-    short = experiment(**{**SETUP, "stop": {"rounds": 3}})
-    hurt, refused = federation(short, tmp_path / "c"), federation(short, tmp_path / "d")
+    for told in (killed_after(3), None):
+        grid = federation(setup, tmp_path / "cut")
+        meddled(grid, 102, everywhere(1000.0))
+        with pytest.raises(KilledError) if told else nullcontext():
+            again = deploy(grid, setup, tmp_path / "killed", told=told)
+    # it was set aside before the kill, and stays so
+    assert same_model(done, again)
+    assert done.tables["clients"]["outcome"].equals(again.tables["clients"]["outcome"])
+    assert events(again).count((2, "set aside")) == 1
+
+
+def test_the_rest_of_a_refused_step_is_the_step_without_it(tmp_path):
+    setup = experiment(**{**SETUP, "stop": {"rounds": 2}})
+    hurt, refused = federation(setup, tmp_path / "a"), federation(setup, tmp_path / "b")
     meddled(hurt, 102, everywhere(1000.0))
     meddled(refused, 102, lambda message, reply: reply.content.pop("motley"))
-    assert same_model(deploy(hurt, short, tmp_path / "hurt"), deploy(refused, short, tmp_path / "refused"))
-
-
-def test_who_is_set_aside_stays_so_when_the_server_goes_on(tmp_path):
-    setup = experiment(**SETUP)
-    runs = []
-    for folder, dies in (("whole", None), ("cut", 3)):
-        for told in (dies and killed_after(dies), None):
-            grid = federation(setup, tmp_path / folder)
-            meddled(grid, 102, everywhere(1000.0))
-            try:
-                done = deploy(grid, setup, tmp_path / f"{folder}-run", told=told)
-            except KilledError:
-                continue
-        runs.append(done)
-    whole, cut = runs
-    assert same_model(whole, cut)
-    assert whole.tables["clients"]["outcome"].equals(cut.tables["clients"]["outcome"])
-    assert events(cut).count((2, "set aside")) == 1
+    assert same_model(deploy(hurt, setup, tmp_path / "hurt"), deploy(refused, setup, tmp_path / "refused"))
 
 
 def test_a_step_in_which_nobody_stands_out_blames_nobody(tmp_path):
