@@ -73,7 +73,7 @@ class Campaign:
     def __init__(self, folder, seed, acts, hostile=True, storm=False):
         folder.mkdir()
         self.folder, self.rng, self.hostile, self.storm = folder, np.random.default_rng(seed), hostile, storm
-        self.rounds = acts // (A_ROUND + 4) + QUIET
+        self.rounds = acts // (A_ROUND + 1) + QUIET
         self.acts, self.expected, self.said = Counter(), Counter(), set()
         self.ended, self.grown, self._first, self._next, self._spoilt = [], 0, None, 5000, 0
         self._enrols, self._since, self._killed = dict.fromkeys(HOSTILE, "2^53 samples"), {}, not hostile

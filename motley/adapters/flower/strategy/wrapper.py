@@ -93,14 +93,19 @@ def with_selector(
         key, query_limit_s, wait_s, uploads, largest_upload, max_examples, weights, rounds_done, clients_sent, save, clock,
         link_s, longest_pause, None if clients is None else ClientList(clients), classes,
     )  # fmt: skip
-    name = f"{type(strategy).__name__}With{type(selector.rule).__name__}"
-    kind: Any = type(name, (ObservedStrategy, _SelectingStrategy, type(strategy)), {})
-    wrapped = kind.__new__(kind)
-    vars(wrapped).update(vars(strategy))
+    wrapped = _wrapped(strategy, f"{type(strategy).__name__}With{type(selector.rule).__name__}")
     wrapped.motley = SelectionCoordinator(selector, m, settings, attribute(strategy, "weighted_by_key"))
     if secure_aggregation is not None:
         wrapped.motley.secure = _secure_sums(strategy, wrapped.motley, secure_aggregation, register)
     wrapped.motley.observer = _observer(wrapped.motley, type(strategy).__name__, out, progress)
+    return wrapped
+
+
+def _wrapped(strategy: Any, name: str) -> Any:
+    """Return a copy of a strategy that is of a class of this name, with the methods of :class:`_SelectingStrategy` before its own."""
+    kind: Any = type(name, (ObservedStrategy, _SelectingStrategy, type(strategy)), {})
+    wrapped = kind.__new__(kind)
+    vars(wrapped).update(vars(strategy))
     return wrapped
 
 
