@@ -12,8 +12,8 @@ from motley.core.arrays import Floats, Ids, Ints
 
 __all__ = ["CHANCE", "AbsentClass", "SharedRows", "absent_classes", "shared_rows"]
 
-CHANCE = 0.005
-"""Probability that any client of a clean federation is called outlying for an absent class, and for copies."""
+CHANCE = 0.01
+"""Probability that any client of a clean federation is called outlying for an absent class; half of it for copies."""
 _FEW, _PART = 5, 0.1
 """Copies, and share of the smaller client's samples, below which copies are not worth telling."""
 _TOGETHER = 8
@@ -43,9 +43,8 @@ def absent_classes(counts: Floats) -> list[AbsentClass]:
     ----------
     counts: labels of each client and class ``[K, C]``.
 
-    Shares of a class vary over clients as a beta law with the mean and variance of the *other* clients' shares (less what chance
-    adds, plus 1.64 standard errors of that variance); the chance of no sample among n is B(a, b + n) / B(a, b). With the shares of all
-    alike it is ``(1 - share)^n``.
+    Shares of a class vary over clients as a beta law with the mean and variance of all clients' shares, less what chance adds; the
+    chance of no sample among n is B(a, b + n) / B(a, b). With the shares of all alike it is ``(1 - share)^n``.
     """
     held = counts.sum(axis=1)
     used = held >= 2
@@ -54,25 +53,14 @@ def absent_classes(counts: Floats) -> list[AbsentClass]:
         return []
     size = held[used, None]
     share = counts[used] / size
-    mean, second, fourth = _moments(share)
-    others = clients - 1
-    error = np.sqrt(np.maximum(fourth - np.square(second), 0.0) / others)
+    mean = share.mean(axis=0)
     possible = np.maximum(mean * (1 - mean), 1e-9)
-    chance = possible * ((1 / size).sum() - 1 / size) / others
-    alike = np.clip((second - chance + 1.64 * error) / possible, 1e-6, 0.99)
+    alike = np.clip((share.var(axis=0, ddof=1) - possible * (1 / size).mean()) / possible, 1e-6, 0.99)
     a, b = mean * (1 / alike - 1), (1 - mean) * (1 / alike - 1)
     none = np.where(mean > 0, betaln(np.maximum(a, 1e-12), b + size) - betaln(np.maximum(a, 1e-12), np.maximum(b, 1e-12)), 0.0)
     odd = (counts[used] == 0) & (none < np.log(CHANCE / counts.size))
     ids = np.flatnonzero(used)
-    return [AbsentClass(int(ids[at]), c, float(mean[at, c])) for at, c in np.argwhere(odd).tolist()]
-
-
-def _moments(share: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the mean and the second and fourth central moments of shares over all clients but one, for each of them ``[K, C]``."""
-    middle = np.median(share, axis=0)
-    apart, others = share - middle, len(share) - 1
-    one, two, three, four = (((apart**p).sum(axis=0) - apart**p) / others for p in (1, 2, 3, 4))
-    return middle + one, np.maximum(two - one**2, 0.0), four - 4 * one * three + 6 * one**2 * two - 3 * one**4
+    return [AbsentClass(int(ids[at]), c, float(((mean * clients - share[at]) / (clients - 1))[c])) for at, c in np.argwhere(odd).tolist()]
 
 
 def shared_rows(hashes: Ints, owner: Ids, y: Ints, counts: Floats) -> list[SharedRows]:
@@ -103,6 +91,6 @@ def shared_rows(hashes: Ints, owner: Ids, y: Ints, counts: Floats) -> list[Share
     law = np.bincount(label[left], minlength=classes) / np.maximum(np.square(counts.sum(axis=0)), 1)
     expected = (counts[one] * counts[other] * law).sum(axis=1) * np.where(one == other, 1.0, 2.0)
     smaller = np.minimum(counts[one].sum(axis=1), counts[other].sum(axis=1))
-    odd = poisson.sf(number - 1, expected) < CHANCE / (clients * (clients + 1) / 2)
+    odd = poisson.sf(number - 1, expected) < CHANCE / (clients * (clients + 1))
     found = np.flatnonzero(odd & (number >= np.maximum(_FEW, _PART * smaller)))
     return [SharedRows(int(one[i]), int(other[i]), int(number[i])) for i in found.tolist()]

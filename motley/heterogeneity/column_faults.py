@@ -34,7 +34,7 @@ from motley.core.keys import Key
 
 __all__ = ["CHANCE", "ColumnFaults", "Rows", "column_faults", "excess", "normal_scores", "repaired", "spread_ratio"]
 
-CHANCE = 0.015
+CHANCE = 0.01
 """Probability that any client of a clean federation is called outlying by its columns."""
 _ROWS, _PAIRS = 8, 6
 """Rows and pairs of rows below which a client's column is not judged."""

@@ -24,7 +24,7 @@ from motley.heterogeneity.column_faults import ColumnFaults, Rows, excess, norma
 
 __all__ = ["CHANCE", "LabelFault", "label_faults"]
 
-CHANCE = 0.006
+CHANCE = 0.004
 """Probability that any client of a clean federation is called outlying by its labels."""
 _LEAST = 8
 """Rows below which a client's labels are not judged."""
@@ -121,7 +121,7 @@ def _denied(rows: Rows, wrong: Bools) -> tuple[Floats, Floats]:
 
 def _beyond(counts: Floats, denied: Floats, reference: Bools) -> tuple[Floats, Floats, Floats]:
     """Return the expected denials of each client, how far its own lie beyond them, as a standard normal number by chance, and how many
-    times the variance by chance clients vary beyond it ``[K]``.
+    times the variance by chance is exceeded by how clients vary and by how few labels the rates are known from ``[K]``.
 
     Parameters
     ----------
@@ -131,12 +131,13 @@ def _beyond(counts: Floats, denied: Floats, reference: Bools) -> tuple[Floats, F
     share = reference[:, None]
     others, lost = (one[reference].sum(axis=0) - np.where(share, one, 0.0) for one in (counts, denied))
     counts, seen = np.where(others > 0, counts, 0.0), np.where(others > 0, denied, 0.0).sum(axis=1)
-    held, expected = counts.sum(axis=1), (counts * (lost + 0.5) / (others + 1)).sum(axis=1)
-    rate = expected / np.maximum(held, 1)
+    each = (lost + 0.5) / (others + 1)
+    held, expected = counts.sum(axis=1), (counts * each).sum(axis=1)
+    rate, unsure = expected / np.maximum(held, 1), (np.square(counts) * each * (1 - each) / (others + 2)).sum(axis=1)
     variance = np.maximum(held * rate * (1 - rate), 1e-12)
     tau2 = excess((seen - expected)[reference, None], variance[reference, None], held[reference])[0]
     beyond = norm.isf(np.clip(binom.sf(seen - 1, np.maximum(held, 1), rate), 1e-300, 1.0))
-    return expected, beyond, np.square(held) * tau2 / variance
+    return expected, beyond, (np.square(held) * tau2 + unsure) / variance
 
 
 def _swap(given: Ints, guess: Ints, classes: int) -> Ints:

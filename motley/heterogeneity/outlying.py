@@ -7,6 +7,7 @@ outlying.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +27,6 @@ CLIENTS, ROWS, NUMBERS = 2000, 20_000, 2_000_000
 """Clients, rows and numbers of their columns that are looked at, at most."""
 _TABLE, _FLAT = 512, 128
 """Columns of a table, and numbers of another sample, that are looked at one by one; of longer samples cheap features are."""
-_WIDER, _ALIKE = 1.3, 1.35
-"""Ratio of spreads from which units differ, and how far the ratio of medians may lie from it."""
 _INPUTS = "the inputs"
 
 
@@ -174,24 +173,37 @@ def _of_columns(seen: _Columns, client: int, columns: ColumnFaults, key: Key) ->
 
 
 def _column(seen: _Columns, client: int, j: int, spread: bool, key: Key) -> tuple[str, str]:
-    """Return the kind of an outlying column, ``"units"`` or ``"offset"``, and what is told of it."""
-    rows, name = seen.rows, seen.names[j]
-    own = rows.owner == client
-    middle = {int(c): float(np.median(rows.x[~own & (rows.y == c), j])) for c in np.unique(rows.y[~own])}
-    like = np.array([middle[c] for c in rows.y[own].tolist() if c in middle])
-    here, there = (float(np.median(part)) * seen.scale[j] + seen.shift[j] for part in (rows.x[own, j], like))
-    ratio = spread_ratio(rows, client, j, key)
-    times = here / there if there else np.nan
-    alike = ratio > 0 and times > 0 and abs(np.log(times / ratio)) < np.log(_ALIKE)
-    wider = ratio > 0 and max(ratio, 1 / ratio) >= _WIDER
-    medians = f"median {_short(here)} against {_short(there)}"
+    """Return the kind of an outlying column, ``"units"`` or ``"offset"``, and what is told of it.
+
+    Where its spread is not outlying, units are other if a factor makes the client's values more like the others' than a shift does.
+    """
+    name = seen.names[j]
     if name == _INPUTS:
-        return ("units" if spread else "offset"), "the inputs spread otherwise" if spread else "the inputs lie elsewhere"
-    if alike and wider:
+        return ("units", "the inputs spread otherwise") if spread else ("offset", "the inputs lie elsewhere")
+    values, own = seen.rows.x[:, j] * seen.scale[j] + seen.shift[j], seen.rows.owner == client
+    others = {int(c): np.sort(values[~own & (seen.rows.y == c)]) for c in np.unique(seen.rows.y[~own])}
+    known = own & np.isin(seen.rows.y, list(others))
+    mine, label = values[known], seen.rows.y[known]
+    like = np.array([np.median(others[c]) for c in label.tolist()])
+    here, there = float(np.median(mine)), float(np.median(like))
+    times = here / there if there else np.nan
+    medians = f"median {_short(here)} against {_short(there)}"
+    if times > 0 and _misfit(mine / times, label, others) < _misfit(mine - np.median(mine - like), label, others):
         return "units", f"{name} {_short(times)} times the others' ({medians})"
     if spread:
+        ratio = spread_ratio(seen.rows, client, j, key)
         return "units", f"{name} spreads {_short(ratio)} times as far as the others' ({medians})"
     return "offset", f"{name} lies elsewhere and spreads as the others' ({medians})"
+
+
+def _misfit(values: Floats, label: Ints, others: Mapping[int, Floats]) -> float:
+    """Return how far the ranks of values among others' of the same class are from even: the largest distance of their law to it."""
+    rank = np.empty(len(values))
+    for c in np.unique(label).tolist():
+        at, there = label == c, others[c]
+        both = [np.searchsorted(there, values[at], side=side) for side in ("left", "right")]  # type: ignore[call-overload]
+        rank[at] = (both[0] + both[1]) / (2 * len(there))
+    return float(np.abs(np.sort(rank) - (np.arange(len(rank)) + 0.5) / len(rank)).max())
 
 
 def _constant(seen: _Columns, constant: Bools) -> list[OutlyingClient]:
