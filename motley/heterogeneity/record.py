@@ -98,9 +98,15 @@ class OutlyingClient:
     remedy: str
     name: str = ""
 
-    def __str__(self) -> str:
-        """Return the sentence that readers see."""
-        return f"{self.name or f'client {self.client}'}: {self.said} ({self.kind}): {self.remedy}"
+    @property
+    def shown(self) -> str:
+        """The client's own name; its number where it has none."""
+        return self.name or f"client {self.client}"
+
+    @property
+    def sentence(self) -> str:
+        """The client, what was found and what to do."""
+        return f"{self.shown}: {self.said} ({self.kind}): {self.remedy}"
 
 
 @dataclass(frozen=True, eq=False)

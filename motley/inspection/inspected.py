@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ class Inspected:
                 "federations": [
                     {
                         "label": one.label, "facts": dict(one.facts), "pitfalls": list(one.pitfalls),
+                        "outlying": [{**dataclasses.asdict(each), "name": each.shown} for each in one.inspection.outlying],
                         "profile": {name: _number(value) for name, value in one.inspection.profile().items()},
                         "inspection": json.loads(one.inspection.to_json()),
                     }
