@@ -4,9 +4,10 @@
     python benchmarks/inspect_outlying.py clean [--seeds 100]    # federations of 10 to 1,000 clients without any fault
 
 Both write their table into ``benchmarks/measured/inspect_outlying.json``. The tables are scikit-learn's; rows are divided equally, in
-unequal parts, or by a Dirichlet law over classes. The fault is planted at a client drawn among those that hold 15 rows or more. ``plain``
-is a detector that has no federation to think of: on the pooled rows, a two-sided test of one client against the rest at 5 % after
-Bonferroni over clients and columns (Mann-Whitney for columns, Fisher's exact test on the errors of logistic regression for labels).
+unequal parts, or by a Dirichlet law over classes. The fault is planted at a client drawn among those that hold 15 rows or more.
+``plain`` is a detector that has no federation to think of: on the pooled rows, a two-sided test of one client against the rest at 5 %
+after Bonferroni over clients and columns (Mann-Whitney for columns, Fisher's exact test on the errors of logistic regression for
+labels).
 """
 
 from __future__ import annotations
@@ -136,7 +137,15 @@ def odd(seeds: int) -> list[dict[str, Any]]:
                 if name == "diabetes" and kind in ("swapped labels", "random labels"):
                     continue  # fifths of a number cannot be told from the columns
                 for strength in strengths:
-                    rows.append({"table": name, "skew": skew, "kind": kind, "strength": strength, **_odd(x, y, clients, skew, kind, strength, seeds)})
+                    rows.append(
+                        {
+                            "table": name,
+                            "skew": skew,
+                            "kind": kind,
+                            "strength": strength,
+                            **_odd(x, y, clients, skew, kind, strength, seeds),
+                        }
+                    )
                     print(rows[-1], flush=True)
     return rows
 
@@ -173,12 +182,19 @@ def _cancer(clients: int, rng: Rng) -> tuple[Array, Array]:
 
 def clean(seeds: int) -> list[dict[str, Any]]:
     """Count federations without a fault in which a client is named; large ones are drawn with replacement and blurred."""
+    real = [
+        ("breast_cancer", 10, seeds),
+        ("breast_cancer", 30, seeds),
+        ("wine", 10, seeds),
+        ("diabetes", 20, seeds),
+        ("digits", 40, seeds // 2),
+    ]
     cases: list[tuple[str, int, Callable[[Rng], tuple[Array, Array]], int]] = [
-        ("breast_cancer", 10, lambda rng: table("breast_cancer"), seeds), ("breast_cancer", 30, lambda rng: table("breast_cancer"), seeds),
-        ("wine", 10, lambda rng: table("wine"), seeds), ("diabetes", 20, lambda rng: table("diabetes"), seeds),
-        ("digits", 40, lambda rng: table("digits"), seeds // 2), ("breast_cancer, blurred", 100, lambda rng: _cancer(100, rng), seeds // 2),
-        ("digits, blurred", 100, lambda rng: _digits(100, rng), seeds // 4), ("breast_cancer, blurred", 1000, lambda rng: _cancer(1000, rng), seeds // 5),
-    ]  # fmt: skip
+        *((name, clients, lambda rng, name=name: table(name), times) for name, clients, times in real),
+        ("breast_cancer, blurred", 100, lambda rng: _cancer(100, rng), seeds // 2),
+        ("digits, blurred", 100, lambda rng: _digits(100, rng), seeds // 4),
+        ("breast_cancer, blurred", 1000, lambda rng: _cancer(1000, rng), seeds // 5),
+    ]
     rows = []
     for name, clients, make, times in cases:
         for skew in SKEWS:
@@ -190,7 +206,16 @@ def clean(seeds: int) -> list[dict[str, Any]]:
                 named["federations"] += bool(told)
                 named.update({kind for _, kind in told})
             seconds = (time.perf_counter() - begin) / times
-            rows.append({"table": name, "clients": clients, "skew": skew, "seeds": times, "seconds": round(seconds, 2), "named": dict(named)})
+            rows.append(
+                {
+                    "table": name,
+                    "clients": clients,
+                    "skew": skew,
+                    "seeds": times,
+                    "seconds": round(seconds, 2),
+                    "named": dict(named),
+                }
+            )
             print(rows[-1], flush=True)
     return rows
 

@@ -29,8 +29,8 @@ from motley.recipes.earlier import MEASURED, MeasuredRow, read_rows
 from motley.recipes.recipe import Cell, Exhibit, RankPlan, Recipe, read
 
 STANDS = ("even", "labels-weak", "labels-strong", "sizes-weak", "sizes-strong", "writers")
-"""Environments on which advice may rest: those that differ in what they are named after. All others have labels of Dirichlet 0.5 beside
-it, so that what helps against skewed labels looks as if it helped against noise or speed; they are only advised, in the proof."""
+"""Environments on which advice may rest: those that differ in what they are named after. All others have labels of Dirichlet 0.5
+beside it, so that what helps against skewed labels looks as if it helped against noise or speed; the proof advises them."""
 FOLDER = Path(__file__).resolve().parents[1] / "motley" / "recipes" / "league"
 
 

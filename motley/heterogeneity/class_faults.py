@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaln
 from scipy.stats import poisson
 
@@ -16,6 +17,8 @@ CHANCE = 0.01
 """Probability that any client of a clean federation is called outlying for an absent class; half of it for copies."""
 _FEW, _PART = 5, 0.1
 """Copies, and share of the smaller client's samples, below which copies are not worth telling."""
+_LACKED = 0.01
+"""Probability, over the number of classes, below which a class is lacked where all clients have equal shares."""
 _TOGETHER = 8
 """Equal samples from which on they are common ones and no copies."""
 
@@ -43,8 +46,10 @@ def absent_classes(counts: Floats) -> list[AbsentClass]:
     ----------
     counts: labels of each client and class ``[K, C]``.
 
-    Shares of a class vary over clients as a beta law with the mean and variance of all clients' shares, less what chance adds; the
-    chance of no sample among n is B(a, b + n) / B(a, b). With the shares of all alike it is ``(1 - share)^n``.
+    Shares of a class vary over clients as a beta law with the mean and variance of the *other* clients' shares (less what chance
+    adds, plus 1.64 standard errors of that variance); the chance of no sample among n is B(a, b + n) / B(a, b). With the shares of all
+    alike it is ``(1 - share)^n``. Where more than a quarter of the clients (and more than two) lack a class that clients with equal
+    shares would have, labels are skewed, and nobody is outlying.
     """
     held = counts.sum(axis=1)
     used = held >= 2
@@ -53,17 +58,30 @@ def absent_classes(counts: Floats) -> list[AbsentClass]:
         return []
     size = held[used, None]
     share = counts[used] / size
-    mean = share.mean(axis=0)
+    mean, second, fourth = _moments(share)
+    lacking = ((counts[used] == 0) & ((1 - mean) ** size < _LACKED / counts.shape[1])).any(axis=1)
+    if lacking.sum() > max(2, clients / 4):
+        return []
+    error = np.sqrt(np.maximum(fourth - np.square(second), 0.0) / (clients - 1))
     possible = np.maximum(mean * (1 - mean), 1e-9)
-    alike = np.clip((share.var(axis=0, ddof=1) - possible * (1 / size).mean()) / possible, 1e-6, 0.99)
+    by_chance = possible * ((1 / size).sum() - 1 / size) / (clients - 1)
+    alike = np.clip((second - by_chance + 1.64 * error) / possible, 1e-6, 0.99)
     a, b = mean * (1 / alike - 1), (1 - mean) * (1 / alike - 1)
     none = np.where(mean > 0, betaln(np.maximum(a, 1e-12), b + size) - betaln(np.maximum(a, 1e-12), np.maximum(b, 1e-12)), 0.0)
     odd = (counts[used] == 0) & (none < np.log(CHANCE / counts.size))
     ids = np.flatnonzero(used)
-    return [AbsentClass(int(ids[at]), c, float(((mean * clients - share[at]) / (clients - 1))[c])) for at, c in np.argwhere(odd).tolist()]
+    return [AbsentClass(int(ids[at]), c, float(mean[at, c])) for at, c in np.argwhere(odd).tolist()]
 
 
-def shared_rows(hashes: Ints, owner: Ids, y: Ints, counts: Floats) -> list[SharedRows]:
+def _moments(share: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the mean and the second and fourth central moments of shares over all clients but one, for each of them ``[K, C]``."""
+    middle = np.median(share, axis=0)
+    apart, others = share - middle, len(share) - 1
+    one, two, three, four = (((apart**p).sum(axis=0) - apart**p) / others for p in (1, 2, 3, 4))
+    return middle + one, np.maximum(two - one**2, 0.0), four - 4 * one * three + 6 * one**2 * two - 3 * one**4
+
+
+def shared_rows(hashes: NDArray[np.uint64], owner: Ids, y: Ints, counts: Floats) -> list[SharedRows]:
     """Return the pairs of clients with more equal samples than chance and their classes explain.
 
     Parameters

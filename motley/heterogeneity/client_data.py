@@ -23,7 +23,7 @@ from motley.heterogeneity.features import cheap_features
 from motley.tasks.base import IGNORED, Federation, Targets
 from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation
 
-__all__ = ["BINS", "BUDGET", "CLIENTS", "ClientData", "Columns", "Sample", "of_arrays", "of_federation"]
+__all__ = ["BINS", "BUDGET", "CLIENTS", "ClientData", "Sample", "TableColumns", "of_arrays", "of_federation"]
 
 BINS = 5
 """Quantile bins of a regression's first target, which stand for classes."""
@@ -34,8 +34,8 @@ CLIENTS = 300
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The columns of a table's samples: names, and ``x * scale + shift`` in the units of the raw table; empty where nothing is known."""
+class TableColumns:
+    """The columns of a table's samples: names, and ``x * scale + shift`` in raw units; empty where nothing is known."""
 
     names: tuple[str, ...] = ()
     shift: Floats = field(default_factory=lambda: np.zeros(0))
@@ -59,7 +59,7 @@ class ClientData:
     labels: NDArray[Any]
     classes: int
     targets: Targets
-    columns: Columns = Columns()
+    columns: TableColumns = TableColumns()
     names: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
 
@@ -153,26 +153,28 @@ def of_federation(federation: Federation, first: Ints | None = None, names: Ints
     def read(at: Ints) -> NDArray[Any]:
         return np.asarray(federation.x[torch.from_numpy(at)].cpu().numpy())
 
-    whose = {"columns": _columns(federation.preparation), "names": getattr(federation, "client_names", ())}
+    columns, clients = _columns(federation.preparation), tuple(getattr(federation, "client_names", ()))
     if federation.classes is None:
-        return ClientData(rows, read, _bins(labels), BINS, "numbers", **whose)
-    return ClientData(rows, read, labels, federation.classes, federation.targets, **whose, class_names=tuple(federation.names))
+        return ClientData(rows, read, _bins(labels), BINS, "numbers", columns, clients)
+    return ClientData(rows, read, labels, federation.classes, federation.targets, columns, clients, tuple(federation.names))
 
 
-def _columns(preparation: Preparation | None) -> Columns:
+def _columns(preparation: Preparation | None) -> TableColumns:
     """Return the names and raw units of prepared columns; a client that has statistics of its own keeps its own units."""
     if isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1:
         names = tuple(f"column {j}" for j in range(preparation.shape[0]))
-        return Columns(names, np.asarray(preparation.shift), np.asarray(preparation.scale))
+        return TableColumns(names, np.asarray(preparation.shift), np.asarray(preparation.scale))
     if not isinstance(preparation, TablePreparation):
-        return Columns()
+        return TableColumns()
     names = tuple(name for column in preparation.columns for name in column.inputs())
     parts = [
-        (float(one.mean[0]), float(one.deviation[0])) if isinstance(one, NumberColumn) and not preparation.clients else (0.0, 1.0)
+        (float(one.mean[0]), float(one.deviation[0]))
+        if isinstance(one, NumberColumn) and not preparation.clients
+        else (0.0, 1.0)
         for one in preparation.columns
         for _ in one.inputs()
     ]
-    return Columns(names, np.array([mean for mean, _ in parts]), np.array([deviation for _, deviation in parts]))
+    return TableColumns(names, np.array([mean for mean, _ in parts]), np.array([deviation for _, deviation in parts]))
 
 
 def of_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike) -> ClientData:

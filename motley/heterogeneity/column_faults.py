@@ -181,7 +181,7 @@ def _excess(sums: Floats, variance: Floats, held: Floats, median: float) -> Floa
     """Return the tau^2 at which the median of ``sums^2 / (variance + held^2 tau^2)`` is ``median``, by bisection; 0 if it is less."""
 
     def middle(tau2: Floats) -> Floats:
-        return np.median(np.square(sums) / np.maximum(variance + np.square(held)[:, None] * tau2, 1e-12), axis=0)
+        return np.asarray(np.median(np.square(sums) / np.maximum(variance + np.square(held)[:, None] * tau2, 1e-12), axis=0))
 
     low, high = np.zeros(sums.shape[1]), np.full(sums.shape[1], 8.0)
     differ = middle(low) > median
@@ -189,7 +189,7 @@ def _excess(sums: Floats, variance: Floats, held: Floats, median: float) -> Floa
         tau2 = (low + high) / 2
         large = middle(tau2) > median
         low, high = np.where(large, tau2, low), np.where(large, high, tau2)
-    return np.where(differ, high, 0.0)
+    return np.asarray(np.where(differ, high, 0.0))
 
 
 def _pairs(rows: Rows, key: Key) -> tuple[Ints, Ints]:
@@ -232,7 +232,7 @@ def repaired(rows: Rows, client: int, columns: Ints, key: Key) -> Floats:
             if (~own & (rows.y == c)).any()
         ]
         out[:, i] = scaled - (np.median(np.concatenate(apart)) if apart else 0.0)
-    return out
+    return np.asarray(out)
 
 
 def _constant(rows: Rows) -> Bools:

@@ -1,8 +1,8 @@
 """Clients whose labels a classifier of all clients' rows denies more often than chance and the other clients explain.
 
-The classifier is a linear discriminant on normal scores of the columns, with equal weight for all classes. Chance is, as for columns, a
-permutation of the rows within classes: a client with n_c rows of class c has n_c times the class's rate of denied labels at other
-clients on average. Whose labels are denied too often has
+The classifier is a linear discriminant on normal scores of the columns, with equal weight for all classes. Chance is, as for
+columns, a permutation of the rows within classes: a client with n_c rows of class c has n_c times the class's rate of denied labels
+at other clients on average. A client whose labels are denied too often has
 
 * columns in other units, if repairing the outlying columns ends most of it,
 * swapped labels, if one renaming of classes ends most of it,
@@ -109,7 +109,8 @@ def _denied(rows: Rows, wrong: Bools) -> tuple[Floats, Floats]:
     Clients that chance alone does not explain, at most a quarter, are no measure of the others.
     """
     counts = rows.counts
-    denied = np.bincount(rows.owner * rows.classes + rows.y, wrong, minlength=counts.size).reshape(counts.shape)
+    flat = np.bincount(rows.owner * rows.classes + rows.y, wrong.astype(np.float64), minlength=counts.size)
+    denied: Floats = flat.reshape(counts.shape).astype(np.float64)
     limit = norm.isf(CHANCE / rows.clients)
     reference = np.ones(rows.clients, bool)
     _, beyond, _ = _beyond(counts, denied, reference)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.keys import Key
@@ -27,10 +28,12 @@ CLIENTS, ROWS, NUMBERS = 2000, 20_000, 2_000_000
 """Clients, rows and numbers of their columns that are looked at, at most."""
 _TABLE, _FLAT = 512, 128
 """Columns of a table, and numbers of another sample, that are looked at one by one; of longer samples cheap features are."""
+_FACTOR = 1.5
+"""Factor below which other units are not told from an offset."""
 _INPUTS = "the inputs"
 
 
-class _Columns(NamedTuple):
+class _SeenRows(NamedTuple):
     """The values of some rows and how they are told: names ``[D]``, and ``x * scale + shift`` in the units of the raw table."""
 
     rows: Rows
@@ -39,7 +42,7 @@ class _Columns(NamedTuple):
     scale: Floats
 
 
-def outlying_clients(data: ClientData, hashes: Ints, key: Key) -> list[OutlyingClient]:
+def outlying_clients(data: ClientData, hashes: NDArray[np.uint64], key: Key) -> list[OutlyingClient]:
     """Return the outlying clients, by number.
 
     Parameters
@@ -58,12 +61,13 @@ def _widely(told: list[OutlyingClient], clients: int) -> bool:
     return len({one.client for one in told}) > max(2, clients / 4)
 
 
-def _classes_and_copies(data: ClientData, hashes: Ints) -> list[OutlyingClient]:
+def _classes_and_copies(data: ClientData, hashes: NDArray[np.uint64]) -> list[OutlyingClient]:
     """Return clients with an absent class or with copies."""
     counts = data.histogram(slice(None))
     absent = [
         OutlyingClient(
-            one.client, "absent class", "", f"no sample of class {data.class_name(one.label)!r}, {one.others:.0%} of the samples elsewhere",
+            one.client, "absent class", "",
+            f"no sample of class {data.class_name(one.label)!r}; elsewhere {one.others:.0%} are of it",
             "ask whether its rows were left out there",
         )
         for one in absent_classes(counts)
@@ -73,14 +77,16 @@ def _classes_and_copies(data: ClientData, hashes: Ints) -> list[OutlyingClient]:
         for client, other in {(pair.one, pair.other), (pair.other, pair.one)}:
             where = "are repeated there" if client == other else f"also lie at {data.name(other)}"
             said = f"{pair.number} of {data.rows.sizes[client]} samples {where}"
-            copies.append(OutlyingClient(client, "copied data", "", said, "keep one of each: a copy counts twice, and is no test"))
+            copies.append(
+                OutlyingClient(client, "copied data", "", said, "keep one of each: a copy counts twice, and is no test")
+            )
     return [one for kind in (absent, copies) if not _widely(kind, len(data)) for one in kind]
 
 
 # ------------------------------------------------------------------------------------- columns and labels
 
 
-def _columns(data: ClientData, key: Key) -> _Columns | None:
+def _columns(data: ClientData, key: Key) -> _SeenRows | None:
     """Return some rows of all clients with their columns; None where samples are no numbers, or clients are few."""
     held = np.flatnonzero(data.rows.sizes)
     chosen = np.sort(held[key.fold("outlying clients").numpy().permutation(len(held))[:CLIENTS]])
@@ -96,13 +102,15 @@ def _columns(data: ClientData, key: Key) -> _Columns | None:
     known = plain and len(data.columns.names) == x.shape[1]
     names = data.columns.names if known else tuple(f"column {j}" if plain else _INPUTS for j in range(x.shape[1]))
     shift, scale = (data.columns.shift, data.columns.scale) if known else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
-    return _Columns(rows, names, shift, scale)
+    return _SeenRows(rows, names, shift, scale)
 
 
 def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
     """Return positions of rows: of each client as many as it has, but no more than so that all are about ``budget``."""
     sizes = np.sort(data.rows.sizes[clients])
-    rest = (budget - np.concatenate([[0], np.cumsum(sizes)[:-1]])) / np.arange(len(sizes), 0, -1)  # what each of the larger may give
+    rest = (budget - np.concatenate([[0], np.cumsum(sizes)[:-1]])) / np.arange(
+        len(sizes), 0, -1
+    )  # what each of the larger may give
     fits = np.flatnonzero(sizes > rest)
     each = max(int(rest[fits[0]]), 10) if len(fits) else int(sizes[-1])
     drawn = []
@@ -113,7 +121,7 @@ def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
     return np.concatenate(drawn)
 
 
-def _columns_and_labels(data: ClientData, seen: _Columns, key: Key) -> list[OutlyingClient]:
+def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[OutlyingClient]:
     """Return clients with outlying columns or labels; those who are found are taken out before the others are judged again."""
     rows, told = seen.rows, list[OutlyingClient]()
     clients = len(np.unique(rows.owner))
@@ -145,7 +153,9 @@ def _labels(data: ClientData, rows: Rows, columns: ColumnFaults, key: Key) -> di
 
 def _of_labels(data: ClientData, fault: LabelFault) -> list[OutlyingClient]:
     """Return a client with swapped or random labels."""
-    denied = f"a classifier of all clients denies {fault.denied:.0%} of its labels and {fault.expected:.0%} of like ones elsewhere"
+    denied = (
+        f"a classifier of all clients denies {fault.denied:.0%} of its labels and {fault.expected:.0%} of like ones elsewhere"
+    )
     if fault.swap is None:
         remedy = "check its labels, or leave it out"
         return [OutlyingClient(fault.client, "random labels", "", denied, remedy)]
@@ -154,7 +164,7 @@ def _of_labels(data: ClientData, fault: LabelFault) -> list[OutlyingClient]:
     return [OutlyingClient(fault.client, "swapped labels", "", said, "rename its classes")]
 
 
-def _of_columns(seen: _Columns, client: int, columns: ColumnFaults, key: Key) -> list[OutlyingClient]:
+def _of_columns(seen: _SeenRows, client: int, columns: ColumnFaults, key: Key) -> list[OutlyingClient]:
     """Return a client with columns in other units or with an offset: the first of each kind, and how many more."""
     kinds: dict[str, list[tuple[str, str]]] = {}
     for j in np.flatnonzero((columns.place | columns.spread)[client]).tolist():
@@ -172,7 +182,7 @@ def _of_columns(seen: _Columns, client: int, columns: ColumnFaults, key: Key) ->
     return told
 
 
-def _column(seen: _Columns, client: int, j: int, spread: bool, key: Key) -> tuple[str, str]:
+def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tuple[str, str]:
     """Return the kind of an outlying column, ``"units"`` or ``"offset"``, and what is told of it.
 
     Where its spread is not outlying, units are other if a factor makes the client's values more like the others' than a shift does.
@@ -186,9 +196,13 @@ def _column(seen: _Columns, client: int, j: int, spread: bool, key: Key) -> tupl
     mine, label = values[known], seen.rows.y[known]
     like = np.array([np.median(others[c]) for c in label.tolist()])
     here, there = float(np.median(mine)), float(np.median(like))
-    times = here / there if there else np.nan
+    times = float(np.median(mine / like)) if like.all() else np.nan
     medians = f"median {_short(here)} against {_short(there)}"
-    if times > 0 and _misfit(mine / times, label, others) < _misfit(mine - np.median(mine - like), label, others):
+    if (
+        times > 0
+        and max(times, 1 / times) >= _FACTOR
+        and _misfit(mine / times, label, others) < _misfit(mine - np.median(mine - like), label, others)
+    ):
         return "units", f"{name} {_short(times)} times the others' ({medians})"
     if spread:
         ratio = spread_ratio(seen.rows, client, j, key)
@@ -201,19 +215,21 @@ def _misfit(values: Floats, label: Ints, others: Mapping[int, Floats]) -> float:
     rank = np.empty(len(values))
     for c in np.unique(label).tolist():
         at, there = label == c, others[c]
-        both = [np.searchsorted(there, values[at], side=side) for side in ("left", "right")]  # type: ignore[call-overload]
+        both = [np.searchsorted(there, values[at], side=side) for side in ("left", "right")]
         rank[at] = (both[0] + both[1]) / (2 * len(there))
     return float(np.abs(np.sort(rank) - (np.arange(len(rank)) + 0.5) / len(rank)).max())
 
 
-def _constant(seen: _Columns, constant: Bools) -> list[OutlyingClient]:
+def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
     """Return clients that have one value alone in a column; none where many have."""
     told = []
     for k in np.flatnonzero(constant.any(axis=1)).tolist():
         j, *more = np.flatnonzero(constant[k]).tolist()
         value = float(seen.rows.x[seen.rows.owner == k, j][0]) * seen.scale[j] + seen.shift[j]
         said = f"{seen.names[j]} is always {_short(value)}" + (f" (and {len(more)} more columns)" if more else "")
-        told.append(OutlyingClient(k, "constant column", seen.names[j], said, "repair the column, or leave it out with task.drop"))
+        told.append(
+            OutlyingClient(k, "constant column", seen.names[j], said, "repair the column, or leave it out with task.drop")
+        )
     return [] if _widely(told, len(np.unique(seen.rows.owner))) else told
 
 

@@ -183,7 +183,9 @@ class Inspection:
             raise DataError(f"got version {got!r} of an inspection; expected {_VERSION}, as motley inspect --json writes it")
         try:
             outlying = tuple(OutlyingClient(**one) for one in whole.get("outlying", []))
-            return cls.of([_finding(one) for one in whole["findings"]], int(whole["population"]), tuple(whole["notes"]), outlying)
+            return cls.of(
+                [_finding(one) for one in whole["findings"]], int(whole["population"]), tuple(whole["notes"]), outlying
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"this inspection is incomplete ({type(error).__name__}: {error}); write it again") from None
 

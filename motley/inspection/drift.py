@@ -38,7 +38,18 @@ from motley.rounds.simulated import simulation
 from motley.rounds.upload import ReceivedUpload
 from motley.tasks.base import Federation
 
-__all__ = ["CLIENTS", "HELD", "SAMPLES", "ObservedLoop", "among_clients", "beside_chance", "drift_after", "drift_at_start", "mean_cosine", "of_all"]
+__all__ = [
+    "CLIENTS",
+    "HELD",
+    "SAMPLES",
+    "ObservedLoop",
+    "among_clients",
+    "beside_chance",
+    "drift_after",
+    "drift_at_start",
+    "mean_cosine",
+    "of_all",
+]
 
 CLIENTS, LEAST = 200, 10
 """Clients whose gradients are measured, at most and at least."""

@@ -1,13 +1,13 @@
 """Advice from the league: which method has been shown to help where clients differ as these do, and whether following it pays.
 
-How clients differ is said in *factors*: what of a profile (:meth:`motley.heterogeneity.record.Inspection.profile`) is large, each weak
-or strong. An environment speaks for a federation if it has a factor and none that the federation lacks at this strength. A method
-is named only if in *each* of these environments its gain over uniform FedAvg has an interval over paired seeds that excludes zero, with
-the level divided by the methods of its kind and the environments (Bonferroni). Methods that leave one model for all and methods
-that give each client its own are never compared.
+How clients differ is said in *factors*: what of a profile (:meth:`motley.heterogeneity.record.Inspection.profile`) is large, each
+weak or strong. An environment speaks for a federation if it has a factor and none that the federation lacks at this strength. A
+method is named only if in *each* of these environments its gain over uniform FedAvg has an interval over paired seeds that excludes
+zero, with the level divided by the methods of its kind and the environments (Bonferroni). Methods that leave one model for all and
+methods that give each client its own are never compared.
 
-The proof: every environment, left out of the evidence, and every other federation is advised; what is gained over uniform FedAvg there,
-with 0 where nothing is named, must have a mean whose 95 % t interval excludes zero. Advice whose proof fails is not given.
+The proof: every environment, left out of the evidence, and every other federation is advised; what is gained over uniform FedAvg
+there, with 0 where nothing is named, must have a mean whose 95 % t interval excludes zero. Advice whose proof fails is not given.
 """
 
 from __future__ import annotations
@@ -23,8 +23,26 @@ from motley.core.errors import DataError
 from motley.results.measures import Interval, interval, spread
 
 __all__ = [
-    "ABSTAINED", "EVIDENCE", "FACTORS", "KINDS", "OUTSIDE", "PERSONAL", "PROFILES", "Advice", "Evidence", "Factor", "Proof",
-    "advice_lines", "advise", "evidence_csv", "factors", "league_evidence", "profiles_csv", "proof", "read_evidence",
+    "ABSTAINED",
+    "EVIDENCE",
+    "FACTORS",
+    "KINDS",
+    "OUTSIDE",
+    "PERSONAL",
+    "PROFILES",
+    "UNSHOWN",
+    "Advice",
+    "Evidence",
+    "Factor",
+    "Proof",
+    "advice_lines",
+    "advise",
+    "evidence_csv",
+    "factors",
+    "league_evidence",
+    "profiles_csv",
+    "proof",
+    "read_evidence",
 ]  # fmt: skip
 
 EVIDENCE, PROFILES = "evidence.csv", "profiles.csv"
@@ -36,6 +54,7 @@ KINDS = {False: "one model for all", True: PERSONAL}
 OUTSIDE = "outside-"
 """Before the names of the files of federations that are advised in the proof, and that advice does not rest on."""
 ABSTAINED = "Clients hardly differ in anything that a method here has been shown to help: uniform FedAvg."
+UNSHOWN = "No method here has been shown to help where clients differ so: uniform FedAvg."
 Profile = Mapping[str, float]
 """Name of a finding -> its value, about 0 to 1; NaN where it was not measured."""
 Factor = tuple[str, bool]
@@ -161,7 +180,7 @@ def proof(evidence: Evidence, outside: Evidence | None, personal: bool) -> Proof
         gains = [there.gain(name, one).mean if one else 0.0 for one in (named, winner)]
         out[name] = (named, gains[0], gains[1])
     columns = [[row[i] for row in out.values()] for i in (1, 2)]
-    return Proof(out, *(interval(spread(column)) for column in columns))  # type: ignore[arg-type]
+    return Proof(out, *(interval(spread(column)) for column in columns))
 
 
 def _winner(evidence: Evidence, personal: bool, there: Mapping[str, Sequence[float]]) -> str:
@@ -185,13 +204,16 @@ def advice_lines(profile: Profile, evidence: Evidence | None = None, outside: Ev
     words = [f"{FACTORS[name][0]} ({'strong' if large else 'weak'})" for name, large in sorted(factors(profile))]
     lines = [f"These clients differ in: {', '.join(words)}."] if words else []
     said = [line for personal in KINDS for line in _of_kind(profile, evidence, outside, personal)]
-    return [*lines, *(said or [ABSTAINED])]
+    return [*lines, *(said or [UNSHOWN if words else ABSTAINED])]
 
 
 def _of_kind(profile: Profile, evidence: Evidence, outside: Evidence | None, personal: bool) -> list[str]:
     """Return the advice for a kind of model, with its proof; none where nothing was shown, or where following it does not pay."""
-    found, shown = advise(profile, evidence, personal), proof(evidence, outside, personal)
-    if found is None or not shown.holds:
+    found = advise(profile, evidence, personal)
+    if found is None:
+        return []
+    shown = proof(evidence, outside, personal)
+    if not shown.holds:
         return []
     where = "; ".join(f"{_points(gain)} in {name}" for name, gain in found.gains.items())
     helped, hurt, abstained = shown.counts
