@@ -48,7 +48,7 @@ def absent_classes(counts: Floats) -> list[AbsentClass]:
 
     Shares of a class vary over clients as a beta law with the mean and variance of the *other* clients' shares (less what chance
     adds, plus 1.64 standard errors of that variance); the chance of no sample among n is B(a, b + n) / B(a, b). With the shares of all
-    alike it is ``(1 - share)^n``. Where more than a quarter of the clients (and more than two) lack a class that clients with equal
+    alike it is ``(1 - share)^n``. Where more than a tenth of the clients (and more than one) lack a class that clients with equal
     shares would have, labels are skewed, and nobody is outlying.
     """
     held = counts.sum(axis=1)
@@ -60,7 +60,7 @@ def absent_classes(counts: Floats) -> list[AbsentClass]:
     share = counts[used] / size
     mean, second, fourth = _moments(share)
     lacking = ((counts[used] == 0) & ((1 - mean) ** size < _LACKED / counts.shape[1])).any(axis=1)
-    if lacking.sum() > max(2, clients / 4):
+    if lacking.sum() > max(1, clients / 10):
         return []
     error = np.sqrt(np.maximum(fourth - np.square(second), 0.0) / (clients - 1))
     possible = np.maximum(mean * (1 - mean), 1e-9)

@@ -169,7 +169,8 @@ def _of_columns(seen: _SeenRows, client: int, columns: ColumnFaults, key: Key) -
     kinds: dict[str, list[tuple[str, str]]] = {}
     for j in np.flatnonzero((columns.place | columns.spread)[client]).tolist():
         kind, said = _column(seen, client, j, bool(columns.spread[client, j]), key)
-        kinds.setdefault(kind, []).append((seen.names[j], said))
+        if kind:
+            kinds.setdefault(kind, []).append((seen.names[j], said))
     remedies = {
         "units": 'repair the unit, or set task.scale = "client"',
         "offset": 'look how it is measured there, or set task.scale = "client"',
@@ -183,7 +184,7 @@ def _of_columns(seen: _SeenRows, client: int, columns: ColumnFaults, key: Key) -
 
 
 def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tuple[str, str]:
-    """Return the kind of an outlying column, ``"units"`` or ``"offset"``, and what is told of it.
+    """Return the kind of an outlying column, ``"units"`` or ``"offset"``, and what is told of it; empty: nothing is.
 
     Where its spread is not outlying, units are other if a factor makes the client's values more like the others' than a shift does.
     """
@@ -207,6 +208,8 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
     if spread:
         ratio = spread_ratio(seen.rows, client, j, key)
         return "units", f"{name} spreads {_short(ratio)} times as far as the others' ({medians})"
+    if here == there:  # a column of mostly one value, more or less often
+        return "", ""
     return "offset", f"{name} lies elsewhere and spreads as the others' ({medians})"
 
 
