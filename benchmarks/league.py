@@ -4,7 +4,7 @@
 
     python benchmarks/league.py tune --out runs/league/tuning          # about an hour of one core; writes tuned.toml at its end
     motley reproduce league --jobs 2 --keep                            # the runs
-    python benchmarks/league.py evidence                               # profiles of the environments, effects, and the proof
+    python benchmarks/league.py evidence                               # differences, profiles of the environments, and the proof
 
 Every command goes on where it was stopped. ``tune`` freezes into ``motley/recipes/league/tuned.toml`` what each entrant chose with the
 same budget on validation samples; ``evidence`` writes ``evidence.csv`` and ``profiles.csv`` beside it, from which ``motley inspect``
@@ -18,28 +18,19 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from motley.core.errors import ConfigError, UserError
 from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.store import slug
-from motley.recipes.advice import (
-    EVIDENCE,
-    OUTSIDE,
-    PROFILES,
-    Effect,
-    Proof,
-    evidence_csv,
-    league_evidence,
-    profiles_csv,
-    proof,
-)
+from motley.recipes.advice import EVIDENCE, KINDS, OUTSIDE, PROFILES, Proof, evidence_csv, league_evidence, profiles_csv, proof
+from motley.recipes.earlier import MEASURED, MeasuredRow, read_rows
 from motley.recipes.recipe import Cell, Exhibit, RankPlan, Recipe, read
-from motley.recipes.reproduce import Reproduction, reproduce
-from motley.recipes.standings import rankings
 
+STANDS = ("even", "labels-weak", "labels-strong", "sizes-weak", "sizes-strong", "writers")
+"""Environments on which advice may rest: those that differ in what they are named after. All others have labels of Dirichlet 0.5
+beside it, so that what helps against skewed labels looks as if it helped against noise or speed; the proof advises them."""
 FOLDER = Path(__file__).resolve().parents[1] / "motley" / "recipes" / "league"
 
 
@@ -55,7 +46,7 @@ def main() -> None:
     if given.command == "tune":
         tune_all(given.out, given.scale, given.jobs, [name for name in given.only.split(";") if name])
     else:
-        write_evidence(given.out / given.scale, given.scale)
+        write_evidence(given.scale)
 
 
 def say(text: str) -> None:
@@ -141,71 +132,69 @@ def frozen(plan: RankPlan, chosen: Mapping[str, Mapping[str, Any]], asked: Mappi
     return "\n".join(lines) + "\n"
 
 
-def write_evidence(out: Path, scale: str) -> None:
-    """Write the effects and profiles that advice looks at, of the league and of the federations outside it; print the proofs."""
-    for name, prefix in (("league", ""), ("outside", OUTSIDE)):
-        exhibit = read("league").named(name)
-        assert exhibit.ranks is not None
-        found = reproduce("league", [name], scale=scale, out=out, run=False)
-        effects = effects_of(found, exhibit, exhibit.ranks)
-        if not effects:
-            say(f"{name}: no runs yet")
-            return
-        profiles = {environment: profile_of(found, exhibit, exhibit.ranks, environment) for environment in effects}
-        (FOLDER / f"{prefix}{EVIDENCE}").write_text(evidence_csv(effects), encoding="utf-8")
-        (FOLDER / f"{prefix}{PROFILES}").write_text(profiles_csv(profiles), encoding="utf-8")
-        league_evidence.cache_clear()
-        evidence = league_evidence()
-        assert evidence is not None
-        tell(proof(evidence, league_evidence(prefix) if prefix else None), exhibit.ranks.against)
+def write_evidence(scale: str) -> None:
+    """Write the differences and profiles that advice looks at, from the numbers in the recipe's folder; print the proofs."""
+    rows = read_rows(FOLDER / "measured" / scale / MEASURED)
+    stored = {name: differences_of(rows, read("league").named(name)) for name in ("league", "outside")}
+    rests = {name: one for name, one in stored["league"].items() if name in STANDS}
+    others = {name: one for name, one in stored["league"].items() if name not in STANDS} | stored["outside"]
+    profiles = _profiles(scale)
+    for prefix, differences in (("", rests), (OUTSIDE, others)):
+        (FOLDER / f"{prefix}{EVIDENCE}").write_text(evidence_csv(differences), encoding="utf-8")
+        known = {name: profiles[name] for name in differences}
+        (FOLDER / f"{prefix}{PROFILES}").write_text(profiles_csv(known), encoding="utf-8")
+    league_evidence.cache_clear()
+    evidence = league_evidence()
+    assert evidence is not None
+    for personal, words in KINDS.items():
+        say(f"{words}:")
+        tell(proof(evidence, league_evidence(OUTSIDE), personal))
 
 
-def tell(shown: Proof, control: str) -> None:
+def tell(shown: Proof) -> None:
     """Print a proof."""
-    for name, (advised, *regrets) in shown.by_environment.items():
-        say(f"{name}: {advised}; regrets {', '.join(f'{one:.2f}' for one in regrets)}")
-    say(f"regret of advice {shown.advice:.2f}, of the overall winner {shown.winner:.2f}, of {control} {shown.control:.2f}")
-    say(
-        f"gain {shown.gain.mean:+.2f} [{shown.gain.low:+.2f}, {shown.gain.high:+.2f}]: {'holds' if shown.holds else 'does not hold'}"
-    )
+    for name, (entrant, gain, winner) in shown.by_environment.items():
+        say(f"{name}: {entrant or 'nothing advised'}; gain {gain:+.2f}, of always the winner {winner:+.2f}")
+    for words, one in (("advice", shown.gain), ("always the winner", shown.winner)):
+        say(f"{words}: {one.mean:+.2f} [{one.low:+.2f}, {one.high:+.2f}] over uniform FedAvg")
+    say("helped {}, hurt {}, abstained {}: ".format(*shown.counts) + ("holds" if shown.holds else "does not hold"))
 
 
-def effects_of(found: Reproduction, exhibit: Exhibit, plan: RankPlan) -> dict[str, dict[str, Effect]]:
-    """Return environment -> entrant -> effect, of entrants that have a number in every environment."""
-    first = exhibit.measures[0]
-    ranked = rankings(exhibit, plan, {first: found.values(exhibit, first)}).get(first)
-    if ranked is None:
-        return {}
-    whole = [one.entrant for one in ranked.standings]
-    time, traffic = (found.values(exhibit, name) for name in ("seconds_to_target", "traffic_mb_to_target"))
-    return {
-        environment: {
-            entrant: Effect(
-                ranked.differences[environment, entrant].mean,
-                *(_share(exhibit, plan, values, environment, entrant) for values in (time, traffic)),
-            )
-            for entrant in whole
-        }
-        for environment in ranked.environments
-    }
+def differences_of(rows: list[MeasuredRow], exhibit: Exhibit) -> dict[str, dict[str, list[float]]]:
+    """Return environment -> entrant -> difference to the control of each seed that both have."""
+    assert exhibit.ranks is not None
+    values: dict[tuple[str, ...], dict[int, float]] = {}
+    for row in rows:
+        if row.exhibit == exhibit.name and row.measure == exhibit.measures[0]:
+            values.setdefault(tuple(row.cell.split(" / ")), {})[row.seed] = float(row.value)
+    out: dict[str, dict[str, list[float]]] = {}
+    for (environment, entrant), ours in values.items():
+        theirs = values[environment, exhibit.ranks.against]
+        out.setdefault(environment, {})[entrant] = [ours[s] - theirs[s] for s in sorted(ours) if s in theirs]
+    return out
 
 
-def _share(exhibit: Exhibit, plan: RankPlan, values: Mapping[Any, Any], environment: str, entrant: str) -> float:
-    """Return the median over seeds of a cost to the target, as a share of the control's; NaN unless both reached it."""
-    places = [{plan.over: environment, plan.of: name} for name in (entrant, plan.against)]
-    ours, theirs = (values.get(tuple(place[axis] for axis in exhibit.axes), {}) for place in places)
-    shares = [ours[s].value / theirs[s].value for s in ours if s in theirs and ours[s].reached and theirs[s].reached]
-    return median(shares) if shares else float("nan")
+def _profiles(scale: str) -> dict[str, Mapping[str, float]]:
+    """Return the profiles that are stored, and those of environments that have none yet."""
+    stored = [league_evidence(prefix) for prefix in ("", OUTSIDE)]
+    known = {name: one for each in stored if each is not None for name, one in each.profiles.items()}
+    for title in ("league", "outside"):
+        exhibit = read("league").named(title)
+        assert exhibit.ranks is not None
+        for environment in exhibit.axes[exhibit.ranks.over]:
+            if environment not in known:
+                known[environment] = profile_of(exhibit, exhibit.ranks, environment, scale)
+    return known
 
 
-def profile_of(found: Reproduction, exhibit: Exhibit, plan: RankPlan, environment: str) -> Mapping[str, float]:
+def profile_of(exhibit: Exhibit, plan: RankPlan, environment: str, scale: str) -> Mapping[str, float]:
     """Return how the clients of an environment differ, as ``motley inspect`` measures it."""
     import motley
 
     place = {plan.over: environment, plan.of: plan.against}
     cell = Cell(exhibit, tuple(place[axis] for axis in exhibit.axes))
     say(f"inspecting {environment}")
-    inspected = motley.inspect(found.recipe.experiment(cell, found.scale, 0))
+    inspected = motley.inspect(read("league").experiment(cell, scale, 0))  # type: ignore[arg-type]
     return inspected.federations[0].inspection.profile()
 
 

@@ -27,6 +27,7 @@ GROUPS = {
         "motley.inspection.inspected.Inspected", "motley.inspection.federation.InspectedFederation",
         "motley.heterogeneity.measure.measure", "motley.heterogeneity.measure.measure_arrays",
         "motley.heterogeneity.record.Inspection", "motley.heterogeneity.record.Finding",
+        "motley.heterogeneity.record.OutlyingClient",
     ),
     "Results": (
         "motley.load", "motley.load_all", "motley.frame", "motley.report", "motley.Run", "motley.TrainedRun",
@@ -76,6 +77,7 @@ MEMBERS = {"motley.Experiment": ("replace", "resolved", "run_id", "result_id", "
 SHOWN = {
     "motley.heterogeneity.measure.measure": "inspect.md", "motley.heterogeneity.measure.measure_arrays": "inspect.md",
     "motley.heterogeneity.record.Inspection": "inspect.md", "motley.heterogeneity.record.Finding": "inspect.md",
+    "motley.heterogeneity.record.OutlyingClient": "inspect.md",
     "motley.inspection.inspected.Inspected": "inspect.md", "motley.inspection.federation.InspectedFederation": "inspect.md",
     "motley.rounds.config.RoundSummary": "experiment-file.md#objects", "motley.Run": "results.md", "motley.TrainedRun": "results.md",
     "motley.experiments.trained.ClientModel": "results.md", "motley.results.load.citations": "results.md",

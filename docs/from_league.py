@@ -11,7 +11,7 @@ from typing import Any
 
 from cells import ROOT, code, prose, table
 
-from motley.recipes.advice import OUTSIDE, Proof, league_evidence, proof
+from motley.recipes.advice import KINDS, OUTSIDE, Proof, league_evidence, proof
 from motley.recipes.difference_map import difference_map
 from motley.recipes.earlier import MEASURED, MeasuredRow, read_rows
 from motley.recipes.measuring import measure_of
@@ -71,32 +71,29 @@ def league_tuned() -> str:
 
 
 def league_advice() -> str:
-    """Tell what leaving environments out, and federations outside the league, say about the advice."""
-    evidence = league_evidence()
+    """Tell what advice has gained where it was not learned from."""
+    evidence, outside = league_evidence(), league_evidence(OUTSIDE)
     if evidence is None:
         return NOT_RUN
-    shown, outside = proof(evidence), league_evidence(OUTSIDE)
-    verdict = (
-        "beats always taking the overall winner, so `motley inspect` advises by likeness"
-        if shown.holds
-        else "does not surely beat always taking the overall winner, so `motley inspect` recommends the overall winner"
+    return "\n\n".join(_proved(proof(evidence, outside, personal), words) for personal, words in KINDS.items())
+
+
+def _proved(shown: Proof, words: str) -> str:
+    """Tell a proof in words and as a table."""
+    helped, hurt, abstained = shown.counts
+    gain, winner = (f"{one.mean:+.2f} points [{one.low:+.2f}, {one.high:+.2f}]" for one in (shown.gain, shown.winner))
+    verdict = "so it is given" if shown.holds else "so it is not given"
+    said = (
+        f"With {words}, advice helped {helped} times, hurt {hurt} and abstained {abstained}: {gain} over uniform FedAvg in the mean, "
+        f"{verdict}. Always taking the winner of the evidence gains {winner}, and is worse than uniform FedAvg in "
+        f"{sum(row[2] < 0 for row in shown.by_environment.values())} of {len(shown.by_environment)}."
     )
-    gain = f"{shown.gain.mean:+.2f} points [{shown.gain.low:+.2f}, {shown.gain.high:+.2f}]".replace("-", "−")
-    parts = [
-        f"Advice by likeness {verdict}. The winner's regret less that of advice by likeness is {gain} in the mean.",
-        _regrets(shown, evidence.control),
+    rows = [
+        (name, f"`{one}`" if one else "-", f"{gain:+.1f}", f"{best:+.1f}")
+        for name, (one, gain, best) in shown.by_environment.items()
     ]
-    if outside is not None:
-        parts += ["Outside the league:", _regrets(proof(evidence, outside), evidence.control)]
-    return "\n\n".join(parts)
-
-
-def _regrets(shown: Proof, control: str) -> str:
-    rows = [(name, f"`{one}`", *(f"{r:.1f}" for r in regrets)) for name, (one, *regrets) in shown.by_environment.items()]
-    mean = ("**mean**", "", *(f"**{one:.1f}**" for one in (shown.advice, shown.winner, shown.control)))
-    return table(
-        ("environment", "advised", "regret of advice, points", "of the overall winner", f"of {control}"), [*rows, mean]
-    )
+    heads = ("environment", "advised", "gain over uniform FedAvg, points", "gain of always the winner")
+    return (said + "\n\n" + table(heads, rows)).replace("-0.0 ", "+0.0 ")
 
 
 def league_standings() -> str:

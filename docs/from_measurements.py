@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 from cells import ROOT, prose, table
 
 __all__ = [
-    "choosing", "floor", "heterogeneity", "liars", "loopback", "measured", "million", "overhead", "precision", "precision_accuracy",
-    "privacy_attacks", "private_cost", "scaling", "speed", "traffic", "tuned", "uploads",
+    "choosing", "floor", "heterogeneity", "inspect_outlying", "liars", "loopback", "measured", "million", "overhead", "precision",
+    "precision_accuracy", "privacy_attacks", "private_cost", "scaling", "speed", "traffic", "tuned", "uploads",
 ]  # fmt: skip
 
 BUSY = 0.7
@@ -439,3 +440,45 @@ def _difference(found: dict[str, Any] | None) -> str:
         return "-"
     mean, low, high = (f"{value:+.1f}".replace("-", "−") for value in found["interval"])
     return f"{mean} ({low} to {high})" if found["verdict"] == "no clear difference" else f"**{mean}** ({low} to {high})"
+
+
+def inspect_outlying() -> str:
+    """Tell how often planted faults are named and clean federations are, from ``benchmarks/measured/inspect_outlying.json``."""
+    found = measured("inspect_outlying")
+    sums: dict[tuple[str, float], Counter[str]] = {}
+    for row in found["odd"]:
+        numbers = {
+            name: row.get(name, 0) for name in ("seeds", "named", "right kind", "plain", "plain and named", "another named")
+        }
+        sums.setdefault((row["kind"], row["strength"]), Counter()).update(numbers)
+    rows = []
+    for (kind, strength), one in sums.items():
+        both = f"{one['plain and named']} of {one['plain']}" if one["plain"] else "-"
+        share = [f"{one[name] / one['seeds']:.0%}" for name in ("named", "right kind", "another named")]
+        rows.append((kind, f"{strength:g}", str(one["seeds"]), *share[:2], both, share[2]))
+    heads = (
+        "planted",
+        "strength",
+        "federations",
+        "client named",
+        "with its kind",
+        "of those a plain detector finds",
+        "another named",
+    )
+    clean = [
+        (f"{row['table']}, {row['clients']} clients, {row['skew']}", row["named"]["federations"], row["seeds"])
+        for row in found["clean"]
+    ]
+    named, total = sum(row[1] for row in clean), sum(row[2] for row in clean)
+    worst = max(clean, key=lambda row: row[1] / row[2])
+    slow = max(found["clean"], key=lambda row: row["clients"])
+    return (
+        "`python benchmarks/inspect_outlying.py odd` plants a fault at one client of scikit-learn's breast cancer (10 clients), "
+        "wine (6), digits (20) and diabetes (10, columns alone), divided equally, in unequal parts and by Dirichlet 0.3. Strengths: "
+        "the factor of a unit, an offset in deviations, the share of labels or samples (of several classes: of the classes). The "
+        "plain detector tests one client against the rest on the pooled rows.\n\n"
+        f"{table(heads, rows)}\n\n"
+        f"`python benchmarks/inspect_outlying.py clean`: of {total:,} clean federations of 10 to {slow['clients']:,} clients, equal, "
+        f"unequal, Dirichlet 0.3 and 0.1, {named} had a client named ({named / total:.1%}); most often of {worst[0]}: {worst[1]} of "
+        f"{worst[2]}. {slow['clients']:,} clients of 20 rows take {slow['seconds']:.1f} s of one core."
+    )

@@ -53,6 +53,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_league.league_environments, from_league.league_entrants, from_league.league_standings, from_league.league_tuned),
         from_league.league_advice,
         *(from_recipes.recipes, from_recipes.results, from_recipes.verdicts, from_recipes.counted, from_recipes.recipe_words),
+        from_measurements.inspect_outlying,
     )
 }
 MAKERS |= {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Bools, Floats, Ids, Ints
+from motley.core.client_names import name_of
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.heterogeneity.features import cheap_features
 from motley.tasks.base import IGNORED, Federation, Targets
+from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation
 
-__all__ = ["BINS", "BUDGET", "CLIENTS", "ClientData", "Sample", "of_arrays", "of_federation"]
+__all__ = ["BINS", "BUDGET", "CLIENTS", "ClientData", "Sample", "TableColumns", "of_arrays", "of_federation"]
 
 BINS = 5
 """Quantile bins of a regression's first target, which stand for classes."""
@@ -33,6 +35,15 @@ CLIENTS = 300
 
 
 @dataclass(frozen=True)
+class TableColumns:
+    """The columns of a table's samples: names, and ``x * scale + shift`` in raw units; empty where nothing is known."""
+
+    names: tuple[str, ...] = ()
+    shift: Floats = field(default_factory=lambda: np.zeros(0))
+    scale: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+@dataclass(frozen=True)
 class ClientData:
     """The training samples of all clients.
 
@@ -40,7 +51,8 @@ class ClientData:
     ----------
     rows: the rows of each client's samples. read: returns the samples of rows ``[m]`` as an array ``[m, ...]``.
     labels: aligned with ``rows.values``: int64 classes ``[n]``, a class per position ``[n, T]``, or labels 0 and 1 ``[n, C]``.
-    classes: number of classes, C. targets: the kind of the targets as the task has them.
+    classes: number of classes, C. targets: the kind of the targets as the task has them. columns: of the samples. names, class_names:
+    of the clients and the classes; empty: they have none.
     """
 
     rows: Ragged
@@ -48,6 +60,9 @@ class ClientData:
     labels: NDArray[Any]
     classes: int
     targets: Targets
+    columns: TableColumns = TableColumns()
+    names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -56,6 +71,14 @@ class ClientData:
     def per_sample(self) -> bool:
         """Whether every sample has one class."""
         return self.targets in ("classes", "numbers")
+
+    def name(self, client: int) -> str:
+        """Return a client's name; its number where it has none."""
+        return name_of(client, self.names)
+
+    def class_name(self, label: int) -> str:
+        """Return a class's name; its number where it has none."""
+        return self.class_names[label] if self.class_names else str(label)
 
     def histogram(self, clients: slice) -> Floats:
         """Return the number of labels per client and class, ``[k, C]``, for clients one after the other."""
@@ -131,9 +154,28 @@ def of_federation(federation: Federation, first: Ints | None = None, names: Ints
     def read(at: Ints) -> NDArray[Any]:
         return np.asarray(federation.x[torch.from_numpy(at)].cpu().numpy())
 
+    columns, clients = _columns(federation.preparation), federation.client_names
     if federation.classes is None:
-        return ClientData(rows, read, _bins(labels), BINS, "numbers")
-    return ClientData(rows, read, labels, federation.classes, federation.targets)
+        return ClientData(rows, read, _bins(labels), BINS, "numbers", columns, clients)
+    return ClientData(rows, read, labels, federation.classes, federation.targets, columns, clients, tuple(federation.names))
+
+
+def _columns(preparation: Preparation | None) -> TableColumns:
+    """Return the names and raw units of prepared columns; a client that has statistics of its own keeps its own units."""
+    if isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1:
+        names = tuple(f"column {j}" for j in range(preparation.shape[0]))
+        return TableColumns(names, np.asarray(preparation.shift), np.asarray(preparation.scale))
+    if not isinstance(preparation, TablePreparation):
+        return TableColumns()
+    names = tuple(name for column in preparation.columns for name in column.inputs())
+    parts = [
+        (float(one.mean[0]), float(one.deviation[0]))
+        if isinstance(one, NumberColumn) and not preparation.clients
+        else (0.0, 1.0)
+        for one in preparation.columns
+        for _ in one.inputs()
+    ]
+    return TableColumns(names, np.array([mean for mean, _ in parts]), np.array([deviation for _, deviation in parts]))
 
 
 def of_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike) -> ClientData:
@@ -158,12 +200,14 @@ def of_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike) -> 
     if x.dtype.kind not in "biuf" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
         raise DataError("the features are not all finite numbers; fill gaps and encode words first")
     order = np.argsort(ids, kind="stable")
-    _, sizes = np.unique(ids, return_counts=True)
+    known, sizes = np.unique(ids, return_counts=True)
+    clients = tuple(f"client {one}" if ids.dtype.kind in "biuf" else str(one) for one in known.tolist())
     rows = Ragged(np.concatenate([[0], np.cumsum(sizes)]), order)
     if y.dtype.kind == "f" and len(np.unique(y)) > 2 * BINS:
-        return ClientData(rows, lambda at: x[at], _bins(y[order]), BINS, "numbers")
+        return ClientData(rows, lambda at: x[at], _bins(y[order]), BINS, "numbers", names=clients)
     names, classes = np.unique(y, return_inverse=True)
-    return ClientData(rows, lambda at: x[at], classes[order].astype(np.int64), len(names), "classes")
+    labels, said = classes[order].astype(np.int64), tuple(map(str, names.tolist()))
+    return ClientData(rows, lambda at: x[at], labels, len(names), "classes", names=clients, class_names=said)
 
 
 def _bins(numbers: NDArray[Any]) -> Ints:

@@ -11,20 +11,24 @@ from numpy.typing import NDArray
 from motley.heterogeneity.client_data import ClientData
 from motley.heterogeneity.record import Finding
 
-__all__ = ["duplicate_findings"]
+__all__ = ["duplicate_findings", "sample_hashes"]
 
 _CHUNK = 2**14
 _NAMES = ("duplicates", "duplicates_within")
 
 
-def duplicate_findings(data: ClientData) -> list[Finding]:
+def duplicate_findings(data: ClientData, hashes: NDArray[np.uint64]) -> list[Finding]:
     """Return ``duplicates``, the share of samples that also lie at another client, and ``duplicates_within``, at the same client.
+
+    Parameters
+    ----------
+    hashes: of :func:`sample_hashes`.
 
     Exact: two samples are the same if all their bytes are (labels are not compared). A copy that was rescaled or cropped is not found.
     Hashes have 64 bits, so that 10^7 different samples have one false match with a probability of 3e-6. Nothing is measured where all
     samples are the same, as those of tasks without features (``quadratic``).
     """
-    hashes, owner = _hashes(data), data.rows.owner
+    owner = data.rows.owner
     order = np.lexsort((owner, hashes))
     sample, client = hashes[order], owner[order]
     first = np.flatnonzero(np.concatenate([[True], sample[1:] != sample[:-1]]))
@@ -53,7 +57,7 @@ def duplicate_findings(data: ClientData) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _hashes(data: ClientData) -> NDArray[np.uint64]:
+def sample_hashes(data: ClientData) -> NDArray[np.uint64]:
     """Return a 64-bit hash of each sample's bytes, aligned with ``data.rows.values``."""
     out = np.empty(len(data.rows.values), np.uint64)
     for begin in range(0, len(out), _CHUNK):

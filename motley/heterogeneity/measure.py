@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from numpy.typing import ArrayLike
@@ -11,11 +12,12 @@ from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.heterogeneity.client_data import ClientData, Sample, of_arrays, of_federation
 from motley.heterogeneity.concept_shift import concept_finding
-from motley.heterogeneity.duplicates import duplicate_findings
+from motley.heterogeneity.duplicates import duplicate_findings, sample_hashes
 from motley.heterogeneity.feature_shift import feature_findings
 from motley.heterogeneity.label_noise import noise_findings
 from motley.heterogeneity.labels import label_findings
 from motley.heterogeneity.neighbours import agreeing, nearest
+from motley.heterogeneity.outlying import outlying_clients
 from motley.heterogeneity.record import Finding, Inspection
 from motley.heterogeneity.sizes import size_findings
 from motley.tasks.base import NO_CLASSES, Federation, Task
@@ -84,7 +86,10 @@ def _measured(data: ClientData, key: Key) -> Inspection:
     else:
         why = f"{NO_CLASSES[data.targets]}; only laws of labels are measured"
         findings += [Finding(name, math.nan, how="not measurable", note=why) for name in _SAMPLED]
-    return Inspection.of([*findings, *duplicate_findings(data)], len(data), notes)
+    hashes = sample_hashes(data)
+    outlying = outlying_clients(data, hashes, key.fold("inspect")) if data.per_sample else []
+    named = tuple(dataclasses.replace(one, name=data.name(one.client)) for one in outlying)
+    return Inspection.of([*findings, *duplicate_findings(data, hashes)], len(data), notes, named)
 
 
 def _sampled(data: ClientData, sample: Sample, key: Key) -> tuple[list[Finding], tuple[str, ...]]:

@@ -1,4 +1,5 @@
-"""The record of an inspection: one :class:`Finding` per number that says how the clients of a federation differ.
+"""The record of an inspection: one :class:`Finding` per number that says how the clients of a federation differ, and those that are
+outlying.
 
 An :class:`Inspection` holds the findings of one federation. Its profile is the vector of numbers by which two federations are
 compared; its JSON form reads back to the same bits.
@@ -18,10 +19,13 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 
-__all__ = ["PROFILE", "Finding", "How", "Inspection"]
+__all__ = ["PROFILE", "Finding", "How", "Inspection", "Kind", "OutlyingClient"]
 
 How = Literal["exact", "estimated", "not measurable"]
 """How a finding's value was got: counted, estimated from samples, or not at all."""
+
+Kind = Literal["units", "offset", "constant column", "swapped labels", "random labels", "absent class", "copied data"]
+"""In what a single client differs from all others."""
 
 PROFILE = (
     "size_gini", "largest_share", "label_divergence", "missing_classes", "feature_shift", "concept_shift", "label_noise",
@@ -77,6 +81,34 @@ class Finding:
         return not math.isnan(self.value)
 
 
+@dataclass(frozen=True)
+class OutlyingClient:
+    """A single client that differs from all others, beyond what chance and the other clients' differences explain.
+
+    Parameters
+    ----------
+    client: its number. kind: in what it differs. column: the input column; empty where it is none. said: what was found.
+    remedy: what to do about it. name: the client's own name; empty: it has none.
+    """
+
+    client: int
+    kind: Kind
+    column: str
+    said: str
+    remedy: str
+    name: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The client's own name; its number where it has none."""
+        return self.name or f"client {self.client}"
+
+    @property
+    def sentence(self) -> str:
+        """The client, what was found and what to do."""
+        return f"{self.shown}: {self.said} ({self.kind}): {self.remedy}"
+
+
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """How the clients of one federation differ.
@@ -84,7 +116,8 @@ class Inspection:
     Parameters
     ----------
     findings: by name, in the order in which they are shown. population: number of clients, K.
-    notes: sentences about the whole: what was sampled, which kind of targets the data has.
+    notes: sentences about the whole: what was sampled, which kind of targets the data has. outlying: single clients that differ from
+    all others.
 
     Example
     -------
@@ -96,9 +129,12 @@ class Inspection:
     findings: Mapping[str, Finding]
     population: int
     notes: tuple[str, ...] = field(default=())
+    outlying: tuple[OutlyingClient, ...] = ()
 
     @classmethod
-    def of(cls, findings: list[Finding], population: int, notes: tuple[str, ...] = ()) -> Inspection:
+    def of(
+        cls, findings: list[Finding], population: int, notes: tuple[str, ...] = (), outlying: tuple[OutlyingClient, ...] = ()
+    ) -> Inspection:
         """Return the inspection of findings in this order. Raises DataError if two have the same name or a wrong length."""
         named: dict[str, Finding] = {}
         for one in findings:
@@ -110,7 +146,7 @@ class Inspection:
                     f"finding {one.name!r}: got per_client of shape {shape}; expected one number per client [{population}]"
                 )
             named[one.name] = one
-        return cls(named, population, notes)
+        return cls(named, population, notes, outlying)
 
     def __getitem__(self, name: str) -> Finding:
         """Return a finding by its name. Raises DataError if there is none."""
@@ -120,7 +156,7 @@ class Inspection:
 
     def with_findings(self, findings: list[Finding], notes: tuple[str, ...] = ()) -> Inspection:
         """Return this inspection with further findings and notes after its own."""
-        return Inspection.of([*self.findings.values(), *findings], self.population, (*self.notes, *notes))
+        return Inspection.of([*self.findings.values(), *findings], self.population, (*self.notes, *notes), self.outlying)
 
     def profile(self) -> dict[str, float]:
         """Return the numbers by which two federations are compared, by name: all of :data:`PROFILE`, NaN where not measured."""
@@ -129,7 +165,10 @@ class Inspection:
     def to_json(self) -> str:
         """Return the inspection as JSON; numbers that are not there are null."""
         found = [{f.name: _plain(getattr(one, f.name)) for f in dataclasses.fields(one)} for one in self.findings.values()]
-        whole = {"version": _VERSION, "population": self.population, "notes": list(self.notes), "findings": found}
+        whole = {
+            "version": _VERSION, "population": self.population, "notes": list(self.notes), "findings": found,
+            "outlying": [dataclasses.asdict(one) for one in self.outlying],
+        }  # fmt: skip
         return json.dumps(whole, ensure_ascii=False, allow_nan=False)
 
     @classmethod
@@ -143,7 +182,10 @@ class Inspection:
             got = whole.get("version") if isinstance(whole, dict) else type(whole).__name__
             raise DataError(f"got version {got!r} of an inspection; expected {_VERSION}, as motley inspect --json writes it")
         try:
-            return cls.of([_finding(one) for one in whole["findings"]], int(whole["population"]), tuple(whole["notes"]))
+            outlying = tuple(OutlyingClient(**one) for one in whole.get("outlying", []))
+            return cls.of(
+                [_finding(one) for one in whole["findings"]], int(whole["population"]), tuple(whole["notes"]), outlying
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"this inspection is incomplete ({type(error).__name__}: {error}); write it again") from None
 

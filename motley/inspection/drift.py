@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Key
+from motley.core.ragged import Ragged
 from motley.engines.base import TrainResult
 from motley.experiments.build import Ready
 from motley.heterogeneity.record import Finding
@@ -35,8 +37,20 @@ from motley.rounds.loop import RoundLoop
 from motley.rounds.refusals import Gathered
 from motley.rounds.simulated import simulation
 from motley.rounds.upload import ReceivedUpload
+from motley.tasks.base import Federation
 
-__all__ = ["CLIENTS", "HELD", "SAMPLES", "ObservedLoop", "drift_after", "drift_at_start", "mean_cosine", "of_all"]
+__all__ = [
+    "CLIENTS",
+    "HELD",
+    "SAMPLES",
+    "ObservedLoop",
+    "among_clients",
+    "beside_chance",
+    "drift_after",
+    "drift_at_start",
+    "mean_cosine",
+    "of_all",
+]
 
 CLIENTS, LEAST = 200, 10
 """Clients whose gradients are measured, at most and at least."""
@@ -52,6 +66,27 @@ LEAST_NORM = 1e-300
 def drift_at_start(loop: RoundLoop) -> list[Finding]:
     """Return the findings at the initial model; empty where clients have no common model, or fewer than two have samples."""
     return _at_model(loop, "")
+
+
+def among_clients(federation: Federation, key: Key) -> Federation:
+    """Return a federation whose training rows are permuted among all clients, which keep their sizes: they differ by chance alone."""
+    order = key.fold("among clients").numpy().permutation(len(federation.train.values))
+    rows = Ragged(federation.train.offsets, federation.train.values[order])
+    return dataclasses.replace(federation, train=rows, labels=federation.labels[torch.from_numpy(order)])
+
+
+def beside_chance(found: list[Finding], by_chance: list[Finding]) -> list[Finding]:
+    """Return the findings at the initial model with the drift of the same clients with permuted rows, and what that says."""
+    drift = next((one for one in by_chance if one.name == "drift"), None)
+    if drift is None:
+        return found
+    said = "the drift of these sizes with rows permuted among all clients; what exceeds it is how clients differ"
+    chance = dataclasses.replace(drift, name="drift_by_chance", note=said)
+    told = [
+        dataclasses.replace(one, note=f"{one.note}; {drift.value:.2f} by chance at these sizes") if one.name == "drift" else one
+        for one in found
+    ]
+    return [*told, chance]
 
 
 def drift_after(ready: Ready, rounds: int, tell: Callable[[int], None]) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ class Inspected:
                     {
                         "label": one.label, "facts": dict(one.facts), "pitfalls": list(one.pitfalls),
                         **({"clients": [name for name, _ in one.clients]} if one.clients else {}),
+                        "outlying": [{**dataclasses.asdict(each), "name": each.shown} for each in one.inspection.outlying],
                         "profile": {name: _number(value) for name, value in one.inspection.profile().items()},
                         "inspection": json.loads(one.inspection.to_json()),
                     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.data import task_of
 from motley.heterogeneity.measure import measure
-from motley.heterogeneity.record import Inspection
-from motley.inspection.drift import drift_after, drift_at_start
+from motley.heterogeneity.record import Finding, Inspection
+from motley.inspection.drift import among_clients, beside_chance, drift_after, drift_at_start
 from motley.inspection.federation import InspectedFederation, clients_of
 from motley.inspection.inspected import Inspected
 from motley.inspection.own_tables import LEFT_OUT
@@ -119,7 +120,7 @@ def _one(source: InspectionSource, label: str, rounds: int, data: Path | None, t
         tell(f"{label}: planning rounds")
         found = found.with_findings(system_findings(synchronous_loop(ready)))
         tell(f"{label}: measuring gradients")
-        found = found.with_findings(drift_at_start(synchronous_loop(ready)))
+        found = found.with_findings(beside_chance(drift_at_start(synchronous_loop(ready)), _by_chance(experiment, ready, data)))
         committed = _pitfalls(source, experiment, ready, found, task)
         if rounds:
             found = found.with_findings(drift_after(ready, rounds, lambda step: tell(f"{label}: round {step} of {rounds}")))
@@ -127,6 +128,16 @@ def _one(source: InspectionSource, label: str, rounds: int, data: Path | None, t
         ready.engine.close()
     facts, classes = _facts(federation) + _settings(ready), _classes(federation, label)
     return InspectedFederation(label, found, facts, committed, classes, _diagnosed(source.runs), clients_of(federation))
+
+
+def _by_chance(experiment: Experiment, ready: Ready, data: Path | None) -> list[Finding]:
+    """Return the findings of gradients of the same clients with rows permuted among all of them."""
+    task, key = ready.config.setting.task, ready.config.setting.streams.key("probe")
+    other = prepare(experiment, data, dataclasses.replace(task, federation=among_clients(task.federation, key)))
+    try:
+        return drift_at_start(synchronous_loop(other))
+    finally:
+        other.engine.close()
 
 
 def _first_views(ready: Ready) -> tuple[Ints | None, Ints | None]:

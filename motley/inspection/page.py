@@ -19,7 +19,7 @@ SYSTEM = (
     "probe_all_bytes", "probe_all_s",
 )  # fmt: skip
 """Findings about speed, links and absence, in the order in which they are shown."""
-_DRIFT = ("drift", "B2", "gradient_diversity", "gradient_cosine", "update_cosine")
+_DRIFT = ("drift", "drift_by_chance", "B2", "gradient_diversity", "gradient_cosine", "update_cosine")
 
 
 def inspection_page(federations: Sequence[InspectedFederation], pitfalls: Sequence[str], advice: Sequence[str]) -> Page:
@@ -32,6 +32,7 @@ def inspection_page(federations: Sequence[InspectedFederation], pitfalls: Sequen
     labels = [one.label for one in federations]
     data, system, drift = finding_names(federations)
     blocks = non_empty(
+        _outlying(federations),
         BulletList(pitfalls, "Pitfalls, and the key to change") if pitfalls else None,
         Section("What calls for what", [BulletList(advice)]) if advice else None,
         Section("At a glance", non_empty(profile_bars(federations), _profile_table(federations))),
@@ -44,6 +45,19 @@ def inspection_page(federations: Sequence[InspectedFederation], pitfalls: Sequen
     )
     name = labels[0] if len(labels) == 1 else " and ".join(labels)
     return Page(f"Inspection of {name}", _facts(federations), blocks, labels if len(labels) > 1 else ())
+
+
+def _outlying(federations: Sequence[InspectedFederation]) -> Section | None:
+    """Return the outlying clients as a table; None without any."""
+    several = len(federations) > 1
+    rows = [
+        TableRow(f"{one.label}: {each.shown}" if several else each.shown, [TableCell(cell or DASH) for cell in cells])
+        for one in federations
+        for each in one.inspection.outlying
+        for cells in [(each.kind, each.column, each.said, each.remedy)]
+    ]
+    heads = ("client", "kind", "column", "what was found", "what to do")
+    return Section("Outlying clients", [Table(heads, rows)]) if rows else None
 
 
 def finding_names(federations: Sequence[InspectedFederation]) -> tuple[list[str], list[str], list[str]]:

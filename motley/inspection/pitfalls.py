@@ -126,6 +126,20 @@ def chosen_for_wrong_labels(one: Examined) -> str | None:
     )
 
 
+def outlying_clients(one: Examined) -> str | None:
+    """Single clients differ from all others, by a fault that no method of federated learning mends."""
+    odd = one.found.outlying
+    if not odd:
+        return None
+    names = list(dict.fromkeys(each.shown for each in odd))
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    kinds = ", ".join(dict.fromkeys(each.kind for each in odd))
+    return (
+        f"{', '.join(names[:3])}{more} differ from all others ({kinds}), which no choice of clients or algorithm mends; "
+        f"{odd[0].remedy} (see the list of outlying clients)"
+    )
+
+
 def hidden_clients(one: Examined) -> str | None:
     """Only a global figure is measured, although the clients differ."""
     if not (one.labels_differ or one.features_differ or one.concepts_differ):
@@ -230,6 +244,7 @@ PITFALLS: tuple[Callable[[Examined], str | None], ...] = (
     averaged_batch_norm,
     fair_to_wrong_labels,
     chosen_for_wrong_labels,
+    outlying_clients,
     hidden_clients,
     stopped_by_test,
     absence_moves_labels,

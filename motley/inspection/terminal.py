@@ -77,6 +77,12 @@ def client_tables(found: Inspected) -> list[Table]:
 
 
 def bullets(found: Inspected) -> str:
-    """Return pitfalls and advice as text, with their heads; nothing where there are none."""
-    blocks = {"Pitfalls, and the key to change": found.all_pitfalls, "What calls for what": found.advice}
+    """Return outlying clients, pitfalls and advice as text, with their heads; nothing where there are none."""
+    several = len(found.federations) > 1
+    odd = [(one.label, each.sentence) for one in found.federations for each in one.inspection.outlying]
+    blocks = {
+        "Outlying clients": [printable(f"{label}: {text}" if several else text) for label, text in odd],
+        "Pitfalls, and the key to change": found.all_pitfalls,
+        "What calls for what": found.advice,
+    }
     return "\n".join("\n".join((head, *(f"- {text}" for text in texts))) for head, texts in blocks.items() if texts)

@@ -1,11 +1,13 @@
-"""Advice from the league: which method to try first in a federation, and the proof of what the advice is worth.
+"""Advice from the league: which method has been shown to help where clients differ as these do, and whether following it pays.
 
-A federation is compared with the league's environments by its profile (:meth:`motley.heterogeneity.record.Inspection.profile`). The
-advice by likeness is the entrant with the highest mean difference to uniform FedAvg in the :data:`NEAREST` environments. Its proof:
-each environment is left out in turn and advised from the others; the *regret* is how far the advised entrant stays behind the best in
-that environment. Only if this regret is smaller than that of always taking the overall winner of the others, by a 95 % t interval over
-environments that excludes zero, is the advice given; else the recommendation is the overall winner. Nothing is recommended whose
-own interval over the environments in question holds zero.
+How clients differ is said in *factors*: what of a profile (:meth:`motley.heterogeneity.record.Inspection.profile`) is large, each
+weak or strong. An environment speaks for a federation if it has a factor and none that the federation lacks at this strength. A
+method is named only if in *each* of these environments its gain over uniform FedAvg has an interval over paired seeds that excludes
+zero, with the level divided by the methods of its kind and the environments (Bonferroni). Methods that leave one model for all and
+methods that give each client its own are never compared.
+
+The proof: every environment, left out of the evidence, and every other federation is advised; what is gained over uniform FedAvg
+there, with 0 where nothing is named, must have a mean whose 95 % t interval excludes zero. Advice whose proof fails is not given.
 """
 
 from __future__ import annotations
@@ -14,257 +16,217 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from math import exp, isfinite, isnan, log, nan
-
-import numpy as np
+from math import isfinite, isnan, nan
 
 from motley.core.csv_text import csv_rows, csv_text
 from motley.core.errors import DataError
-from motley.results.measures import Interval, interval, paired, spread
+from motley.results.measures import Interval, interval, spread
 
 __all__ = [
-    "EVIDENCE", "NEAREST", "OUTSIDE", "PERSONAL", "PROFILES", "Advice", "Effect", "Evidence", "Proof", "advice_lines", "advise",
-    "distance", "evidence_csv", "league_evidence", "profiles_csv", "proof", "read_evidence",
+    "ABSTAINED",
+    "EVIDENCE",
+    "FACTORS",
+    "KINDS",
+    "OUTSIDE",
+    "PERSONAL",
+    "PROFILES",
+    "UNSHOWN",
+    "Advice",
+    "Evidence",
+    "Factor",
+    "Proof",
+    "advice_lines",
+    "advise",
+    "evidence_csv",
+    "factors",
+    "league_evidence",
+    "profiles_csv",
+    "proof",
+    "read_evidence",
 ]  # fmt: skip
 
-NEAREST = 5
-"""Environments that advice looks at."""
 EVIDENCE, PROFILES = "evidence.csv", "profiles.csv"
-"""Files of the league's folder: effects by environment and entrant, and the environments' profiles."""
+"""Files of the league's folder: differences by environment and entrant, and the environments' profiles."""
 PERSONAL = "a model for each client"
 """The group of entrants that leave no model for all."""
+KINDS = {False: "one model for all", True: PERSONAL}
+"""Whether each client gets its own model -> the kind of model in words."""
 OUTSIDE = "outside-"
-"""Before the names of the files of federations that are no part of the league."""
+"""Before the names of the files of federations that are advised in the proof, and that advice does not rest on."""
+ABSTAINED = "Clients hardly differ in anything that a method here has been shown to help: uniform FedAvg."
+UNSHOWN = "No method here has been shown to help where clients differ so: uniform FedAvg."
 Profile = Mapping[str, float]
 """Name of a finding -> its value, about 0 to 1; NaN where it was not measured."""
-_WORDS = {
-    "size_gini": "unequal sizes", "largest_share": "one large client", "label_divergence": "skewed labels",
-    "missing_classes": "missing classes", "feature_shift": "different features", "concept_shift": "labels that mean different things",
-    "label_noise": "wrong labels", "label_noise_spread": "wrong labels at some clients", "duplicates": "duplicates",
-    "speed_spread": "unequal speeds", "link_spread": "unequal links", "availability": "absent clients", "drift": "client drift",
+Factor = tuple[str, bool]
+"""Name of a finding and whether it is strong."""
+FACTORS = {
+    "size_gini": ("unequal sizes", 0.3, 0.6), "label_divergence": ("skewed labels", 0.2, 0.55),
+    "feature_shift": ("different features", 0.2, 0.5), "concept_shift": ("labels that mean different things", 0.1, 0.3),
+    "label_noise": ("wrong labels", 0.1, 0.25), "speed_spread": ("unequal speeds", 0.25, 0.55),
+    "link_spread": ("unequal links", 0.25, 0.55), "availability": ("absent clients", 0.2, 0.5),
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Effect:
-    """What an entrant did in one environment, against uniform FedAvg.
-
-    Parameters
-    ----------
-    difference: of the headline, percent points, mean over seeds; NaN where a run diverged. time, traffic: to the target, as a share of
-    what uniform FedAvg took; NaN where either missed it.
-    """
-
-    difference: float
-    time: float = nan
-    traffic: float = nan
+"""Finding -> its words, and the values from which it is weak and strong; of availability, which is a share online, what is missing."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The league's findings.
+    """What was measured.
 
     Parameters
     ----------
-    effects: environment -> entrant -> effect, the control among them with 0. profiles: environment -> profile. control: its name.
-    kinds: entrant -> title of its group.
+    differences: environment -> entrant -> difference to uniform FedAvg of each paired seed, percent points; NaN for a run that
+    diverged. profiles: environment -> profile. control: name of uniform FedAvg. kinds: entrant -> title of its group.
     """
 
-    effects: Mapping[str, Mapping[str, Effect]]
+    differences: Mapping[str, Mapping[str, Sequence[float]]]
     profiles: Mapping[str, Profile]
     control: str
     kinds: Mapping[str, str]
 
     def without(self, environment: str) -> Evidence:
         """Return the evidence of all other environments."""
-        left = {name: one for name, one in self.effects.items() if name != environment}
+        left = {name: one for name, one in self.differences.items() if name != environment}
         return Evidence(left, self.profiles, self.control, self.kinds)
 
-    @property
-    def entrants(self) -> list[str]:
-        """The entrants with a number in every environment."""
-        every = list(self.effects.values())
-        return [one for one in every[0] if all(one in there for there in every)] if every else []
+    def entrants(self, personal: bool) -> list[str]:
+        """Return the entrants of a kind that have a number in every environment."""
+        every = list(self.differences.values())
+        named = [one for one in every[0] if all(one in there for there in every)] if every else []
+        return [one for one in named if one != self.control and (self.kinds.get(one) == PERSONAL) == personal]
 
-    def difference(self, entrant: str, environments: Sequence[str]) -> Interval:
-        """Return an entrant's mean difference to the control over environments, with its 95 % t interval."""
-        return interval(spread([_finite(self.effects[name][entrant].difference) for name in environments]))
-
-    def best(self, environments: Sequence[str], entrants: Sequence[str] | None = None) -> str:
-        """Return the entrant with the highest mean difference over environments; of equals the first."""
-        return max(entrants or self.entrants, key=lambda one: self.difference(one, environments).mean)
-
-    def nearest(self, profile: Profile) -> list[str]:
-        """Return the environments with the nearest profiles, the nearest first."""
-        far = {name: distance(profile, self.profiles[name]) for name in self.effects if name in self.profiles}
-        return sorted((name for name, one in far.items() if isfinite(one)), key=far.__getitem__)[:NEAREST]
-
-
-@dataclass(frozen=True)
-class Proof:
-    """Mean regrets, in percent points, over environments that are left out one by one.
-
-    Parameters
-    ----------
-    advice, winner, control: regret of the advice by likeness, of the overall winner of the others, and of uniform FedAvg.
-    gain: how much smaller the advice's regret is than the winner's, with its 95 % t interval. by_environment: environment -> entrant
-    advised, and the three regrets.
-    """
-
-    advice: float
-    winner: float
-    control: float
-    gain: Interval
-    by_environment: Mapping[str, tuple[str, float, float, float]]
-
-    @property
-    def holds(self) -> bool:
-        """Whether advice by likeness beats the overall winner."""
-        return self.gain.low > 0
+    def gain(self, environment: str, entrant: str, level: float = 0.95) -> Interval:
+        """Return an entrant's mean difference in an environment with its t interval over seeds."""
+        return interval(spread([_finite(one) for one in self.differences[environment][entrant]]), level)
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The entrant to try first, the environments it was chosen by, and its difference to uniform FedAvg in them. ``entrant`` is the
-    control where nothing beats it."""
+    """The entrant that has been shown to help, in which environments, and its gain in each, the least first."""
 
     entrant: str
-    environments: Sequence[str]
-    difference: Interval
-    by_likeness: bool
+    gains: Mapping[str, Interval]
 
 
-def distance(one: Profile, other: Profile) -> float:
-    """Return the mean absolute difference of what both profiles have; NaN where they have fewer than three numbers in common.
-
-    >>> distance({"a": 0.0, "b": 1.0, "c": 0.5}, {"a": 0.75, "b": 1.0, "c": 0.5})
-    0.25
-    """
-    known = [abs(value - other[name]) for name, value in one.items() if not isnan(value) and not isnan(other.get(name, nan))]
-    return sum(known) / len(known) if len(known) >= 3 else nan
-
-
-def advise(profile: Profile, evidence: Evidence, by_likeness: bool, entrants: Sequence[str] | None = None) -> Advice:
-    """Return the entrant to try first.
+@dataclass(frozen=True)
+class Proof:
+    """What following advice gained over uniform FedAvg, in percent points.
 
     Parameters
     ----------
-    by_likeness: whether the nearest environments count alone; else all do. entrants: that are considered; all of them by default.
+    by_environment: environment -> entrant advised (empty: none), its gain, and that of the entrant with the highest mean gain in all
+    evidence, "always the winner". gain, winner: their means with 95 % t intervals over environments.
     """
-    near = evidence.nearest(profile) if by_likeness else []
-    chosen = near or list(evidence.effects)
-    best = evidence.best(chosen, entrants)
-    effect = evidence.difference(best, chosen)
-    if not effect.low > 0:
-        best, effect = evidence.control, evidence.difference(evidence.control, chosen)
-    return Advice(best, chosen, effect, bool(near))
+
+    by_environment: Mapping[str, tuple[str, float, float]]
+    gain: Interval
+    winner: Interval
+
+    @property
+    def holds(self) -> bool:
+        """Whether advice beats always taking uniform FedAvg."""
+        return self.gain.low > 0
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How often advice helped, hurt and abstained."""
+        gains = [gain for entrant, gain, _ in self.by_environment.values() if entrant]
+        return sum(gain > 0 for gain in gains), sum(gain <= 0 for gain in gains), len(self.by_environment) - len(gains)
 
 
-def proof(evidence: Evidence, outside: Evidence | None = None) -> Proof:
-    """Return the regrets when each environment that has a profile is left out and advised from the others.
+def factors(profile: Profile) -> frozenset[Factor]:
+    """Return in what clients differ.
+
+    >>> sorted(factors({"size_gini": 0.35, "label_divergence": 0.1, "availability": 0.4}))
+    [('availability', True), ('size_gini', False)]
+    """
+    found = set()
+    for name, (_, weak, strong) in FACTORS.items():
+        value = profile.get(name, nan)
+        value = 1.0 - value if name == "availability" else value
+        if value >= weak:
+            found.add((name, value >= strong))
+    return frozenset(found)
+
+
+def advise(profile: Profile, evidence: Evidence, personal: bool) -> Advice | None:
+    """Return what has been shown to help clients that differ as these do; None: nothing has.
 
     Parameters
     ----------
-    outside: what was found in other federations, which are advised from all of the evidence instead.
+    personal: whether each client may have a model of its own; else one model for all is wanted.
     """
-    there = evidence if outside is None else outside
-    out: dict[str, tuple[str, float, float, float]] = {}
-    for name in (name for name in there.effects if name in there.profiles):
-        known = evidence.without(name) if outside is None else evidence
-        if known.effects:
-            out[name] = _regrets(there.profiles[name], known, there.effects[name])
-    means = [float(np.mean([row[i] for row in out.values()])) if out else nan for i in (1, 2, 3)]
-    gain = paired([row[2] for row in out.values()], [row[1] for row in out.values()])
-    return Proof(means[0], means[1], means[2], gain, out)
+    differ = factors(profile)
+    known = {name: factors(evidence.profiles[name]) for name in evidence.differences if name in evidence.profiles}
+    like = [name for name, there in known.items() if there and there <= differ]
+    entrants = evidence.entrants(personal)
+    level = 1 - 0.05 / max(1, len(like) * len(entrants))
+    found = []
+    for entrant in entrants:
+        gains = {name: evidence.gain(name, entrant, level) for name in like}
+        if gains and min(one.low for one in gains.values()) > 0:
+            found.append(Advice(entrant, dict(sorted(gains.items(), key=lambda one: one[1].mean))))
+    return max(found, key=lambda one: sum(gain.mean for gain in one.gains.values()), default=None)
 
 
-def _regrets(profile: Profile, known: Evidence, here: Mapping[str, Effect]) -> tuple[str, float, float, float]:
-    """The entrant advised by likeness, and how far it, the overall winner and the control stay behind the best of those known."""
-    entrants = [one for one in known.entrants if one in here]
-    advised = advise(profile, known, by_likeness=True, entrants=entrants).entrant
-    winner = known.best(list(known.effects), entrants)
-    most = max(_finite(here[one].difference) for one in entrants)
-    behind = [most - _finite(here[one].difference) for one in (advised, winner, known.control)]
-    return advised, behind[0], behind[1], behind[2]
+def proof(evidence: Evidence, outside: Evidence | None, personal: bool) -> Proof:
+    """Return what following advice gains in each environment, left out of the evidence, and in each federation outside."""
+    asked = [(name, evidence.without(name), evidence) for name in evidence.differences]
+    asked += [(name, evidence, outside) for name in outside.differences] if outside is not None else []
+    out: dict[str, tuple[str, float, float]] = {}
+    for name, known, there in asked:
+        found = advise(there.profiles[name], known, personal) if name in there.profiles else None
+        winner = _winner(known, personal, there.differences[name])
+        named = found.entrant if found is not None and found.entrant in there.differences[name] else ""
+        gains = [there.gain(name, one).mean if one else 0.0 for one in (named, winner)]
+        out[name] = (named, gains[0], gains[1])
+    columns = [[row[i] for row in out.values()] for i in (1, 2)]
+    return Proof(out, *(interval(spread(column)) for column in columns))
+
+
+def _winner(evidence: Evidence, personal: bool, there: Mapping[str, Sequence[float]]) -> str:
+    """Return the entrant of a kind with the highest mean gain over all environments; empty without any."""
+    entrants = [one for one in evidence.entrants(personal) if one in there]
+    mean = {one: sum(evidence.gain(name, one).mean for name in evidence.differences) for one in entrants}
+    return max(mean, key=mean.__getitem__, default="")
 
 
 def advice_lines(profile: Profile, evidence: Evidence | None = None, outside: Evidence | None = None) -> list[str]:
-    """Return the advice for a federation in at most five sentences, with its evidence; none before the league was run.
+    """Return in what clients differ and what has been shown to help; none before the league was run.
 
     Parameters
     ----------
-    evidence: the league's own by default. outside: measured on federations that are no part of it; the league's own by default where
-    ``evidence`` is, too.
+    evidence, outside: the league's own by default.
     """
     if evidence is None:
         evidence, outside = league_evidence(), outside or league_evidence(OUTSIDE)
-    if evidence is None or not evidence.entrants:
+    if evidence is None:
         return []
-    shown = proof(evidence)
-    found = advise(profile, evidence, shown.holds)
-    lines = [_differs(profile), *_first(found, evidence), _one_model(profile, found, evidence, shown.holds)]
-    return [line for line in (*lines, _proved(shown, proof(evidence, outside) if outside else None)) if line]
+    words = [f"{FACTORS[name][0]} ({'strong' if large else 'weak'})" for name, large in sorted(factors(profile))]
+    lines = [f"These clients differ in: {', '.join(words)}."] if words else []
+    said = [line for personal in KINDS for line in _of_kind(profile, evidence, outside, personal)]
+    return [*lines, *(said or [UNSHOWN if words else ABSTAINED])]
 
 
-def _differs(profile: Profile) -> str:
-    """What stands out in a profile: its three largest numbers; of availability, which is a share online, what is missing."""
-    large = {name: 1.0 - value if name == "availability" else value for name, value in profile.items()}
-    known = sorted(((value, name) for name, value in large.items() if value >= 0.1), reverse=True)[:3]
-    said = ", ".join(f"{_WORDS.get(name, name)} ({name} {profile[name]:.2f})" for _, name in known)
-    return f"What differs most between these clients: {said}." if said else "These clients hardly differ."
-
-
-def _first(found: Advice, evidence: Evidence) -> list[str]:
-    where = (
-        f"the {len(found.environments)} environments of the league that are most like this one ({'; '.join(found.environments)})"
-        if found.by_likeness
-        else f"the {len(found.environments)} environments of the league"
-    )
-    if found.entrant == evidence.control:
-        return [f"Nothing here beats {evidence.control}: no entrant's gain over {where} is surely above zero."]
-    said = f"Try {found.entrant} first ({evidence.kinds.get(found.entrant, 'entrant')}): {_points(found.difference)} against"
-    cost = _cost(evidence, found)
-    return [f"{said} {evidence.control} over {where}.", *([cost] if cost else [])]
-
-
-def _one_model(profile: Profile, found: Advice, evidence: Evidence, by_likeness: bool) -> str:
-    """The best of those that leave one model for all, where the first choice gives each client its own."""
-    if evidence.kinds.get(found.entrant) != PERSONAL:
-        return ""
-    shared = [one for one in evidence.entrants if evidence.kinds.get(one) != PERSONAL]
-    best = advise(profile, evidence, by_likeness, shared)
-    if best.entrant == evidence.control:
-        return f"With one model for all, nothing beats {evidence.control}."
-    return f"With one model for all: {best.entrant}, {_points(best.difference)}."
-
-
-def _cost(evidence: Evidence, found: Advice) -> str:
-    effects = [evidence.effects[name][found.entrant] for name in found.environments]
-    shares = {}
-    for what, values in (("time", [one.time for one in effects]), ("traffic", [one.traffic for one in effects])):
-        known = [log(value) for value in values if isfinite(value) and value > 0]
-        if known:
-            shares[what] = f"{exp(sum(known) / len(known)):.2g} times the {what}"
-    return f"To the same accuracy it takes {' and '.join(shares.values())}, where both reach it." if shares else ""
+def _of_kind(profile: Profile, evidence: Evidence, outside: Evidence | None, personal: bool) -> list[str]:
+    """Return the advice for a kind of model, with its proof; none where nothing was shown, or where following it does not pay."""
+    found = advise(profile, evidence, personal)
+    if found is None:
+        return []
+    shown = proof(evidence, outside, personal)
+    if not shown.holds:
+        return []
+    where = "; ".join(f"{_points(gain)} in {name}" for name, gain in found.gains.items())
+    helped, hurt, abstained = shown.counts
+    return [
+        f"With {KINDS[personal]}, {found.entrant} has gained over {evidence.control}: {where}.",
+        f"Such advice, where it was not learned from: {_points(shown.gain)} in the mean; it helped {helped} times, hurt {hurt} and "
+        f"abstained {abstained}.",
+    ]
 
 
 def _points(one: Interval) -> str:
     text = f"{one.mean:+.1f} points" + (f" [{one.low:+.1f}, {one.high:+.1f}]" if isfinite(one.low) else "")
     return text.replace("-", "−")
-
-
-def _proved(shown: Proof, outside: Proof | None) -> str:
-    """How far advice stayed behind the best choice, in the league and on the federations outside it."""
-    if isnan(shown.advice):
-        return ""
-    said = (
-        f"Left out one by one, {len(shown.by_environment)} environments stayed {shown.advice:.1f} points behind their best method by "
-        f"likeness, {shown.winner:.1f} by the overall winner and {shown.control:.1f} by uniform FedAvg"
-    )
-    if outside is not None:
-        said += f"; on federations outside the league ({len(outside.by_environment)}) {outside.advice:.1f}, {outside.winner:.1f} and "
-        said += f"{outside.control:.1f}"
-    return f"{said}." if shown.holds else f"{said}. Likeness does not surely pay, so this is the overall winner."
 
 
 def _finite(difference: float) -> float:
@@ -278,7 +240,7 @@ def league_evidence(prefix: str = "") -> Evidence | None:
 
     Parameters
     ----------
-    prefix: of the files' names; :data:`OUTSIDE` for the federations that are no part of the league.
+    prefix: of the files' names; :data:`OUTSIDE` for the federations that advice does not rest on.
 
     Raises
     ------
@@ -294,50 +256,46 @@ def league_evidence(prefix: str = "") -> Evidence | None:
     if plan is None:
         return None
     kinds = {entrant: title for title, names in plan.groups.items() for entrant in names}
-    effects, profiles = (file.read_text(encoding="utf-8") for file in files)
-    return read_evidence(effects, profiles, plan.against, kinds)
+    differences, profiles = (file.read_text(encoding="utf-8") for file in files)
+    return read_evidence(differences, profiles, plan.against, kinds)
 
 
-def read_evidence(effects: str, profiles: str, control: str, kinds: Mapping[str, str]) -> Evidence:
+def read_evidence(differences: str, profiles: str, control: str, kinds: Mapping[str, str]) -> Evidence:
     """Return evidence from the texts of :data:`EVIDENCE` and :data:`PROFILES`.
 
     Raises
     ------
     DataError: a text has other columns or words for numbers.
     """
-    by_environment: dict[str, dict[str, Effect]] = {}
+    by_environment: dict[str, dict[str, list[float]]] = {}
     named: dict[str, dict[str, float]] = {}
     try:
-        for row in csv_rows(effects):
-            effect = Effect(float(row["difference"]), float(row["time"] or "nan"), float(row["traffic"] or "nan"))
-            by_environment.setdefault(row["environment"], {})[row["entrant"]] = effect
+        for row in csv_rows(differences):
+            seeds = [float(one) for one in row["differences"].split()]
+            by_environment.setdefault(row["environment"], {})[row["entrant"]] = seeds
         for row in csv_rows(profiles):
             named.setdefault(row["environment"], {})[row["finding"]] = float(row["value"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"the league's {EVIDENCE} or {PROFILES} is damaged ({error}); restore it from the repository") from None
     return Evidence(by_environment, named, control, kinds)
 
 
-def evidence_csv(effects: Mapping[str, Mapping[str, Effect]]) -> str:
+def evidence_csv(differences: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
     """Return :data:`EVIDENCE` as text."""
     rows = [
-        (
-            environment,
-            entrant,
-            *("" if isnan(value) and i else f"{value:.4g}" for i, value in enumerate((one.difference, one.time, one.traffic))),
-        )
-        for environment, entrants in effects.items()
-        for entrant, one in entrants.items()
+        (environment, entrant, " ".join(f"{one:.4g}" for one in seeds))
+        for environment, entrants in differences.items()
+        for entrant, seeds in entrants.items()
     ]
-    return csv_text([("environment", "entrant", "difference", "time", "traffic"), *rows])
+    return csv_text([("environment", "entrant", "differences"), *rows])
 
 
 def profiles_csv(profiles: Mapping[str, Profile]) -> str:
-    """Return :data:`PROFILES` as text; what was not measured has no row."""
+    """Return :data:`PROFILES` as text; what was not measured is left out."""
     rows = [
-        (environment, name, f"{value:.4g}")
-        for environment, one in profiles.items()
-        for name, value in one.items()
+        (environment, finding, f"{value:.4g}")
+        for environment, profile in profiles.items()
+        for finding, value in profile.items()
         if not isnan(value)
     ]
     return csv_text([("environment", "finding", "value"), *rows])

@@ -135,6 +135,31 @@ def test_the_page_names_each_number_s_federated_way() -> None:
     assert "a histogram of 64 bins as a secure sum" in page
 
 
+def test_outlying_clients_are_named_on_the_terminal_the_page_and_in_json() -> None:
+    draw = np.random.default_rng(0)
+    x, y, client = draw.normal(5, 1, size=(600, 3)), np.arange(600) % 2, np.arange(600) % 10
+    x[client == 4, 1] *= 100
+    found = inspect(from_arrays(x, y, client))
+    (one,) = found.federations[0].inspection.outlying
+    assert (one.client, one.kind) == (4, "units")
+    assert f"Outlying clients\n- client 4: column 1 {one.said.split()[2]} times the others'" in bullets(found)
+    page = html(found.page())
+    assert "Outlying clients" in page
+    assert "client 4" in page
+    assert json.loads(found.to_json())["federations"][0]["outlying"][0]["name"] == "client 4"
+    assert "Outlying clients" not in html(inspect(KEYS).page())
+
+
+def test_drift_stands_beside_what_chance_gives_at_these_sizes() -> None:
+    even, apart = (
+        inspect({**KEYS, "partition": partition}).federations[0].inspection
+        for partition in ("iid", {"name": "shards", "shards": 1})
+    )
+    assert even["drift"].value < 2 * even["drift_by_chance"].value + 0.05  # IID clients differ as permuted ones do
+    assert apart["drift"].value > 2 * apart["drift_by_chance"].value
+    assert f"{apart['drift_by_chance'].value:.2f} by chance at these sizes" in apart["drift"].note
+
+
 # ------------------------------------------------------------------------------------- what is refused
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
-from motley.heterogeneity.record import Finding, Inspection
+from motley.heterogeneity.record import Finding, Inspection, OutlyingClient
 from motley.inspection.pitfalls import PITFALLS, Examined, pitfalls
 
 KEYS: dict[str, Any] = {
@@ -34,6 +34,7 @@ CASES = [
     ("fair_to_wrong_labels", {"algorithm": "qfedavg"}, {"label_noise": 0.3}, {"algorithm": "fedavg"}, {}, "fedavg"),
     ("chosen_for_wrong_labels", {**NOISE, "selector": "oort"}, {}, {"selector": "uniform"}, {}, "selector"),
     ("chosen_for_wrong_labels", {**NOISE, "selector": "power_of_choice"}, {}, {"label_noise": "none"}, {}, "robust_loss"),
+    ("outlying_clients", {}, {"outlying": 1.0}, {}, {"outlying": 0.0}, "task.scale"),
     ("hidden_clients", GLOBAL, {"label_divergence": 0.5}, {"split": {"test": "client"}}, {}, "split.test"),
     ("hidden_clients", HIDDEN, {"label_divergence": 0.5}, {"evaluate": {}}, {}, "per_client"),
     ("hidden_clients", GLOBAL, {"label_divergence": 0.5}, {}, {"label_divergence": 0.0}, "split.test"),
@@ -59,7 +60,11 @@ def said(keys: dict[str, Any], values: dict[str, float]) -> dict[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ready = prepare(experiment)
-    found = Inspection.of([Finding(name, value) for name, value in values.items()], 40)
+    measured = [Finding(name, value) for name, value in values.items() if name != "outlying"]
+    odd = OutlyingClient(
+        3, "units", "age", "age 10 times the others'", 'repair the unit, or set task.scale = "client"', "north"
+    )
+    found = Inspection.of(measured, 40, outlying=(odd,) if values.get("outlying") else ())
     one = Examined(experiment, ready, found)
     sentences = {look.__name__: look(one) for look in PITFALLS}
     assert pitfalls(one) == [sentence for sentence in sentences.values() if sentence is not None]

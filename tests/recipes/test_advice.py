@@ -1,144 +1,127 @@
 """Advice and its proof, with made numbers worked by hand."""
 
-from math import isnan, nan
+from math import nan
 
 import pytest
 
 from motley.core.errors import DataError
 from motley.recipes.advice import (
-    Effect,
+    ABSTAINED,
+    OUTSIDE,
+    UNSHOWN,
     Evidence,
     advice_lines,
     advise,
-    distance,
     evidence_csv,
+    factors,
     league_evidence,
     profiles_csv,
     proof,
     read_evidence,
 )
 
-KINDS = {"base": "selection, under FedAvg", "label": "one model, uniform selection", "speed": "selection, under FedAvg",
-         "own": "a model for each client"}  # fmt: skip
+KINDS = {"base": "selection, under FedAvg", "one": "one model, uniform selection", "own": "a model for each client"}
+EVEN, SKEWED, SLOW = {"label_divergence": 0.0}, {"label_divergence": 0.7, "drift": 0.9}, {"speed_spread": 0.4}
+BOTH = {**SKEWED, **SLOW}
 
 
-def profile(label, speed):
-    return {"label_divergence": label, "speed_spread": speed, "size_gini": 0.0, "drift": nan}
+def world(differences, profiles, control="base"):
+    made = {name: {"base": [0.0, 0.0, 0.0], **entrants} for name, entrants in differences.items()}
+    return Evidence(made, profiles, control, KINDS)
 
 
-def world(gain=10.0, loss=-8.0):
-    """Six environments with skewed labels, in which `label` helps, and six with unequal speeds, in which `speed` does."""
-    effects, profiles = {}, {}
-    for i in range(6):
-        for kind, helps in (("labels", "label"), ("speeds", "speed")):
-            name = f"{kind} {i}"
-            other = {"label": "speed", "speed": "label"}[helps]
-            effects[name] = {
-                "base": Effect(0.0, 1.0, 1.0),
-                helps: Effect(gain + 0.1 * i, 0.5, 2.0),
-                other: Effect(loss, nan, nan),
-                "own": Effect(1.0 + 0.1 * i, 1.0, 1.0),
-            }
-            profiles[name] = profile(0.8, 0.01 * i) if helps == "label" else profile(0.01 * i, 0.8)
-    return Evidence(effects, profiles, "base", KINDS)
+def skewed(*shifts, own=(9.0, 10.0, 11.0)):
+    """As many environments with skewed labels alone: `own` gains about 10 in each, `one` may gain nothing."""
+    names = [f"labels {i}" for i in range(len(shifts))]
+    differences = {n: {"own": [v + d for v in own], "one": [-1.0, 0.0, 3.0]} for n, d in zip(names, shifts, strict=True)}
+    return world(differences, dict.fromkeys(names, SKEWED))
 
 
-def test_distance_by_hand():
-    # 0.5 and 0.1 and 0 over the three that both have; drift is known of neither
-    assert distance(profile(0.5, 0.1), profile(0.0, 0.0)) == pytest.approx(0.2)
-    assert isnan(distance({"size_gini": 0.0, "drift": 1.0}, profile(0.0, 0.0)))
+def test_factors_are_what_is_large_and_drift_is_none():
+    assert factors({**SKEWED, "availability": 1.0, "largest_share": 0.125, "size_gini": nan}) == {("label_divergence", True)}
+    assert factors({"availability": 0.7}) == {("availability", False)}
 
 
-def test_advice_looks_at_the_nearest_environments():
-    found = advise(profile(0.9, 0.0), world(), by_likeness=True)
-    assert found.entrant == "label"
-    assert list(found.environments) == [f"labels {i}" for i in range(5)]
-    assert found.difference.mean == pytest.approx(10.2)  # 10, 10.1, ..., 10.4
-    assert advise(profile(0.0, 0.9), world(), by_likeness=True).entrant == "speed"
+def test_only_environments_that_differ_alike_speak():
+    found = advise(BOTH, skewed(0.0), personal=True)
+    # level 1 - 0.05 / (1 environment x 1 entrant): t of 2 degrees 4.303, deviation 1, three seeds: 10 -+ 4.303 / 3^0.5
+    assert found is not None
+    assert (found.entrant, list(found.gains)) == ("own", ["labels 0"])
+    assert found.gains["labels 0"].low == pytest.approx(10 - 4.3027 / 3**0.5, abs=1e-3)
+    assert advise(EVEN, skewed(0.0), personal=True) is None  # differs in nothing
+    assert advise(SLOW, skewed(0.0), personal=True) is None  # not in what the environment differs in
+    assert advise({"label_divergence": 0.3}, skewed(0.0), personal=True) is None  # not at this strength
+    crossed = world({"labels and speeds": {"own": [9.0, 10.0, 11.0]}}, {"labels and speeds": BOTH})
+    assert advise(SLOW, crossed, personal=True) is None  # the gain may be of the labels
+    assert advise(SKEWED, crossed, personal=True) is None
 
 
-def test_the_overall_winner_by_hand():
-    # label: six times 10.25 and six times -8: 1.125 in the mean; own: 1.25
-    found = advise(profile(0.9, 0.0), world(), by_likeness=False)
-    assert (found.entrant, found.difference.mean) == ("own", pytest.approx(1.25))
+def test_one_model_for_all_is_judged_apart_and_a_gain_that_may_be_none_is_no_gain():
+    assert advise(SKEWED, skewed(0.0), personal=False) is None
 
 
-def test_nothing_is_recommended_whose_gain_may_be_none():
-    # label: -0.25, -0.15, ..., 0.25 and six zeros
-    found = advise(profile(0.9, 0.0), world(gain=-0.25, loss=0.0), by_likeness=False, entrants=["base", "label"])
-    assert found.entrant == "base"
-    effects = {f"e{i}": {"base": Effect(0.0), "x": Effect(float(i % 2) - 0.5)} for i in range(6)}
-    profiles = {f"e{i}": profile(0.1 * i, 0.0) for i in range(6)}
-    lines = advice_lines(profile(0.9, 0.0), Evidence(effects, profiles, "base", {}))
-    assert any(line.startswith("Nothing here beats base") for line in lines)
+def test_every_environment_must_show_the_gain():
+    assert advise(SKEWED, skewed(0.0, 5.0), personal=True) is not None
+    assert advise(SKEWED, skewed(0.0, -9.0), personal=True) is None  # the second: 1 -+ 1 x t / 3^0.5
+
+
+def test_many_methods_must_show_more():
+    """With one method the t of 2 degrees is 4.3, with twenty it is 20: 10 -+ 20 / 3^0.5 holds zero."""
+    names = [f"own {i}" for i in range(20)]
+    made = {"labels": {"base": [0.0] * 3, **{name: [9.0, 10.0, 11.0] for name in names}}}
+    kinds = {"base": KINDS["base"], **dict.fromkeys(names, KINDS["own"])}
+    assert advise(SKEWED, Evidence(made, {"labels": SKEWED}, "base", kinds), personal=True) is None
 
 
 def test_the_proof_by_hand():
-    shown = proof(world())
-    # by likeness always the best: the five nearest are the other five of its kind
-    assert shown.advice == pytest.approx(0.0)
-    # without an environment of one kind the other kind's method wins, (6 * 10.25 - 5 * 8) / 11 = 1.95 against 1.25 of `own`, and then
-    # stays 10 + 0.1 i + 8 behind
-    assert shown.winner == pytest.approx(18.25)
-    assert shown.control == pytest.approx(10.25)
-    assert shown.holds
-    assert shown.by_environment["labels 0"][0] == "label"
+    outside = world({"new": {"own": [2.0, 4.0], "one": [1.0, 1.0]}, "even": {"own": [-4.0, -2.0], "one": [0.0, 0.0]}},
+                    {"new": BOTH, "even": EVEN})  # fmt: skip
+    shown = proof(skewed(0.0, 2.0), outside, personal=True)
+    # each of the two is advised from the other; `new` from both; nothing is advised where nothing differs, where the winner loses 3
+    assert dict(shown.by_environment.items()) == {
+        "labels 0": ("own", 10.0, 10.0), "labels 1": ("own", 12.0, 12.0), "new": ("own", 3.0, 3.0), "even": ("", 0.0, -3.0),
+    }  # fmt: skip
+    assert shown.counts == (3, 0, 1)
+    assert (shown.gain.mean, shown.winner.mean) == (6.25, 5.5)
+    assert not shown.holds  # 6.25 -+ 3.182 x 5.68 / 2
 
 
-def test_advice_that_does_not_beat_the_winner_gives_way_to_it():
-    flat = world()
-    effects = {name: {**one, "own": Effect(20.0)} for name, one in flat.effects.items()}
-    even = Evidence(effects, flat.profiles, "base", KINDS)
-    assert not proof(even).holds  # both always name `own`: no gain
-    lines = advice_lines(profile(0.9, 0.0), even)
-    assert lines[0] == "What differs most between these clients: skewed labels (label_divergence 0.90)."
-    assert lines[1].startswith("Try own first (a model for each client): +20.0 points")
-    assert "over the 12 environments of the league." in lines[1]
-    assert lines[2].startswith("With one model for all")
-    assert lines[-1].endswith(". Likeness does not surely pay, so this is the overall winner.")
-    assert len(lines) <= 5
+def test_advice_is_given_only_where_it_has_paid():
+    paid, unpaid = skewed(0.0, 1.0, 2.0), skewed(0.0)
+    lines = advice_lines(SKEWED, paid)
+    assert lines[0] == "These clients differ in: skewed labels (strong)."
+    assert lines[1].startswith("With a model for each client, own has gained over base: +10.0 points [")
+    assert lines[2].endswith("it helped 3 times, hurt 0 and abstained 0.")
+    assert advice_lines(SKEWED, unpaid) == [lines[0], UNSHOWN]  # left out, nothing speaks for it
+    assert advice_lines(EVEN, paid) == [ABSTAINED]
 
 
-def test_five_lines_with_costs():
-    lines = advice_lines(profile(0.9, 0.0), world())
-    online = advice_lines({**profile(0.9, 0.0), "availability": 0.7}, world())[0]
-    assert online == (
-        "What differs most between these clients: skewed labels (label_divergence 0.90), absent clients (availability 0.70)."
-    )
-    assert advice_lines({**profile(0.0, 0.0), "availability": 1.0}, world())[0] == "These clients hardly differ."
-    assert lines[1].startswith("Try label first (one model, uniform selection): +10.2 points [+10.0, +10.4] against base")
-    assert "labels 0; labels 1; labels 2; labels 3; labels 4" in lines[1]
-    assert lines[2] == "To the same accuracy it takes 0.5 times the time and 2 times the traffic, where both reach it."
-    assert lines[3].startswith("Left out one by one, 12 environments stayed 0.0 points behind")
-    assert len(lines) <= 5
+def test_a_run_that_diverged_is_no_gain():
+    assert advise(SKEWED, skewed(0.0, own=(9.0, nan, 11.0)), personal=True) is None
 
 
 def test_evidence_is_read_as_it_was_written():
-    made = world()
-    again = read_evidence(evidence_csv(made.effects), profiles_csv(made.profiles), "base", KINDS)
-    assert again.effects["labels 1"]["label"] == Effect(10.1, 0.5, 2.0)
-    assert again.profiles["labels 1"] == {"label_divergence": 0.8, "speed_spread": 0.01, "size_gini": 0.0}
-    assert advice_lines(profile(0.9, 0.0), again) == advice_lines(profile(0.9, 0.0), made)
+    made = skewed(0.0, 1.0)
+    again = read_evidence(evidence_csv(made.differences), profiles_csv(made.profiles), "base", KINDS)
+    assert again.differences == made.differences
+    assert again.profiles == made.profiles
     with pytest.raises(DataError, match="is damaged"):
         read_evidence("environment,entrant\na,b\n", "", "base", {})
 
 
-def test_the_leagues_own_evidence_is_whole_or_not_there():
-    found = league_evidence()
-    if found is None:
-        assert advice_lines(profile(0.9, 0.0)) == []
-    else:
-        assert found.control in found.entrants
-        assert set(found.effects) <= set(found.profiles)
-
-
-def test_federations_outside_are_advised_from_all_of_the_evidence():
-    outside = Evidence({"new": {"base": Effect(0.0), "label": Effect(3.0), "speed": Effect(5.0), "own": Effect(4.0)}},
-                       {"new": profile(0.9, 0.0)}, "base", KINDS)  # fmt: skip
-    shown = proof(world(), outside)
-    # likeness says `label`, 5 - 3 behind; the winner over all twelve is `own`, 5 - 4 behind
-    assert shown.by_environment == {"new": ("label", 2.0, 1.0, 5.0)}
-    assert not shown.holds
-    assert advice_lines(profile(0.9, 0.0), world(), outside)[-1].endswith(
-        "; on federations outside the league (1) 2.0, 1.0 and 5.0."
-    )
+def test_the_leagues_own_evidence_differs_in_what_it_is_named_after():
+    """No environment on which advice rests has skewed labels beside something else, so that IID clients are told of no method."""
+    found, outside = league_evidence(), league_evidence(OUTSIDE)
+    assert found is not None
+    assert outside is not None
+    assert set(found.differences) <= set(found.profiles)
+    assert not set(found.differences) & set(outside.differences)
+    for name in found.differences:
+        assert {factor for factor, _ in factors(found.profiles[name])} <= {
+            "label_divergence",
+            "size_gini",
+            "feature_shift",
+            "label_noise",
+        }
+    assert advice_lines({"label_divergence": 0.0, "availability": 1.0, "drift": 0.4, "largest_share": 0.2}) == [ABSTAINED]
+    assert not any("fine_tuned" in line for line in advice_lines(BOTH))

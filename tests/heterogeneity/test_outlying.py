@@ -1,0 +1,202 @@
+"""Outlying clients: the statistics by hand, faults planted in real tables, and federations without any."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import poisson
+from sklearn import datasets
+
+from motley.core.keys import Key
+from motley.heterogeneity.class_faults import absent_classes, shared_rows
+from motley.heterogeneity.column_faults import Rows, excess, normal_scores, spread_ratio
+from motley.heterogeneity.measure import measure, measure_arrays
+from motley.heterogeneity.record import Inspection, OutlyingClient
+from motley.tasks.own import from_arrays
+
+Array = NDArray[np.float64]
+Classes = NDArray[np.int64]
+
+
+def cancer(seed: int, clients: int = 10) -> tuple[Array, Classes, Classes]:
+    """Columns, classes and owners of scikit-learn's breast cancer."""
+    given = datasets.load_breast_cancer()
+    owner = np.random.default_rng(seed).permutation(np.arange(len(given.target)) % clients)
+    return given.data.astype(float), given.target.astype(np.int64), owner
+
+
+def told(x: Array, y: Classes, owner: Classes) -> list[OutlyingClient]:
+    return list(measure_arrays(x, y, owner, Key(0)).outlying)
+
+
+def test_normal_scores_of_equal_values_are_equal() -> None:
+    scores = normal_scores(np.array([[1.0], [2.0], [2.0], [9.0]]))[:, 0]
+    # ranks 1, 2.5, 2.5, 4 of 4: the quantiles of 1/8, 1/2, 1/2, 7/8
+    assert scores.tolist() == pytest.approx([-1.1503, 0.0, 0.0, 1.1503], abs=1e-4)
+
+
+def test_what_clients_differ_beyond_chance_by_hand() -> None:
+    """Means of 50 clients of variance 4 / n by chance and 1 beyond: sums have variance 4 n + n^2."""
+    n, draw = np.full(50, 20.0), np.random.default_rng(0)
+    sums = draw.normal(size=(50, 1)) * np.sqrt(4 * 20 + 400)
+    together, own = excess(sums, np.full((50, 1), 80.0), n)
+    assert 0.3 < together + own[0] < 2.5  # the median of 50 squares is within a factor of 2
+    alike = draw.normal(size=(50, 1)) * np.sqrt(80.0)
+    assert excess(alike, np.full((50, 1), 80.0), n)[0] < 0.1
+
+
+def test_spread_is_compared_within_classes_and_an_offset_does_not_hide_it() -> None:
+    draw = np.random.default_rng(1)
+    owner, y = np.arange(400) % 4, (np.arange(400) // 4) % 2
+    x = draw.normal(size=(400, 1)) + 100.0 * y[:, None]
+    x[owner == 2] = 7 * x[owner == 2] + 1000
+    ratio = spread_ratio(Rows(owner, y, x, 4, 2), 2, 0, Key(0))
+    assert 5 < ratio < 10  # the median of 50 ratios of equal laws is within 40 % of 7
+
+
+def test_absent_classes_by_hand() -> None:
+    alike = np.full((10, 2), 30.0)
+    alike[3] = (60, 0)
+    found = absent_classes(alike)
+    assert [(one.client, one.label) for one in found] == [(3, 1)]
+    assert found[0].others == pytest.approx(0.5)
+    few = np.full((10, 2), 30.0)
+    few[3] = (6, 0)  # (1/2)^6 = 1/64 is no wonder among 10 clients
+    assert absent_classes(few) == []
+    skewed = np.array([[60.0, 0.0], [0.0, 60.0]] * 5)
+    assert absent_classes(skewed) == []  # nobody has both
+
+
+def test_shared_rows_by_hand() -> None:
+    hashes, owner = np.arange(100, dtype=np.uint64), np.arange(100) // 10
+    hashes[20:26] = hashes[50:56]  # client 2 has six samples of client 5
+    y, counts = np.zeros(100, np.int64), np.full((10, 1), 10.0)
+    assert [tuple(one) for one in shared_rows(hashes, owner, y, counts)] == [(2, 5, 6)]
+    # 6 equal pairs fall to a given pair of clients 2 x 10 x 10 / 100^2 times each, 0.12 in all
+    assert poisson.sf(5, 0.12) < 1e-6
+    assert (
+        shared_rows(np.arange(100, dtype=np.uint64) // 2, owner, y, counts) == []
+    )  # five pairs within each client: none stands out
+    assert shared_rows(np.zeros(100, np.uint64), owner, y, counts) == []  # one common sample is no copy
+
+
+def units(x: Array, y: Classes, mine: Classes) -> None:
+    x[mine, 3] *= 100
+
+
+def inches(x: Array, y: Classes, mine: Classes) -> None:
+    x[mine, 3] *= 2.54
+
+
+def offset(x: Array, y: Classes, mine: Classes) -> None:
+    x[mine, 4] += 2 * x[:, 4].std()
+
+
+def constant(x: Array, y: Classes, mine: Classes) -> None:
+    x[mine, 7] = np.median(x[:, 7])
+
+
+def swapped(x: Array, y: Classes, mine: Classes) -> None:
+    y[mine] = 1 - y[mine]
+
+
+def random(x: Array, y: Classes, mine: Classes) -> None:
+    y[mine] = np.random.default_rng(0).integers(2, size=len(mine))
+
+
+PLANTED: list[tuple[Callable[[Array, Classes, Classes], None], str, str]] = [
+    (units, "units", "times the others' (median"),
+    (inches, "units", "the others' (median"),
+    (offset, "offset", "lies elsewhere and spreads as the others'"),
+    (constant, "constant column", "column 7 is always "),
+    (swapped, "swapped labels", "they agree if what it calls 0 is 1, 1 is 0"),
+    (random, "random labels", "denies "),
+]
+
+
+@pytest.mark.parametrize(("fault", "kind", "words"), PLANTED)
+def test_a_planted_fault_is_named_with_its_kind_and_nobody_else(
+    fault: Callable[[Array, Classes, Classes], None], kind: str, words: str
+) -> None:
+    for seed in (0, 1):
+        x, y, owner = cancer(seed)
+        fault(x, y, np.flatnonzero(owner == 6))
+        found = told(x, y, owner)
+        assert {(one.client, one.kind) for one in found} == {(6, kind)}
+        assert words in found[0].said
+        assert found[0].remedy
+
+
+def test_copies_name_both_clients() -> None:
+    x, y, owner = cancer(0)
+    copies, source = np.flatnonzero(owner == 6)[:12], np.flatnonzero(owner == 0)[:12]
+    x[copies], y[copies] = x[source], y[source]
+    found = told(x, y, owner)
+    assert [(one.client, one.kind) for one in found] == [(0, "copied data"), (6, "copied data")]
+    assert found[0].said == "12 of 57 samples also lie at client 6"
+
+
+def test_an_absent_class_names_its_client() -> None:
+    x, y, owner = cancer(0)
+    kept = (owner != 2) | (y == 1)
+    assert [(one.client, one.kind) for one in told(x[kept], y[kept], owner[kept])] == [(2, "absent class")]
+
+
+def test_faults_of_digits_under_label_skew_are_told_apart() -> None:
+    x, y = (np.asarray(one) for one in datasets.load_digits(return_X_y=True))
+    draw, owner = np.random.default_rng(3), np.zeros(len(y), np.int64)
+    for label in range(10):
+        at = np.flatnonzero(y == label)
+        owner[at] = draw.choice(10, len(at), p=draw.dirichlet(np.full(10, 0.5)))
+    assert told(x, y, owner) == []
+    odd = int(np.bincount(owner).argmax())
+    renamed = y.copy()
+    renamed[owner == odd] = (y[owner == odd] + 1) % 10
+    assert {(one.client, one.kind) for one in told(x, renamed, owner)} == {(odd, "swapped labels")}
+
+
+@pytest.mark.parametrize("clients", [10, 60])
+def test_clean_federations_name_nobody(clients: int) -> None:
+    """At most 5 % of clean federations may name a client, so that more than two of eight have a probability below 0.6 %."""
+    named = 0
+    for seed in range(8):
+        x, y, owner = cancer(seed, clients)
+        if seed % 2:  # unequal: a quarter of all rows moves to the first three clients
+            owner[np.random.default_rng(seed).permutation(len(y))[: len(y) // 4]] %= 3
+        named += bool(told(x, y, owner))
+    assert named <= 2
+
+
+def test_clients_that_all_differ_are_no_outlying_ones() -> None:
+    x, y, owner = cancer(0)
+    x[:, 3] *= 10.0 ** (owner % 5)
+    assert told(x, y, owner) == []
+
+
+def test_names_reach_the_sentence_and_json() -> None:
+    x, y, owner = cancer(0)
+    units(x, y, np.flatnonzero(owner == 6))
+    found = measure_arrays(x, y, np.array([f"hospital_{'ABCDEFGHIJ'[k]}" for k in owner]), Key(0))
+    (one,) = found.outlying
+    assert one.shown == "hospital_G"
+    assert one.sentence.startswith("hospital_G: column 3 ")
+    assert one.sentence.endswith('(units): repair the unit, or set task.scale = "client"')
+    again = Inspection.from_json(found.to_json())
+    assert again.outlying == found.outlying
+    assert again.to_json() == found.to_json()
+    assert dataclasses.replace(one, name="").shown == "client 6"
+
+
+def test_the_columns_of_a_table_have_their_names_and_units() -> None:
+    x, y, owner = cancer(0)
+    units(x, y, np.flatnonzero(owner == 6))
+    named = {f"c{j}": x[:, j] for j in range(6)}
+    (one,) = measure(from_arrays(named, y, owner, table={"scale": "federated"}), Key(0)).outlying
+    assert (one.client, one.kind, one.column) == (6, "units", "c3")
+    there, here = (float(np.median(x[part, 3])) for part in (owner != 6, owner == 6))
+    assert here > 50 * there
+    assert measure(from_arrays(named, y, owner, table={"scale": "client"}), Key(0)).outlying == ()  # the remedy
