@@ -120,7 +120,7 @@ def test_the_same_name_twice_gets_numbers() -> None:
 
 
 def test_a_federation_made_in_python() -> None:
-    x, y = np.arange(80.0).reshape(40, 2), np.arange(40) // 20
+    x, y = np.arange(80.0).reshape(40, 2) / 80, np.arange(40) // 20
     federation = from_arrays(x, y, np.arange(40) % 4)
     found = inspect(federation)
     assert found.federations[0].inspection.population == 4
