@@ -193,7 +193,7 @@ def test_a_folder_without_runs_and_runs_of_two_federations(tmp_path: Path) -> No
 
 
 def test_a_run_whose_task_was_made_in_python_asks_for_it(tmp_path: Path) -> None:
-    federation = from_arrays(np.arange(80.0).reshape(40, 2), np.arange(40) // 20, np.arange(40) % 4)
+    federation = from_arrays(np.arange(80.0).reshape(40, 2) / 80, np.arange(40) // 20, np.arange(40) % 4)
     task = motley.tasks.own_task(federation, partial(nn.Linear, 2, 2))
     motley.run({"cohort": 2, "stop": {"rounds": 1}}, task=task, out=tmp_path / "own")
     with pytest.raises(ConfigError, match=r"motley.inspect\(runs, task=...\)"):
