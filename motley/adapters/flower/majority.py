@@ -1,7 +1,7 @@
 """A property of the whole federation that nodes report: no single node's word decides it.
 
 >>> classes = Majority[int]()
->>> print(classes.settle([3], awaited=10), classes.settle([3, *[10] * 6], awaited=10), classes.settle([3] * 50, awaited=10))
+>>> print(classes.decide([3], awaited=10), classes.decide([3, *[10] * 6], awaited=10), classes.decide([3] * 50, awaited=10))
 None 10 10
 """
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Majority(Generic[T]):
-    """What more than half of the nodes say; settled once, it stays.
+    """What more than half of the nodes say; decided once, it stays.
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ class Majority(Generic[T]):
     def __init__(self, value: T | None = None) -> None:
         self.value = value
 
-    def settle(self, said: Collection[T], awaited: int) -> T | None:
-        """Return what is settled; None as long as nothing is.
+    def decide(self, said: Collection[T], awaited: int) -> T | None:
+        """Return what is decided; None as long as nothing is.
 
         Parameters
         ----------

@@ -262,7 +262,7 @@ class NodeRegistry:
 
     @property
     def nameless(self) -> bool:
-        """Whether it is settled that nodes name no clients, so that each is a client for as long as it keeps its node id."""
+        """Whether it is decided that nodes name no clients, so that each is a client for as long as it keeps its node id."""
         return self._naming.value is False
 
     def _connected(self, grid: Grid) -> set[int]:
@@ -338,7 +338,7 @@ class NodeRegistry:
         self._problems = {node: one for node, one in self._problems.items() if node in connected}
         if self._by_node or any(sent.pending for sent in self._asked):
             return
-        kind = Majority[str]().settle([kind for kind, _ in self._problems.values()], self.awaited)
+        kind = Majority[str]().decide([kind for kind, _ in self._problems.values()], self.awaited)
         if not kind:
             return
         alike = [problem for of, problem in self._problems.values() if of == kind]
@@ -382,14 +382,14 @@ class NodeRegistry:
         """Return which client each node is, of those connected nodes that have answered and agree with most of them."""
         known = {node: one for node, one in self._by_node.items() if node in connected}
         if self.places.listed is None and self.lacks is not None and known:
-            self._settle_naming([one.client != NOBODY for one in known.values()])
+            self._decide_naming([one.client != NOBODY for one in known.values()])
             for node in [node for node, one in known.items() if (one.client == NOBODY) != self._numbers_nodes]:
                 said = "no client" if known.pop(node).client == NOBODY else "its client"
                 self.places.note(node, "refused", f"names {said}; expected {self.key!r} in --node-config of all, or of none")
         sizes = {
             node: np.size(one.signals["label_histogram"]) for node, one in known.items() if "label_histogram" in one.signals
         }
-        classes = self._classes.settle(list(sizes.values()), self.awaited)
+        classes = self._classes.decide(list(sizes.values()), self.awaited)
         for node in [node for node, size in sizes.items() if size != classes]:
             del known[node]
             expected = (
@@ -400,11 +400,11 @@ class NodeRegistry:
             )
         return {node: self._number(node) if one.client == NOBODY else one.client for node, one in known.items()}
 
-    def _settle_naming(self, named: list[bool]) -> None:
+    def _decide_naming(self, named: list[bool]) -> None:
         """Let more than half of the nodes decide whether nodes name their clients; where they say the other than before, the clients
         of before are none."""
-        settled = self._naming.settle(named, self.awaited)
-        numbers = 2 * sum(named) < len(named) if settled is None else not settled
+        decided = self._naming.decide(named, self.awaited)
+        numbers = 2 * sum(named) < len(named) if decided is None else not decided
         if numbers != self._numbers_nodes:
             self._numbers_nodes = numbers
             self.numbers.clear()

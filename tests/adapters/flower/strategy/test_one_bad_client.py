@@ -162,12 +162,12 @@ def test_of_two_clients_the_configuration_says_how_many_classes_there_are(caplog
 
 def test_a_majority_is_more_than_half_of_those_there_and_of_those_awaited():
     votes = Majority[int]()
-    assert votes.settle([], 1) is None
-    assert votes.settle([3, 3], 10) is None
-    assert votes.settle([3, 10], 2) is None
-    assert votes.settle([3, 10, 10], 3) == 10
-    assert Majority[int]().settle([3], 1) == 3
-    assert Majority(10).settle([3] * 9, 2) == 10
+    assert votes.decide([], 1) is None
+    assert votes.decide([3, 3], 10) is None
+    assert votes.decide([3, 10], 2) is None
+    assert votes.decide([3, 10, 10], 3) == 10
+    assert Majority[int]().decide([3], 1) == 3
+    assert Majority(10).decide([3] * 9, 2) == 10
 
 
 @pytest.mark.parametrize("kind", ["train", "query.motley_probe"])
