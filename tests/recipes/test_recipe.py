@@ -85,7 +85,7 @@ def test_a_number_does_not_mean_longer_numbers(tmp_path):
         (
             '"curves", ',
             '"curves:hours", ',
-            "table 1: there is no picture 'curves:hours'; only curves take an axis: round, seconds",
+            "table 1: there is no picture 'curves:hours'; only curves take an axis: round, selections, seconds",
         ),
         ('"line:final"', '"heat:final"', "table 2: heat:final needs at least 3 axes; it has 2"),
         ("[scale.smoke]", "[scale.tiny]", "recipe.toml: scale.tiny"),

@@ -60,6 +60,7 @@ def test_smoke_is_small():
     assert 0 < len(smoke()) <= MOST
 
 
+@pytest.mark.filterwarnings("ignore:.*has no instructions for bfloat16")
 def test_every_way_runs(tmp_path):
     for experiment in smoke():
         assert run(experiment, out=tmp_path / experiment.run_id()).finished

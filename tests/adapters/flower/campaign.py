@@ -151,10 +151,10 @@ class Campaign:
     def _between(self, done):
         """After a step: measure memory, and let nodes act now or within the next round."""
         rss = psutil.Process().memory_info().rss
-        if done.step >= 2:
+        if done.round >= 2:
             self._first = self._first or rss
             self.grown = max(self.grown, rss - self._first)
-        for _ in range(A_ROUND if self.hostile and done.step <= self.setup.stop.rounds - QUIET else 0):
+        for _ in range(A_ROUND if self.hostile and done.round <= self.setup.stop.rounds - QUIET else 0):
             self.grid.events.append((self.grid.now_s + float(self.rng.uniform(0, 1.25)), self._of_a_node))
         if self.storm:
             self.grid.events.append((self.grid.now_s + float(self.rng.uniform(0, 1.25)), self._honest_trouble))
