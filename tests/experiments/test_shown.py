@@ -49,7 +49,7 @@ def test_each_object_is_one_short_line(found: Any) -> None:
         "<Experiment: name who, task quadratic, clients 4, a round 2, algorithm fedavg, selector uniform, partition by_writer, "
         "ends round 3, seed 0>"
     )
-    assert repr(found) == f"<Comparison: runs 4, methods 2, failed 0, folder {found.directory}>"
+    assert repr(found) == "<Comparison: runs 4, {} 2, failed 0, folder {}>".format("methods", found.directory)
     assert repr(found.runs[0]).startswith("<TrainedRun 'who': seed 0, 3 rounds, finished, in ")
 
 

@@ -128,6 +128,23 @@ def test_a_number_of_samples_counts_ten_times_the_median_at_most(tmp_path):
     assert (row["client"], row["reason"]) == (2, f"its {2**40} samples count as {cap}, 10 times the median")
 
 
+def test_the_number_in_the_file_of_clients_goes_before_the_median(tmp_path):
+    """The file says 50 of client 2, and 10^6 of client 3, which says 5,000: more than ten times the median."""
+    setup = experiment(**{**SETUP, "stop": {"rounds": 1}})
+    grid = federation(setup, tmp_path)
+    for k, node in enumerate(grid.nodes):
+        grid.nodes[node].public_key = public_key(k)
+        says(grid, node, num_examples=(30, 30, 2**40, 5_000)[k])
+    path = client_file(tmp_path / "clients.toml", ("alder", "birch", "cedar", "dogwood"))
+    for name, most in (("cedar", 50), ("dogwood", 10**6)):
+        path.write_text(path.read_text().replace(f'name = "{name}"', f'name = "{name}"\nexamples = {most}'))
+    transport = GridTransport(grid, clock=grid.clock, clients=ClientList(path))
+    done = run(transport, setup, out=tmp_path / "run", limits=SOON, report=False)
+    assert columns(done, "clients")["weight"].tolist() == [30, 30, 50, 5_000]
+    (row,) = (row for row in done.tables["incidents"].to_pylist() if row["event"] == "capped")
+    assert (row["client"], row["reason"]) == (2, f"its {2**40} samples count as 50, as the file of clients has it")
+
+
 def test_the_selector_hears_the_number_that_counts(tmp_path, monkeypatch):
     """At enrolment and with each upload: of 10, 20, 2^40 and 30 samples the last but one counts as 200."""
     heard, observe = [], Selector.observe

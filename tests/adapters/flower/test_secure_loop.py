@@ -211,7 +211,11 @@ def test_the_secrets_of_a_client_are_its_own(keys):
             "secure_aggregation: this experiment has no secure sum: the algorithm needs single updates",
         ),
         ({"compressor": "qsgd"}, {}, "compressed updates cannot be masked"),
-        ({"synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"}}, {}, "Buffered has no cohort that is summed as a whole"),
+        (
+            {"synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"}},
+            {},
+            "Buffered has no cohort that is summed as a whole",
+        ),
         ({"weights": "examples"}, {}, 'weights = "examples" and max_weight = 1 do not go together'),
         ({}, {"max_weight": 5}, 'weights = "uniform" and max_weight = 5 do not go together'),
         ({"cohort": 2}, {}, "got a cohort of 2; expected 3 to 200"),

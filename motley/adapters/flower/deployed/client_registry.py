@@ -39,7 +39,7 @@ class Limits:
     look_s: between two looks at who is there. pause_s, longest_pause_s: how long a connected client that did not answer is not
     asked, the first time and at most; doubled each time, and forgotten when it answers. link_s: for the SuperLink to answer a call.
     sample_cap: how many times the median number of samples of the clients met one client's number counts at most, in weights and for
-    the selector; the number itself is fixed at enrolment.
+    the selector, where the file of clients gives no ``examples``; the number itself is fixed at enrolment.
     """
 
     start_s: float = 300.0
@@ -209,18 +209,23 @@ class ClientRegistry:
 
     @property
     def counted(self) -> Ids:
-        """The numbers of samples as they count, ``[K]``: at most ``limits.sample_cap`` times the median of the clients met."""
-        return np.minimum(self.examples, self._cap()).astype(np.int64)
+        """The numbers of samples as they count, ``[K]``: at most those in the file of clients, else ``limits.sample_cap`` times the
+        median of the clients met."""
+        return np.minimum(self.examples, self._caps()).astype(np.int64)
 
-    def _cap(self) -> float:
-        return weight_cap(self.examples, self.limits.sample_cap)
+    def _caps(self) -> Floats:
+        caps = np.full(len(self.met), weight_cap(self.examples, self.limits.sample_cap))
+        listed = {client: most for client, most in self.transport.transport.examples.items() if client < len(caps)}
+        caps[list(listed)] = list(listed.values())
+        return caps
 
     def _note_capped(self) -> None:
         """Note the clients whose number of samples has begun to count in part, now that others have been met."""
-        cap = self._cap()
-        capped = set(np.flatnonzero(self.examples > cap).tolist())
+        caps, listed = self._caps(), self.transport.transport.examples
+        capped = set(np.flatnonzero(self.examples > caps).tolist())
         for client in sorted(capped - self._capped):
-            said = f"its {self.examples[client]} samples count as {cap:.0f}, {self.limits.sample_cap:g} times the median"
+            why = "as the file of clients has it" if client in listed else f"{self.limits.sample_cap:g} times the median"
+            said = f"its {self.examples[client]} samples count as {caps[client]:.0f}, {why}"
             _LOG.warning("client %d: %s", client, said)
             self.incidents.note(client, "capped", said)
         self._capped = capped
@@ -285,7 +290,7 @@ class ClientRegistry:
         """Take over what :meth:`save` returned."""
         self.run, self.met, self.examples, self.speed = (saved[name] for name in ("run", "met", "examples", "speed"))
         self.signals = dict(saved["signals"])
-        self._capped = set(np.flatnonzero(self.examples > self._cap()).tolist())
+        self._capped = set(np.flatnonzero(self.examples > self._caps()).tolist())
 
 
 def _bill(ledger: Ledger, kind: Kind, direction: Direction, sizes: Mapping[int, int], step: int) -> None:

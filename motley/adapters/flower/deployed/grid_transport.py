@@ -80,6 +80,12 @@ class GridTransport(Transport):
         listed = self.registry.places.listed
         return {} if listed is None else listed.names
 
+    @property
+    @override
+    def examples(self) -> Mapping[int, float]:
+        listed = self.registry.places.listed
+        return {} if listed is None else listed.examples
+
     @override
     def happened(self) -> Sequence[Happened]:
         return self.registry.places.take()

@@ -45,6 +45,11 @@ class Transport(ABC):
         """The clients' names by id, where a file of clients gives them."""
         return {}
 
+    @property
+    def examples(self) -> Mapping[int, float]:
+        """The largest number of samples that counts of a client, by id, where a file of clients gives it."""
+        return {}
+
     def happened(self) -> Sequence[Happened]:
         """Return what has happened to clients' places since the last call."""
         return ()
