@@ -24,11 +24,13 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.base import Algorithm, Correction, Method, Server, ServerContext, ServerState, Tensors, step_model
+from motley.algorithms.losses import CrossEntropy
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 
-__all__ = ["Average", "FedAvg"]
+__all__ = ["Average", "FedAvg", "plain_fedavg"]
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,8 @@ class FedAvg(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(server=Average(self.server_lr))
+
+
+def plain_fedavg() -> Algorithm:
+    """Return FedAvg for classification, the algorithm that other methods change."""
+    return Algorithm(CrossEntropy(), Correction(), Mean(), Average())

@@ -6,6 +6,8 @@ from math import isfinite
 
 import numpy as np
 
+from motley.algorithms import CATALOGUE
+from motley.algorithms.fedavg import plain_fedavg
 from motley.core.arrays import Bools
 from motley.results import measures
 from motley.results.load import Run
@@ -25,6 +27,7 @@ __all__ = [
     "stale",
     "state_mb",
     "test_loss",
+    "tuning_s",
 ]
 
 _NAN = float("nan")
@@ -154,3 +157,15 @@ def state_mb(run: Run, target: float | None) -> Censored:
     """Return what a client keeps between rounds, in units of 10^6 bytes; NaN in records that do not tell."""
     kept = run.meta.get("client_state_bytes")
     return _value(_NAN if kept is None else float(kept) / 1e6)
+
+
+def tuning_s(run: Run) -> float:
+    """Return the virtual seconds of the slowest client's fine-tuning before it uses the model; 0 for a method without fine-tuning."""
+    tuning = CATALOGUE.build(run.config.get("algorithm") or "fedavg", "algorithm").change(plain_fedavg()).tuning
+    if tuning is None:
+        return 0.0
+    samples, batch, step_s = (
+        np.asarray(run.column("federation", name), float) for name in ("num_train", "batch_size", "step_s")
+    )
+    batches = np.ceil(samples / batch)
+    return float(np.max(step_s * np.where(batches > 0, batches * tuning.epochs + tuning.steps, 0)))

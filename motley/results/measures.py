@@ -165,7 +165,7 @@ def ends_of(run: Run, metric: str | None = None) -> Ends:
 
 
 def trained(along: Curve) -> Curve:
-    """Return a curve over rounds without round 0."""
+    """Return a curve over rounds, seconds or bits without its point at 0, the model before training."""
     later = along.x > 0
     return Curve(along.x[later], along.y[later])
 

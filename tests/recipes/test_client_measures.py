@@ -6,6 +6,7 @@ import pytest
 
 import motley
 from motley.recipes.measuring import measure_of
+from motley.results.measures import Censored
 from tests.results import fake
 
 
@@ -98,3 +99,23 @@ def test_what_a_client_keeps():
     assert value("state_mb", run) != value("state_mb", run)  # a record from before
     told = dataclasses.replace(run, meta={**run.meta, "client_state_bytes": 204_000})
     assert value("state_mb", told) == pytest.approx(0.204)
+
+
+def to_use(method, **config):
+    """Samples 40, 70, 0 in batches of 32 (2, 3, 0 batches), steps of 0.5, 0.1 and 9 s. Accuracy 0.9 before training, then 0.5."""
+    federation = fake.table("federation", client=[0, 1, 2], num_train=[40, 70, 0], batch_size=[32] * 3, step_s=[0.5, 0.1, 9.0])
+    seen = {"round": [0, 1], "time_s": [0.0, 10.0], "accuracy": [0.9, 0.5], "scope": ["global"] * 2}
+    run = fake.run({"algorithm": method}, federation=federation, evaluations=fake.table("evaluations", **seen))
+    return measure_of("use_seconds_to_target").of(run, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("method", "tuning_s"),
+    [
+        ({"name": "fedavg"}, 0.0),
+        ({"name": "fine_tuned", "epochs": 3}, 3.0),  # the first client's 3 x 2 steps of 0.5 s
+        ({"name": "fine_tuned", "epochs": 0, "steps": 5}, 2.5),  # its 5 steps; without samples nobody trains
+    ],
+)
+def test_fine_tuning_is_billed_and_an_untrained_model_reaches_no_target(method, tuning_s):
+    assert to_use(method) == Censored(10.0 + tuning_s, True)
