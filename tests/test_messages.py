@@ -46,7 +46,7 @@ def test_keys(keys: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("table", "column", "message"),
     [
-        ("evaluations", "acc", "evaluations has no column 'acc' (did you mean 'accuracy'?); its columns: round, version, time_s, "
+        ("evaluations", "acc", "evaluations has no column 'acc' (did you mean 'accuracy'?); its columns: round, selections, time_s, "
          "paper_s, total_bits, total_up_paper_bits, scope, client, examples, loss, accuracy"),
         ("timings", "accuracy", "timings has no column 'accuracy' (evaluations has it); its columns: round, wall_s, "),
         ("evaluation", "loss", "there is no table 'evaluation' (did you mean 'evaluations'?); there are: rounds, clients, "),

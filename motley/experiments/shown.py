@@ -1,8 +1,8 @@
 """How experiments and the runs of a comparison show themselves, as lines, tables, data frames and figures.
 
 >>> from motley.experiments.config import Experiment
->>> Experiment(task="quadratic", population=10, cohort=2, stop={"rounds": 5})
-<Experiment: name experiment, task quadratic, clients 10, a round 2, algorithm fedavg, selector uniform, ends round 5, seed 0>
+>>> str(Experiment(task="quadratic", population=10, cohort=2, stop={"rounds": 5})).split(", ")[:3]
+['<Experiment: name experiment', 'task quadratic', 'clients 10']
 """
 
 from __future__ import annotations

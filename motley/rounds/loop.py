@@ -392,10 +392,10 @@ class RoundLoop:
         if self.federation.held_out is not None and self.done:
             self._examine_new_clients()
         own, tally = self._tally.pop("notes", {}), self._tally
+        row |= {"dispatch": state.dispatch, "start_s": state.start_s}
         row["notes"] = self.diagnostics.notes(own, state.version, self._diagnosis, dispatches, reports, state.server.model.x)
-        sent = {"dispatch": state.dispatch, "start_s": state.start_s}
         with self.watch("write"):
-            self._write("rounds", {**tables.stamp(state), **sent, **row, **tally, **traffic_row(state.ledger)})
+            self._write("rounds", {**tables.stamp(state), **row, **tally, **traffic_row(state.ledger)})
             if len(landed):
                 self._write("clients", {"round": state.version, **tables.client_rows(dispatches, reports)})
             if state.privacy is not None and self.done:
@@ -403,9 +403,8 @@ class RoundLoop:
             if incidents := self.backend.incidents(state):
                 self._write("incidents", {"round": state.version, **incidents})
         self._tally, self._diagnosis, asked, self._asked = {}, None, tuple(self._asked), []
-        spent = state.ledger.total_bits
         end = row["accepted"], row["train_loss"], state.score
-        return RoundSummary(state.version, now_s, *end, state.selections, asked, spent)
+        return RoundSummary(state.version, now_s, *end, state.selections, asked, state.ledger.total_bits)
 
     def evaluate(self) -> None:
         """Evaluate the server's model, or the clients' own models where these lie in this process, and write the rows."""
@@ -449,12 +448,11 @@ class RoundLoop:
 
     def _write_evaluation(self, found: Evaluation, more_bits: int = 0) -> None:
         """Write the rows of an evaluation at the present moment; ``more_bits``: traffic that is not in the ledger."""
-        state = self.state
-        stamp = tables.stamp(state)
-        spent = {"total_bits": state.ledger.total_bits + more_bits, "total_up_paper_bits": state.ledger.paper_bits}
-        self._write("evaluations", {**stamp, **spent, **found.rows})
+        at, ledger = tables.stamp(self.state), self.state.ledger
+        at |= {"total_bits": ledger.total_bits + more_bits, "total_up_paper_bits": ledger.paper_bits}
+        self._write("evaluations", {**at, **found.rows})
         if self.setting.task.metrics:
-            self._write("metrics", {**stamp, **spent, **found.metrics})
+            self._write("metrics", {**at, **found.metrics})
 
     def _keep_or_go_back(self, loss: float) -> None:
         """Remember the server's state as good after an evaluation with a finite loss; go back to the last good one otherwise.

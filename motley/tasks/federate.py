@@ -238,8 +238,7 @@ def federate(
     roles = _roles(dataset, split, rows, owner, labels, population, key)
     names = _client_names(dataset, rows, owner, population)
     dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap, split, key, names)
-    samples = _Samples(dataset.x, dataset.y, given.global_test, rows)
-    samples = samples.copied() if overlap else samples
+    samples = _Samples(dataset.x, dataset.y, given.global_test, rows).apart(overlap)
     x, y, at = samples.x, samples.y, torch.from_numpy(samples.position)
     if concept_shift is not None:
         y = y.index_copy(0, at, torch.from_numpy(labels))
@@ -256,7 +255,7 @@ def federate(
         notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes, **_traffic_note(traffic)},
         validation_labels=None if label_noise is None else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
         domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic, measured=given.measured,
-        shares=_shares(dataset, split, rows, owner, population),
+        shares=roles.shares,
     )  # fmt: skip
 
 
@@ -279,12 +278,13 @@ def _shares(dataset: Dataset, split: Split, rows: Ints, owner: Ids, population: 
 
 
 class _Roles(NamedTuple):
-    """Which of the divided rows train, validate and test, ``[n]`` each."""
+    """Which of the divided rows train, validate and test, ``[n]`` each, and by which shares they were divided."""
 
     train: Bools
     validation: Bools
     test: Bools
     notes: Mapping[str, str]
+    shares: Mapping[str, float]
 
 
 def _roles(dataset: Dataset, split: Split, rows: Ints, owner: Ids, labels: Ints, population: int, key: Key) -> _Roles:
@@ -296,7 +296,7 @@ def _roles(dataset: Dataset, split: Split, rows: Ints, owner: Ids, labels: Ints,
     rest = np.flatnonzero(~test)
     validation = np.zeros(len(rows), bool)
     validation[rest] = stratified(rows[rest], owner[rest], labels[rest], split.validation, key.fold("validation"))
-    return _Roles(~test & ~validation, validation, test, notes)
+    return _Roles(~test & ~validation, validation, test, notes, _shares(dataset, split, rows, owner, population))
 
 
 def _prepared(
@@ -338,8 +338,10 @@ class _Samples(NamedTuple):
     global_test: Ints | None
     position: Ints
 
-    def copied(self) -> _Samples:
-        """Return one copy per divided row, followed by the common test rows."""
+    def apart(self, overlap: bool) -> _Samples:
+        """Return one copy per divided row, followed by the common test rows, where clients share rows; else the samples themselves."""
+        if not overlap:
+            return self
         held = self.global_test
         rows = torch.from_numpy(self.position if held is None else np.concatenate([self.position, held]))
         place, n = np.arange(len(rows)), len(self.position)

@@ -69,5 +69,5 @@ def test_a_display_says_the_range_of_all_runs(kind: type, monkeypatch: pytest.Mo
     now[0] = 2.0
     shown.run(0).begin("loss", lambda: "")
     now[0] = 5.0
-    shown.run(0).round(RoundSummary(round=1, time_s=1.0, accepted=2, train_loss=1.0, score=0.5, step=1))
+    shown.run(0).round(RoundSummary(round=1, time_s=1.0, accepted=2, train_loss=1.0, score=0.5, selections=1))
     assert shown.left() == "29 to 89 s left"

@@ -57,7 +57,7 @@ CLEAN = {
     "noise by clients": {"privacy": {**PRIVACY, "noise_by": "clients"}, "cohort": 6},
     "noise taken back": {"privacy": {**PRIVACY, "min_separation": 2, "max_rounds": 2}, "cohort": 3},
     "deadline": {"synchrony": {"name": "deadline", "seconds": 0.7, "over_select": 1.5}, "device": "uniform"},
-    "buffered": {"synchrony": {"name": "buffered", "buffer": 2}, "device": "log_normal"},
+    "buffered": {"synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"}, "device": "log_normal"},
     "asynchronous": {"synchrony": "asynchronous", "device": "uniform", "stop": {"rounds": 6}},
     "scaffold": {"algorithm": "scaffold"},
     "weights": {"weights": "examples", "privacy": {**PRIVACY, "max_examples": 50}},
@@ -134,7 +134,10 @@ SLOW = {"name": "shifted_exponential", "a_t": 0.01, "lambda_t": 0.01}
             ("(reports to the selector)", "compute_estimate_s, with probed"),
         ),
         ({"synchrony": {"name": "deadline", "seconds": 2.5, "over_select": 1.5}}, ("clients.parquet", "outcome")),
-        ({"synchrony": {"name": "buffered", "buffer": 2}, "stop": {"rounds": 12}}, ("clients.parquet", "client")),
+        (
+            {"synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"}, "stop": {"rounds": 12}},
+            ("clients.parquet", "client"),
+        ),
     ],
     ids=["fedcs", "deadline", "buffered"],
 )

@@ -141,7 +141,7 @@ def test_a_notebook_has_a_text_that_changes_and_goes(monkeypatch: pytest.MonkeyP
     with ProgressText([Experiment(**KEYS)] * 2, ["a", "b"], Console(file=io.StringIO())) as shown:
         shown.start(0)
         shown.run(0).begin("loss", lambda: "train")
-        shown.run(0).round(RoundSummary(round=1, time_s=1.0, accepted=2, train_loss=1.0, score=0.5, step=1))
+        shown.run(0).round(RoundSummary(round=1, time_s=1.0, accepted=2, train_loss=1.0, score=0.5, selections=1))
         until = time.monotonic() + 60
         while not any("round 1 of 3, loss 0.500\n0 of 2 runs ended, " in text for text in said) and time.monotonic() < until:
             time.sleep(0.002)

@@ -12,7 +12,7 @@ import pytest
 from motley.experiments import store
 from motley.experiments.trackers import running
 
-DRAWN, RUN_EVERY, RESUMED_EVERY = 200, 12, 48
+DRAWN, RUN_EVERY, RESUMED_EVERY = 200, 20, 60
 """Compositions, and which of them run whole, and also again and from a checkpoint: all of each would take a minute."""
 
 

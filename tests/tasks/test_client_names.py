@@ -22,7 +22,7 @@ from motley.tasks.formats import image_folders, leaf
 from motley.tasks.own import fingerprint, from_arrays, from_clients, from_files, own_task
 from motley.tasks.text import NextCharacter
 
-X, Y = np.arange(24.0).reshape(12, 2), np.arange(12) % 2
+X, Y = np.arange(24.0).reshape(12, 2) / 4, np.arange(12) % 2
 IDS = ["hosp_C"] * 4 + ["hosp_A"] * 4 + ["hosp_B"] * 4
 NAMES = ("hosp_A", "hosp_B", "hosp_C")
 
