@@ -58,12 +58,13 @@ def _size(out: Path) -> int:
         return 0
 
 
-def test_three_kills(tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=3, rounds=360)
+def test_two_kills(tmp_path: Path) -> None:
+    _kill_and_resume(tmp_path, kills=2, rounds=240)
 
 
-def test_two_kills_of_clients_with_memories(tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=2, rounds=200, client_state="disk", selector="uniform", algorithm="scaffold")
+@pytest.mark.slow
+def test_three_kills_of_clients_with_memories(tmp_path: Path) -> None:
+    _kill_and_resume(tmp_path, kills=3, rounds=300, client_state="disk", selector="uniform", algorithm="scaffold")
 
 
 def test_two_kills_of_a_private_run(tmp_path: Path) -> None:

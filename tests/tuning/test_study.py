@@ -114,6 +114,7 @@ motley.tune({keys!r}, {over!r}, per={per!r}, trials=3, test_seeds=[5], out=sys.a
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process(tmp_path: Path) -> None:
     """SIGKILL when one method has its second trial, and the other not. Half a line and a lock are left as of a kill while it wrote."""
     text = KILLED.format(keys=KEYS, over=OVER, per=PER)
