@@ -17,10 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
-from motley.algorithms import LOSSES
-from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Correction
-from motley.algorithms.fedavg import Average
+from motley.algorithms.fedavg import plain_fedavg
 from motley.algorithms.weights import Weighting
 from motley.core.components import imports
 from motley.core.errors import ConfigError, suggest
@@ -357,8 +354,7 @@ class Experiment(ShownExperiment, BaseModel):
     def weighting(self) -> Weighting:
         """Return how much each update counts: as ``weights`` says, else as the algorithm was published, else as the synchrony was,
         else ``examples``."""
-        plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), Mean(), Average())
-        published: Any = self._parts["algorithm"].change(plain).weights or self._parts["synchrony"].published_weights
+        published: Any = self._parts["algorithm"].change(plain_fedavg()).weights or self._parts["synchrony"].published_weights
         return self.weights or published or "examples"
 
     def _probe_batches(self) -> int | Literal["all"] | None:

@@ -16,7 +16,8 @@ from motley.core.components import Catalogue, Option
 from motley.core.errors import ConfigError, suggest
 from motley.core.paper import Paper
 
-if TYPE_CHECKING:  # it imports torch
+if TYPE_CHECKING:  # they import torch
+    from motley.algorithms.base import Tuning
     from motley.privacy.disclosure import Disclosure
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "build",
     "catalogue",
     "chosen",
+    "fine_tuning",
     "has_clients",
     "is_own",
     "kind_of",
@@ -256,18 +258,23 @@ def _leaves(cls: type, options: Iterable[Option]) -> dict[str, Any] | None:
 
 def disclosure(component: object) -> Disclosure:
     """Return what leaves a client under a selection rule, or under an algorithm on plain FedAvg."""
-    from motley.algorithms import LOSSES
-    from motley.algorithms.aggregators.mean import Mean
-    from motley.algorithms.base import Algorithm, Correction
-    from motley.algorithms.fedavg import Average
+    from motley.algorithms.fedavg import plain_fedavg
     from motley.privacy.disclosure import algorithm_disclosure, selector_disclosure
     from motley.selectors.base import SelectionRule
 
     if isinstance(component, SelectionRule):
         return selector_disclosure(component)
-    plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), Mean(), Average())
     method: Any = component
-    return algorithm_disclosure(method.change(plain))
+    return algorithm_disclosure(method.change(plain_fedavg()))
+
+
+def fine_tuning(algorithm: str | Mapping[str, Any]) -> Tuning | None:
+    """Return how the clients of an algorithm fine-tune the model before it is examined; None where they do not."""
+    from motley.algorithms import CATALOGUE
+    from motley.algorithms.fedavg import plain_fedavg
+
+    tuning: Tuning | None = CATALOGUE.build(algorithm, "algorithm").change(plain_fedavg()).tuning
+    return tuning
 
 
 def _row(

@@ -6,9 +6,8 @@ from math import isfinite
 
 import numpy as np
 
-from motley.algorithms import CATALOGUE
-from motley.algorithms.fedavg import plain_fedavg
 from motley.core.arrays import Bools
+from motley.experiments.registry import fine_tuning
 from motley.results import measures
 from motley.results.load import Run
 from motley.results.measures import Censored
@@ -161,7 +160,7 @@ def state_mb(run: Run, target: float | None) -> Censored:
 
 def tuning_s(run: Run) -> float:
     """Return the virtual seconds of the slowest client's fine-tuning before it uses the model; 0 for a method without fine-tuning."""
-    tuning = CATALOGUE.build(run.config.get("algorithm") or "fedavg", "algorithm").change(plain_fedavg()).tuning
+    tuning = fine_tuning(run.config.get("algorithm") or "fedavg")
     if tuning is None:
         return 0.0
     samples, batch, step_s = (
