@@ -1,16 +1,20 @@
 """The league: every method of the catalogues is an entrant or excused, the environments are a grid, and some of it runs."""
 
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
 from motley.algorithms import CATALOGUE as ALGORITHMS
 from motley.core.errors import ConfigError
+from motley.experiments.build import build
 from motley.experiments.run import run
 from motley.recipes.advice import PERSONAL
 from motley.recipes.recipe import read
 from motley.recipes.reproduce import distinct, plan
 from motley.selectors.catalogue import CATALOGUE as SELECTORS
+
+PLANNED = Path(__file__).resolve().parents[2] / "benchmarks" / "league_plan"
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +34,20 @@ def test_every_method_is_an_entrant_or_excused(league):
     assert known - there - excused == set()
     assert excused <= known
     assert excused & there <= {"algorithm.fedavg"}  # under which selectors enter
+
+
+def test_the_planned_league_has_every_method_and_its_cells_are_experiments():
+    """``benchmarks/league_plan``: the three rankings together hold every method, or say why not."""
+    planned = read(PLANNED)
+    first = {exhibit.name: next(iter(exhibit.axes["environment"])) for exhibit in planned.exhibit}
+    cells = [c for exhibit in planned.exhibit for c in exhibit.cells("small") if c.at["environment"] == first[exhibit.name]]
+    experiments = [planned.experiment(cell, "small", 0) for cell in cells]
+    there = {f"selector.{e.selector['name']}" for e in experiments} | {f"algorithm.{e.algorithm['name']}" for e in experiments}
+    known = {f"selector.{name}" for name in SELECTORS.targets} | {f"algorithm.{name}" for name in ALGORITHMS.targets}
+    assert known - there == set(planned.named("shared").ranks.excused) - {"algorithm.fedavg"}
+    for cell in planned.named("parts").cells("smoke"):
+        if cell.at["environment"] == "labels":
+            build(planned.experiment(cell, "smoke", 0))  # a part may need another that is switched off
 
 
 def test_the_environments_are_a_grid(league):
