@@ -4,8 +4,10 @@ Deng, Kamani, Mahdavi: *Adaptive Personalized Federated Learning*, 2020 (arXiv:2
 
     receive x;   w <- x;   own v_k;   m = alpha v_k + (1 - alpha) w
     step         w   <- w   - lr g(w)
-                 v_k <- v_k - lr alpha g(m)                           on the same batch, all from values before the step
-    adaptive     alpha <- clip(alpha - lr (v_k - w) . g(m), 0, 1)     on the first batch of a participation, from the same values
+                 v_k <- v_k - lr alpha g(m)
+                 on the same batch, all from values before the step
+    adaptive     alpha <- clip(alpha - lr (v_k - w) . g(m), 0, 1)
+                 on the first batch of a participation, from the same values
     send         w - x;    keep v_k and alpha
     examined     alpha v_k + (1 - alpha) x
 

@@ -3,8 +3,10 @@
 Li, Hu, Beirami, Smith: *Ditto: Fair and Robust Federated Learning Through Personalization*, ICML 2021 (arXiv:2012.04221).
 Reference: docs/methods/algorithms.md#ditto.
 
-    receive x;   w <- x;   tau times:  w <- w - lr g(w)                           the shared model: FedAvg
-    own v_k;               tau times:  v_k <- v_k - lr (g(v_k) + lam (v_k - x))   x as received, the same batches
+    receive x;   w <- x;   tau times:  w <- w - lr g(w)
+                 the shared model: FedAvg
+    own v_k;               tau times:  v_k <- v_k - lr (g(v_k) + lam (v_k - x))
+                 x as received, the same batches
     send         w - x;    keep v_k
 
 Symbols: lam the strength of the pull. State: v_k with each client that took part, buffers included; the initial model for the others.

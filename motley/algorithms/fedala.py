@@ -3,11 +3,14 @@
 Zhang, Hua, Wang, Song, Xue, Ma, Guan: *FedALA: Adaptive Local Aggregation for Personalized Federated Learning*, AAAI 2023
 (arXiv:2212.01197). Reference: docs/methods/algorithms.md#fedala.
 
-    receive x;   own t_k (its last local model) and W_k in [0, 1], from 1, for the last ``tensors`` parameters
-    weights      u = t_k + (x - t_k) W_k;   per batch:  W_k <- clip(W_k - eta g(u) (x - t_k), 0, 1)        entry by entry
+    receive x;   own t_k (its last local model) and W_k in [0, 1], from 1, for the last
+                 ``tensors`` parameters
+    weights      u = t_k + (x - t_k) W_k;
+                 per batch:  W_k <- clip(W_k - eta g(u) (x - t_k), 0, 1)   entry by entry
     train        w <- u (all other parameters: x);   w <- w - lr g(w)
     send         w - x;    keep t_k = w and W_k
-    examined     t_k + (x - t_k) W,   W learned from W_k as before training, and forgotten;   x by a client that never took part
+    examined     t_k + (x - t_k) W,   W learned from W_k as before training, and forgotten;
+                 x by a client that never took part
 
 Symbols: eta the learning rate of W_k. State: t_k (buffers included), W_k, and whether W_k was ever learned; the initial model
 and 1 for the others. Cost: a pass over ``share`` of the samples before training; traffic as FedAvg. The shared model is examined, too.

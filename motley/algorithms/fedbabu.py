@@ -4,8 +4,10 @@ Oh, Kim, Yun: *FedBABU: Toward Enhanced Representation for Federated Image Class
 Reference: docs/methods/algorithms.md#fedbabu.
 
     server    holds, averages and sends the base
-    client k  b <- b - lr grad_b F(b, h; batch);  sends b                              h the initial model's head, for all clients
-    examined  (b, h), the shared model, and for each client (b, h) after ``tune_epochs`` on its own training samples
+    client k  b <- b - lr grad_b F(b, h; batch);  sends b
+              h the initial model's head, for all clients
+    examined  (b, h), the shared model, and for each client (b, h) after ``tune_epochs`` on its
+              own training samples
 
 Symbols: b the base, h the head: the last ``layers`` linear layers and what lies between them.
 State: none; a client holds the initial head. Traffic: the base, both ways. Fine-tuning belongs to the examination: it takes no

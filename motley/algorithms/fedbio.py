@@ -8,7 +8,8 @@ logits of the clients' weights, and the lower level is one aggregation, ``w(psi)
 
     J(psi) = L_val(w(psi)),    G = grad L_val(w(psi)),
     dJ/dpsi_k = p_k (<G, Delta_k> - sum_j p_j <G, Delta_j>)
-    R times:   psi <- psi - lambda dJ/dpsi,   G computed anew and scaled so that max_k |<G, Delta_k>| = 1 (all zero: stop)
+    R times:   psi <- psi - lambda dJ/dpsi,
+               G computed anew and scaled so that max_k |<G, Delta_k>| = 1 (all zero: stop)
     x <- w(psi)
 
 Symbols: M accepted clients; R ``steps``, lambda ``rate``. ``p_k >= floor / M`` (then renormalised) keeps the weights from

@@ -3,10 +3,14 @@
 Lin, Kong, Stich, Jaggi: *Ensemble Distillation for Robust Model Fusion in Federated Learning*, NeurIPS 2020 (arXiv:2006.07242).
 Reference: docs/methods/algorithms.md#feddf.
 
-    clients as in FedAvg;  teachers w_k = x + Delta_k, frozen, in eval mode;  student w <- x + sum a_k Delta_k
-    J times:   u a batch of public samples,   q = softmax(1/M sum_k logits_k(u) / T)       (AVGLOGITS)
-               w <- Adam(clip_5(grad KL(q || softmax(logits(w; u) / T)))),   rate lr cosine-annealed over the J steps
-    every 100 steps: validation accuracy; stop when 1000 bring no improvement; x <- the best student found
+    clients as in FedAvg;  teachers w_k = x + Delta_k, frozen, in eval mode;
+    student w <- x + sum a_k Delta_k
+    J times:   u a batch of public samples,
+               q = softmax(1/M sum_k logits_k(u) / T)       (AVGLOGITS)
+               w <- Adam(clip_5(grad KL(q || softmax(logits(w; u) / T)))),
+               rate lr cosine-annealed over the J steps
+    every 100 steps: validation accuracy; stop when 1000 bring no improvement;
+               x <- the best student found
 
 Symbols: M accepted clients, J ``steps``, T ``temperature``, a_k the round's weights. The average is of *logits*: for logits (2, 0)
 and (0, 0) q is (0.731059, 0.268941), where the average of softmaxes would be (0.690399, 0.309601).

@@ -3,7 +3,8 @@
 Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: *Federated Learning Based on Dynamic Regularization*, ICLR 2021.
 Reference: docs/methods/algorithms.md#feddyn.
 
-    client:  w_k = argmin F_k(w) - <g_k, w> + alpha/2 ||w - x||^2       (steps along grad F_k - g_k + alpha (w - x))
+    client:  w_k = argmin F_k(w) - <g_k, w> + alpha/2 ||w - x||^2
+             (steps along grad F_k - g_k + alpha (w - x))
              g_k <- g_k - alpha (w_k - x)
     server:  h <- h - alpha/K sum_S (w_k - x);      x <- mean_S w_k - h / alpha
 

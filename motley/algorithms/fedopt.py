@@ -3,7 +3,7 @@
 Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: *Adaptive Federated Optimization*, ICLR 2021
 (arXiv:2003.00295). Reference: docs/methods/algorithms.md#server-optimisers.
 
-    m <- beta1 m + (1 - beta1) total                                          total = sum_k a_k delta_k
+    m <- beta1 m + (1 - beta1) total,    total = sum_k a_k delta_k
     FedAdagrad  v <- v + total^2
     FedAdam     v <- beta2 v + (1 - beta2) total^2
     FedYogi     v <- v - (1 - beta2) total^2 sign(v - total^2)

@@ -3,9 +3,12 @@
 Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: *FedProto: Federated Prototype Learning across Heterogeneous Clients*, AAAI 2022
 (arXiv:2105.00243). Reference: docs/methods/algorithms.md#fedproto.
 
-    client k  minimises  l + lam mean_j (z_j - P_yj)^2           of a sample of class y with the features z_j, j = 1, ..., d
-              sends, of each class c among its samples, the sum of the features and the count n_kc;  keeps its model
-    server    P_c <- sum_k n_kc mean_kc / sum_k n_kc             over the clients of the round that have class c
+    client k  minimises  l + lam mean_j (z_j - P_yj)^2
+              of a sample of class y with the features z_j, j = 1, ..., d;
+              sends, of each class c among its samples, the sum of the features and the count
+              n_kc;  keeps its model
+    server    P_c <- sum_k n_kc mean_kc / sum_k n_kc
+              over the clients of the round that have class c
 
 Symbols: z the input of the last linear layer, P_c the prototype of class c ``[d]``, mean_kc the mean feature of class c at client k.
 State: every client's whole model; at the server the prototypes. Traffic: C x d values down; up d values and a count for each class of

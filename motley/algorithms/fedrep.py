@@ -4,8 +4,10 @@ Collins, Hassani, Mokhtari, Shakkottai: *Exploiting Shared Representations for P
 (arXiv:2102.07078). Reference: docs/methods/algorithms.md#fedrep.
 
     server    holds, averages and sends the base
-    client k  head:  h_k <- h_k - lr grad_h F(b, h_k; batch)      ``head_epochs``, the base stands still
-              base:  b   <- b   - lr grad_b F(b, h_k; batch)      the job's steps, the head stands still;  sends b, keeps h_k
+    client k  head:  h_k <- h_k - lr grad_h F(b, h_k; batch)
+                     ``head_epochs``, the base stands still
+              base:  b   <- b   - lr grad_b F(b, h_k; batch)
+                     the job's steps, the head stands still;  sends b, keeps h_k
 
 Symbols: b the base, h_k the head of client k: the last ``layers`` linear layers and what lies between them.
 State and traffic: as FedPer. Cost: a step of the head takes the time of its forward pass, a third of a step.

@@ -3,9 +3,12 @@
 Horvath, Laskaridis, Almeida, Leontiadis, Venieris, Lane: *FjORD: Fair and Accurate Federated Learning under heterogeneous targets with
 Ordered Dropout*, NeurIPS 2021 (arXiv:2102.13451). Reference: docs/methods/algorithms.md#fjord.
 
-    client k  of width r, for every batch: p drawn uniformly from the listed widths up to r, one for all layers;
-              one step on CE(z_p, y); with ``distil`` on CE(z_r, y) + CE(z_p, softmax(z_r)), no gradient through softmax(z_r)
-    server    x_c <- x_c + (sum over clients k that hold c of n_k delta_kc) / (sum over the same clients of n_k)
+    client k  of width r, for every batch: p drawn uniformly from the listed widths up to r, one
+              for all layers;
+              one step on CE(z_p, y); with ``distil`` on CE(z_r, y) + CE(z_p, softmax(z_r)), no
+              gradient through softmax(z_r)
+    server    x_c <- x_c + (sum over clients k that hold c of n_k delta_kc)
+                     / (sum over the same clients of n_k)
 
 Symbols: z_p the outputs of the slice of the width p, the first ceil(p n) units of every hidden layer; n_k the training samples; c a
 coordinate. A client's width is the widest listed one that its ``capacity`` holds, without ``capacity`` 1. BatchNorm has one set of

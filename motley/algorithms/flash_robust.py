@@ -8,7 +8,8 @@ With ``p = softmax(outputs)``, the client's possibly noisy label y, and soft pse
 global model gives the sample before the first local step:
 
     L = CE(y) + alpha CE(z) + beta RCE(y)
-    CE(y) = -log p_y        CE(z) = -sum_c z_c log p_c        RCE(y) = -sum_c p_c log onehot(y)_c = 4 (1 - p_y)
+    CE(y) = -log p_y,    CE(z) = -sum_c z_c log p_c,
+    RCE(y) = -sum_c p_c log onehot(y)_c = 4 (1 - p_y)
 
 for ``log 0 := -4``. No gradient goes through z. The gradient by the outputs is ``(1 + 4 beta p_y) (p - onehot(y)) + alpha (p - z)``.
 

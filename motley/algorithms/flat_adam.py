@@ -17,7 +17,8 @@ class FlatAdam(NamedTuple):
 
     Example
     -------
-    >>> w, adam = FlatAdam.fresh(torch.zeros(2)).step(torch.zeros(2), torch.tensor([3.0, -0.1]), lr=0.5)
+    >>> adam = FlatAdam.fresh(torch.zeros(2))
+    >>> w, adam = adam.step(torch.zeros(2), torch.tensor([3.0, -0.1]), lr=0.5)
     >>> [round(value, 4) for value in w.tolist()]
     [-0.5, 0.5]
     """

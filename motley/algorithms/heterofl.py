@@ -3,9 +3,11 @@
 Diao, Ding, Tarokh: *HeteroFL: Computation and Communication Efficient Federated Learning for Heterogeneous Clients*, ICLR 2021
 (arXiv:2010.01264). Reference: docs/methods/algorithms.md#heterofl.
 
-    client k  of width r holds rows {0, ..., ceil(r n) - 1} of a layer of n units, and the columns of the rows kept before it;
+    client k  of width r holds rows {0, ..., ceil(r n) - 1} of a layer of n units, and the
+              columns of the rows kept before it;
               trains it with hidden activations divided by r; delta_k = after - before
-    server    x_c <- x_c + (sum over clients k that hold c of a_k delta_kc) / (sum over the same clients of a_k)
+    server    x_c <- x_c + (sum over clients k that hold c of a_k delta_kc)
+                     / (sum over the same clients of a_k)
 
 Symbols: c a coordinate, a_k the weight (1 for every client, as published). With ``mask``, the outputs of classes that a client lacks
 are 0 in its loss, and the last layer's rows of these classes are not counted among those it holds. Needs: ``capacity``; without it

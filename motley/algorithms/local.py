@@ -2,18 +2,20 @@
 
 One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss, received model ``x``):
 
-    g <- clip(g)                               clip.of = "gradient"
-    g <- g + proximal (w - x) + offset         the algorithm's correction (FedProx, SCAFFOLD, ...)
-    g <- clip(g)                               clip.of = "corrected": clipping acts on the loss with its proximal term
-    g <- g + weight_decay w                    decays toward 0; the proximal term pulls toward x, so they are not merged
-    v <- momentum v + g                        v starts at 0 in every round
-    w <- w - lr v                              nesterov: w - lr (g + momentum v)
+    g <- clip(g)                         clip.of = "gradient"
+    g <- g + proximal (w - x) + offset   the algorithm's correction (FedProx, SCAFFOLD, ...)
+    g <- clip(g)                         clip.of = "corrected": clipping acts on the loss with
+                                         its proximal term
+    g <- g + weight_decay w              decays toward 0; the proximal term pulls toward x, so
+                                         they are not merged
+    v <- momentum v + g                  v starts at 0 in every round
+    w <- w - lr v                        nesterov: w - lr (g + momentum v)
 
 :class:`Adam` takes the same ``g``, decay included, and then steps along its moments (so a proximal term enters before them,
 docs/methods/algorithms.md#flash-columns):
 
     v <- beta1 v + (1 - beta1) g;   s <- beta2 s + (1 - beta2) g^2;   both start at 0 in every round
-    w <- w - lr (v / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps)                          t = 1, 2, ... in the round
+    w <- w - lr (v / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps),   t = 1, 2, ... in the round
 
 Kingma, Ba: *Adam: A Method for Stochastic Optimization*, ICLR 2015; its decay is the plain L2 term. :class:`AdamW` leaves the decay
 out of ``g`` and applies it to the weights themselves, before the step along the moments (Loshchilov, Hutter: *Decoupled Weight Decay
@@ -281,7 +283,8 @@ class AdamW(Adam):
     Example
     -------
     >>> w, g = torch.ones(1, 1), torch.full((1, 1), 5.0)
-    >>> AdamW(lr=0.5, weight_decay=0.2).step([Block(w, g, w.clone(), None, *AdamW().fresh(w))], 0.5, 0.0)
+    >>> block = Block(w, g, w.clone(), None, *AdamW().fresh(w))
+    >>> AdamW(lr=0.5, weight_decay=0.2).step([block], 0.5, 0.0)
     >>> round(w.item(), 6)  # 1 - 0.5 * 0.2, then lr in the direction of the sign
     0.4
     """

@@ -5,7 +5,8 @@ Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021 (arXiv:2103.1625
 Of a sample, with features z of the model in training, z_glob of the received model and z_prev of the client's own model at the end
 of its last participation (both frozen, in eval mode with their own BatchNorm statistics, on the same augmented inputs):
 
-    L = l(outputs, y) + mu * -log( e^(s+/T) / (e^(s+/T) + e^(s-/T)) ),       s+ = cos(z, z_glob),   s- = cos(z, z_prev)
+    L = l(outputs, y) + mu * -log( e^(s+/T) / (e^(s+/T) + e^(s-/T)) ),
+    s+ = cos(z, z_glob),   s- = cos(z, z_prev)
 
 Symbols: l the loss of the task (or the one that the experiment names); T temperature. State: with each client that took part, its
 local model before averaging. Cost: two more forward passes a step, charged as two thirds of one; traffic as FedAvg.

@@ -3,8 +3,10 @@
 Fallah, Mokhtari, Ozdaglar: *Personalized Federated Learning: A Meta-Learning Approach*, NeurIPS 2020 (arXiv:2002.07948).
 Reference: docs/methods/algorithms.md#per-fedavg.
 
-    step      u <- w - alpha g(w; batch 1);    w <- w - lr g(u; batch 2)          first order: without the Hessian
-    examined  x after ``tune_steps`` steps of learning rate alpha on the client's own training samples
+    step      u <- w - alpha g(w; batch 1);    w <- w - lr g(u; batch 2)
+              first order: without the Hessian
+    examined  x after ``tune_steps`` steps of learning rate alpha on the client's own training
+              samples
 
 Symbols: alpha the learning rate of the step that a client is to take; lr that of the experiment's local optimiser (the paper's beta).
 State: none. Cost: two passes a step, and two batches, so that an epoch of steps passes twice over the data; traffic as FedAvg. The

@@ -4,8 +4,10 @@ T Dinh, Tran, Nguyen: *Personalized Federated Learning with Moreau Envelopes*, N
 Reference: docs/methods/algorithms.md#pfedme.
 
     receive x;   w <- x;   theta <- x
-    step         on one batch, ``inner_steps`` times:  theta <- theta - lr_p (g(theta) + lam (theta - w))
-                 then                                  w     <- w - lr lam (w - theta)
+    step         on one batch, ``inner_steps`` times:
+                     theta <- theta - lr_p (g(theta) + lam (theta - w))
+                 then
+                     w <- w - lr lam (w - theta)
     send         w - x;    keep theta
     server       x <- x + beta mean (w - x)
 

@@ -73,7 +73,8 @@ class Phase:
 
     Example
     -------
-    >>> head, base = Phase(where=frozenset({"2.weight", "2.bias"}), epochs=1), Phase("base", where=frozenset({"0.weight"}))
+    >>> head = Phase(where=frozenset({"2.weight", "2.bias"}), epochs=1)
+    >>> base = Phase("base", where=frozenset({"0.weight"}))
     """
 
     name: str = ""

@@ -29,7 +29,8 @@ class PositionMean(Loss):
     >>> import torch
     >>> from motley.algorithms.losses import CrossEntropy
     >>> outputs = torch.tensor([[[0.5, 0.5], [0.2, 0.8], [0.3, 0.7]]]).log()
-    >>> [round(x, 6) for x in PositionMean(CrossEntropy()).loss(outputs, torch.tensor([[0, 1, -100]]), {}).tolist()]
+    >>> targets = torch.tensor([[0, 1, -100]])
+    >>> [round(x, 6) for x in PositionMean(CrossEntropy()).loss(outputs, targets, {}).tolist()]
     [0.458145]
     """
 

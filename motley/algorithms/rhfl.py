@@ -4,11 +4,13 @@ Fang, Ye: *Robust Federated Learning With Noisy and Heterogeneous Clients*, CVPR
 
 Three parts, on a cohort S of M clients:
 
-    SL    symmetric loss of the local work, lambda CE + RCE                                    (the loss ``symmetric``)
-    CCR   L_k  the loss of k's model on its own training samples,     F_k = (L_k^prev - L_k) / L_k
-          w_k = 1/(M-1) + beta F_k / sum_S F,      W = softmax(w)                              client confidence re-weighting
-    HFL   R_k = softmax of k's outputs on a batch of public samples;
-          every k takes an Adam step on sum_{i != k} W_i KL(R_i || R_k), R_i held fixed        feedback alignment
+    SL    symmetric loss of the local work, lambda CE + RCE (the loss ``symmetric``)
+    CCR   client confidence re-weighting:
+          L_k  the loss of k's model on its own training samples,     F_k = (L_k^prev - L_k) / L_k
+          w_k = 1/(M-1) + beta F_k / sum_S F,      W = softmax(w)
+    HFL   feedback alignment:
+          R_k = softmax of k's outputs on a batch of public samples;
+          every k takes an Adam step on sum_{i != k} W_i KL(R_i || R_k), R_i held fixed
 
 ``mode = "agg"``, FLASH's variant: local training from a common model; L_k of the trained models y_k; W; one pass of HFL over the
 public samples, all models at the server, outputs exchanged batch by batch; ``x <- x + sum_S W_k (y_k - x)``, buffers likewise.
@@ -37,7 +39,8 @@ Deviations and readings
   to the local work of the first rounds. The answer's seconds are counted with the download.
 * Local epochs are the experiment's; the authors' code takes max(floor(n / n_k), 1), local Adam 1e-3, batches of 256.
 
->>> [round(w, 6) for w in confidence([1.0, 1.5, 1.8, 2.0], [2.0] * 4, beta=0.5, first=0.25).tolist()]
+>>> weights = confidence([1.0, 1.5, 1.8, 2.0], [2.0] * 4, beta=0.5, first=0.25)
+>>> [round(w, 6) for w in weights.tolist()]
 [0.308979, 0.245305, 0.227143, 0.218573]
 """
 

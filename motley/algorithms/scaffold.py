@@ -4,7 +4,7 @@ Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: *SCAFFOLD: Stochastic Controlled
 ICML 2020 (arXiv:1910.06378). Reference: docs/methods/algorithms.md#scaffold.
 
     receive x, c;   w <- x;   tau times:  w <- w - lr (g(w) - c_k + c)
-    option I:   c_k+ = grad F_k(x)                           over all training samples, at the received x
+    option I:   c_k+ = grad F_k(x)          over all training samples, at the received x
     option II:  c_k+ = c_k - c + (x - w) / (||a||_1 lr)      (the default)
     send        delta_k = w - x,   dc_k = c_k+ - c_k
     server:     x <- x + lr_server / M sum_S delta_k,     c <- c + 1/K sum_S dc_k

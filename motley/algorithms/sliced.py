@@ -79,8 +79,9 @@ class MaskedClasses(Loss):
     Example
     -------
     >>> from motley.algorithms.losses import CrossEntropy
-    >>> outputs, present = torch.tensor([[2.0, 5.0]]), torch.tensor([[True, False]])  # the loss is log(1 + e^-2)
-    >>> round(MaskedClasses(CrossEntropy()).loss(outputs, torch.tensor([0]), {"present": present}).item(), 6)
+    >>> outputs, present = torch.tensor([[2.0, 5.0]]), torch.tensor([[True, False]])
+    >>> loss = MaskedClasses(CrossEntropy()).loss(outputs, torch.tensor([0]), {"present": present})
+    >>> round(loss.item(), 6)  # log(1 + e^-2)
     0.126928
     """
 

@@ -5,7 +5,8 @@ Reference: docs/methods/algorithms.md#rhfl.
 Wang, Ma, Chen, Luo, Yi, Bailey: *Symmetric Cross Entropy for Robust Learning with Noisy Labels*, ICCV 2019; as used by Fang, Ye:
 *Robust Federated Learning With Noisy and Heterogeneous Clients*, CVPR 2022. With ``p = softmax(outputs)`` and the label y:
 
-    L = weight CE + RCE,    CE = -log p_y,    RCE = -sum_c p_c log onehot(y)_c = 9.210340 (1 - p_y)    for log 0 := log 1e-4
+    L = weight CE + RCE,    CE = -log p_y,
+    RCE = -sum_c p_c log onehot(y)_c = 9.210340 (1 - p_y)    for log 0 := log 1e-4
 
 The gradient by the outputs is ``(weight + 9.210340 p_y) (p - onehot(y))``.
 

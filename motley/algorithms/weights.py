@@ -2,16 +2,22 @@
 
 Reference: docs/methods/index.md#weights.
 
-====================  ==========================================  ===========  ==================================================
-mode                  raw weight of client k                      divided by   unbiased for ``sum p_k F_k`` when
-====================  ==========================================  ===========  ==================================================
-``examples``          n_k                                         their sum    only approximately (ratio estimator); the default
-``uniform``           1                                           their sum    clients are drawn with p_k and replacement
-``horvitz_thompson``  K p_k                                       how many     clients are drawn uniformly without replacement
-``score``             the selector's score                        their sum    biased by design; all scores 0: uniform
-``selector``          the selector's own coefficient              nothing      as the selector's paper says
-``selector_ratio``    the selector's own coefficient              their sum    -
-====================  ==========================================  ===========  ==================================================
+====================  =======================  ===========  ====================================
+mode                  raw weight of client k   divided by   unbiased for ``sum p_k F_k`` when
+====================  =======================  ===========  ====================================
+``examples``          n_k                      their sum    only approximately (ratio
+                                                            estimator); the default
+``uniform``           1                        their sum    clients are drawn with p_k and
+                                                            replacement
+``horvitz_thompson``  K p_k                    how many     clients are drawn uniformly without
+                                                            replacement
+``score``             the selector's score     their sum    biased by design; all scores 0:
+                                                            uniform
+``selector``          the selector's own       nothing      as the selector's paper says
+                      coefficient
+``selector_ratio``    the selector's own       their sum    -
+                      coefficient
+====================  =======================  ===========  ====================================
 
 Raw weights are normalised over the accepted updates, after training, so a rejected or dropped client does not shrink the step. The
 weight of a client drawn several times (``Cohort.multiplicity``) is multiplied by that number, unless the selector gives coefficients.

@@ -3,15 +3,18 @@
 An upload says in its part ``cluster`` (int64 ``[1]``) to which of k clusters it belongs. In addition to
 :class:`~motley.algorithms.aggregators.mean.Mean`, the total holds
 
-    <part>.<j>  the mean over the uploads of cluster j, for every j that has any      sizes  int64 [k], how many that are
+    <part>.<j>  the mean over the uploads of cluster j, for every j that has any
+    sizes       int64 [k], how many uploads each cluster has
 
 State: none. Cost: a sum for each cluster beside that of all. Secure aggregation would have to add within clusters.
 
 >>> import torch
 >>> from motley.algorithms.base import Part, Upload, aggregate
 >>> given = ((1.0, 0), (3.0, 1), (5.0, 1))
->>> uploads = [Upload({"delta": Part(torch.tensor([d]), "mean"), "cluster": Part(torch.tensor([j]), "sum")}, 1.0) for d, j in given]
->>> total = aggregate(ClusterMeans(k=3), uploads, "weight")
+>>> def upload(d: float, j: int) -> Upload:
+...     cluster = Part(torch.tensor([j]), "sum")
+...     return Upload({"delta": Part(torch.tensor([d]), "mean"), "cluster": cluster}, 1.0)
+>>> total = aggregate(ClusterMeans(k=3), [upload(d, j) for d, j in given], "weight")
 >>> {name: value.tolist() for name, value in total.items()}
 {'delta': [3.0], 'sizes': [1, 2, 0], 'delta.0': [1.0], 'delta.1': [4.0]}
 """

@@ -2,13 +2,18 @@
 
 In addition to :class:`~motley.algorithms.aggregators.mean.Mean`, the total holds one row per upload, in order of client id:
 
-    each.client  int64 [M]      each.weight  float64 [M]      each.<part>  [M, ...] for every part of an upload
+    each.client  int64 [M]
+    each.weight  float64 [M]
+    each.<part>  [M, ...] for every part of an upload
 
 State: none. Cost: all M uploads in memory at once. Single uploads are not available under secure aggregation.
 
 >>> import torch
 >>> from motley.algorithms.base import Part, Upload, aggregate
->>> uploads = [Upload({"delta": Part(torch.tensor([d]), "mean")}, 1.0, client=k) for k, d in ((3, 0.0), (7, 2.0))]
+>>> uploads = [
+...     Upload({"delta": Part(torch.tensor([d]), "mean")}, 1.0, client=k)
+...     for k, d in ((3, 0.0), (7, 2.0))
+... ]
 >>> total = aggregate(Gather(), uploads, "weight")
 >>> total["delta"].tolist(), total["each.delta"].tolist(), total["each.client"].tolist()
 ([1.0], [[0.0], [2.0]], [3, 7])

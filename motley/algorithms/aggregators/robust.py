@@ -7,7 +7,8 @@ bounding). Reference: docs/methods/algorithms.md#robust.
 
     median           coordinate by coordinate; an even count takes the mean of the two middle values
     trimmed_mean(b)  coordinate by coordinate, without the floor(b M) smallest and largest
-    krum(f)          the Delta_k whose M - f - 2 nearest others are nearest (sum of squared distances)
+    krum(f)          the Delta_k whose M - f - 2 nearest others are nearest (sum of squared
+                     distances)
     multi_krum(f, k) the mean of the k best by that score (default k = M - f)
     norm_bound(c)    the mean of Delta_k min(1, c / ||Delta_k||)
 
