@@ -3,11 +3,13 @@
 Goetz, Malik, Bui, Moon, Liu, Kumar: *Active Federated Learning*, arXiv:1909.12641, 2019. (Not *agnostic* federated learning,
 which is also abbreviated AFL.) Reference: docs/methods/selectors.md#activefl.
 
-    v_k = sqrt(n_k) L_k   ("mean": v_k = L_k)           valuation, L_k the mean loss of a received model on all training data
+    v_k = sqrt(n_k) L_k   ("mean": v_k = L_k)
+           valuation, L_k the mean loss of a received model on all training data
     n_soft = floor((1 - alpha3) m),  n_drop = min(floor(alpha1 K_A), K_A - n_soft)
     E      the available clients without the n_drop smallest v
     P_k    = exp(alpha2 (v_k - max v)) / sum over E, 0 outside E
-    S1     n_soft successive draws from P;   S2  m - n_soft uniformly from all available outside S1;   cohort S1, S2
+    S1     n_soft successive draws from P;
+    S2     m - n_soft uniformly from all available outside S1;   cohort S1, S2
 
 Symbols: ``alpha1`` share of clients that are dropped, ``alpha2`` inverse temperature, ``alpha3`` share drawn uniformly, ``n_k``
 samples, ``K_A`` available. Defaults (0.75, 0.01, 0.1); FedCVR-Bolt's comparison takes (0.8, 1, 0).

@@ -4,8 +4,10 @@ Luo, Xiao, Wang, Huang, Tassiulas: *Tackling System and Statistical Heterogeneit
 Sampling*, INFOCOM 2022 (arXiv:2112.11256; journal version arXiv:2404.13804). Reference: docs/methods/selectors.md#adasample.
 
     min over q:  f(q) = (sum q_k tau_k) (sum B_k / q_k + c0),   B_k = p_k^2 G_k^2,  sum q = 1
-    q_k ~ sqrt(B_k / (tau_k + mu)),  mu in (-min tau, 0];   c0 = 0: mu = 0, q_k ~ p_k G_k / sqrt(tau_k)
-    each round m draws from q with replacement;   a_k = multiplicity_k p_k / (m q_k)           Cohort.weights
+    q_k ~ sqrt(B_k / (tau_k + mu)),  mu in (-min tau, 0];
+    c0 = 0: mu = 0, q_k ~ p_k G_k / sqrt(tau_k)
+    each round m draws from q with replacement;
+    Cohort.weights: a_k = multiplicity_k p_k / (m q_k)
     pilots: R_u rounds with q = 1 / K and R_w rounds with q = p that reach the same loss give
     c0 = (R_w N - R_u M) / (R_u - R_w),   M = sum p_k G_k^2,   N = K sum p_k^2 G_k^2
 

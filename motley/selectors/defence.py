@@ -4,14 +4,19 @@ A rule that chooses clients by what they say of themselves is led by those who l
 :data:`motley.core.claims.TOPICS`, the numbers that are a client's word. With b the limits of a signal at one occasion, of the last
 numbers of all clients that ever gave one there:
 
-    outliers   centre and spread of the logarithms, c = median and s = 1.4826 median |log x - c|: b = exp(c -+ max(outliers s, log 2))
-               (Hampel, J. Am. Stat. Assoc. 1974: half of the clients may lie, and the limits stay)
-    beyond     a number beyond b counts as the median: it says nothing of its client; or as the limit, or as absent (seconds
-               never: what is left of a sum of phases would be too short)
-    clip       a number above this quantile of all counts as the quantile, as Oort cuts utilities (Lai et al., OSDI 2021: 0.95)
-    cap        a client is not offered to the rule after 1 + cap * (an even share of all requests so far) requests, as long as
-               there are m others (Oort's blacklist, relative to the size of the cohort)
-    measured   in a simulation: norms, cosines and seconds are the server's own measures; nobody weighs more than it enrolled with
+    outliers   centre and spread of the logarithms, c = median and s = 1.4826 median |log x - c|:
+               b = exp(c -+ max(outliers s, log 2)) (Hampel, J. Am. Stat. Assoc. 1974: half of the
+               clients may lie, and the limits stay)
+    beyond     a number beyond b counts as the median: it says nothing of its client; or as the
+               limit, or as absent (seconds never: what is left of a sum of phases would be too
+               short)
+    clip       a number above this quantile of all counts as the quantile, as Oort cuts utilities
+               (Lai et al., OSDI 2021: 0.95)
+    cap        a client is not offered to the rule after 1 + cap * (an even share of all requests
+               so far) requests, as long as there are m others (Oort's blacklist, relative to the
+               size of the cohort)
+    measured   in a simulation: norms, cosines and seconds are the server's own measures; nobody
+               weighs more than it enrolled with
 
 A vector is judged by its length, a histogram by its samples; they keep direction and shape. Numbers below 0 count as absent, cosines
 are cut to [-1, 1]. Fewer than three numbers judge nobody. In the aggregation sizes above b count as the median, too.

@@ -33,7 +33,8 @@ Deviations and readings
 >>> selector = Selector(DELTA(b=1.0), seed=0)
 >>> ids = selector.probe(1, available_ids=[3, 5, 9], m=1)
 >>> gradients = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 3.0]])
->>> selector.observe(1, Reports(ids, Outcome.PROBED, signals={"loss": np.ones(3), "gradient_sketch": gradients}))
+>>> signals = {"loss": np.ones(3), "gradient_sketch": gradients}
+>>> selector.observe(1, Reports(ids, Outcome.PROBED, signals=signals))
 >>> round(selector.select(1, available_ids=[3, 5, 9], m=1).notes["max_probability"], 4)
 0.3799
 """

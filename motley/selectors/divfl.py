@@ -3,8 +3,8 @@
 Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes: *Diverse Client Selection for Federated Learning via Submodular Maximization*,
 ICLR 2022. Reference: docs/methods/selectors.md#divfl.
 
-    d_ij = ||g_i - g_j||                             over all clients known, available or not
-    G(S) = sum_i min_{j in S} d_ij                   to be small: every client has a similar one in the cohort
+    d_ij = ||g_i - g_j||              over all clients known, available or not
+    G(S) = sum_i min_{j in S} d_ij    to be small: every client has a similar one in the cohort
     greedy: m times k* = argmin over the available of G(S + k);  at least 1 - 1/e of the best
     gamma_j = #{i: j is the nearest of the cohort}
 

@@ -3,9 +3,11 @@
 Zhang, Li, Tang, Sun, Chen, Zhang, Chen, Chen, Li: *Fed-CBS: A Heterogeneity-Aware Client Sampling Mechanism for Federated
 Learning via Class-Imbalance Reduction*, ICML 2023 (arXiv:2209.15245). Reference: docs/methods/selectors.md#fedcbs.
 
-    QCID(S) = sum_b (sum_S n_k h_kb / sum_S n_k - 1 / B)^2 = sum_{k,j in S} n_k n_j <h_k, h_j> / (sum_S n_k)^2 - 1 / B
+    QCID(S) = sum_b (sum_S n_k h_kb / sum_S n_k - 1 / B)^2
+            = sum_{k,j in S} n_k n_j <h_k, h_j> / (sum_S n_k)^2 - 1 / B
     first client   P(k)     prop. to  QCID({k})^-beta_1 + lambda sqrt(3 ln t / (2 T_k))
-    j-th client    P(k | S) prop. to  QCID(S + k)^-beta_j,   0 < beta_1 < beta_2 < ...;   beta_j = beta j
+    j-th client    P(k | S) prop. to  QCID(S + k)^-beta_j,   0 < beta_1 < beta_2 < ...;
+                   beta_j = beta j
 
 Symbols: ``h_k`` label shares of client k, ``n_k`` its samples, so ``n_k h_k`` are its counts; ``B`` classes; ``T_k`` how often it was
 selected, at least 1; ``lambda`` is ``exploration``. QCID needs no learning signal, ignores latency, and does not change with training.
@@ -28,8 +30,8 @@ Deviations and readings
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
 >>> selector = Selector(FedCBS(), seed=0)
->>> labels = [[5, 5, 5, 5], [10, 10, 0, 0], [0, 0, 10, 10], [20, 0, 0, 0]]
->>> selector.observe(0, Reports([0, 1, 2, 3], Outcome.ENROLLED, signals={"label_histogram": labels}))
+>>> labels = {"label_histogram": [[5, 5, 5, 5], [10, 10, 0, 0], [0, 0, 10, 10], [20, 0, 0, 0]]}
+>>> selector.observe(0, Reports([0, 1, 2, 3], Outcome.ENROLLED, signals=labels))
 >>> selector.select(1, available_ids=[1, 2, 3], m=2).ids.tolist()
 [2, 1]
 """

@@ -5,7 +5,8 @@ Compression*, IEEE INFOCOM 2023 (arXiv:2212.09483); journal form IEEE Transactio
 docs/methods/selectors.md#fedcg.
 
     cohort: facility location on the last known update vectors, exactly as DivFL's
-    min T  s.t.  tau_k + theta_k u_k <= T,   sum_k theta_k >= m budget,   least <= theta_k <= 1     motley.core.upload_ratios
+    min T  s.t.  tau_k + theta_k u_k <= T,   sum_k theta_k >= m budget,   least <= theta_k <= 1
+           (motley.core.upload_ratios)
     theta_k = clip((T* - tau_k) / u_k, least, 1)                    Cohort.upload_ratio
 
 Symbols: ``tau_k`` seconds of the client's local work; ``u_k = s / B_k`` seconds of an uncompressed upload (s = 32 D bits);

@@ -3,12 +3,16 @@
 Tang, Ning, Wang, Sun, Wang, Li, Chen: *FedCor: Correlation-Based Active Client Selection Strategy for Heterogeneous Federated
 Learning*, CVPR 2022 (arXiv:2103.13822). Reference: docs/methods/selectors.md#fedcor.
 
-    y_k      = L_k(after) - L_k(before), of one aggregation                       a row of [K] per Gaussian-process round
-    y        ~ N(mu, Sigma),  Sigma = X^T X + noise^2 I,  X [d, K] (state and code keep its transpose, a row per client)
+    y_k      = L_k(after) - L_k(before), of one aggregation
+               a row of [K] per Gaussian-process round
+    y        ~ N(mu, Sigma),  Sigma = X^T X + noise^2 I,
+               X [d, K] (state and code keep its transpose, a row per client)
     mu_k     = sum_e g^(t - e) y_e,k / sum_e g^(t - e)
     training : Adam on -sum_e g^(t - e) log N(y_e; mu, Sigma) over X
-    greedy   : k* = argmax alpha_k (Sigma p)_k / sqrt(Sigma_kk);  Sigma <- Sigma - Sigma_:k* Sigma_k*: / Sigma_k*k*;  m times
-    annealing: alpha_k <- beta alpha_k whenever k is chosen; alpha <- 1 when the Gaussian is trained again
+    greedy   : k* = argmax alpha_k (Sigma p)_k / sqrt(Sigma_kk);
+               Sigma <- Sigma - Sigma_:k* Sigma_k*: / Sigma_k*k*;  m times
+    annealing: alpha_k <- beta alpha_k whenever k is chosen;
+               alpha <- 1 when the Gaussian is trained again
 
 Symbols: ``e``, ``t`` epochs, that is server steps so far; ``g`` discount; ``p_k`` share of the data over all known clients; ``d``
 ``dimension``. With X the likelihood and its gradient cost O(K d^2), by A = X X^T + noise^2 I_d: Sigma^-1 X^T = X^T A^-1, and
@@ -44,7 +48,8 @@ Deviations and readings
 >>> import numpy as np
 >>> sigma = np.array([[1, 0.8, 0], [0.8, 1, 0], [0, 0, 0.5]])
 >>> embedding = np.linalg.cholesky(sigma - 1e-4 * np.eye(3))
->>> at, scores = greedy(embedding, 0.01, np.array([0.35, 0.25, 0.4]), np.ones(3), np.ones(3, bool), m=2)
+>>> p, alpha, available = np.array([0.35, 0.25, 0.4]), np.ones(3), np.ones(3, bool)
+>>> at, scores = greedy(embedding, 0.01, p, alpha, available, m=2)
 >>> at.tolist(), scores.round(6).tolist()
 ([0, 2], [0.55, 0.282843])
 """

@@ -30,7 +30,8 @@ Deviations and readings
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
 >>> selector = Selector(FedCS(deadline=25.0), seed=0)
->>> times = {"download_estimate_s": [1, 2, 1, 3], "compute_estimate_s": [10, 4, 7, 2], "upload_estimate_s": [3, 5, 2, 6]}
+>>> times = {"download_estimate_s": [1, 2, 1, 3], "compute_estimate_s": [10, 4, 7, 2]}
+>>> times["upload_estimate_s"] = [3, 5, 2, 6]
 >>> selector.observe(1, Reports(selector.probe(1, range(4), m=3), Outcome.PROBED, signals=times))
 >>> selector.select(1, range(4), m=3).ids.tolist()
 [2, 0, 1]

@@ -3,12 +3,15 @@
 Licciardi, Raineri, Proskurnikov, Rondoni, Zino: *Sociodynamics-inspired Adaptive Coalition and Client Selection in Federated
 Learning*, arXiv:2506.02897v1, 2025. Reference: docs/methods/fedcvr-bolt.md.
 
-    1. W_kj = exp(-g |theta~_k - theta~_j|^2), theta~ = theta / |theta|, rows normalised, (W + W^T) / 2     similarity
+    1. W_kj = exp(-g |theta~_k - theta~_j|^2), theta~ = theta / |theta|, rows normalised,
+       similarity (W + W^T) / 2
     2. spectral clustering of W into P = m coalitions
-    3. v_k = sum_d (C^d alpha)_k^2 / C^d_kk                      part of Var(global model) that knowing theta_k removes
+    3. v_k = sum_d (C^d alpha)_k^2 / C^d_kk
+       part of Var(global model) that knowing theta_k removes
     4. from each coalition one client, with probability proportional to exp(beta v_k)
     5. the chosen clients train; the others keep theta_k
-    6. thbar_k = rho_kj theta_j for the others, j the chosen one of k's coalition,  rho_kj = C_kj / sqrt(C_kk C_jj)
+    6. thbar_k = rho_kj theta_j for the others, j the chosen one of k's coalition,
+       rho_kj = C_kj / sqrt(C_kk C_jj)
     7. C^d <- (1 - 1/t) C^d + (1/t) e^d (e^d)^T,  e = theta - thbar
     8. a_k = n_k / sum of n over the chosen
 
@@ -63,7 +66,8 @@ Deviations and readings
 >>> selector = Selector(FedCvrBolt(warm_up=1), seed=0)
 >>> ids, models = np.arange(4), np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
 >>> selector.observe(1, Reports(ids, Outcome.ACCEPTED, signals={"last_layer": models}))
->>> sorted(k // 2 for k in selector.select(2, ids, m=2).ids.tolist())  # one of {0, 1} and one of {2, 3}
+>>> # one of {0, 1} and one of {2, 3}
+>>> sorted(k // 2 for k in selector.select(2, ids, m=2).ids.tolist())
 [0, 1]
 """
 

@@ -4,9 +4,9 @@ Slessor, Kong, Tang, Than, Kong: *FedSTaS: Client Stratification and Client Leve
 arXiv:2412.14226, 2024. Reference: docs/methods/selectors.md#fedstas.
 
     1. strata h = 1 .. H: k-means of the clients' compressed gradients g_k
-    2. m_h = m N_h S_h / sum_h N_h S_h                          Neyman's allocation, rounded by largest remainder
+    2. m_h = m N_h S_h / sum_h N_h S_h     Neyman's allocation, rounded by largest remainder
     3. inside stratum h: m_h clients, successive draws with probability |g_k| / sum over h of |g|
-    4. a_k = N_h / (N m_h)                                      the stratified mean of the updates
+    4. a_k = N_h / (N m_h)                 the stratified mean of the updates
 
 Symbols: ``N_h`` available clients in stratum h, ``N`` their sum; ``S_h`` the spread of the stratum's gradients about their mean,
 ``S_h^2 = sum |g_k - mean|^2 / (N_h - 1)``, 0 for a single client.
@@ -34,8 +34,8 @@ Deviations and readings
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
 >>> selector = Selector(FedSTaS(strata=2), seed=0)
->>> sketches = [[1, 0], [3, 0], [5, 0], [0, 90]]
->>> selector.observe(1, Reports([0, 1, 2, 3], Outcome.PROBED, signals={"gradient_sketch": sketches}))
+>>> sketches = {"gradient_sketch": [[1, 0], [3, 0], [5, 0], [0, 90]]}
+>>> selector.observe(1, Reports([0, 1, 2, 3], Outcome.PROBED, signals=sketches))
 >>> cohort = selector.select(1, available_ids=range(4), m=2)
 >>> 3 in cohort.ids, sorted(cohort.weights.tolist())
 (True, [0.25, 0.75])

@@ -3,8 +3,10 @@
 Chang, Ahmed, Krishnamurthy, Guler, Swami, Oymak, Roy-Chowdhury: *FLASH: Federated Learning Across Simultaneous
 Heterogeneities*, arXiv:2402.08769, 2024. Reference: docs/methods/flash.md. (Its noise-robust local loss belongs to the algorithms.)
 
-    x_t(i) = [ L_robust^t / L_robust^1,  CE^t(V_i) / CE^1(V_i),  tau_(t-1),  r_(t-1)(i) ]     features, d = 4
-    r_t(i) = | L_robust^t - L_robust^(t-1) | / tau_(t-1)                                      reward
+    x_t(i) = [ L_robust^t / L_robust^1,  CE^t(V_i) / CE^1(V_i),  tau_(t-1),  r_(t-1)(i) ]
+             features, d = 4
+    r_t(i) = | L_robust^t - L_robust^(t-1) | / tau_(t-1)
+             reward
     tau_t = duration of round t, that of its slowest client (Section IV-B)
     V <- V + sum x x^T,  b <- b + sum r x  over those who took part;  V = lambda I, b = 0 at the start
     theta_hat = V^-1 b;  theta ~ N(theta_hat, g_s^2 V^-1);  cohort: the m largest theta . x
@@ -46,7 +48,8 @@ Deviations and readings
 >>> selector.observe(1, Reports(everybody, Outcome.ACCEPTED, compute_s=[2, 4, 6]))
 >>> for t, losses in ((2, [6.0, 6.0, 6.0]), (3, [4.5, 5.5, 6.0])):
 ...     ids = selector.probe(t, everybody, m=1)
-...     selector.observe(t, Reports(ids, Outcome.PROBED, signals={"robust_loss": losses, "val_loss": losses}))
+...     signals = {"robust_loss": losses, "val_loss": losses}
+...     selector.observe(t, Reports(ids, Outcome.PROBED, signals=signals))
 ...     selector.observe(t, Reports(everybody, Outcome.ACCEPTED, compute_s=[2, 4, 6]))
 >>> selector.state.clients.get("reward", everybody).tolist()  # tau = 0.5, 1, 1.5
 [3.0, 0.5, 0.0]

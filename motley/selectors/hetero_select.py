@@ -53,7 +53,8 @@ Deviations and readings
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
 >>> selector = Selector(HeteroSelect(), seed=0, horizon=100)
->>> selector.observe(1, Reports([0, 1, 2, 3], Outcome.PROBED, signals={"loss": [2.4, 2.2, 2.3, 2.3]}))
+>>> losses = {"loss": [2.4, 2.2, 2.3, 2.3]}
+>>> selector.observe(1, Reports([0, 1, 2, 3], Outcome.PROBED, signals=losses))
 >>> cohort = selector.select(1, available_ids=range(4), m=4)
 >>> cohort.scores[cohort.ids.argsort()].round(6).tolist(), round(cohort.notes["max_probability"], 6)
 ([1.0, 0.0, 0.5, 0.5], 0.388191)

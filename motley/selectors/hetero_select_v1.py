@@ -4,14 +4,15 @@ Masud, Jahin, Hasan: *Stabilizing Federated Learning under Extreme Heterogeneity
 2025. Reference: docs/methods/hetero-select-v1.md.
 
     V  = (L_k - min L) / (max L - min L + eps)                             value
-    D  = JS(P_k || P_avg) * 2 r(t)                                         diversity, base-2 logarithms
+    D  = JS(P_k || P_avg) * 2 r(t)                                         diversity, base-2 logs
     M  = 2 / (1 + exp(-5 q)) - 0.5,   q = (L'_k - L_k) / L'_k              momentum
     F  = (1 + eta h_k / max h)^-2                                          fairness
     St = 1 + gamma log(1 + min(t - l_k, 20))                               staleness
     N  = 1 - a (2 / (1 + exp(-3 u_k / mean u)) - 1)                        norm penalty
     additive        S = wv V + wd D + wm M + wf (F - 1) + ws (St - 1) + wn (N - 1)
     multiplicative  S = V D M F St N
-    p = softmax(S / tau(t)),  tau(t) = tau0 r(t),  r(t) = 1 - 0.5 min(t / 100, 1);   m draws without replacement
+    p = softmax(S / tau(t)),  tau(t) = tau0 r(t),  r(t) = 1 - 0.5 min(t / 100, 1);
+    m draws without replacement
 
 Symbols: ``L_k``, ``L'_k`` losses of the received model and of the one before on the client's training data; ``P_k`` label
 distribution, ``P_avg`` their mean; ``h_k`` times selected; ``l_k`` last participation, 0 if never; ``u_k`` squared norm of the

@@ -33,7 +33,8 @@ Deviations and readings
 >>> selector.observe(1, Reports([0, 1, 2], Outcome.ACCEPTED, compute_s=[2, 4, 6]))
 >>> ids = selector.probe(2, [0, 1, 2], m=1)
 >>> selector.observe(2, Reports(ids, Outcome.PROBED, signals={"robust_loss": [6.0, 6.0, 6.0]}))
->>> selector.select(2, [0, 1, 2], m=1).ids.tolist()  # nothing learnt yet: the largest features, the slowest client
+>>> # nothing learnt yet: the largest features, the slowest client
+>>> selector.select(2, [0, 1, 2], m=1).ids.tolist()
 [2]
 """
 

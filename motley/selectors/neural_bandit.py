@@ -4,7 +4,7 @@ Cao, Pan, Zhu, Liu: *Birds of a Feather Help: Context-aware Client Selection for
 base learner NeuralUCB: Zhou, Li, Gu, *Neural Contextual Bandits with UCB-based Exploration*, ICML 2020 (arXiv:1911.04462).
 Reference: docs/methods/selectors.md#neural-bandit.
 
-    f(x) = W2 relu(W1 x + b1) + b2                                       h hidden units, P = (d + 2) h + 1 parameters
+    f(x) = W2 relu(W1 x + b1) + b2,   h hidden units, P = (d + 2) h + 1 parameters
     g_k = gradient of f(x_k) in all parameters;   sigma_k = sqrt( sum_j lambda nu g_kj^2 / U_j )
     score_k = f(x_k) + sigma_k;   cohort: the m largest
     after the round, for the participants: U <- U + g_k * g_k, starting from lambda

@@ -3,16 +3,23 @@
 Lai, Zhu, Madhyastha, Chowdhury: *Oort: Efficient Federated Learning via Guided Participant Selection*, OSDI 2021.
 Reference: docs/methods/selectors.md#oort.
 
-    U_k = |B_k| sqrt(mean of squared losses over B_k),   |B_k| = min(n_k, local steps * batch size)      utility, as reported
-    base_k = (min(U_k, clip) - lo) / rg,   lo = .999 min U,   rg = max(max U - lo, 1e-4),   clip = the q-quantile of U
+    U_k = |B_k| sqrt(mean of squared losses over B_k),   |B_k| = min(n_k, local steps * batch size)
+          utility, as reported
+    base_k = (min(U_k, clip) - lo) / rg,   lo = .999 min U,   rg = max(max U - lo, 1e-4),
+          clip = the q-quantile of U
     score_k = [base_k + sqrt(.1 ln t / L_k)] g_k,   g_k = (T / tau_k)^alpha where tau_k > T, else 1
     T = the thr-th percentile of all known durations, infinite for thr = 100
 
-    explore  eps_t = max(.9 * .98^(t - 1), .2) by number of selections;  n_xpt = min(m - floor(m eps_t), explored clients)
-    exploit  of the explored with score >= c * (score at rank n_xpt, from 0), n_xpt drawn in proportion to their score
-    explore  of the unexplored, the 5 n_e heaviest by e_k = min(n_k, local steps * batch size) g_k; n_e drawn in proportion
-    pacer    every W rounds from 2W on, with h the mean U of the exploited: last = sum h[-2W:-W], cur = sum h[-W:]
-             |cur - last| <= .1 last: thr + step;   |cur - last| >= 5 last: thr - step, at least step
+    explore  eps_t = max(.9 * .98^(t - 1), .2) by number of selections;
+             n_xpt = min(m - floor(m eps_t), explored clients)
+    exploit  of the explored with score >= c * (score at rank n_xpt, from 0), n_xpt drawn in
+             proportion to their score
+    explore  of the unexplored, the 5 n_e heaviest by
+             e_k = min(n_k, local steps * batch size) g_k; n_e drawn in proportion
+    pacer    every W rounds from 2W on, with h the mean U of the exploited:
+             last = sum h[-2W:-W], cur = sum h[-W:];
+             |cur - last| <= .1 last: thr + step;
+             |cur - last| >= 5 last: thr - step, at least step
 
 Symbols: ``L_k`` the last *round* in which k reported, not a count, so that the bonus grows with time since then; ``tau_k`` download
 + local work + upload; ``c`` cut-off. Minima, maxima and quantiles run over the available, explored clients of positive utility
@@ -43,7 +50,10 @@ Deviations and readings
 >>> from motley.core.records import Outcome, Reports
 >>> selector = Selector(Oort(exploration=0.0, exploration_min=0.0), seed=0)
 >>> selector.observe(0, Reports(range(4), Outcome.ENROLLED, num_examples=[10, 10, 10, 10]))
->>> selector.observe(1, Reports(range(4), Outcome.ACCEPTED, compute_s=[1, 1, 1, 9], signals={"loss_rms": [1, 2, 3, 3]}))
+>>> trained = Reports(
+...     range(4), Outcome.ACCEPTED, compute_s=[1, 1, 1, 9], signals={"loss_rms": [1, 2, 3, 3]}
+... )
+>>> selector.observe(1, trained)
 >>> selector.select(2, available_ids=range(4), m=1).ids.tolist()
 [2]
 """

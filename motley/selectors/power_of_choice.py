@@ -3,11 +3,13 @@
 Cho, Wang, Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022 (arXiv:2010.01243,
 2020). Reference: docs/methods/selectors.md#power-of-choice.
 
-    1. candidates C_t: d distinct available clients, successive draws with probability p_k = n_k / sum n over the available
-    2. v_k for k in C_t:  pow_d    loss of the received model on all local training data, measured now
-                          cpow_d   the same on one mini-batch
-                          rpow_d   mean loss over the client's own last local training, +inf if it never reported one
-                          adapow_d as pow_d, with d = K in the first half of the rounds and d = m after it
+    1. candidates C_t: d distinct available clients, successive draws with probability
+       p_k = n_k / sum n over the available
+    2. v_k for k in C_t:
+       pow_d    loss of the received model on all local training data, measured now
+       cpow_d   the same on one mini-batch
+       rpow_d   mean loss over the client's own last local training, +inf if it never reported one
+       adapow_d as pow_d, with d = K in the first half of the rounds and d = m after it
     3. cohort: the m largest v_k, ties at random;  a_k = 1 / m
 
 Symbols: ``d`` candidates, clipped to ``[m, K_A]`` (default 2m); ``p_k`` the share of the data; ``v_k`` the loss ranked.

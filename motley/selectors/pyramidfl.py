@@ -4,9 +4,12 @@ Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for 
 Reference: docs/methods/selectors.md#pyramidfl.
 
     cohort         as Oort, score for score (:mod:`motley.selectors.oort`)
-    GU_k = ||Delta_k|| |B_k| / 100                      gradient utility of the last report; n_k where there is none
-    r_k            position of GU_k in descending order in the cohort, 0 the largest; equal values share the first position
-    dr_k = low + r_k (high - low) / m                   share of the upload that is dropped; Cohort.upload_ratio = 1 - dr_k
+    GU_k           ||Delta_k|| |B_k| / 100, gradient utility of the last report; n_k where there is
+                   none
+    r_k            position of GU_k in descending order in the cohort, 0 the largest; equal values
+                   share the first position
+    dr_k           low + r_k (high - low) / m, share of the upload that is dropped;
+                   Cohort.upload_ratio = 1 - dr_k
     tau_k = download + compute_k + (1 - dr_k) upload_k,   T_R = max tau_k over the cohort
     rho_k = 1 + min(10, beta floor((T_R - tau_k) / (compute_k / E_k)) / E_k)
     Cohort.local_steps = min(floor(E_k rho_k), max(E_k, 5 * batches per local epoch))
@@ -34,7 +37,9 @@ Deviations and readings
 >>> from motley.core.records import Outcome, Reports
 >>> selector = Selector(PyramidFL(), seed=0)
 >>> times = {"compute_estimate_s": [4, 2, 1], "upload_estimate_s": [6, 4, 2]}
->>> enrolled = Reports(range(3), Outcome.ENROLLED, num_examples=[5, 9, 1], local_steps=[10, 10, 10], signals=times)
+>>> enrolled = Reports(
+...     range(3), Outcome.ENROLLED, num_examples=[5, 9, 1], local_steps=[10] * 3, signals=times
+... )
 >>> selector.observe(0, enrolled)
 >>> cohort = selector.select(1, available_ids=range(3), m=3)
 >>> dict(zip(cohort.ids.tolist(), cohort.local_steps.tolist())) == {0: 10, 1: 24, 2: 72}

@@ -5,10 +5,12 @@ on Signal Processing 69, 2021 (arXiv:1910.10271). Reference: docs/methods/select
 two hidden states, one shared by all arms and Markov, one per arm and i.i.d. It selects no clients, so everything below is
 INTERPRETATION-D.
 
-    reward  y_k = |L_k(now) - L_k(last time)| / tau_k       FLASH's reward with the client's own loss
+    reward  y_k = |L_k(now) - L_k(last time)| / tau_k,  FLASH's reward with the client's own loss
     differencing (default): y_k = s_t + u_k + noise, s_t shared by the round; with r = |R_t| >= 2 rewards
-        A_kj += [k = j] - 1/r;  c_k += y_k - mean y,  for k, j in R_t;     u = (A + lambda I)^-1 c
-        X_t = {k : N_k < D ln(t + 1)};   cohort: of X_t up to m, least N first; the rest by largest u
+        A_kj += [k = j] - 1/r;  c_k += y_k - mean y,  for k, j in R_t;
+        u = (A + lambda I)^-1 c
+        X_t = {k : N_k < D ln(t + 1)};
+        cohort: of X_t up to m, least N first; the rest by largest u
     filter: belief b over two states, transition P, emission means mu_(k,z), deviation sigma
         b <- b * exp(-(mean y - mean mu_z)^2 / (2 sigma^2)), normalised;  b <- b P after the round
         mu_(k,z): running means of y_k weighted by b_z
@@ -41,7 +43,9 @@ FLASH reports this bandit near random selection: expect no gain.
 >>> from motley.selectors import Selector
 >>> selector = Selector(RestlessBandit(explore=0.1), seed=0)
 >>> for t, losses in ((1, [9.0, 9.0, 9.0]), (2, [8.0, 7.0, 6.0])):
-...     selector.observe(t, Reports([0, 1, 2], Outcome.ACCEPTED, compute_s=[1, 1, 1], signals={"arrival_loss": losses}))
+...     signals = {"arrival_loss": losses}
+...     reports = Reports([0, 1, 2], Outcome.ACCEPTED, compute_s=[1, 1, 1], signals=signals)
+...     selector.observe(t, reports)
 >>> selector.select(3, [0, 1, 2], m=2).ids.tolist()
 [2, 1]
 """

@@ -3,11 +3,14 @@
 Chai, Ali, Zawad, et al.: *TiFL: A Tier-based Federated Learning System*, HPDC 2020. Reference: docs/methods/selectors.md#tifl. All
 formulas are INTERPRETATION-R.
 
-    tiers          n_t = 5, by quantiles of the known durations, fastest first; renewed every 50 rounds
-    each round     draw a tier with the tier probabilities (1 / n_t at first) until one with credits comes; spend one credit;
-                   m of its available clients uniformly; all credits spent: m of all available, uniformly
-    every I = 20   where the tier used last is no more accurate than I rounds ago: the n tiers with credits, sorted by accuracy,
-                   worst first, get probability (n - i) / (n (n - 1) / 2), i = 1 .. n
+    tiers          n_t = 5, by quantiles of the known durations, fastest first; renewed every 50
+                   rounds
+    each round     draw a tier with the tier probabilities (1 / n_t at first) until one with
+                   credits comes; spend one credit; m of its available clients uniformly;
+                   all credits spent: m of all available, uniformly
+    every I = 20   where the tier used last is no more accurate than I rounds ago: the n tiers with
+                   credits, sorted by accuracy, worst first, get probability
+                   (n - i) / (n (n - 1) / 2), i = 1 .. n
 
 Symbols: ``I`` interval between looks; a tier starts with ``ceil(horizon / n_t)`` credits. Accuracy is read off the mean validation
 loss of a tier's clients: less loss is more accurate.
@@ -33,7 +36,8 @@ Deviations and readings
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
 >>> selector = Selector(TiFL(tiers=2, credits=9), seed=0)
->>> selector.observe(0, Reports(range(4), Outcome.ENROLLED, signals={"compute_estimate_s": [9, 1, 8, 2]}))
+>>> seconds = {"compute_estimate_s": [9, 1, 8, 2]}
+>>> selector.observe(0, Reports(range(4), Outcome.ENROLLED, signals=seconds))
 >>> sorted(selector.select(1, available_ids=range(4), m=2).ids.tolist()) in ([1, 3], [0, 2])
 True
 """

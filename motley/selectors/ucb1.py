@@ -3,7 +3,7 @@
 Auer, Cesa-Bianchi, Fischer: *Finite-time Analysis of the Multiarmed Bandit Problem*, Machine Learning 47, 2002.
 Reference: docs/methods/selectors.md#ucb1.
 
-    y_k     = |L_k(now) - L_k(last time)| / tau_k             FLASH's reward with the client's own loss
+    y_k     = |L_k(now) - L_k(last time)| / tau_k,  FLASH's reward with the client's own loss
     index_k = mean_k + sqrt(2 ln t / N_k),  +inf while N_k = 0;   cohort: the m largest
 
 Symbols: ``L_k`` the loss of the model that client k received, on its training data, before it trains; ``tau_k`` its
@@ -27,7 +27,9 @@ Deviations and readings
 >>> from motley.selectors import Selector
 >>> selector = Selector(UCB1(), seed=0)
 >>> for t, losses in ((1, [2.0, 2.0, 2.0]), (2, [1.0, 1.9, 1.5])):
-...     selector.observe(t, Reports([0, 1, 2], Outcome.ACCEPTED, compute_s=[1, 1, 1], signals={"arrival_loss": losses}))
+...     signals = {"arrival_loss": losses}
+...     reports = Reports([0, 1, 2], Outcome.ACCEPTED, compute_s=[1, 1, 1], signals=signals)
+...     selector.observe(t, reports)
 >>> selector.select(3, [0, 1, 2], m=2).ids.tolist()
 [0, 2]
 """

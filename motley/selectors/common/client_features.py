@@ -2,8 +2,8 @@
 
 Reference: docs/methods/flash.md#context.
 
-    r_t(i) = |L^t - L^(t-1)| / tau(i)                                            reward
-    x_t(i) = [ L^t / L^1,  CE^t(V_i) / CE^1(V_i),  tau(i),  r_(t-1)(i) ]         features, a bandit's context
+    r_t(i) = |L^t - L^(t-1)| / tau(i)                                        reward
+    x_t(i) = [ L^t / L^1,  CE^t(V_i) / CE^1(V_i),  tau(i),  r_(t-1)(i) ]     features, a context
 
 ``L`` is a loss of the client's own evaluations: :class:`ContextualBandit` takes the noise-robust loss, probed or reported;
 :func:`loss_rewards` takes the loss of the received model before training, and needs no features. ``CE(V_i)`` is the loss on

@@ -1,8 +1,10 @@
 """Facility location: choose a few clients whose vectors lie close to those of all clients (DivFL, FedCG).
 
-    d_ij = ||g_i - g_j||                                   Euclidean, not squared
-    G(S) = sum_i min_{j in S} d_ij                         total distance to the picks; G({}) is a constant, F = G({}) - G
-    greedy: m times the candidate with the largest F(S + k) - F(S); at least 1 - 1/e of the best F (F is monotone submodular)
+    d_ij = ||g_i - g_j||              Euclidean, not squared
+    G(S) = sum_i min_{j in S} d_ij    total distance to the picks; G({}) is a constant,
+                                      F = G({}) - G
+    greedy: m times the candidate with the largest F(S + k) - F(S); at least 1 - 1/e of the best F
+            (F is monotone submodular)
 
 Symbols: K clients to cover, n candidates, m picks. The gains of all candidates are kept, and a pick updates only the part of
 those clients whose nearest pick changed: about ``K n log m`` operations instead of ``K n m``, exactly the greedy picks (a lazy

@@ -1,7 +1,9 @@
 """Linear bandits: ridge regression of rewards on client features, shared by FLASH and LinUCB.
 
-    V = lambda I + sum x x^T,  b = sum r x,  theta_hat = V^-1 b                      ridge regression on the history
-    V = L L^T;   theta = theta_hat + g L^-T z  has the law N(theta_hat, g^2 V^-1);   x^T V^-1 x = |L^-1 x|^2
+    V = lambda I + sum x x^T,  b = sum r x,
+    theta_hat = V^-1 b                     ridge regression on the history
+    V = L L^T;   theta = theta_hat + g L^-T z  has the law N(theta_hat, g^2 V^-1);
+    x^T V^-1 x = |L^-1 x|^2
 
 Everything goes through the Cholesky factor; nothing is inverted. Shapes: ``x`` ``[n, d]``, ``V`` and ``L`` ``[d, d]``.
 """
@@ -80,7 +82,8 @@ class LinearBandit(ContextualBandit[LinearBanditState]):
 
     ``constant``   the number given
     ``algorithm``  ``sqrt(lambda) + sqrt(d log((1 + s K) / delta))``: FLASH's Algorithm 1
-    ``analysis``   ``R sqrt(d log((1 + s L^2 / lambda) / delta)) + sqrt(lambda) S``: FLASH's regret bound
+    ``analysis``   ``R sqrt(d log((1 + s L^2 / lambda) / delta)) + sqrt(lambda) S``: FLASH's regret
+                   bound
 
     An option of a schedule that is not in use is refused.
 
