@@ -1,8 +1,11 @@
 """Rules whose draws clients can recompute, and the public numbers by which they draw.
 
-    uniform   m of the roster, each set as likely as every other             no numbers
-    weighted  m successive draws without replacement, by samples             number of samples of every client
-    tiers     a tier, each as likely, then m of its clients uniformly        tier of every client, 0 the fastest
+    uniform   m of the roster, each set as likely as every other
+              numbers: none
+    weighted  m successive draws without replacement, by samples
+              numbers: the samples of every client
+    tiers     a tier, each as likely, then m of its clients uniformly
+              numbers: the tier of every client, 0 the fastest
 
 The draws are those of the selectors ``uniform``, ``uniform`` with ``variant = "weighted_wor"``, and ``tifl`` as long as it neither
 looks at losses nor groups anew nor spends all credits of a tier.

@@ -1,11 +1,15 @@
 """Draws of cohorts that every client can recompute, by commitments and a hash chain.
 
-    freeze     the server publishes the roster, keys, cohort size, rounds, the rule and the numbers by which it draws
-               (:mod:`motley.secure.drawable`), and s_0, the end of a chain s_(t-1) = SHA-256(s_t)
-    commit     every client commits to a nonce, by its signed hash; the server publishes the list of all commitments
+    freeze     the server publishes the roster, keys, cohort size, rounds, the rule and the numbers
+               by which it draws (:mod:`motley.secure.drawable`), and s_0, the end of a chain
+               s_(t-1) = SHA-256(s_t)
+    commit     every client commits to a nonce, by its signed hash; the server publishes the list
+               of all commitments
     sign       every client signs this list, and no other; the server publishes the signatures
-    open       a client that sees signatures of more than two thirds of the register reveals its nonce; the server publishes all
-    round t    the server reveals s_t with the cohort, which must be the draw keyed by SHA-256(s_t, nonces, t)
+    open       a client that sees signatures of more than two thirds of the register reveals its
+               nonce; the server publishes all
+    round t    the server reveals s_t with the cohort, which must be the draw keyed by
+               SHA-256(s_t, nonces, t)
 
 The chain is fixed before any commitment, and whose nonces count before any of them is known: a client takes part only if every
 nonce of the signed list is there, each fits its commitment, and each round is asked once, in rising order. If one is withheld, the

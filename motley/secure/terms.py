@@ -3,13 +3,18 @@
 A round has five steps. Each message begins with the step's number and 16 bytes of the digest of the round's terms, so a message of
 another run, round, attempt or cohort is refused by whoever receives it.
 
-    step         client -> server                              server -> client
-    KEYS         two X25519 keys and a signature, 128 bytes    the terms: run, round, attempt, options, cohort
-    SHARES       60 bytes for each peer                        who answered, and their keys, 128 bytes each
-    MASKED       whose envelopes cannot be opened, and the     who answered, and their envelopes, 60 bytes each
-                 masked vector, 4 or 8 bytes a number
-    CONSISTENCY  a signature of the survivors, 64 bytes        who answered: the survivors
-    UNMASK       one share for each peer, 16 bytes each        who signed, and their signatures, 64 bytes each
+    step         client -> server                       server -> client
+    KEYS         two X25519 keys and a signature,       the terms: run, round, attempt, options,
+                 128 bytes                              cohort
+    SHARES       60 bytes for each peer                 who answered, and their keys, 128 bytes
+                                                        each
+    MASKED       whose envelopes cannot be opened,      who answered, and their envelopes,
+                 and the masked vector, 4 or 8 bytes    60 bytes each
+                 a number
+    CONSISTENCY  a signature of the survivors,          who answered: the survivors
+                 64 bytes
+    UNMASK       one share for each peer, 16 bytes      who signed, and their signatures,
+                 each                                   64 bytes each
 """
 
 from __future__ import annotations
@@ -143,8 +148,10 @@ class SecureOptions:
     def needed(self, clients: int) -> int:
         """Return how many of a cohort must remain in every step.
 
-        >>> SecureOptions(1.0).needed(100), SecureOptions(1.0, security="honest_but_curious").needed(100)
-        (67, 51)
+        >>> SecureOptions(1.0).needed(100)
+        67
+        >>> SecureOptions(1.0, security="honest_but_curious").needed(100)
+        51
         """
         if self.threshold is not None:
             return min(math.floor(self.threshold * clients) + 1, clients)

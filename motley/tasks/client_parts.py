@@ -214,7 +214,8 @@ class _GrowingArray:
             self._kinds.add(part.dtype)
             self.rows = self.rows.astype(np.result_type(*self._kinds), copy=False)
         end = self.count + len(part)
-        if end > len(self.rows):  # an eighth more: the array is moved, not copied, and memory stays close to what is needed
+        # An eighth more: the array is moved, not copied, and memory stays close to what is needed.
+        if end > len(self.rows):
             self._resize(max(end, len(self.rows) * 9 // 8))
         self.rows[self.count : end] = part
         self.count = end

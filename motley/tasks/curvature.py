@@ -4,14 +4,16 @@ Hutchinson: *A Stochastic Estimator of the Trace of the Influence Matrix*, Commu
 Bekas, Kokiopoulou, Saad, Applied Numerical Mathematics 2007. Reference: docs/methods/compression.md#curvature.
 
     z in {-1, +1}^n,   H z = grad (g^T z),  g = grad L with its graph,   diagonal ~ z * (H z)
-    E = H_ii,   variance of entry i = sum over j != i of H_ij^2;   a diagonal H is exact in every probe
+    E = H_ii,   variance of entry i = sum over j != i of H_ij^2;
+    a diagonal H is exact in every probe
 
 With the parameters of some layers only, z is zero elsewhere: the estimate is that of their diagonal block, with the same mean and a
 lower variance. A proximal term ``mu/2 ||w - x||^2`` adds exactly mu to every entry: ``proximal``.
 
 >>> import torch
 >>> w = torch.tensor([1.0, 1.0], requires_grad=True)
->>> hutchinson(w[0] ** 2 + w[0] * w[1] + 1.5 * w[1] ** 2, [w], [torch.tensor([1.0, -1.0])])[0].tolist()
+>>> loss = w[0] ** 2 + w[0] * w[1] + 1.5 * w[1] ** 2
+>>> hutchinson(loss, [w], [torch.tensor([1.0, -1.0])])[0].tolist()
 [1.0, 2.0]
 """
 

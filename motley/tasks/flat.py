@@ -247,7 +247,8 @@ class FlatNetwork:
     Example
     -------
     >>> network = FlatNetwork(lambda: nn.Linear(2, 1, bias=False), torch.float64)
-    >>> state = ModelState(torch.tensor([3.0, 4.0]).double(), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+    >>> weights = torch.tensor([3.0, 4.0]).double()
+    >>> state = ModelState(weights, torch.zeros(0), torch.zeros(0, dtype=torch.int64))
     >>> network.loss_gradient(state, torch.ones(1, 2).double(), lambda outputs: outputs.sum())[:2]
     (7.0, tensor([1., 1.], dtype=torch.float64))
     """

@@ -3,8 +3,8 @@
 >>> from torch import nn
 >>> check(nn.Linear(2, 1), {"weight": torch.zeros(1, 2)}, ["*"], strict=True, said="x.pt")
 Traceback (most recent call last):
-motley.core.errors.ModelError: x.pt does not fit the Linear: it lacks bias; write init = { path = "x.pt", strict = false } to load \
-what fits, or only = ["weight"]
+motley.core.errors.ModelError: x.pt does not fit the Linear: it lacks bias; write \
+init = { path = "x.pt", strict = false } to load what fits, or only = ["weight"]
 """
 
 from __future__ import annotations

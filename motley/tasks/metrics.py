@@ -2,21 +2,29 @@
 
 A metric is undefined where its formula says nothing (the AUROC of samples of one class): its value is NaN.
 
-=====================  ==========================================================================================  ===================
-name                   figure                                                                                      targets
-=====================  ==========================================================================================  ===================
-``loss``               mean of the task's loss; lower is better                                                    any
-``accuracy``           share of right classes, positions or labels                                                 classes, positions,
-                                                                                                                   several labels
-``balanced_accuracy``  mean over the classes that occur of the share of their samples that is right                classes, positions
-``macro_f1``           mean of the F1 scores of the classes that occur or are predicted (of the labels)            as ``accuracy``
-``auroc``              mean over classes (or labels) of the area under the ROC curve, each against the rest;       classes, several
-                       classes that no sample or every sample has are left out                                     labels
-``top5``, ``top<k>``   share of samples whose class is among the k largest outputs                                 classes, positions
-``perplexity``         e to the mean of ``-log softmax(outputs)[target]``; lower is better                         classes, positions
-``mae``, ``rmse``      mean absolute and root mean squared error, averaged over outputs; lower is better           numbers
-``r2``                 coefficient of determination, averaged over outputs                                         numbers
-=====================  ==========================================================================================  ===================
+=====================  ================================================  =======================
+name                   figure                                            targets
+=====================  ================================================  =======================
+``loss``               mean of the task's loss; lower is better          any
+``accuracy``           share of right classes, positions or labels       classes, positions,
+                                                                         several labels
+``balanced_accuracy``  mean over the classes that occur of the share of  classes, positions
+                       their samples that is right
+``macro_f1``           mean of the F1 scores of the classes that occur   as ``accuracy``
+                       or are predicted (of the labels)
+``auroc``              mean over classes (or labels) of the area under   classes, several labels
+                       the ROC curve, each against the rest; classes
+                       that no sample or every sample has are left out
+``top5``, ``top<k>``   share of samples whose class is among the k       classes, positions
+                       largest outputs
+``perplexity``         e to the mean of                                  classes, positions
+                       ``-log softmax(outputs)[target]``; lower is
+                       better
+``mae``, ``rmse``      mean absolute and root mean squared error,        numbers
+                       averaged over outputs; lower is better
+``r2``                 coefficient of determination, averaged over       numbers
+                       outputs
+=====================  ================================================  =======================
 """
 
 from __future__ import annotations

@@ -135,7 +135,8 @@ def from_clients(
     -------
     >>> import numpy as np
     >>> train = [(np.ones((6, 2)), [0, 1] * 3), (np.ones((4, 2)), [0, 1] * 2)]
-    >>> from_clients(train, test=[(np.zeros((2, 2)), [0, 1]), (np.zeros((3, 2)), [0, 1, 1])]).test.sizes.tolist()
+    >>> test = [(np.zeros((2, 2)), [0, 1]), (np.zeros((3, 2)), [0, 1, 1])]
+    >>> from_clients(train, test=test).test.sizes.tolist()
     [2, 3]
     """
     options, asked = table_options(table), [0, 0]

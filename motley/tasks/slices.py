@@ -177,7 +177,8 @@ def cuttable(layout: Layout, module: nn.Module) -> Layout:
     Example
     -------
     >>> from motley.tasks.flat import layout_of
-    >>> module = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10))
+    >>> hidden = nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU()
+    >>> module = nn.Sequential(*hidden, nn.Linear(200, 10))
     >>> 4 * cuttable(layout_of(module), module).kept_size(0.5)
     358440
     """

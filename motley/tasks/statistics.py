@@ -5,7 +5,8 @@ entries, their sum, and the sum of their squared distances from the client's own
 word. Sums over clients then give what pooled rows give. Distances are squared around the client's mean because the sum of the
 squares themselves loses all digits where a mean is large beside its deviation:
 
-    n = sum n_k;  m = sum s_k / n;  Q = sum Q_k + sum n_k (s_k / n_k - m)^2         (Chan, Golub, LeVeque, 1983)
+    n = sum n_k;  m = sum s_k / n;  Q = sum Q_k + sum n_k (s_k / n_k - m)^2
+    (Chan, Golub, LeVeque, 1983)
 
 Counts and sums are 64 bits each, a word is its UTF-8 bytes and a closing one.
 """

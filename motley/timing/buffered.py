@@ -4,7 +4,8 @@ Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba: *Federated Learning with B
 AISTATS 2022 (arXiv:2106.06639). Reference: docs/methods/timing-and-world.md#fedbuff.
 
     C clients in flight;  on each arrival (started from version v_k):  buffer += s(v - v_k) delta_k
-    after K_b arrivals:   x <- x + lr_server buffer / K_b,   v <- v + 1;   every arrival is replaced at once
+    after K_b arrivals:   x <- x + lr_server buffer / K_b,   v <- v + 1;
+    every arrival is replaced at once
 
 Symbols: ``K_b`` (``buffer``), 10 in the paper; ``C`` the experiment's cohort; ``s`` the staleness discount (default
 ``(1 + tau)^-1/2``), tau counted in server steps. The divisor is K_b, not ``sum s``.

@@ -3,7 +3,8 @@
 Bonawitz, Eichner, Grieskamp et al.: *Towards Federated Learning at Scale: System Design*, MLSys 2019 (arXiv:1902.01046).
 Reference: docs/methods/timing-and-world.md#deadline.
 
-    dispatch  min(K, ceil(o M))  clients;   step as soon as M or all have delivered, or D seconds have passed
+    dispatch  min(K, ceil(o M))  clients;
+    step      as soon as M or all have delivered, or D seconds have passed
 
 Symbols: ``M`` the cohort; ``o`` (``over_select``) 1.0, often 1.3; ``D`` (``seconds``), infinite by default;
 ``min_uploads`` fewest uploads for a server step: with fewer the round is abandoned, the model stays, time and traffic are spent.

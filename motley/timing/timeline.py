@@ -1,6 +1,8 @@
 """Virtual time: the clock, and when each dispatched client receives, computes and delivers, planned before any training.
 
-    download  bits_down / (down_mbps 10^6)        compute  steps * step_s        upload  bits_up / (up_mbps 10^6)
+    download  bits_down / (down_mbps 10^6)
+    compute   steps * step_s
+    upload    bits_up / (up_mbps 10^6)
 
 one after the other (docs/methods/timing-and-world.md#clock); a megabit is 10^6 bits, an infinite link takes no time.
 """

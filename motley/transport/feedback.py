@@ -5,9 +5,11 @@ Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (memory); M
 2021. Reference: docs/methods/compression.md#error-feedback, docs/methods/compression.md#ef21.
 
     none      v = delta                         keeps nothing
-    fixed     v = delta + e,   e <- b (v - C(v))              b = 1: nothing is lost; b < 1: decay
-    adaptive  the same with    b(t) = low + (high - low) (1 - theta_t),  0.85 and 0.97;  theta_t the round's budget
-    ef21      v = delta - g,   g <- g + C(v)                  the server keeps the mean of all g: mean <- mean + 1/K sum C(v)
+    fixed     v = delta + e,   e <- b (v - C(v))       b = 1: nothing is lost; b < 1: decay
+    adaptive  the same with    b(t) = low + (high - low) (1 - theta_t),  0.85 and 0.97;
+              theta_t the round's budget
+    ef21      v = delta - g,   g <- g + C(v)
+              the server keeps the mean of all g: mean <- mean + 1/K sum C(v)
 
 Symbols: ``delta`` update of the trainable parameters, ``C`` the compressor's decoded output, after quantisation; ``e``, ``g`` the
 client's state ``[D]``, from 0; K all clients.
@@ -27,9 +29,10 @@ Deviations and readings
 >>> from motley.core.keys import Key
 >>> from motley.core.layout import Layout
 >>> from motley.transport.compressors.topk import TopK
->>> layout, state = Layout(()), None
+>>> compressor, layout, state = TopK(), Layout(()), None
 >>> for delta in ([4.0, -3.0, 2.0, 1.0], [0.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]):
-...     sent = compress_update(Fixed(1.0), TopK(), torch.tensor(delta), state, 0.5, 0.5, layout, Key(0))
+...     update = torch.tensor(delta)
+...     sent = compress_update(Fixed(1.0), compressor, update, state, 0.5, 0.5, layout, Key(0))
 ...     state = sent.client_state
 ...     sent.update.tolist()
 [4.0, -3.0, 0.0, 0.0]

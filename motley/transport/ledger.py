@@ -63,8 +63,10 @@ class Ledger:
     >>> ledger = Ledger()
     >>> ledger.post("model", "down", [3, 5], 1000, round=1)
     >>> ledger.post("upload", "up", [3, 5], [800, 400], round=1)
-    >>> ledger.total_bits, ledger.total(direction="up"), ledger.paper_bits, ledger.of([5, 3], "up").tolist()
-    (3200, 1200, 1200, [400, 800])
+    >>> ledger.total_bits, ledger.total(direction="up"), ledger.paper_bits
+    (3200, 1200, 1200)
+    >>> ledger.of([5, 3], "up").tolist()
+    [400, 800]
     """
 
     def __init__(self) -> None:

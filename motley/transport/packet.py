@@ -2,8 +2,10 @@
 
 A :class:`Packet` holds ``kept`` values of a vector of ``size``; the others are zero. Places and values are independent:
 
-    places   everywhere (None) | ascending indices | runs, half-open intervals (whole tensors) | a seed
-    values   numbers in float32, float64 or int64 | :class:`Codes`, whole levels times a scale per group
+    places   everywhere (None) | ascending indices | runs, half-open intervals (whole tensors)
+             | a seed
+    values   numbers in float32, float64 or int64 | :class:`Codes`, whole levels times a scale
+             per group
 
 Its :class:`PacketSpec` holds all but the numbers. A spec is known before training, and so is its length in bytes.
 """

@@ -1,7 +1,8 @@
 """The wire format: a message of named packets as bytes, and back. No length depends on values.
 
     head     b"MTLW", version (u8), number of parts (u16), length of everything (u64)
-    parts    each: name (u8 length, UTF-8), places (u8), coding (u8), levels (u32), size, kept, group, runs or groups (u64 each)
+    parts    each: name (u8 length, UTF-8), places (u8), coding (u8), levels (u32), size, kept,
+             group, runs or groups (u64 each)
     bodies   each: places, then scales, then values
     digest   blake2b of all before it, 8 bytes
 

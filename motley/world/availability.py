@@ -188,7 +188,8 @@ class DayNight(Availability):
     Example
     -------
     >>> night = DayNight(share=0.25, spread=0.0)
-    >>> [bool(night.online(Key(0), np.array([3]), 1, hour * 3600.0)[0]) for hour in (0, 5, 6, 23, 24)]
+    >>> client, hours = np.array([3]), (0, 5, 6, 23, 24)
+    >>> [bool(night.online(Key(0), client, 1, hour * 3600.0)[0]) for hour in hours]
     [True, True, False, False, True]
     """
 

@@ -134,7 +134,8 @@ class Corrupted(Failures):
 
     Example
     -------
-    >>> sorted(set(Corrupted(share=0.5, scale=3.0).upload_factor(Key(0), np.arange(10), 1).tolist()))
+    >>> corrupted = Corrupted(share=0.5, scale=3.0)
+    >>> sorted(set(corrupted.upload_factor(Key(0), np.arange(10), 1).tolist()))
     [-3.0, 1.0]
     """
 

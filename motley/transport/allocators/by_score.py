@@ -22,8 +22,11 @@ Deviations and readings
 * All scores (near) 0: theta_t for all clients, with ceiling and least as usual. A client of score 0 sends ``least``.
 * READING where clients differ in steps, H is the cohort's mean.
 
->>> context = AllocationContext(np.arange(4), budget=0.2, average=0.2, warm=False, size=7850, examples=np.ones(4),
-...             steps=np.full(4, 50.0), compute_s=np.full(4, 15.0), uplink_mbps=np.full(4, 3.0), scores=np.array([1, 0.5, 0.3, 0.2]))
+>>> context = AllocationContext(
+...     np.arange(4), budget=0.2, average=0.2, warm=False, size=7850, examples=np.ones(4),
+...     steps=np.full(4, 50.0), compute_s=np.full(4, 15.0), uplink_mbps=np.full(4, 3.0),
+...     scores=np.array([1, 0.5, 0.3, 0.2]),
+... )
 >>> ByScore().ratios({}, context).round(6).tolist()
 [0.4, 0.2, 0.12, 0.08]
 """

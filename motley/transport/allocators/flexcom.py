@@ -24,8 +24,10 @@ Deviations and readings
 * INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out; an infinitely fast one costs next to nothing; with such
   links alone e_k = 1.
 
->>> context = AllocationContext(np.arange(2), budget=0.2, average=0.2, warm=False, size=10**6, examples=np.ones(2), steps=np.ones(2),
-...             compute_s=np.ones(2), uplink_mbps=np.array([1.0, 4.0]))
+>>> context = AllocationContext(
+...     np.arange(2), budget=0.2, average=0.2, warm=False, size=10**6, examples=np.ones(2),
+...     steps=np.ones(2), compute_s=np.ones(2), uplink_mbps=np.array([1.0, 4.0]),
+... )
 >>> FlexCom().ratios({}, context).round(6).tolist()
 [0.133333, 0.266667]
 """

@@ -4,7 +4,8 @@ Cui, Su, Zhou, Liu: *Optimal Rate Adaption in Federated Learning with Compressed
 (arXiv:2112.06694). Reference: docs/methods/compression.md#optrate.
 
     error model    E_t(theta) = A_t theta^-a,    A_t = |mean update of the step before|^2
-    choose         min sum_t E_t(theta_t)   s.t.   mean theta = theta_avg     =>     theta_t proportional to A_t^(1 / (1 + a))
+    choose         min sum_t E_t(theta_t)   s.t.   mean theta = theta_avg
+                   =>  theta_t proportional to A_t^(1 / (1 + a))
     online         theta_t = clip((a A_t / nu_t)^(1 / (1 + a)), least, 1)
                    nu_t+1  = nu_t exp(gain (mean theta so far - theta_avg) / theta_avg)
 
@@ -23,7 +24,8 @@ Deviations and readings
 * The allocator makes its own schedule: a budget that is not constant, or has a warm-up, is refused.
 
 >>> price = np.log([4 / 0.09])
->>> [round(OptRate().share({"error": np.log([A]), "price": price}, 0.2), 6) for A in (4.0, 1.0, 1.0)]
+>>> states = [{"error": np.log([A]), "price": price} for A in (4.0, 1.0, 1.0)]
+>>> [round(OptRate().share(state, 0.2), 6) for state in states]
 [0.3, 0.15, 0.15]
 """
 

@@ -9,7 +9,8 @@ the *quantised* values.
 >>> from motley.transport.compressors.qsgd import QSGD
 >>> from motley.transport.compressors.topk import TopK
 >>> both = Chain(TopK(), QSGD(levels=1, bucket=0))
->>> both.compress(torch.tensor([0.5, -4.0]), 0.5, Layout((Entry("w", "", (2,), 0),)), Key(0)).dense().tolist()
+>>> layout = Layout((Entry("w", "", (2,), 0),))
+>>> both.compress(torch.tensor([0.5, -4.0]), 0.5, layout, Key(0)).dense().tolist()
 [0.0, -4.0]
 """
 

@@ -3,7 +3,8 @@
 Reisizadeh, Mokhtari, Hassani, Jadbabaie, Pedarsani: *FedPAQ: A Communication-Efficient Federated Learning Method with Periodic
 Averaging and Quantization*, AISTATS 2020. Reference: docs/methods/compression.md#qsgd.
 
-    send Q(w_k - x);   x <- x + 1/M sum_S Q(w_k - x);   Q the low-precision quantiser of QSGD with one norm for the vector
+    send Q(w_k - x);   x <- x + 1/M sum_S Q(w_k - x);
+    Q the low-precision quantiser of QSGD with one norm for the vector
 
 Assumption of its theory: ``E Q(v) = v`` and ``E ||Q(v) - v||^2 <= q ||v||^2``, here ``q = min(D / s^2, sqrt(D) / s)``.
 

@@ -3,8 +3,10 @@
 Alistarh, Grubic, Li, Tomioka, Vojnovic: *QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding*, NeurIPS 2017.
 Reference: docs/methods/compression.md#qsgd.
 
-    Q(v)_i = n sgn(v_i) xi_i,   r_i = s |v_i| / n,   xi_i = (floor(r_i) + Bernoulli(r_i - floor(r_i))) / s,   n = ||v||_2
-    E Q(v) = v,   variance (n^2 / s^2) sum f_i (1 - f_i),  f_i = frac(r_i),  at most min(N / s^2, sqrt(N) / s) ||v||^2
+    Q(v)_i = n sgn(v_i) xi_i,   r_i = s |v_i| / n,   n = ||v||_2,
+    xi_i = (floor(r_i) + Bernoulli(r_i - floor(r_i))) / s
+    E Q(v) = v,   variance (n^2 / s^2) sum f_i (1 - f_i),  f_i = frac(r_i),
+    at most min(N / s^2, sqrt(N) / s) ||v||^2
 
 Symbols: ``s`` levels; N values of a bucket, each with its own norm. State: none.
 On the wire: 1 + ceil(log2(s + 1)) bits per value and 32 per bucket, always; Elias codes are estimates
@@ -19,7 +21,8 @@ Deviations and readings
 >>> import torch
 >>> from motley.core.keys import Key
 >>> from motley.core.layout import Layout
->>> QSGD(levels=4, bucket=0).compress(torch.tensor([0.0, -2.0]), 1.0, Layout(()), Key(0)).dense().tolist()
+>>> values = torch.tensor([0.0, -2.0])
+>>> QSGD(levels=4, bucket=0).compress(values, 1.0, Layout(()), Key(0)).dense().tolist()
 [0.0, -2.0]
 """
 

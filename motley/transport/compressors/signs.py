@@ -4,8 +4,10 @@ Bernstein, Wang, Azizzadenesheli, Anandkumar: *signSGD: Compressed Optimisation 
 Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*, ICML 2019.
 Reference: docs/methods/compression.md#signs.
 
-    mean   C(v) = (||v||_1 / N) sgn(v)        contraction 1 - ||v||_1^2 / (N ||v||^2); for error feedback
-    unit   C(v) = sgn(v)                      signSGD; the server takes the majority, x <- x + lr sign(sum C(v_k)), a tie is 0
+    mean   C(v) = (||v||_1 / N) sgn(v)
+           contraction 1 - ||v||_1^2 / (N ||v||^2); for error feedback
+    unit   C(v) = sgn(v)
+           signSGD; the server takes the majority, x <- x + lr sign(sum C(v_k)), a tie is 0
 
 Deviations and readings: INTERPRETATION ``sgn(0) = +1``. The majority is a server's business: a server's momentum or mean of unit
 signs is what stands there unless it says otherwise. ``unit`` is biased without bound and refused under error feedback.

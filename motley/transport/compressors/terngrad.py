@@ -4,7 +4,8 @@ Wen, Xu, Yan, Wu, Wang, Chen, Li: *TernGrad: Ternary Gradients to Reduce Communi
 Reference: docs/methods/compression.md#signs.
 
     v <- clip(v, -c sigma, c sigma)     c = 2.5, sigma the standard deviation of the layer
-    S = max |v|,    Q_i = S sgn(v_i) Bernoulli(|v_i| / S)       unbiased for the clipped v, variance sum (S |v_i| - v_i^2)
+    S = max |v|,    Q_i = S sgn(v_i) Bernoulli(|v_i| / S)
+    unbiased for the clipped v, variance sum (S |v_i| - v_i^2)
 
 On the wire: 2 bits a value (1.584963 would do), 32 per layer and 64 for its length.
 
@@ -16,7 +17,8 @@ Deviations and readings
 >>> import torch
 >>> from motley.core.keys import Key
 >>> from motley.core.layout import Entry, Layout
->>> TernGrad(clip=None).compress(torch.tensor([0.0, -2.0]), 1.0, Layout((Entry("w", "", (2,), 0),)), Key(0)).dense().tolist()
+>>> layout = Layout((Entry("w", "", (2,), 0),))
+>>> TernGrad(clip=None).compress(torch.tensor([0.0, -2.0]), 1.0, layout, Key(0)).dense().tolist()
 [0.0, -2.0]
 """
 

@@ -4,11 +4,15 @@ Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (magnitude)
 Informativeness as the Participation Driver in Heterogeneous Federated Learning*, arXiv:2508.06692v2 (curvature). Reference:
 docs/methods/compression.md#error-feedback, docs/methods/compression.md#curvature.
 
-    kept = max(1, min(D, ceil(theta D - 1e-6)));   the coordinates of the largest s_i are sent, ties to the lowest index
+    kept = max(1, min(D, ceil(theta D - 1e-6)));
+    the coordinates of the largest s_i are sent, ties to the lowest index
     magnitude   s_i = v_i^2
-    curvature   s_i = v_i^2 / (|H_ii| + eps)  on Q layers of the client,  v_i^2 elsewhere;  all layers in one top-k
-    rescale     on those layers s_i times  sum v^2 / sum (v^2 / (|H| + eps)):  a layer keeps its total score
-    p_l = (1 - lambda) q_l / sum q + lambda / L          Q layers, drawn without replacement, one after the other
+    curvature   s_i = v_i^2 / (|H_ii| + eps)  on Q layers of the client,  v_i^2 elsewhere;
+                all layers in one top-k
+    rescale     on those layers s_i times  sum v^2 / sum (v^2 / (|H| + eps)):
+                a layer keeps its total score
+    p_l = (1 - lambda) q_l / sum q + lambda / L
+                Q layers, drawn without replacement, one after the other
 
 Symbols: ``v`` update plus residual ``[D]``; ``H_ii`` one Hutchinson probe at the client's final model (``curvature``, by layer);
 ``q_l`` share of layer l that the client's previous mask picked (``density``), or the layer's share of the mask (``count``).

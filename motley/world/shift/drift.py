@@ -47,7 +47,8 @@ class WindowDrift(Drift):
 
     Example
     -------
-    >>> first, length = WindowDrift(share=0.5, period=4, common=True).window(Key(0), np.arange(2), np.array([8, 100]), 1, 0.0)
+    >>> drift = WindowDrift(share=0.5, period=4, common=True)
+    >>> first, length = drift.window(Key(0), np.arange(2), np.array([8, 100]), 1, 0.0)
     >>> first.tolist(), length.tolist()
     ([2, 25], [4, 50])
     """
