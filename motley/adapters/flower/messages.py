@@ -167,8 +167,10 @@ def _in_words(error: Any) -> str:
 def failure_of_app(error: str) -> str:
     """Return how a client app failed, without the client's own words, where an error lies in the app itself; empty where it does not.
 
-    >>> failure_of_app("its client app raised KeyError: 'samples'"), failure_of_app("its node is gone: Flower hears no heartbeat")
-    ('its client app raised KeyError', '')
+    >>> failure_of_app("its client app raised KeyError: 'samples'")
+    'its client app raised KeyError'
+    >>> failure_of_app("its node is gone: Flower hears no heartbeat")
+    ''
     """
     return (
         error.partition(":")[0].partition(";")[0]

@@ -2,11 +2,13 @@
 
 What differs from a simulation:
 
-    a simulation plans when every upload arrives      here a client in flight arrives never, until its answer is here
-    it waits by advancing a clock                     here it waits for messages, never beyond a limit
-    it knows which clients fail                       here a client is lost when its node says so, or when its time is up
-    client states lie in its store                    here they lie with the clients; the server knows which upload it
-    accepted last
+    a simulation plans when every       here a client in flight arrives never, until its answer
+    upload arrives                      is here
+    it waits by advancing a clock       here it waits for messages, never beyond a limit
+    it knows which clients fail         here a client is lost when its node says so, or when its
+                                        time is up
+    client states lie in its store      here they lie with the clients; the server knows which
+                                        upload it accepted last
 
 A client that is lost leaves the synchrony's view at once and is reported with the next server step, so that no deadline is
 waited for in vain; with no client left a round lasts ``idle_s``. A client whose upload was cancelled is not asked again

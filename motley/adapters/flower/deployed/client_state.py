@@ -7,7 +7,8 @@ follow from the last upload, and the server's next order says which dispatch of 
     -1            the initial state, the same for every client
     ``last``      it stays: the upload after it was late, lost or rejected
     ``next``      it is taken over
-    another       lost (a new disk, a restored backup): the client begins anew, and the server is told
+    another       lost (a new disk, a restored backup): the client begins anew, and the server is
+                  told
 
 A file is written new and then replaces the old one, so a kill in the middle of a write loses nothing; what such a kill leaves is
 removed by the next write. A server that goes on from its last checkpoint names a dispatch of that checkpoint, whose state still

@@ -1,6 +1,7 @@
 """The messages between a server and its clients, as bytes that are checked before anything is believed.
 
-    Order   server -> client     enrol | probe | train | secure, the model, and which of the client's uploads was accepted last
+    Order   server -> client     enrol | probe | train | secure, the model, and which of the
+                                 client's uploads was accepted last
     Answer  client -> server     what was measured, how long it took, and the upload
 
 A message is a magic number, the number of the protocol, and a :mod:`motley.core.codec` record around messages of

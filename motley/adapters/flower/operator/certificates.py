@@ -82,13 +82,14 @@ def new_server_certificate(authority: Path, folder: Path, names: Sequence[str]) 
     usage = x509.KeyUsage(
         True, False, False, False, False, key_cert_sign=False, crl_sign=False, encipher_only=False, decipher_only=False
     )
+    issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())  # type: ignore[arg-type]
     certificate = (
         _begun(subject, issuer.subject, key, SERVER_DAYS)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)  # type: ignore[arg-type]
+        .add_extension(issued_by, critical=False)
         .sign(signer, hashes.SHA384())  # type: ignore[arg-type]
     )
     write_secret(folder / "server.key", _pem(key))

@@ -85,8 +85,9 @@ def participation(run: Iterable[ParticipationRow] | _Run) -> str:
     run: ``strategy.motley``, whose table also has a line for every probe and federated evaluation, and the traffic of each purpose at
     the end; or rows alone.
 
+    >>> there = ParticipationRow(1, 0, "accepted", 2.5, 8000.0, 8000.0, {"loss": 0.7})
     >>> lost = ParticipationRow(1, 2, "dropped", math.nan, 8000.0, 0.0)
-    >>> print(participation([ParticipationRow(1, 0, "accepted", 2.5, 8000.0, 8000.0, {"loss": 0.7}), lost]))
+    >>> print(participation([there, lost]))
     round  client  outcome           loss  seconds  kB down    kB up
         1       0  accepted        0.7000      2.5      1.0      1.0
         1       2  dropped              -        -      1.0      0.0

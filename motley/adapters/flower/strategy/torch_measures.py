@@ -52,9 +52,9 @@ class LossMeter(TorchFunctionMode):
     calls, samples: numbers of calls, and of samples in them. steps: of all optimizers.
     learning_rates: their sum over the steps; NaN if an optimizer has several at once.
 
-    >>> model = torch.nn.Linear(1, 2)
+    >>> outputs = torch.tensor([[0.0, 0.0]], requires_grad=True)
     >>> with LossMeter() as meter:
-    ...     _ = functional.cross_entropy(torch.tensor([[0.0, 0.0]], requires_grad=True), torch.tensor([1]))
+    ...     _ = functional.cross_entropy(outputs, torch.tensor([1]))
     >>> meter.samples, round(meter.signals()["loss"], 4), round(math.log(2), 4)
     (1, 0.6931, 0.6931)
     """

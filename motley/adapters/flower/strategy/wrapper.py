@@ -179,7 +179,8 @@ class _SelectingStrategy:
         n = len(nodes)
         with temporarily(self, {"fraction_train": 1.0, "min_train_nodes": n, "min_available_nodes": n}):
             try:
-                messages = super().configure_train(server_round, arrays, config, _GridSubset(grid, nodes, coordinator.clock))  # type: ignore[misc]
+                subset = _GridSubset(grid, nodes, coordinator.clock)
+                messages = super().configure_train(server_round, arrays, config, subset)  # type: ignore[misc]
                 return coordinator.address(messages)
             except _TooFewNodesError:
                 raise ConfigError(
