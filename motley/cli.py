@@ -48,14 +48,14 @@ __all__ = ["app", "call", "main"]
 
 EXAMPLES = """\b
 Examples:
-  motley run first.toml --set seed=1                           one run: tables and a report
+  motley run first.toml --set seed=1        one run: tables and a report
   motley compare first.toml --over selector.name=uniform,oort --seeds 0,1,2
   motley tune first.toml --over local.optimizer.lr=log:0.001..1 --per algorithm.name=fedavg,scaffold
-  motley report runs/first                                     the report of a folder of runs
-  motley inspect first.toml                                    how its clients differ, and the pitfalls of the experiment
-  motley list selectors                                        names, options, what leaves a client
-  motley reproduce flash --scale smoke                         a paper's tables and figures
-  motley --install-completion                                  complete commands in this shell
+  motley report runs/first                  the report of a folder of runs
+  motley inspect first.toml                 how its clients differ, and the experiment's pitfalls
+  motley list selectors                     names, options, what leaves a client
+  motley reproduce flash --scale smoke      a paper's tables and figures
+  motley --install-completion               complete commands in this shell
 
 motley COMMAND --help has the options of a command."""
 """What ``motley --help`` ends with; the first character keeps the lines as they are."""

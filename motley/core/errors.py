@@ -11,7 +11,8 @@ MotleyError
 |-- CodecError              truncated, changed or unknown bytes
 |-- SecureAggregationError  a message of secure aggregation that is refused
 |   `-- RoundAbandonedError too few clients are left; nothing is unmasked
-`-- ContractError           a component broke its contract (e.g. a rule selected an unavailable client)
+`-- ContractError           a component broke its contract (e.g. a rule selected a client that is
+                            not available)
 """
 
 from __future__ import annotations

@@ -166,7 +166,8 @@ class Streams:
 
     Example
     -------
-    >>> Streams(0, {"partition": 7}).key("partition") == Streams(1, {"partition": 7}).key("partition")
+    >>> pinned, other = Streams(0, {"partition": 7}), Streams(1, {"partition": 7})
+    >>> pinned.key("partition") == other.key("partition")
     True
     """
 

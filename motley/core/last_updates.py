@@ -1,6 +1,7 @@
 """The last sent update of each participant, which a server keeps to compare it with the moving average of now.
 
-    last_update_cosine_k = <u_k, c> / (|u_k| |c|)       u_k: last update of client k that arrived;  c: the consensus update
+    last_update_cosine_k = <u_k, c> / (|u_k| |c|)
+    u_k: last update of client k that arrived;  c: the consensus update
 
 A signal of all clients that may be asked, computed at the server before each choice from the same ``c`` for everybody
 (:mod:`motley.core.server_signals`). Nobody computes or sends anything for it, and no virtual time passes. Absent for a client without

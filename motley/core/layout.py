@@ -97,7 +97,8 @@ class Layout:
 
     Example
     -------
-    >>> layout = Layout((Entry("0.weight", "0", (2, 3), 0, linear=True), Entry("0.bias", "0", (2,), 6, linear=True)))
+    >>> weight = Entry("0.weight", "0", (2, 3), 0, linear=True)
+    >>> layout = Layout((weight, Entry("0.bias", "0", (2,), 6, linear=True)))
     >>> layout.size, layout["0.bias"].slice, layout.last_layer
     (8, slice(6, 8, None), slice(0, 8, None))
     """

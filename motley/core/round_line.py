@@ -1,6 +1,7 @@
 """The line about one round that a deployment prints.
 
->>> round_line(3, 6, asked=[1, 0], accepted=2, score="accuracy 0.810", total_bits=98.4e6, time_s=41.2)
+>>> totals = {"total_bits": 98.4e6, "time_s": 41.2}
+>>> round_line(3, 6, asked=[1, 0], accepted=2, score="accuracy 0.810", **totals)
 'round 3 of 6, asked 0 and 1, 2 accepted, accuracy 0.810, 12.3 MB, 41 s'
 """
 

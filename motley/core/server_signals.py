@@ -4,14 +4,16 @@
     gradient_sketch   its projection to 256 numbers
     sketch            the update's projection to 64 numbers
     last_layer        weights of the last linear layer after training
-    cosine            <update, c> / (|update| |c|),       c the consensus update, c <- 0.9 c + 0.1 total
+    cosine            <update, c> / (|update| |c|)
     update_norm       |update|
 
-    last_update_cosine  the cosine of a client's last update with the c of now, before a choice: :mod:`motley.core.last_updates`
+    last_update_cosine  the cosine of a client's last update with the c of now, before a choice:
+                        :mod:`motley.core.last_updates`
 
-where update is how far one client's training moved its model, and total is the aggregated update of a server step; the first
-total is the first consensus. The functions take NumPy arrays or torch tensors of float64 on the CPU and do not import torch: dot
-products and norms are those of the arrays' own library, whose bits differ.
+where update is how far one client's training moved its model, and total is the aggregated update
+of a server step; c is the consensus update, ``c <- 0.9 c + 0.1 total``, and the first total is the
+first consensus. The functions take NumPy arrays or torch tensors of float64 on the CPU and do not
+import torch: dot products and norms are those of the arrays' own library, whose bits differ.
 """
 
 from __future__ import annotations

@@ -2,13 +2,15 @@
 
 Reference: docs/methods/compression.md#fedcg-lp.
 
-    min T  s.t.  tau_k + theta_k u_k <= T,   sum_k w_k theta_k >= budget sum_k w_k,   least <= theta_k <= 1
+    min T  s.t.  tau_k + theta_k u_k <= T,   sum_k w_k theta_k >= budget sum_k w_k,
+                 least <= theta_k <= 1
     h(T)   = sum_k w_k clip((T - tau_k) / u_k, least, 1)            non-decreasing, piecewise linear
     T_low  = max_k (tau_k + least u_k)
     T*     = T_low if h(T_low) >= budget sum_k w_k, else the root of h(T) = budget sum_k w_k
     theta_k = clip((T* - tau_k) / u_k, least, 1)
 
-    slack   = "traffic": theta_k <- least + s (theta_k - least), with s in [0, 1] such that sum w theta = budget sum w, if it is larger
+    slack   = "traffic": theta_k <- least + s (theta_k - least), with s in [0, 1] such that
+              sum w theta = budget sum w, if it is larger
 
 Symbols: ``tau_k`` seconds of the client's local work; ``u_k`` seconds of an uncompressed upload; ``theta_k`` share of the update
 sent; ``w_k`` weight of its error, modelled as ``1 - theta_k``; ``budget`` the weighted mean of the shares. The optimum in theta
@@ -16,7 +18,8 @@ is not unique. ``slack = "fidelity"`` returns the largest shares that T* allows;
 equal weights the least traffic at the same T*. They differ if T* = T_low, that is if the slowest client computes longer than the
 budget takes to send.
 
->>> theta, finish_s = upload_ratios(np.array([5.0, 10, 12]), np.array([40.0, 10, 20]), budget=0.4, least=0.05)
+>>> compute_s, upload_s = np.array([5.0, 10, 12]), np.array([40.0, 10, 20])
+>>> theta, finish_s = upload_ratios(compute_s, upload_s, budget=0.4, least=0.05)
 >>> theta.round(6).tolist(), round(finish_s, 6)
 ([0.292857, 0.671429, 0.235714], 16.714286)
 """

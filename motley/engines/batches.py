@@ -32,7 +32,8 @@ class BatchPlan:
 
     Example
     -------
-    >>> plan = BatchPlan.draw(Key(0).fold("batches"), examples=5, work=LocalWork(batch_size=2, epochs=2), steps=6)
+    >>> work = LocalWork(batch_size=2, epochs=2)
+    >>> plan = BatchPlan.draw(Key(0).fold("batches"), examples=5, work=work, steps=6)
     >>> plan.sizes.tolist(), sorted(plan.order[:5].tolist())
     ([2, 2, 1, 2, 2, 1], [0, 1, 2, 3, 4])
     """
@@ -104,8 +105,9 @@ class BatchSchedule:
 
         Example
         -------
-        >>> plans = [BatchPlan(np.arange(3), np.array([0, 2, 3])), BatchPlan(np.arange(1), np.array([0, 1]))]
-        >>> schedule = BatchSchedule.of(plans, np.array([0, 10]))
+        >>> longer = BatchPlan(np.arange(3), np.array([0, 2, 3]))
+        >>> shorter = BatchPlan(np.arange(1), np.array([0, 1]))
+        >>> schedule = BatchSchedule.of([longer, shorter], np.array([0, 10]))
         >>> schedule.places.tolist(), schedule.weight.tolist(), schedule.active.tolist()
         ([0, 1, 10, 10, 2], [0.5, 0.5, 1.0, 0.0, 1.0], [2, 1])
         """

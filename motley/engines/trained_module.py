@@ -94,7 +94,7 @@ class TrainedModule:
             elif phase.where is None:
                 self.blocks = [whole]
             else:
-                self.blocks = [Block(*(None if t is None else t[:, entry.slice] for t in whole)) for entry, _ in moving]  # type: ignore[arg-type]
+                self.blocks = [_part(whole, entry.slice) for entry, _ in moving]
             yield
 
     def gradient_at(self, at: Tensor, batch: Batch, frozen: FrozenModels | None) -> tuple[Tensor, Tensor]:
@@ -153,6 +153,11 @@ class TrainedModule:
         """Return one gradient for each block: all in one vector, where one block holds all parameters."""
         whole = len(self.blocks) == 1 and len(found) > 1
         return [torch.cat([g.reshape(-1) for g in found])] if whole else found
+
+
+def _part(whole: Block, at: slice) -> Block:
+    parts = (None if t is None else t[:, at] for t in whole)
+    return Block(*parts)  # type: ignore[arg-type]
 
 
 def _of_parameter(whole: Block, at: slice, parameter: nn.Parameter) -> Block:

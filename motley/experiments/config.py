@@ -3,7 +3,8 @@
 Every fault is a :class:`~motley.core.errors.ConfigError` that names the key, what was got, what is allowed and the nearest
 spelling. Components (``{ name = "...", option = ... }``) are checked against the dataclass they name, through the catalogues.
 
->>> Experiment(task="quadratic", population=10, participation=0.5, stop={"rounds": 1}).cohort_size(10)
+>>> keys = {"task": "quadratic", "population": 10, "stop": {"rounds": 1}}
+>>> Experiment(**keys, participation=0.5).cohort_size(10)
 5
 """
 

@@ -1,7 +1,8 @@
 """How long runs will still take, from what their rounds took so far: a range, which narrows with every round.
 
-    whole_i = built_i + (rounds_i) (seconds of the rounds seen) / (rounds seen)         seconds of run i, known from its first round on
-    e_i     = max(0.1, 0.5 / sqrt(rounds seen))                                         0 for a run that has ended
+    whole_i = built_i + (rounds_i) (seconds of the rounds seen) / (rounds seen)
+              seconds of run i, known from its first round on
+    e_i     = max(0.1, 0.5 / sqrt(rounds seen));  0 for a run that has ended
 
 A run that goes on has ``whole_i - elapsed_i`` left, within ``1 -+ e_i``; one that has not begun takes between the shortest and the
 longest of the known ones. Runs share the machine as those do that go on now. Seconds are wall seconds.
@@ -61,7 +62,8 @@ class Pace:
 def left_s(paces: Sequence[Pace], now_s: float) -> tuple[float, float] | None:
     """Return the least and the most seconds until all runs have ended; None where that cannot be told.
 
-    >>> pace = Pace(100, begun_s=0.0, built_s=2.0, last_s=6.0, first=1, last=4)  # 4 rounds in 4 s, within a quarter
+    >>> # 4 rounds in 4 s, within a quarter
+    >>> pace = Pace(100, begun_s=0.0, built_s=2.0, last_s=6.0, first=1, last=4)
     >>> left_s([pace], 6.0)
     (71.0, 121.0)
     """
@@ -81,8 +83,9 @@ def left_s(paces: Sequence[Pace], now_s: float) -> tuple[float, float] | None:
 def range_in_words(low_s: float, high_s: float) -> str:
     """Return a range of seconds in words.
 
-    >>> range_in_words(20.0, 50.0), range_in_words(200.0, 3000.0), range_in_words(3000.0, 9000.0), range_in_words(70.0, 80.0)
-    ('20 to 50 s', '3 to 50 minutes', '0.8 to 2.5 hours', '70 to 80 s')
+    >>> ranges = ((20.0, 50.0), (200.0, 3000.0), (3000.0, 9000.0), (70.0, 80.0))
+    >>> print(*(range_in_words(low, high) for low, high in ranges), sep=", ")
+    20 to 50 s, 3 to 50 minutes, 0.8 to 2.5 hours, 70 to 80 s
     """
     units = ((1, "s", 0), (60, "minutes", 0), (3600, "hours", 1))
     unit, name, digits = next((one for one in units if high_s < 90 * one[0]), units[-1])

@@ -3,9 +3,10 @@
 ::
 
     runs/<experiment's name>/<run id>/
-        run.json        what was run, by what, and whether it came to its end; replaced whole, never written into
-        .lock           held (flock) while a process is running it; the lock of a dead process is free
-        ...             tables (motley.results) and checkpoints (motley.rounds)
+        run.json   what was run, by what, and whether it came to its end; replaced whole, never
+                   written into
+        .lock      held (flock) while a process is running it; the lock of a dead process is free
+        ...        tables (motley.results) and checkpoints (motley.rounds)
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 >>> from motley.experiments.run import run
 >>> import tempfile
->>> keys = {"task": {"name": "tabular", "data": "iris"}, "population": 4, "cohort": 2, "stop": {"rounds": 3}}
+>>> task = {"name": "tabular", "data": "iris"}
+>>> keys = {"task": task, "population": 4, "cohort": 2, "stop": {"rounds": 3}}
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     done = run(keys, out=folder + "/run")
 ...     done.predict([[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]]).shape

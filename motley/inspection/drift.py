@@ -1,9 +1,12 @@
 """How far clients pull the model apart: gradients at the model that a round sends out, and updates over some rounds.
 
-    drift               B^2 / (B^2 + G^2), 0 where all gradients are the same, 1 where nothing is common to them
-    gradient_diversity  (B^2 + G^2) / G^2, the mean squared norm of a gradient over the squared norm of their mean
+    drift               B^2 / (B^2 + G^2), 0 where all gradients are the same, 1 where nothing is
+                        common to them
+    gradient_diversity  (B^2 + G^2) / G^2, the mean squared norm of a gradient over the squared
+                        norm of their mean
     gradient_cosine     mean cosine between the gradients of two clients
-    update_cosine       mean cosine between two updates of the same server step, over the rounds that were run
+    update_cosine       mean cosine between two updates of the same server step, over the rounds
+                        that were run
 
 ``B^2`` and ``G^2`` are those of :mod:`motley.rounds.diagnostics`. Where there are more than :data:`CLIENTS` clients with samples, or
 theirs would be more than :data:`SAMPLES` or their gradients more than :data:`NUMBERS`, some are drawn uniformly, and both are

@@ -32,7 +32,8 @@ class Inspected:
     Example
     -------
     >>> import motley
-    >>> keys = {"task": {"name": "tabular", "data": "iris"}, "population": 5, "cohort": 2, "stop": {"rounds": 1}}
+    >>> task = {"name": "tabular", "data": "iris"}
+    >>> keys = {"task": task, "population": 5, "cohort": 2, "stop": {"rounds": 1}}
     >>> found = motley.inspect(keys)
     >>> found
     <Inspected: 5 clients>

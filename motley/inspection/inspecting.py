@@ -78,7 +78,8 @@ def inspect(
     Example
     -------
     >>> import motley
-    >>> keys = {"task": {"name": "tabular", "data": "iris"}, "population": 5, "cohort": 2, "stop": {"rounds": 1}}
+    >>> task = {"name": "tabular", "data": "iris"}
+    >>> keys = {"task": task, "population": 5, "cohort": 2, "stop": {"rounds": 1}}
     >>> found = motley.inspect(keys)
     >>> found.federations[0].inspection["speed_spread"].value
     0.0

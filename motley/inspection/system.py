@@ -1,9 +1,12 @@
 """How the clients' speed, links and availability differ, and what that costs a round: findings without any training.
 
-    speed_spread, link_spread   log10(ratio of the 90th to the 10th percentile) / 2, at most 1: 0 alike, 0.5 tenfold, 1 a hundredfold
+    speed_spread, link_spread   log10(ratio of the 90th to the 10th percentile) / 2, at most 1:
+                                0 alike, 0.5 tenfold, 1 a hundredfold
     availability                mean share of moments at which a client is online
-    availability_bias           half the sum over classes of |online law - pooled law|, less what shuffled shares give: 0 unbiased
-    waiting                     share of a synchronous round that clients wait for the slowest of their cohort, cohorts drawn uniformly
+    availability_bias           half the sum over classes of |online law - pooled law|, less what
+                                shuffled shares give: 0 unbiased
+    waiting                     share of a synchronous round that clients wait for the slowest of
+                                their cohort, cohorts drawn uniformly
 
 Seconds and megabits are those of round 1; waiting and dropouts are of :data:`ROUNDS` planned rounds.
 """

@@ -2,8 +2,10 @@
 
 The worlds differ in one client, the canary. What an adversary saw becomes one number per trial, the statistic:
 
-    sum over rounds of   log-odds of the canary's membership (or the log-likelihood ratio of its noisy signals, where they are seen)
-                       + log-likelihood ratio of the noised sum, in the rounds whose cohort holds the canary
+    sum over rounds of   log-odds of the canary's membership (or the log-likelihood ratio of its
+                         noisy signals, where they are seen)
+                       + log-likelihood ratio of the noised sum, in the rounds whose cohort holds
+                         the canary
 
 The log-odds, the threshold and the direction come from the first half of the trials; the second half gives, with one-sided 97.5 %
 limits of Clopper and Pearson, ``ln((TPR_low - delta) / FPR_high)``. Reference: docs/privacy.md#attack.

@@ -40,7 +40,8 @@ class Protocol(NamedTuple):
     @property
     def words(self) -> str:
         """``whole protocol``, ``reduced: WHAT`` or ``other data: WHAT``."""
-        return f"{'whole protocol' if self.kind == 'whole' else self.kind}{f': {self.what}' if self.what else ''}"
+        kind = "whole protocol" if self.kind == "whole" else self.kind
+        return f"{kind}: {self.what}" if self.what else kind
 
 
 WHOLE = Protocol("whole")

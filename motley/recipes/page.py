@@ -153,7 +153,8 @@ def _cell_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]) 
     cells = [cell for cell in itertools.product(*(list(axis) for axis in exhibit.axes.values())) if cell in there]
     if not cells:
         return []
-    note = f"{_seeds([sorted(one) for by in values.values() for one in by.values()])}{_earlier_words(found, exhibit)}"
+    seeds = _seeds([sorted(one) for by in values.values() for one in by.values()])
+    note = f"{seeds}{_earlier_words(found, exhibit)}"
     apart = found.recipe.protocol(exhibit, found.scale).kind == "other data"
     beside = {} if apart else published
     if any(beside.values()):

@@ -1,10 +1,12 @@
 """A recipe: the tables, figures and claims of one paper, written as experiments. It is a folder with these files::
 
-    recipe.toml     what every run shares, the exhibits (tables and figures) as axes of settings, scales, claims
+    recipe.toml     what every run shares, the exhibits (tables and figures) as axes of settings,
+                    scales, claims
     expected.csv    exhibit, cell, measure, value, spread: what the paper printed
     notes.md        what the paper leaves open, and what was chosen
     result.md       what was found, in a paragraph whose numbers are filled in from cells
-    tuned.toml      settings that were tuned, ``[AXIS.VALUE]``: they go on top of those of that value in ``recipe.toml``
+    tuned.toml      settings that were tuned, ``[AXIS.VALUE]``: they go on top of those of that
+                    value in ``recipe.toml``
     measured/       tables and reports that were made here
 
 An *exhibit* is a table or a figure. Its *axes* are spanned by named settings (``method.random = { selector = "uniform" }``), a

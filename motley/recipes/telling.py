@@ -4,7 +4,8 @@ A number is written as where it stands, so that no sentence can be older than it
 
     {{small | table 1 | random | drop}}                  mean over seeds
     {{small | table 1 | random | drop | seeds}}          number of seeds
-    {{small | claim | It ends higher | against oort}}    difference of the comparison with its interval, and the verdict
+    {{small | claim | It ends higher | against oort}}    difference of the comparison with its
+                                                         interval, and the verdict
     {{small | claim | It ends higher}}                   verdict of the claim
     {{small | claim | It ends higher | size}}            where the printed difference lies
 

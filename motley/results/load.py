@@ -6,7 +6,8 @@ A run is a folder with ``run.json``. Its tables are Arrow tables and go anywhere
     run = load("runs/who-to-ask/3f9a")
     run.tables["evaluations"].to_pandas()                           # pandas
     polars.from_arrow(run.tables["evaluations"])                    # Polars
-    evaluations = run.tables["evaluations"]; duckdb.sql("select round, accuracy from evaluations")   # DuckDB, by name
+    evaluations = run.tables["evaluations"]
+    duckdb.sql("select round, accuracy from evaluations")           # DuckDB, by name
     duckdb.sql("from 'runs/**/evaluations.parquet'")                # every finished run at once
 """
 

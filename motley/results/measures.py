@@ -461,7 +461,8 @@ def best_mu(run: Run) -> Curve:
     >>> import json
     >>> import pyarrow as pa
     >>> from pathlib import Path
-    >>> told = {"diversity.G2": 3.0, "diversity.B2_selected": 1.0, "local_rate": 0.02, "moved_squared": 0.8}
+    >>> told = {"diversity.G2": 3.0, "diversity.B2_selected": 1.0, "local_rate": 0.02}
+    >>> told["moved_squared"] = 0.8
     >>> rounds = pa.table({"round": [1, 2], "notes": [json.dumps(told), None]})
     >>> best_mu(Run(Path("."), {}, {"rounds": rounds})).y.round(6).tolist()
     [0.1]

@@ -27,7 +27,8 @@ def in_server_steps(rows: pa.Table, table: str, rounds: Callable[[], pa.Table | 
     rounds: returns the table ``rounds`` as it is stored; None for a run in today's form. Asked only where the rows do not tell.
 
     >>> rounds = pa.table({"round": [2, 5], "version": [1, 2]})
-    >>> in_server_steps(pa.table({"round": [0, 1, 2, 4, 5, 6]}), "claims", lambda: rounds)["round"].to_pylist()
+    >>> claims = pa.table({"round": [0, 1, 2, 4, 5, 6]})
+    >>> in_server_steps(claims, "claims", lambda: rounds)["round"].to_pylist()
     [0, 1, 1, 2, 2, 3]
     """
     names = rows.column_names

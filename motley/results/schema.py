@@ -1,32 +1,40 @@
 """The schemas of a run's tables. The unit is in the column name; absent values and NaN are null.
 
-====================  ==============================================================================================
-``rounds``            one row per round: a server step, and what happened since the last. ``selections``: calls of ``select`` so
-                      far: one a round where the server waits for its cohort, more where it replaces clients one by one
+====================  ==============================================================================
+``rounds``            one row per round: a server step, and what happened since the last.
+                      ``selections``: calls of ``select`` so far: one a round where the server waits
+                      for its cohort, more where it replaces clients one by one
 ``clients``           one row per client sent out, in the round in which its flight ended
-``evaluations``       one row per (evaluation, scope, client). Scope ``mean`` (client -1): the headline, which for
-                      ``split.test = "client"`` is the unweighted mean over the clients' own test sets; ``global``
-                      (client -1): the one test set, where there is one; ``client``: a row per client, if asked for;
-                      ``shared_mean`` (client -1), ``shared_client``: the shared model on the clients' samples, where clients
-                      have models of their own beside it; ``prototype_mean`` (client -1), ``prototype_client``: clients
-                      examined by the nearest prototype (FedProto), ``loss`` the mean squared distance to the right one;
-                      ``width_0.5`` and ``width_0.5_mean`` (client -1): the model at a
-                      listed width below 1, on the one test set and as a mean over the clients' own;
-                      ``validation`` (client -1), ``validation_mean`` (client -1), ``validation_client``: the validation
-                      samples of all clients together, the mean over clients, a row per client, with ``split.validation``;
-                      ``new_mean_E`` (client -1), ``new_client_E``: clients that no round asked, after E epochs on their own
-                      samples, at the end of the run, with ``split.holdout_clients``
-``metrics``           metrics beside loss and accuracy, one row per (evaluation, scope, client, metric); scopes as in
-                      ``evaluations``, and ``pooled`` (client -1): all clients' own test samples together. ``value`` is
-                      null where the metric is undefined; ``undefined``: for how many clients it is
-``federation``        one row per client, written once: sizes, label counts, noise, speed, what its features and labels are like
-``incidents``         one row per thing that went wrong with a client of a deployment: its upload lost, late or rejected, a
-                      question not answered, its node gone or back, it set aside. ``at``: the date and time of the server's clock (UTC)
-``claims``            one row per (client that lies, occasion, signal), where the world has dishonest clients: what the client
-                      ``claimed`` and what is ``true``, of a histogram its samples, of other vectors their lengths.
-                      ``occasion``: ``enrolled`` (round 0), ``probed`` or ``reported``
+``evaluations``       one row per (evaluation, scope, client). Scope ``mean`` (client -1): the
+                      headline, which for ``split.test = "client"`` is the unweighted mean over the
+                      clients' own test sets; ``global`` (client -1): the one test set, where there
+                      is one; ``client``: a row per client, if asked for; ``shared_mean`` (client
+                      -1), ``shared_client``: the shared model on the clients' samples, where
+                      clients have models of their own beside it; ``prototype_mean`` (client -1),
+                      ``prototype_client``: clients examined by the nearest prototype (FedProto),
+                      ``loss`` the mean squared distance to the right one; ``width_0.5`` and
+                      ``width_0.5_mean`` (client -1): the model at a listed width below 1, on the
+                      one test set and as a mean over the clients' own; ``validation`` (client -1),
+                      ``validation_mean`` (client -1), ``validation_client``: the validation samples
+                      of all clients together, the mean over clients, a row per client, with
+                      ``split.validation``; ``new_mean_E`` (client -1), ``new_client_E``: clients
+                      that no round asked, after E epochs on their own samples, at the end of the
+                      run, with ``split.holdout_clients``
+``metrics``           metrics beside loss and accuracy, one row per (evaluation, scope, client,
+                      metric); scopes as in ``evaluations``, and ``pooled`` (client -1): all
+                      clients' own test samples together. ``value`` is null where the metric is
+                      undefined; ``undefined``: for how many clients it is
+``federation``        one row per client, written once: sizes, label counts, noise, speed, what its
+                      features and labels are like
+``incidents``         one row per thing that went wrong with a client of a deployment: its upload
+                      lost, late or rejected, a question not answered, its node gone or back, it set
+                      aside. ``at``: the date and time of the server's clock (UTC)
+``claims``            one row per (client that lies, occasion, signal), where the world has
+                      dishonest clients: what the client ``claimed`` and what is ``true``, of a
+                      histogram its samples, of other vectors their lengths. ``occasion``:
+                      ``enrolled`` (round 0), ``probed`` or ``reported``
 ``timings``           measured wall times of a round; equality of two runs never covers this table
-====================  ==============================================================================================
+====================  ==============================================================================
 
 Columns with clear numbers of clients' data (samples, labels, losses, norms, weights) are null in a private run, see
 `motley.privacy.published`.

@@ -141,7 +141,8 @@ def metric_rows(runs: Sequence[Run]) -> list[MetricRow]:
             [one.worst_decile for one in served],
         )  # fmt: skip
         spreads = tuple(measures.spread(column) for column in columns)
-        found.append(MetricRow(name, spreads, measures.spread([one.undefined for one in pooled]).mean))  # type: ignore[arg-type]
+        undefined = measures.spread([one.undefined for one in pooled]).mean
+        found.append(MetricRow(name, spreads, undefined))  # type: ignore[arg-type]
     return found
 
 

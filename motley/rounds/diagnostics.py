@@ -2,16 +2,20 @@
 
 Reference: docs/methods/hetero-select-v1.md#diagnostics.
 
-    diversity.B2            1/K sum_k d_k,    d_k = ||g_k - g||^2,    g = 1/K sum_k g_k        all K clients with training samples
+    diversity.B2            1/K sum_k d_k,    d_k = ||g_k - g||^2,    g = 1/K sum_k g_k,
+                            all K clients with training samples
     diversity.B2_selected   mean of d_k over the cohort (v1 Theorem III.2, v2 Theorem IV.1)
-    diversity.B2_expected   sum_k p_k d_k, p the probabilities that the rule drew by; absent where it draws by none
+    diversity.B2_expected   sum_k p_k d_k, p the probabilities that the rule drew by; absent
+                            where it draws by none
     diversity.G2            ||g||^2
     drift.measured          mean over the accepted of ||w_k - w||^2, before anything is compressed
     drift.bound             2 E^2 lr^2 / (1 + E lr mu) (G2 + B2), E local steps (v1)
     drift.bound_selected    the same with B2_selected (v2)
-    error.*, client_error.*, weighted_error.* what compression loses, see :class:`CompressionError`
+    error.*, client_error.*, weighted_error.*
+                            what compression loses, see :class:`CompressionError`
     moved_squared           ||w_t - w_0||^2, w_t the model after step t
-    local_rate              E lr; these two for v1's Lemma A.4, see :func:`motley.results.measures.best_mu`
+    local_rate              E lr; these two for v1's Lemma A.4, see
+                            :func:`motley.results.measures.best_mu`
 
 Symbols: ``w`` the model that was sent out in the round, ``g_k`` the gradient at w of client k's mean loss over its own training
 samples, ``mu`` FedProx's. They are notes of the round (table ``rounds``), in server step 1, in every step after which the model is
@@ -67,9 +71,11 @@ KINDS = ("as_allocated", "uniform")
 class CompressionError:
     """The error of compressed uploads in one server step, under the allocated shares and if everybody sent the same share.
 
-        aggregate    || sum_k w_k (v_k - C(v_k, theta_k)) ||^2           w_k the round's weights, summing to 1
+        aggregate    || sum_k w_k (v_k - C(v_k, theta_k)) ||^2
+                     w_k the round's weights, summing to 1
         clients      mean of || v_k - C(v_k, theta_k) ||^2
-        weighted     sum_k w_k || v_k - C(v_k, theta_k) ||^2             bounds the aggregate's, by Jensen
+        weighted     sum_k w_k || v_k - C(v_k, theta_k) ||^2
+                     bounds the aggregate's, by Jensen
 
     once with the shares ``theta_k`` that were allocated, once with their mean for all clients: the same number of values in all (up to
     rounding). HeteRo-Select v2's Theorem IV.2 says that the first is smaller under shares by score. ``v_k`` is the update with the
@@ -237,8 +243,10 @@ def distances(gradients: Iterator[Floats], weights: Floats) -> tuple[Floats, flo
     One pass over the gradients, which come in pieces ``[c, D]``, in sums of ``u_k = g_k - g_0``, so that what all clients have in
     common cancels before it is squared: ``sum_k W_rk ||u_k||^2 - 2 <sum_k W_rk u_k, u> + ||u||^2``, u the mean.
 
-    >>> spread, square = distances(iter([np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[5.0, 3.0]])]), np.full((1, 3), 1 / 3))
-    >>> round(float(spread[0]), 12), round(square, 12)  # the mean is (3, 1): (5 + 1 + 8) / 3, and 10
+    >>> pieces = [np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[5.0, 3.0]])]
+    >>> spread, square = distances(iter(pieces), np.full((1, 3), 1 / 3))
+    >>> # the mean is (3, 1): (5 + 1 + 8) / 3, and 10
+    >>> round(float(spread[0]), 12), round(square, 12)
     (4.666666666667, 10.0)
     """
     at, first = 0, np.zeros(0)

@@ -75,7 +75,8 @@ class RoundLoop:
     -------
     >>> from motley.experiments.build import build
     >>> from motley.experiments.config import Experiment
-    >>> experiment = Experiment(task="quadratic", population=4, cohort=2, stop={"rounds": 2}, partition="by_writer")
+    >>> keys = {"population": 4, "cohort": 2, "stop": {"rounds": 2}}
+    >>> experiment = Experiment(task="quadratic", partition="by_writer", **keys)
     >>> loop = build(experiment)
     >>> while not loop.done:
     ...     last = loop.step()

@@ -444,7 +444,8 @@ def training_groups(clients: Ids, versions: Ids) -> list[Ids]:
     clients, versions: ``[n]``, by client and, of one client, in order of dispatch, so that versions do not fall. A client's earlier
     dispatch is in an earlier group.
 
-    >>> [group.tolist() for group in training_groups(np.array([3, 3, 3, 7]), np.array([0, 0, 1, 0]))]
+    >>> clients, versions = np.array([3, 3, 3, 7]), np.array([0, 0, 1, 0])
+    >>> [group.tolist() for group in training_groups(clients, versions)]
     [[0, 3], [1], [2]]
     """
     again = np.zeros(len(clients), np.int64)  # how often the same client has trained from the same version before

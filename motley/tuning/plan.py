@@ -46,7 +46,8 @@ class Halving:
     def run_equivalents(self, trials: int) -> float:
         """Return what the trials cost, with one run to its end as the unit; a run that goes on costs only what it adds.
 
-        >>> Halving("stop.rounds", (1 / 9, 1 / 3, 1.0)).run_equivalents(9)  # 9 / 9 + 3 * 2 / 9 + 1 * 6 / 9
+        >>> # 9 / 9 + 3 * 2 / 9 + 1 * 6 / 9
+        >>> Halving("stop.rounds", (1 / 9, 1 / 3, 1.0)).run_equivalents(9)
         2.333333333333333
         """
         steps = [now - before for now, before in zip(self.shares, (0.0, *self.shares), strict=False)]

@@ -26,7 +26,8 @@ def _known(figures: Figures) -> dict[str, float]:
 def round_figures(done: RoundSummary, scores: Mapping[str, float]) -> Figures:
     """Return the figures of a round; ``scores``: metric -> its value, where the model was evaluated in this round.
 
-    >>> round_figures(RoundSummary(3, 7.5, 2, 0.25, 0.5, 3, total_bits=64), {"accuracy": 0.5, "loss": float("nan")})
+    >>> done = RoundSummary(3, 7.5, 2, 0.25, 0.5, 3, total_bits=64)
+    >>> round_figures(done, {"accuracy": 0.5, "loss": float("nan")})
     {'train_loss': 0.25, 'accepted': 2.0, 'time_s': 7.5, 'traffic_bytes': 8.0, 'accuracy': 0.5}
     """
     return _known({**{name: float(getattr(done, name)) / unit for name, unit in _COLUMNS.items()}, **scores})
