@@ -7,8 +7,9 @@ Reference: docs/methods/compression.md#bits. Bits, without heads; ``size`` N, ``
     list              kappa (32 + ceil(log2 N))
     bitmap            32 kappa + N
     dense             32 N
-    Golomb            kappa (32 + b),  b = b* + 1 / (1 - (1 - p)^(2^b*)),  b* = 1 + floor(log2(ln(phi - 1) / ln(1 - p))) >= 0
-    entropy           kappa 32 + N H(p)                           the least average of any encoding of random positions
+    Golomb            kappa (32 + b),  b = b* + 1 / (1 - (1 - p)^(2^b*)),
+                      b* = 1 + floor(log2(ln(phi - 1) / ln(1 - p))) >= 0
+    entropy           kappa 32 + N H(p), the least average of any encoding of random positions
     Elias (QSGD)      32 + (3 + 1.5 log2(2 (s^2 + N) / (s (s + sqrt N)))) s (s + sqrt N)
 
 INTERPRETATION-R: Golomb after Sattler et al., IEEE TNNLS 2019, for a random mask; Elias after QSGD's theorem, a bound of the

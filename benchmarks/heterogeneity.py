@@ -1,6 +1,7 @@
 """The tables of docs/which-algorithm.md and of what privacy costs (docs/privacy.md), from the runs of the examples.
 
-    motley compare examples/label_skew.toml                # ... and the other files named below, private.toml with --seeds 0,1,2
+    # this file and the others named below, private.toml with --seeds 0,1,2
+    motley compare examples/label_skew.toml
     python benchmarks/heterogeneity.py [--runs runs] [OUT.json]
 
 Reads every run below ``runs/<name of the experiment>`` and writes what the page shows: means and deviations over seeds, differences

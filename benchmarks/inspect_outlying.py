@@ -1,7 +1,9 @@
 """How often motley inspect names an odd client, in the right kind, and how often it names a clean one.
 
-    python benchmarks/inspect_outlying.py odd [--seeds 40]       # faults planted at one client of real tables
-    python benchmarks/inspect_outlying.py clean [--seeds 100]    # federations of 10 to 1,000 clients without any fault
+    # faults planted at one client of real tables
+    python benchmarks/inspect_outlying.py odd [--seeds 40]
+    # federations of 10 to 1,000 clients without any fault
+    python benchmarks/inspect_outlying.py clean [--seeds 100]
 
 Both write their table into ``benchmarks/measured/inspect_outlying.json``. The tables are scikit-learn's; rows are divided equally, in
 unequal parts, or by a Dirichlet law over classes. The fault is planted at a client drawn among those that hold 15 rows or more.

@@ -2,8 +2,8 @@
 
 ::
 
-    motley reproduce league --jobs 2 --keep     # the runs
-    python benchmarks/league.py                 # differences, profiles of the environments, and the proof
+    motley reproduce league --jobs 2 --keep  # the runs
+    python benchmarks/league.py  # differences, profiles of the environments, and the proof
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """Personalised methods here and in PFLlib, on the same files, from the same initial weights: accuracy and processor seconds.
 
     git clone https://github.com/TsingZ0/PFLlib && git -C PFLlib checkout d832e76
-    export MOTLEY_PFLLIB=$PWD/PFLlib                                    # or --pfllib; its files are read, never changed
-    python benchmarks/pfllib.py run [--data mnist cifar10] [--seeds 0 1 2] [--methods fedavg ditto] [--work runs/pfllib]
+    # or --pfllib; its files are read, never changed
+    export MOTLEY_PFLLIB=$PWD/PFLlib
+    python benchmarks/pfllib.py run [--data mnist cifar10] [--seeds 0 1 2] \\
+        [--methods fedavg ditto] [--work runs/pfllib]
     python benchmarks/pfllib.py run --protocol whole --data mnist --seeds 0
-    python benchmarks/pfllib.py collect                                 # writes benchmarks/measured/pfllib.json
+    # writes benchmarks/measured/pfllib.json
+    python benchmarks/pfllib.py collect
 
 ``run`` makes the clients' files, then every run that is not done yet, one after the other, each in a process and a thread of its own.
 It may be stopped and started again: the record of a finished run lies in the folder ``--work``, or has been collected, and is not made

@@ -2,8 +2,9 @@
 
 ::
 
-    python benchmarks/tune_league.py --out runs/league_plan/tuning                  # some hours of one core
-    motley reproduce benchmarks/league_plan --jobs 2 --unmeasured --keep            # then the runs
+    # some hours of one core, then the runs
+    python benchmarks/tune_league.py --out runs/league_plan/tuning
+    motley reproduce benchmarks/league_plan --jobs 2 --unmeasured --keep
 
 Both go on where they were stopped. ``tuned.toml`` is written after every entrant, and says what it chose on validation samples.
 """

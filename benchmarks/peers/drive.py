@@ -1,7 +1,9 @@
 """Compare Motley with other frameworks on identical work: seconds a round, client steps per second, memory, time to the first round.
 
-    python benchmarks/peers/drive.py [--only PEER/WORKLOAD] [--fresh]      # environments, comparison of models, measurement
-    python benchmarks/peers/drive.py --stage collect                       # only benchmarks/measured/peers.json, from what is there
+    # environments, comparison of models, measurement
+    python benchmarks/peers/drive.py [--only PEER/WORKLOAD] [--fresh]
+    # only benchmarks/measured/peers.json, from what is there
+    python benchmarks/peers/drive.py --stage collect
 
 Each peer has a file of its own beside this one, ``with_PEER.py``, and an environment of its own, built from
 ``requirements/PEER.txt``. A run is a process; runs take turns, workload by workload and peer by peer, and what is finished is not run

@@ -1,7 +1,9 @@
 """Kill random experiments at random moments, resume them until they are done, and compare them with undisturbed runs.
 
-    scripts/test-chaos [--kills 1000] [--cases 150] [--seed 0] [--log FILE]     a campaign; the same command goes on with it
-    scripts/test-chaos --seed 0 --only 17                                       one case of a campaign again
+    # a campaign; the same command goes on with it
+    scripts/test-chaos [--kills 1000] [--cases 150] [--seed 0] [--log FILE]
+    # one case of a campaign again
+    scripts/test-chaos --seed 0 --only 17
 
 Every name in the catalogues is drawn once; a campaign ends when it has so many kills, so many cases, and all names.
 """

@@ -1,7 +1,9 @@
 """Draw compositions of everything that the registry offers, and run each whole, again, and killed and resumed.
 
-    scripts/compose [--count 1000] [--minutes 10] [--seed 0] [--log FILE]     a search; the same command goes on with it
-    scripts/compose --seed 0 --only 17                                        one composition of a search again
+    # a search; the same command goes on with it
+    scripts/compose [--count 1000] [--minutes 10] [--seed 0] [--log FILE]
+    # one composition of a search again
+    scripts/compose --seed 0 --only 17
 
 A fault is whatever is no sentence for users: a crash while an experiment is checked or runs, a second run with other bits, a run that
 was killed and, resumed, ends with other bits, and one that hangs. Each distinct fault is printed with the smallest experiment found

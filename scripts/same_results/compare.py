@@ -1,9 +1,10 @@
 """Whether two versions of the code give the same results, to the last bit.
 
-scripts/same-results OLD [NEW]                 two commits; NEW is the working tree where it is left out, or .
-scripts/same-results --keep FILE COMMIT        one commit's digests into a file, nothing is compared
-scripts/same-results --against FILE [NEW]      a commit, or the working tree, beside a file's digests
-scripts/same-results --coverage [COMMIT]       what of the registry no experiment of the list uses
+scripts/same-results OLD [NEW]              two commits; NEW is the working tree where it is left
+                                            out, or .
+scripts/same-results --keep FILE COMMIT     one commit's digests into a file, nothing is compared
+scripts/same-results --against FILE [NEW]   a commit, or the working tree, beside a file's digests
+scripts/same-results --coverage [COMMIT]    what of the registry no experiment of the list uses
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The map of what is called otherwise in the newer code, and how experiments and digests are read by it.
 
->>> renames = Renames.of({"toml_keys": {"stop.hours": "stop.time"}, "toml_values": {"engine.name": {"cohort": "batched"}}})
+>>> values = {"engine.name": {"cohort": "batched"}}
+>>> renames = Renames.of({"toml_keys": {"stop.hours": "stop.time"}, "toml_values": values})
 >>> renames.to_old({"stop": {"time": 2}, "engine": "batched"})
 {'stop': {'hours': 2}, 'engine': 'cohort'}
 """
