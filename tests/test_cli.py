@@ -452,7 +452,8 @@ def test_a_process_interrupted_and_resumed_ends_like_one_that_was_not(tmp_path: 
 def test_importing_motley_is_light() -> None:
     script = """
 import sys, motley, motley.cli
-heavy = {"torch", "sklearn", "pyarrow", "matplotlib", "scipy", "pydantic", "optuna"} & set(sys.modules)
+heavy = {"torch", "sklearn", "pyarrow", "matplotlib", "scipy", "pydantic", "optuna"}
+heavy &= set(sys.modules)
 assert not heavy, heavy
 assert sorted(motley.__all__) == motley.__all__
 """

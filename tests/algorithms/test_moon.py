@@ -116,7 +116,7 @@ def _two_rounds(algorithm, **local):
     return loop.state.server.model.x
 
 
-def test_with_normalised_averaging_it_is_moon_where_all_take_the_same_steps_and_else_another_model():
+def test_with_normalised_averaging_it_is_moon_where_all_take_the_same_steps_and_else_another():
     plain, normalised = (_two_rounds({"name": name, "mu": 2.0}, steps=3) for name in ("moon", "moon_fednova"))
     assert torch.allclose(plain, normalised, rtol=1e-12, atol=1e-14)
     plain, normalised = (_two_rounds({"name": name, "mu": 2.0}, epochs=1) for name in ("moon", "moon_fednova"))

@@ -35,7 +35,13 @@ from motley.engines.base import AdaptInputs, Job, Setting, TrainResult
 from motley.engines.local import Sequential
 from motley.tasks.base import Federation, ModelState, Task
 
-A, B = (lambda: nn.Linear(1, 1, bias=False)), (lambda: nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)))
+
+def A():
+    return nn.Linear(1, 1, bias=False)
+
+
+def B():
+    return nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
 
 
 class Toy:

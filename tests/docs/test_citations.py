@@ -13,7 +13,8 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CITATION = re.compile(r"\bdocs/methods/(?P<page>[\w-]+\.md)(?:#(?P<anchor>[\w-]+))?")
 LINK = re.compile(r"\]\((?P<page>[^)#\s]*\.md)?#(?P<anchor>[^)\s]+)\)")
 DEAD = re.compile(
-    r"\b(?:optimisation-and-compression|selectors-baselines|models-and-protocols)\b|\bSpecification:|\b[Tt]he specification\b|"
+    r"\b(?:optimisation-and-compression|selectors-baselines|models-and-protocols)\b|"
+    r"\bSpecification:|\b[Tt]he specification\b|"
     r"\bmethods [1-9]\b|\b0\.3\.\d\b|\((?:[ACDE]\d{1,2}|B[013]|G \d{1,2})(?: (?:test )?[ivx\d]+)?\)"
 )
 """Sections of a text that is not in this repository."""

@@ -2,12 +2,15 @@
 
 The blocks of a page are run in the order in which a reader meets them, in one namespace and one folder:
 
-``python``                 executed; a block that needs a library we do not require (pandas, ...) is left where it needs it; a file
-                           of a Flower app (``# server_app.py``) is only compiled
-``toml``                   checked as an experiment; parts of one are laid over a small whole one; ``title="x.toml"`` writes the file
+``python``                 executed; a block that needs a library we do not require (pandas, ...) is
+                           left where it needs it; a file of a Flower app (``# server_app.py``) is
+                           only compiled
+``toml``                   checked as an experiment; parts of one are laid over a small whole one;
+                           ``title="x.toml"`` writes the file
 ``toml title="pyproject"`` only has to be TOML
-``sh``                     ``motley ...`` is run when the files it names are there (the page has made them), else only parsed;
-                           ``make ...`` must be a target, ``python x.py`` a file of the repository
+``sh``                     ``motley ...`` is run when the files it names are there (the page has
+                           made them), else only parsed; ``make ...`` must be a target,
+                           ``python x.py`` a file of the repository
 """
 
 from __future__ import annotations

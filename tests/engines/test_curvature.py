@@ -180,7 +180,8 @@ def test_being_measured_changes_nothing_else(setting: Any, jobs: Any, download: 
     asked = [dataclasses.replace(job, layers=("0", "1", "4")) for job in plain]
     sent = download(s)
     one = list(engine(s).train(plain, sent, {}, frozenset({"update_norm"})))
-    before, kept, legacy = torch.get_rng_state(), sent["buffers"].clone(), np.random.get_state()[1].copy()  # noqa: NPY002
+    before, kept = torch.get_rng_state(), sent["buffers"].clone()
+    legacy = np.random.get_state()[1].copy()  # noqa: NPY002
     two = list(engine(s).train(asked, sent, {}, frozenset({"update_norm"})))
     assert torch.equal(torch.get_rng_state(), before)
     assert (np.random.get_state()[1] == legacy).all()  # noqa: NPY002

@@ -369,7 +369,7 @@ def test_options_without_a_name_are_the_default_components() -> None:
         Experiment(**PLAIN, server={"momentum": 0.5})
 
 
-def test_fedbuff_has_its_published_defaults_and_what_gives_the_results_of_before_keeps_its_run_id() -> None:
+def test_fedbuff_has_published_defaults_and_what_gives_earlier_results_keeps_its_run_id() -> None:
     """The hash of the keys without ``refill`` is that of the runs of before there was such an option."""
     plain = Experiment(**PLAIN, synchrony="buffered")
     resolved = plain.resolved()

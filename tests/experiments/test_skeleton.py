@@ -60,9 +60,8 @@ def test_a_package_passes_its_tests_and_is_found_by_its_entry_point_where_it_is_
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (
-        "4 passed" in done.stdout
-    )  # three tests and the example in the docstring; the contract is tested with the other skeletons
+    # three tests and the example in the docstring; the contract is tested with the other skeletons
+    assert "4 passed" in done.stdout
     project = tomllib.loads(files["loudest_first/pyproject.toml"])["project"]
     assert (project["name"], project["dependencies"]) == ("loudest-first", [])
     info = package / "loudest_first-0.1.0.dist-info"

@@ -211,7 +211,8 @@ class Net(Model):
     hidden: int = 4
 
     def build(self, shape, outputs):
-        return nn.Sequential(nn.Linear(shape[0], self.hidden), nn.ReLU(), nn.Linear(self.hidden, outputs))
+        layers = nn.Linear(shape[0], self.hidden), nn.ReLU(), nn.Linear(self.hidden, outputs)
+        return nn.Sequential(*layers)
 """
 
 

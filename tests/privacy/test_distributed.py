@@ -57,7 +57,11 @@ def test_a_rounded_update_is_never_longer_than_the_clip(values, clip, seed):
 
 def test_rounding_up_everywhere_stays_inside_too():
     """The worst case: a long update, and every number rounded away from zero."""
-    noise, ones = made(), lambda n: b"\xff" * n
+    noise = made()
+
+    def ones(n):
+        return b"\xff" * n
+
     whole = noise.rounded(np.ones(100), ones)
     assert int((whole**2).sum()) <= noise.sensitivity**2
     assert int((whole**2).sum()) > 0.998 * noise.sensitivity**2  # and costs 0.1 %

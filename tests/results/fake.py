@@ -10,7 +10,8 @@ from motley.results.writer import Writer, remove_streams
 
 CITATION = """@misc{mcmahan2017,
   title = {Communication-Efficient Learning of Deep Networks from Decentralized Data},
-  author = {McMahan, H. Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and y Arcas, Blaise Aguera},
+  author = {McMahan, H. Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and \
+y Arcas, Blaise Aguera},
   url = {https://arxiv.org/abs/1602.05629},
   year = {2017},
 }"""

@@ -86,7 +86,8 @@ def test_nothing_stands_out_sideways(which, request, tmp_path, width):
       const inside = node => node.parentElement.closest(".wide, .large, nav.methods");
       const room = it.documentElement.clientWidth;
       said.more = it.documentElement.scrollWidth - room;
-      said.out = [...it.querySelectorAll("body *")].filter(n => n.getBoundingClientRect().right > room + 1 && !inside(n))
+      const outside = n => n.getBoundingClientRect().right > room + 1 && !inside(n);
+      said.out = [...it.querySelectorAll("body *")].filter(outside)
         .map(n => n.tagName + "." + (n.getAttribute("class") ?? ""));
       said.asked = page.performance.getEntriesByType("resource").map(entry => entry.name);
     """
@@ -96,15 +97,18 @@ def test_nothing_stands_out_sideways(which, request, tmp_path, width):
 
 def test_switches_hide_and_the_pointer_brings_out(page, tmp_path):
     probes = """
-      const shown = kind => [...it.querySelectorAll(kind)].filter(n => page.getComputedStyle(n).display !== "none").length;
+      const visible = n => page.getComputedStyle(n).display !== "none";
+      const shown = kind => [...it.querySelectorAll(kind)].filter(visible).length;
       const rows = shown("tr.method-1"), drawn = shown("g.method-1"), others = shown("tr.method-0");
       const box = it.querySelectorAll("nav.methods input")[1];
       box.click();
-      said.hidden = rows > 3 && drawn > 5 && shown("tr.method-1") === 0 && shown("g.method-1") === 0;
+      said.hidden = rows > 3 && drawn > 5 && shown("tr.method-1") === 0
+        && shown("g.method-1") === 0;
       said.others = shown("tr.method-0") === others && shown("nav label.method-1") === 1;
       box.click();
       said.back = shown("tr.method-1") === rows;
-      const over = node => node.dispatchEvent(new page.PointerEvent("pointerover", { bubbles: true }));
+      const over = node =>
+        node.dispatchEvent(new page.PointerEvent("pointerover", { bubbles: true }));
       const style = () => it.getElementById("pointed-at").textContent;
       over(it.querySelector("g.method-2 path"));
       said.pointed = style();
@@ -122,11 +126,16 @@ def test_heads_sort_numbers_and_words_and_parts_hide_their_own(tmp_path):
         "b", 2.0, "no"), ("c", 10.0, "yes"), ("a", float("nan"), "maybe")))]  # fmt: skip
     parts = [Section("The same title", [Table(("method", "number", "word"), rows)], ("b", "c", "a")) for _ in range(2)]
     probes = """
-      const order = () => [...it.querySelector("tbody").rows].map(row => row.cells[0].textContent.trim()).join("");
+      const order = () => [...it.querySelector("tbody").rows]
+        .map(row => row.cells[0].textContent.trim()).join("");
       const heads = it.querySelectorAll("thead")[0].rows[0].cells;
-      said.orders = [1, 1, 2, 0, 0].map(i => { heads[i].querySelector("button").click(); return order(); });
+      said.orders = [1, 1, 2, 0, 0].map(i => {
+        heads[i].querySelector("button").click();
+        return order();
+      });
       it.querySelectorAll("nav.methods")[1].querySelector("input").click();
-      said.hidden = [...it.querySelectorAll("tr.method-0")].map(n => page.getComputedStyle(n).display === "none");
+      said.hidden = [...it.querySelectorAll("tr.method-0")]
+        .map(n => page.getComputedStyle(n).display === "none");
     """
     found = asked(write(Page("t", [], parts), tmp_path / "p.html"), probes, tmp_path)
     assert found == {"orders": ["cba", "bca", "abc", "abc", "cba"], "hidden": [False, True]}
@@ -139,7 +148,8 @@ def test_a_part_within_keeps_its_own_methods(tmp_path):
     within = Section("", [table("xy")], ("x", "y"))
     parts = [Section("Outer", [table("ab"), Section("In its colours", [table("ab")]), within], ("a", "b"))]
     probes = """
-      const seen = () => [...it.querySelectorAll("tbody tr")].filter(n => page.getComputedStyle(n).display !== "none")
+      const seen = () => [...it.querySelectorAll("tbody tr")]
+        .filter(n => page.getComputedStyle(n).display !== "none")
         .map(row => row.cells[0].textContent.trim()).join("");
       const boxes = it.querySelectorAll("nav.methods input");
       boxes[0].click(); said.outer = seen(); boxes[0].click();
@@ -156,7 +166,8 @@ def test_a_folded_part_is_closed_until_it_is_opened(tmp_path):
         Section("Plain", [Text("seen")]),
     ]
     probes = """
-      const seen = () => [...it.querySelectorAll("main p, section p")].filter(p => p.checkVisibility()).map(p => p.textContent);
+      const seen = () => [...it.querySelectorAll("main p, section p")]
+        .filter(p => p.checkVisibility()).map(p => p.textContent);
       said.closed = seen();
       it.querySelector("main summary").click();
       said.open = seen();
@@ -170,8 +181,10 @@ def test_on_a_phone_rows_are_cards_that_say_every_column(page, tmp_path):
     probes = """
       const table = it.querySelector("main table"), room = it.documentElement.clientWidth;
       const cells = [...table.querySelectorAll("tbody td")];
-      said.inside = cells.every(cell => cell.getBoundingClientRect().right <= room && cell.getBoundingClientRect().left >= 0);
-      said.heads = [...table.tBodies[0].rows[0].cells].slice(1, 4).map(cell => page.getComputedStyle(cell, "::before").content);
+      const edges = cells.map(cell => cell.getBoundingClientRect());
+      said.inside = edges.every(edge => edge.right <= room && edge.left >= 0);
+      said.heads = [...table.tBodies[0].rows[0].cells].slice(1, 4)
+        .map(cell => page.getComputedStyle(cell, "::before").content);
       said.columns = cells.length / table.tBodies[0].rows.length;
     """
     assert asked(page, probes, tmp_path) == {"inside": True, "heads": ['"final"', '"peak"', '"stable"'], "columns": 9}
@@ -189,7 +202,8 @@ def test_published_stands_below_measured_on_a_phone(tmp_path):
       said.below = printed.getBoundingClientRect().top > cell.getBoundingClientRect().top + 10;
       const text = it.createRange();
       text.selectNodeContents(printed);
-      said.inside = text.getBoundingClientRect().right <= cell.nextElementSibling.getBoundingClientRect().left;
+      const next = cell.nextElementSibling.getBoundingClientRect();
+      said.inside = text.getBoundingClientRect().right <= next.left;
     """
     found = asked(write(Page("t", [], [table]), tmp_path / "p.html"), probes, tmp_path)
     assert found == {"head": '"a \\"head\\" </style>"', "before": '"published"', "below": True, "inside": True}
@@ -206,7 +220,10 @@ def test_a_table_is_copied_as_it_is_seen(tmp_path):
       it.querySelectorAll("nav.methods input")[1].click();
       it.querySelectorAll("thead button")[1].click();
       it.execCommand = () => { said.copied = it.querySelector("textarea").value; };
-      page.navigator.clipboard.writeText = text => { said.copied = text; return Promise.resolve(); };
+      page.navigator.clipboard.writeText = text => {
+        said.copied = text;
+        return Promise.resolve();
+      };
       it.querySelector("button.copy").click();
     """
     assert asked(page, probes, tmp_path) == {"copied": 'method,n,n ±,w\nc,3000,0.5,"-1,5"\na,1000,0.5,"-1,5"\n'}
@@ -217,12 +234,15 @@ def test_the_pointer_reads_values_along_curves_and_of_bars(page, tmp_path):
       const svg = it.querySelector("svg[data-axes]"), box = svg.getBoundingClientRect();
       const [left, top, wide, high] = JSON.parse(svg.dataset.axes)[0], size = svg.viewBox.baseVal;
       const scale = box.width / size.width;
-      const at = { bubbles: true, clientX: box.left + (left + wide * 0.7) * scale, clientY: box.top + (top + high / 2) * scale };
+      const clientX = box.left + (left + wide * 0.7) * scale;
+      const clientY = box.top + (top + high / 2) * scale;
+      const at = { bubbles: true, clientX, clientY };
       svg.dispatchEvent(new page.PointerEvent("pointermove", at));
       const tip = it.getElementById("tip");
       said.lines = [...tip.children].map(line => line.textContent.replace(/[\\d.]+$/, ""));
       said.shown = !tip.hidden;
-      it.querySelector("g[data-title*='peak']").dispatchEvent(new page.PointerEvent("pointerdown", { bubbles: true }));
+      const down = new page.PointerEvent("pointerdown", { bubbles: true });
+      it.querySelector("g[data-title*='peak']").dispatchEvent(down);
       said.bar = /^\\w+: (peak|final|stable|drop) [\\d.]+ ± [\\d.]+$/.test(tip.textContent);
       it.querySelector("h1").dispatchEvent(new page.PointerEvent("pointermove", { bubbles: true }));
       said.gone = tip.hidden;
@@ -236,10 +256,12 @@ def test_contents_stand_at_the_side_and_open_what_is_folded(tmp_path):
     parts = [Section("First", [Text("one")]), Section("Folded", [Text("two")], folded=True)]
     page = write(Page("t", [], parts), tmp_path / "p.html")
     probes = """
-      const contents = it.querySelector("details.contents"), links = [...contents.querySelectorAll("a")];
+      const contents = it.querySelector("details.contents");
+      const links = [...contents.querySelectorAll("a")];
       said.open = contents.open;
       said.names = links.map(link => link.textContent);
-      said.beside = contents.getBoundingClientRect().right <= it.querySelector("main").getBoundingClientRect().left;
+      const main = it.querySelector("main").getBoundingClientRect();
+      said.beside = contents.getBoundingClientRect().right <= main.left;
     """
     assert asked(page, probes, tmp_path, 1280) == {"open": True, "names": ["First", "Folded"], "beside": True}
     assert asked(page, probes, tmp_path, 390) == {"open": False, "names": ["First", "Folded"], "beside": False}

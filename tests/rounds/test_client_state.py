@@ -283,7 +283,9 @@ from motley.rounds.client_state import free_memory
 torch.set_num_threads(1)
 
 def resident():
-    return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1]) // 1024
+    with open("/proc/self/status") as status:
+        line = next(line for line in status if line.startswith("VmRSS"))
+    return int(line.split()[1]) // 1024
 
 def use():
     blocks = [torch.ones(3_300_000).clone() for _ in range(20)]

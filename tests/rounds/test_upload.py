@@ -153,7 +153,8 @@ def test_a_share_of_one_is_the_dense_run_bit_for_bit(algorithm: str, feedback: A
 def test_three_rounds_of_a_quarter_with_memory_by_hand() -> None:
     """m_0 = (8, 3, 2, 1), m_1 = (0, 2, 6, -3), one of four coordinates travels, b = 1, x = 0.
 
-    1: v_0 = (8,3,2,1) sends 8 first, e_0 = (0,3,2,1);  v_1 = (0,2,6,-3) sends 6 third, e_1 = (0,2,0,-3).   x = (4,0,3,0)
+    1: v_0 = (8,3,2,1) sends 8 first, e_0 = (0,3,2,1);  v_1 = (0,2,6,-3) sends 6 third,
+       e_1 = (0,2,0,-3).   x = (4,0,3,0)
     2: v_0 = (4,3,-1,1) + e_0 = (4,6,1,2) sends 6 second;  v_1 = (-4,2,3,-3) + e_1 = (-4,4,3,-6) sends -6 last.  x = (4,3,3,-3)
     3: v_0 = (4,0,-1,4) + (4,0,1,2) = (8,0,0,6) sends 8;  v_1 = (-4,-1,3,0) + (-4,4,3,0) = (-8,3,6,0) sends -8.  x stays."""
     simulation = _from_zero(_parabolas(feedback={"name": "fixed", "decay": 1.0}))

@@ -25,15 +25,20 @@ def test_the_round():
 
     Clients 0 and 2 are probed on 3 batches each, one number (32 bits) comes back. A forward pass is a third of a step:
 
-        client 0   down 40000 / 2e6 = 0.02   3 * 0.1 / 3 = 0.1   up 32 / 1e6 = 0.000032   sum 0.120032
-        client 2   down 0 (infinite)         3 * 0.5 / 3 = 0.5   up 32 / 4e6 = 0.000008   sum 0.500008
+        client 0   down 40000 / 2e6 = 0.02   3 * 0.1 / 3 = 0.1   up 32 / 1e6 = 0.000032
+                   sum 0.120032
+        client 2   down 0 (infinite)         3 * 0.5 / 3 = 0.5   up 32 / 4e6 = 0.000008
+                   sum 0.500008
 
     The phase ends at 0.500008. All three are asked; 0 and 2 hold the model, only 1 downloads:
 
-        client   downloaded                       computed                     arrives
-        0        0.500008                         + 10 * 0.1  = 1.500008       + 40000 / 1e6 = 0.04   1.540008
-        1        + 40000 / 4e6 = 0.01  0.510008   + 20 * 0.05 = 1.510008       + 40000 / 2e6 = 0.02   1.530008
-        2        0.500008                         + 4 * 0.5   = 2.500008       + 40000 / 4e6 = 0.01   2.510008
+        client  downloaded                     computed                 arrives
+        0       0.500008                       + 10 * 0.1  = 1.500008   + 40000 / 1e6 = 0.04
+                                                                        1.540008
+        1       + 40000 / 4e6 = 0.01 0.510008  + 20 * 0.05 = 1.510008   + 40000 / 2e6 = 0.02
+                                                                        1.530008
+        2       0.500008                       + 4 * 0.5   = 2.500008   + 40000 / 4e6 = 0.01
+                                                                        2.510008
 
     The round ends with client 2 at 2.510008. Bits: probe 2 * 40 000 down and 64 up, model 40 000 down, updates 120 000 up:
     down 120 000, up 120 064, together 240 064; on paper 119 616.

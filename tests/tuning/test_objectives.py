@@ -54,7 +54,7 @@ def test_time_and_traffic_to_a_target() -> None:
     assert time.measured(given, "test").value == 10.0
 
 
-def test_a_missed_target_comes_after_every_one_that_was_reached_and_nearer_ones_before_farther() -> None:
+def test_a_missed_target_comes_after_every_one_reached_and_nearer_ones_before_farther() -> None:
     time = parse_objective("time_to:0.8")
     near, far = (time.measured(run([0.1, best], [0.1, 0.9]), "validation") for best in (0.7, 0.2))
     assert (near.value, near.reached) == (10.0, False)

@@ -51,11 +51,13 @@ def main(grid, context):
     def told(done):
         print(f"step {done.round}. accepted {done.accepted}", flush=True)
         end = time.monotonic() + 200  # the test does something between two rounds
-        while not (Path(CLIENTS).parents[1] / f"step-{done.round}").exists() and time.monotonic() < end:
+        go_on = Path(CLIENTS).parents[1] / f"step-{done.round}"
+        while not go_on.exists() and time.monotonic() < end:
             time.sleep(0.2)
 
     limits = Limits(start_s=70, work_s=150, query_s=60, poll_s=0.5, look_s=1, pause_s=10)
-    run(grid, KEYS, out=context.run_config["out"], limits=limits, told=told, progress=False, clients=CLIENTS)
+    out = context.run_config["out"]
+    run(grid, KEYS, out=out, limits=limits, told=told, progress=False, clients=CLIENTS)
     print("the end", flush=True)
 """
 CLIENT = """
@@ -86,8 +88,9 @@ app = ServerApp()
 @app.main()
 def main(grid, context):
     logging.getLogger("motley").addHandler(logging.StreamHandler(sys.stdout))
+    uniform = motley.selectors.build("uniform", seed=0)
     strategy = with_selector(
-        FedAvg(fraction_evaluate=0.0, min_available_nodes=1), motley.selectors.build("uniform", seed=0), m=3, wait_s=5,
+        FedAvg(fraction_evaluate=0.0, min_available_nodes=1), uniform, m=3, wait_s=5,
         query_limit_s=60, out=context.run_config["out"], clients=CLIENTS, max_examples=100,
     )
     strategy.start(grid, ArrayRecord({"w": Array(np.zeros(300_000))}), num_rounds=1, timeout=100)

@@ -43,7 +43,11 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     logging.getLogger("motley").addHandler(logging.StreamHandler(sys.stdout))
     limits = Limits(start_s=180, work_s=240, query_s=120, poll_s=0.5)
-    run(grid, KEYS, out=context.run_config["out"], limits=limits, told=lambda done: print("step", done.round, flush=True))
+
+    def told(done):
+        print("step", done.round, flush=True)
+
+    run(grid, KEYS, out=context.run_config["out"], limits=limits, told=told)
     print("the end", flush=True)
 """
 

@@ -67,7 +67,9 @@ def test_a_second_reply_to_a_message_is_ignored():
     assert outbox.collect() == []
 
 
-BANNER = """<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'\x1b[36mray::ClientAppActor.run()\x1b[39m (pid=7, ip=10.0.0.2)
+BANNER = """\
+<class 'ray.exceptions.RayTaskError(ClientAppException)'>:\
+<'\x1b[36mray::ClientAppActor.run()\x1b[39m (pid=7, ip=10.0.0.2)
   File "client_app.py", line 9, in train
     rate = message.content["config"]["lr"]
            ~~~~~~~~~~~~~~~~~~~~~~~~~^^^^^^

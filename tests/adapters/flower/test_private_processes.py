@@ -64,7 +64,8 @@ app = ServerApp()
 def main(grid, context):
     logging.getLogger("motley").addHandler(logging.StreamHandler(sys.stdout))
     more = dict(secure_aggregation=OPTIONS, register=f"{FOLDER}/register.json") if SECURE else {}
-    run(grid, KEYS, out=context.run_config["out"], limits=Limits(start_s=240, work_s=240, query_s=240, poll_s=0.5), **more)
+    limits = Limits(start_s=240, work_s=240, query_s=240, poll_s=0.5)
+    run(grid, KEYS, out=context.run_config["out"], limits=limits, **more)
     print("the end", flush=True)
 """
 
@@ -75,7 +76,10 @@ from loopback import FOLDER, KEYS, OPTIONS, SECURE
 from motley.adapters.flower.deployed.client_app import serve
 
 app = ClientApp()
-more = dict(secure_aggregation=OPTIONS, identity=FOLDER + "/key-{client}", register=FOLDER + "/register.json") if SECURE else {}
+more = {}
+if SECURE:
+    more = dict(secure_aggregation=OPTIONS, register=FOLDER + "/register.json")
+    more["identity"] = FOLDER + "/key-{client}"
 serve(app, KEYS, **more)
 """
 
@@ -99,14 +103,15 @@ app = ServerApp()
 @app.main()
 def main(grid, context):
     logging.getLogger("motley").addHandler(logging.StreamHandler(sys.stdout))
+    selector = motley.selectors.build({"name": "uniform", "variant": "weighted_wor"}, seed=0)
     strategy = with_selector(
-        FedAvg(fraction_evaluate=0.0, min_available_nodes=CLIENTS), motley.selectors.build(
-            {"name": "uniform", "variant": "weighted_wor"}, seed=0), m=3, wait_s=300, query_limit_s=240,
-        secure_aggregation=DRAWN, register=f"{FOLDER}/register.json",
+        FedAvg(fraction_evaluate=0.0, min_available_nodes=CLIENTS), selector, m=3, wait_s=300,
+        query_limit_s=240, secure_aggregation=DRAWN, register=f"{FOLDER}/register.json",
     )
     strategy.start(grid, ArrayRecord({"w": Array(np.zeros(1000))}), num_rounds=2, timeout=300)
     Path(FOLDER, "draws.json").write_text(strategy.motley.secure.draws.transcript())
-    Path(FOLDER, "rows.txt").write_text("".join(f"{r.round} {r.client} {r.outcome}\\n" for r in strategy.motley.rows))
+    rows = [f"{r.round} {r.client} {r.outcome}\\n" for r in strategy.motley.rows]
+    Path(FOLDER, "rows.txt").write_text("".join(rows))
     print("the end", flush=True)
 """
 
@@ -130,7 +135,8 @@ def enrol(message, context):
 @app.train()
 def train(message, context):
     k = context.node_config["partition-id"]
-    content = {"arrays": ArrayRecord({"w": Array(message.content["arrays"]["w"].numpy() + 0.1 * k)}),
+    new = message.content["arrays"]["w"].numpy() + 0.1 * k
+    content = {"arrays": ArrayRecord({"w": Array(new)}),
                "metrics": MetricRecord({"num-examples": 10 + k})}
     return Message(RecordDict(content), reply_to=message)
 """

@@ -61,9 +61,11 @@ SecureServer.unmask = unmask
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     logging.getLogger("motley").addHandler(logging.StreamHandler(sys.stdout))
+    uniform = motley.selectors.build("uniform", seed=0)
     strategy = with_selector(
-        FedAvg(fraction_evaluate=0.0, min_available_nodes=CLIENTS), motley.selectors.build("uniform", seed=0), m=CLIENTS, wait_s=300,
-        query_limit_s=240, secure_aggregation=OPTIONS, register=f"{FOLDER}/register.json",
+        FedAvg(fraction_evaluate=0.0, min_available_nodes=CLIENTS), uniform, m=CLIENTS,
+        wait_s=300, query_limit_s=240, secure_aggregation=OPTIONS,
+        register=f"{FOLDER}/register.json",
     )
 
     def told(server_round, arrays):
@@ -75,7 +77,8 @@ def main(grid: Grid, context: Context) -> None:
                     print(row.round, row.client, row.outcome, file=file)
             print("step", server_round, flush=True)
 
-    strategy.start(grid, ArrayRecord({"w": Array(np.zeros(1000))}), num_rounds=len(LOST), timeout=300, evaluate_fn=told)
+    first = ArrayRecord({"w": Array(np.zeros(1000))})
+    strategy.start(grid, first, num_rounds=len(LOST), timeout=300, evaluate_fn=told)
     print("the end", flush=True)
 """
 
@@ -99,7 +102,9 @@ def noted(self, values, weight, entropy):
 
 
 FixedPoint.encode = noted
-masked = MaskedUpdates(OPTIONS, FOLDER + "/key-{client}", FOLDER + "/register.json", FOLDER + "/kept")
+masked = MaskedUpdates(
+    OPTIONS, FOLDER + "/key-{client}", FOLDER + "/register.json", FOLDER + "/kept"
+)
 app = ClientApp(mods=[masked.mod])
 app.query("motley_secure")(masked.answer)
 
@@ -115,8 +120,10 @@ def train(message, context):
     where.update(round=t, client=client)
     if client in LOST[t]:
         raise RuntimeError("lost in this round")
-    new = message.content["arrays"]["w"].numpy() + np.random.default_rng([t, client]).normal(size=1000) / 5
-    content = {"arrays": ArrayRecord({"w": Array(new)}), "metrics": MetricRecord({"num-examples": 10 + client})}
+    noise = np.random.default_rng([t, client]).normal(size=1000) / 5
+    new = message.content["arrays"]["w"].numpy() + noise
+    content = {"arrays": ArrayRecord({"w": Array(new)}),
+               "metrics": MetricRecord({"num-examples": 10 + client})}
     return Message(RecordDict(content), reply_to=message)
 """
 

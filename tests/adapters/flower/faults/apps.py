@@ -42,10 +42,12 @@ def main(grid: Grid, context: Context) -> None:
 
     def told(done):
         print(f"step {done.round}. accepted {done.accepted} of {len(done.asked)}", flush=True)
-        if len(done.asked) < KEYS["cohort"]:  # on a fast machine all rounds would be over before a client is back
+        # On a fast machine all rounds would be over before a client is back.
+        if len(done.asked) < KEYS["cohort"]:
             time.sleep(8)
 
-    run(grid, KEYS, out=context.run_config["out"], limits=Limits(**LIMITS), told=told, progress=False)
+    limits = Limits(**LIMITS)
+    run(grid, KEYS, out=context.run_config["out"], limits=limits, told=told, progress=False)
     print("the end", flush=True)
 """
 
@@ -98,8 +100,8 @@ def main(grid: Grid, context: Context) -> None:
         model, selector = np.load(out / "model.npy"), motley.Selector.from_bytes(saved.read_bytes())
         done = int((out / "round").read_text())
     strategy = with_selector(
-        FedAvg(fraction_evaluate=0.0), selector, m=3, save=saved, rounds_done=done, clients_sent=3 * done,
-        query_limit_s=120, wait_s=60, link_s=60,
+        FedAvg(fraction_evaluate=0.0), selector, m=3, save=saved, rounds_done=done,
+        clients_sent=3 * done, query_limit_s=120, wait_s=60, link_s=60,
     )
 
     def keep(server_round, arrays):
@@ -115,7 +117,8 @@ def main(grid: Grid, context: Context) -> None:
         return MetricRecord({"round": done + server_round})
 
     first = ArrayRecord({"w": Array(model)})
-    strategy.start(grid, first, num_rounds=KEYS["rounds"] - done, timeout=KEYS["timeout"], evaluate_fn=keep)
+    rounds, timeout = KEYS["rounds"] - done, KEYS["timeout"]
+    strategy.start(grid, first, num_rounds=rounds, timeout=timeout, evaluate_fn=keep)
     print("the end", flush=True)
 """
 

@@ -49,8 +49,9 @@ def distance(step, arrays):
 
 
 def deploy(grid, out, **options):
+    uniform = motley.selectors.build("uniform", seed=0)
     strategy = with_selector(
-        FedAdam(fraction_evaluate=0.0, eta=0.5), motley.selectors.build("uniform", seed=0), m=2, out=out, wait_s=200, **options
+        FedAdam(fraction_evaluate=0.0, eta=0.5), uniform, m=2, out=out, wait_s=200, **options
     )
     first = ArrayRecord({"w": Array(np.zeros(3))})
     return strategy.start(grid, first, num_rounds=3, timeout=300, evaluate_fn=distance)
@@ -76,7 +77,8 @@ def train(message, context):
     w = message.content["arrays"]["w"].numpy()
     new = w + 0.5 * (context.node_config["partition-id"] + 1.0 - w)
     metrics = MetricRecord({"num-examples": 10, "loss": float(np.square(new - w).sum())})
-    return Message(RecordDict({"arrays": ArrayRecord({"w": Array(new)}), "metrics": metrics}), reply_to=message)
+    content = RecordDict({"arrays": ArrayRecord({"w": Array(new)}), "metrics": metrics})
+    return Message(content, reply_to=message)
 """
 
 

@@ -148,7 +148,7 @@ def test_the_older_server_is_refused_with_the_lines_that_replace_it():
         Server(client_manager=SimpleClientManager(), strategy=wrapped).fit(1, None)
 
 
-def test_the_one_line_measures_a_client_of_the_older_api_in_training_and_says_that_it_cannot_before_a_choice():
+def test_the_one_line_measures_a_client_of_the_older_api_in_training_and_not_before_a_choice():
     import torch
     from flwr.client import NumPyClient
     from flwr.clientapp import ClientApp

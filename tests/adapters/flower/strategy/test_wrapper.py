@@ -514,7 +514,10 @@ def test_federated_evaluation_is_counted_and_the_table_shows_probes_and_totals()
     """Power-of-Choice asks 4 candidates before it takes 2; every evaluation goes to all five clients."""
     on = grid(5)
     coordinator, _ = run(on, build({"name": "power_of_choice", "d": 4}), m=2, rounds=2, strategy=fedavg(fraction_evaluate=1.0))
-    size = lambda kind: sum(content_bits(m.content) for m in on.sent if m.metadata.message_type == kind)  # noqa: E731
+
+    def size(kind):
+        return sum(content_bits(m.content) for m in on.sent if m.metadata.message_type == kind)
+
     assert coordinator.traffic["evaluate_bits_down"] == size("evaluate") > 0
     assert coordinator.traffic["probe_bits_down"] == size("query.motley_probe")
     # two numbers under their names, from each of five clients, in two rounds
