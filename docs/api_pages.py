@@ -150,7 +150,7 @@ def _title(page: Path) -> str:
 
 def _summary(name: str) -> str:
     """Return the first sentence of an object's docstring."""
-    text = prose(inspect.getdoc(resolve(name)) or "").partition("\n")[0]
+    text = prose(inspect.getdoc(resolve(name)) or "").partition("\n\n")[0].replace("\n", " ")
     return re.split(r"[.:;]\s", text + " ")[0].rstrip(".:; ") + "." if text else ""
 
 

@@ -197,7 +197,7 @@ def test_an_entry_that_cannot_be_read_is_named_with_its_file_and_row(tmp_path: P
     (tmp_path / "a.csv").write_text("age,label\n1,0\n2,1\n3,1\n")
     (tmp_path / "b.csv").write_text("age,label\n4,0\nold,1\n5,0\n6,1\n")
     with pytest.raises(
-        DataError, match=r"""client b, row 2 of .*b.csv: got "old" among the numbers of column 'age'; write gaps"""
+        DataError, match=r"client b, row 2 of .*b.csv: got \"old\" among the numbers of column 'age'; write gaps"
     ):
         from_files(tmp_path, table=ALL)
 
