@@ -223,15 +223,7 @@ class Experiment(ShownExperiment, BaseModel):
 
     def _check_sizes(self) -> None:
         self._check_name()
-        for purpose in self.pin:
-            if purpose not in PURPOSES:
-                known = ", ".join(PURPOSES)
-                raise ConfigError(
-                    f"there is no such purpose{suggest(purpose, PURPOSES)}; expected one of: {known}", f"pin.{purpose}"
-                )
-        for key, seed in {"seed": self.seed, **{f"pin.{purpose}": seed for purpose, seed in self.pin.items()}}.items():
-            if not -(2**63) <= seed < 2**63:
-                raise ConfigError(f"got {seed}; expected a whole number of at most 64 bits", key)
+        self._check_seeds()
         if self.local.optimizer.get("clip") is not None:
             raise ConfigError("clipping has a key of its own; write local.clip = { norm = ... }", "local.optimizer.clip")
         if self.stop.target is not None and not self.stop.target:
@@ -271,6 +263,17 @@ class Experiment(ShownExperiment, BaseModel):
         size = len(self.name.encode())
         if size > MOST_NAME_BYTES:
             raise ConfigError(f"got a name of {size} bytes; expected at most {MOST_NAME_BYTES}, for it names a folder", "name")
+
+    def _check_seeds(self) -> None:
+        for purpose in self.pin:
+            if purpose not in PURPOSES:
+                known = ", ".join(PURPOSES)
+                raise ConfigError(
+                    f"there is no such purpose{suggest(purpose, PURPOSES)}; expected one of: {known}", f"pin.{purpose}"
+                )
+        for key, seed in {"seed": self.seed, **{f"pin.{purpose}": seed for purpose, seed in self.pin.items()}}.items():
+            if not -(2**63) <= seed < 2**63:
+                raise ConfigError(f"got {seed}; expected a whole number of at most 64 bits", key)
 
     def _check_metrics(self) -> None:
         """Refuse unknown metrics, unless a task of one's own may have them, and shares above 1."""

@@ -92,6 +92,18 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self.owner = owner
 
+    def _made(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """Make tensors on the device."""
+        generator = kwargs.get("generator")
+        if generator is not None and generator.device != torch.device(DEVICE):
+            raise MixedDevices(f"{name} on the device with a generator of the host")
+        out = func(*args, **{**kwargs, "device": "cpu"})
+        if name in ("tensor", "as_tensor"):
+            self.owner.wait(f"torch.{name} on the device")
+        for value in _tensors(out):
+            _set(value, "device")
+        return out
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
         first = args[0] if args and isinstance(args[0], Tensor) else None
@@ -108,15 +120,7 @@ class _Functions(TorchFunctionMode):
             return self._to(func, first, args[1:], kwargs)
         wanted = kwargs.get("device")
         if wanted is not None and torch.device(wanted) == torch.device(DEVICE):
-            generator = kwargs.get("generator")
-            if generator is not None and generator.device != torch.device(DEVICE):
-                raise MixedDevices(f"{name} on the device with a generator of the host")
-            out = func(*args, **{**kwargs, "device": "cpu"})
-            if name in ("tensor", "as_tensor"):
-                self.owner.wait(f"torch.{name} on the device")
-            for value in _tensors(out):
-                _set(value, "device")
-            return out
+            return self._made(func, name, args, kwargs)
         out = func(*args, **kwargs)
         if not isinstance(out, torch.device | torch.dtype | torch.Size | int | float | bool | None):
             for value in _tensors(out):

@@ -47,10 +47,12 @@ def test_worked_numbers_of_flash():
 
 
 def test_first_choice_through_the_selector():
-    """After round 1 with durations (2, 4, 6) and the first evaluation, x = (1, 1, .5, 0), (1, 1, 1, 0), (1, 1, 1.5, 0) and b =
-    0: the score is the width alone. V = [[4,3,3],[3,4,3],[3,3,4.5]] on the first three, det = 4 (18 - 9) - 3 (13.5 - 9) + 3 (9
-    - 12) = 13.5. Its adjugate: (9, -4.5, -3; -4.5, 9, -3; -3, -3, 7). x^T adj x for tau: 9 - 12 tau + 7 tau^2 = 4.75, 4,
-    6.75."""
+    """After round 1 with durations (2, 4, 6) and the first evaluation, x = (1, 1, .5, 0), (1, 1, 1, 0),
+    (1, 1, 1.5, 0) and b = 0: the score is the width alone. V = [[4,3,3],[3,4,3],[3,3,4.5]] on the
+    first three, det = 4 (18 - 9) - 3 (13.5 - 9) + 3 (9 - 12) = 13.5.
+
+    Its adjugate: (9, -4.5, -3; -4.5, 9, -3; -3, -3, 7).
+    x^T adj x for tau: 9 - 12 tau + 7 tau^2 = 4.75, 4, 6.75."""
     selector = Selector(LinUCB(tau="mean", ties="lowest_id"))
     assert len(selector.select(1, IDS, 1).ids) == 3
     selector.observe(1, back(IDS, [2, 4, 6]))

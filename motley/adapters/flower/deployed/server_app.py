@@ -237,7 +237,17 @@ def _sums(
 
 def refuses(experiment: Experiment, ready: Ready) -> str | None:
     """Return why an experiment cannot be deployed, in one sentence with the way out; None: it can."""
-    config, needs = ready.config, ready.selector.rule.needs()
+    return (
+        _refuses_work(experiment, ready)
+        or _refuses_exchange(ready)
+        or _refuses_private(experiment, ready)
+        or _refuses_world(ready)
+    )
+
+
+def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
+    """Return what is computed only where all clients' data is, as :func:`refuses`."""
+    config = ready.config
     if experiment.recalibrate is not None:
         return "clients estimate BatchNorm statistics anew only in a simulation; leave recalibrate out"
     if experiment.split.holdout_clients:
@@ -246,20 +256,26 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
         )
     if config.evaluate.diagnostics:
         return "diagnostics need every client's gradient, which only a simulation has; leave evaluate.diagnostics out"
-    algorithm, upload = config.setting.algorithm, config.upload_config
+    algorithm = config.setting.algorithm
     if algorithm.server.asks_clients:
         return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"
     if config.setting.task.heads:
         return "a head is averaged over the clients that hold it only in a simulation, which knows their classes; leave task.heads out"
     if algorithm.correction.slices:
         return "clients train slices of the model only in a simulation, which knows what they can hold; use another algorithm"
-    if ready.config.setting.work.client_batch_sizes is not None:
+    if config.setting.work.client_batch_sizes is not None:
         return "which batches a client can hold is known only in a simulation; leave capacity out and set local.batch_size"
     data, personal = config.setting.task.federation, not algorithm.correction.shared
     if data.statistics is not None:
         return 'clients exchange statistics of their rows only in a simulation; prepare the columns first, task.scale = "none"'
     if config.stop.target and (personal or (data.global_test is None and not len(data.test.values))):
         return "stop.target is never reached, for the server has nothing to evaluate; give it test samples, or another end"
+    return None
+
+
+def _refuses_exchange(ready: Ready) -> str | None:
+    """Return what the server must know of uploads and links and cannot, as :func:`refuses`."""
+    upload, needs = ready.config.upload_config, ready.selector.rule.needs()
     signals = sorted((needs.reported | needs.probed.keys()) & SERVER_SIGNALS)
     if upload.feedback.incremental and signals:
         name = type(upload.feedback).__name__
@@ -267,12 +283,14 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     if "uplink_mbps" in upload.allocator.requires:
         name = type(upload.allocator).__name__
         return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
-    private = _refuses_private(experiment, ready)
-    if private is not None:
-        return private
-    if config.synchrony.asks_again:
+    return None
+
+
+def _refuses_world(ready: Ready) -> str | None:
+    """Return what of the world is simulated only, as :func:`refuses`."""
+    if ready.config.synchrony.asks_again:
         return _ONCE
-    drift = config.world.drift
+    drift = ready.config.world.drift
     if drift.moves_window or drift.renames_classes:
         return "a client's data is what it is; leave drift out"
     return None
