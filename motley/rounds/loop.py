@@ -76,8 +76,7 @@ class RoundLoop:
     >>> from motley.experiments.build import build
     >>> from motley.experiments.config import Experiment
     >>> keys = {"population": 4, "cohort": 2, "stop": {"rounds": 2}}
-    >>> experiment = Experiment(task="quadratic", partition="by_writer", **keys)
-    >>> loop = build(experiment)
+    >>> loop = build(Experiment(task="quadratic", partition="by_writer", **keys))
     >>> while not loop.done:
     ...     last = loop.step()
     >>> last.round, last.accepted
