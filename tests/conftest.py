@@ -3,6 +3,7 @@ pictures that no test looks at."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -11,6 +12,11 @@ from hypothesis import settings
 
 settings.register_profile("motley", deadline=None, derandomize=True)
 settings.load_profile("motley")
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests out of Python's searches for cycles: millions of objects that stay until the end."""
+    gc.freeze()
 
 
 @pytest.fixture
