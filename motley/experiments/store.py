@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -392,12 +393,22 @@ def ensure_space(path: Path, needed: int = _NEEDED_BYTES) -> None:
 def installed_versions(*more: str) -> dict[str, str]:
     """Return the versions of Python and of the installed distributions that results depend on, and of ``more``."""
     found = {"python": ".".join(str(n) for n in sys.version_info[:3])}
-    for name, distribution in {**_DISTRIBUTIONS, **{one: one for one in more}}.items():
-        try:
-            found[name] = metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    distributions = {**_DISTRIBUTIONS, **{one: one for one in more}}
+    versions = {name: _version(distribution) for name, distribution in distributions.items()}
+    return found | {name: version for name, version in versions.items() if version is not None}
+
+
+@cache
+def _version(distribution: str) -> str | None:
+    """Return the version of an installed distribution; None if it is not installed.
+
+    Every run asks for all of them, and a look into the metadata of seven distributions takes longer than a small run. A process
+    keeps what it has imported, so the first answer stays true.
+    """
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def source_commit() -> str | None:

@@ -26,6 +26,7 @@ __all__ = [
     "columns_of",
     "dash",
     "dot",
+    "draw",
     "for_print",
     "group_edges",
     "grouping",
@@ -190,12 +191,23 @@ def to_svg(figure: Figure, name: str, description: str) -> Picture:
     import matplotlib as mpl
 
     _mark_lines(figure)
-    sink = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none"}):
-        figure.savefig(sink, format="svg", transparent=True, metadata=_NO_DATES["svg"])
+        svg = draw(figure, "svg").decode()
     plots = json.dumps(list(_scales(figure)), separators=(",", ":"), ensure_ascii=False)
     about = {"role": "img", "aria-label": description} | ({"data-axes": plots} if plots != "[]" else {})
-    return Picture(name, description, compact(sink.getvalue(), name, about), figure.get_figwidth() > 1.2 * NARROW, figure)
+    return Picture(name, description, compact(svg, name, about), figure.get_figwidth() > 1.2 * NARROW, figure)
+
+
+def draw(figure: Figure, kind: str) -> bytes:
+    """Return a file of the figure without a date, so that the same figure gives the same bytes.
+
+    Parameters
+    ----------
+    kind: ``svg`` or ``pdf``.
+    """
+    sink = io.BytesIO()
+    figure.savefig(sink, format=kind, transparent=True, metadata=_NO_DATES[kind])
+    return sink.getvalue()
 
 
 def _mark_lines(figure: Figure) -> None:
@@ -229,15 +241,13 @@ def for_print(picture: Picture, kinds: Sequence[str]) -> tuple[str, dict[str, by
     ----------
     kinds: of ``pdf`` and ``svg``.
     """
-    figure, sinks = picture.figure, {kind: io.BytesIO() for kind in kinds}
+    figure = picture.figure
     with styled():
         title = _taken_title(figure)
         _shrink(figure)
         width, height = figure.get_size_inches()
         figure.set_size_inches(*((PAGE, height * PAGE / width) if picture.wide else (COLUMN, height * COLUMN / width)))
-        for kind, sink in sinks.items():
-            figure.savefig(sink, format=kind, transparent=True, metadata=_NO_DATES[kind])
-    return title, {kind: sink.getvalue() for kind, sink in sinks.items()}
+        return title, {kind: draw(figure, kind) for kind in kinds}
 
 
 def _taken_title(figure: Figure) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from errno import EISDIR
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,13 @@ def check_name(out: Path | str, hint: str = "") -> Path:
 
 def html(page: Page) -> str:
     """Return the page as HTML."""
+    filled: dict[str, list[Any]] = {"contents": [], "carded": []}  # while the blocks are written
+    return str(_template().render(page=page, names=UniqueNames(), **filled)).lstrip()
+
+
+@cache
+def _template() -> Any:
+    """Return the template of a page, compiled once in a process."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -76,9 +84,8 @@ def html(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"palette": PALETTE, "inline": _inline, "names": UniqueNames(), "css_text": _css_text}
-    environment.globals |= {"contents": [], "carded": []}  # filled while the blocks are written
-    return str(environment.get_template("page.html.j2").render(page=page)).lstrip()
+    environment.globals |= {"palette": PALETTE, "inline": _inline, "css_text": _css_text}
+    return environment.get_template("page.html.j2")
 
 
 def _inline(picture: Picture, name: str, methods: Sequence[str]) -> Any:

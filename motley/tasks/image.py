@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -149,10 +150,16 @@ def _preparation(dataset: Dataset, scaling: Scaling) -> ArrayPreparation:
 
 def digits() -> Dataset:
     """Return scikit-learn's 1,797 digits of 8x8, float32 in [0, 1], ``[n, 1, 8, 8]``; the set has no test half."""
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
+    data = _read_digits()
     x = torch.from_numpy((data.images[:, None] / 16.0).astype(np.float32))
     y = torch.from_numpy(data.target.astype(np.int64))
     names = tuple(str(name) for name in data.target_names)
     return Dataset(x, y, 10, np.zeros(len(y), bool), None, names, {"data": "scikit-learn's digits"})
+
+
+@cache
+def _read_digits() -> Any:
+    """Return scikit-learn's record of the digits, which it parses from a text file (1 MB): once in a process, for every run."""
+    from sklearn.datasets import load_digits
+
+    return load_digits()

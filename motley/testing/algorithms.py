@@ -328,16 +328,17 @@ def _values(method: Method, weights: Weighting, solver: Solver) -> None:
 
 
 def _resume(method: Method, weights: Weighting, solver: Solver) -> None:
-    whole = _state(Play(method, weights, solver, "an MLP with BatchNorm").run())
+    whole = Play(method, weights, solver, "an MLP with BatchNorm")
+    stored = {}
+    for number, cohort in enumerate(COHORTS):
+        stored[number] = copy.deepcopy((whole.server, whole.client_states))
+        whole.round(number, cohort)
     for cut in range(1, len(COHORTS)):
-        first = Play(method, weights, solver, "an MLP with BatchNorm")
-        for number in range(cut):
-            first.round(number, COHORTS[number])
         second = Play(method, weights, solver, "an MLP with BatchNorm")
-        second.server, second.client_states = copy.deepcopy(first.server), copy.deepcopy(first.client_states)
+        second.server, second.client_states = stored[cut]
         for number in range(cut, len(COHORTS)):
             second.round(number, COHORTS[number])
-        _same(_state(second), whole, f"went on after round {cut}")
+        _same(_state(second), _state(whole), f"went on after round {cut}")
 
 
 def _buffers(method: Method, weights: Weighting, solver: Solver) -> None:

@@ -9,7 +9,8 @@ The blocks of a page are run in the order in which a reader meets them, in one n
                            ``title="x.toml"`` writes the file
 ``toml title="pyproject"`` only has to be TOML
 ``sh``                     ``motley ...`` is run when the files it names are there (the page has
-                           made them), else only parsed; ``make ...`` must be a target,
+                           made them), else only parsed, as is a line of the README on another
+                           page with the same files; ``make ...`` must be a target,
                            ``python x.py`` a file of the repository
 """
 
@@ -59,17 +60,27 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.syspath_prepend(tmp_path)
     module = types.ModuleType(f"page_{page.stem}")  # dataclasses look their module up
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    files = {}
     for number, (language, title, text) in enumerate(_blocks(page)):
         where = f"{page.name}, block {number}"
+        if title:
+            files[title] = text
         if language == "python":
             _python(text, vars(module), where)
         elif language == "toml":
             _toml(text, title, where)
         elif language == "sh":
             for line in text.replace("\\\n", " ").splitlines():
-                _command(line.strip(), where)
+                _command(line.strip(), where, run=page == PAGES[0] or not _in_the_readme(line.strip(), files))
         else:
             assert language in ("text", "bibtex", "mermaid"), f"{where}: nobody checks {language!r}"
+
+
+def _in_the_readme(line: str, files: dict[str, str]) -> bool:
+    """Whether the README has this line, too, after the same files: then it is run there."""
+    blocks = _blocks(PAGES[0])
+    lines = {shown.strip() for language, _, text in blocks if language == "sh" for shown in text.splitlines()}
+    return line in lines and files.items() <= {title: text for _, title, text in blocks if title}.items()
 
 
 def _python(text: str, names: dict[str, object], where: str) -> None:
@@ -105,14 +116,14 @@ def _toml(text: str, title: str, where: str) -> None:
         )
 
 
-def _command(line: str, where: str) -> None:
+def _command(line: str, where: str, run: bool = True) -> None:
     words = shlex.split(line, comments=True)
     while words and "=" in words[0]:  # PYTHON=... make test
         words = words[1:]
     if not words:
         return
     if words[0] == "motley":
-        _motley(words[1:], where)
+        _motley(words[1:], where, run)
     elif words[0] == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
         assert set(words[1:]) <= set(targets), f"{where}: {line}"
@@ -124,7 +135,7 @@ def _command(line: str, where: str) -> None:
         assert words[0] in ("export", "pip", "python", ".", "flwr", "kill"), f"{where}: nobody checks {line!r}"
 
 
-def _motley(words: list[str], where: str) -> None:
+def _motley(words: list[str], where: str, run: bool) -> None:
     command = typer.main.get_command(cli.app)
     context = command.make_context("motley", list(words))
     name, sub, rest = command.resolve_command(context, list(words))
@@ -139,7 +150,7 @@ def _motley(words: list[str], where: str) -> None:
         recipe.read(inner.params["recipe"]).choose([f"table {number}" for number in inner.params["table"] or []])
         return
     reads = [Path(inner.params[key]) for key in ("file", "where") if key in inner.params]  # typer 0.20: still words
-    if all(path.exists() for path in reads):
+    if run and all(path.exists() for path in reads):
         assert cli.call(words) == 0, f"{where}: motley {shlex.join(words)}"
 
 

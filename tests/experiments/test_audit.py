@@ -145,6 +145,7 @@ TABLE = "[privacy]\nclip = 0.5\nnoise_multiplier = 20.0\ndelta = 1e-5\n"
 
 
 @pytest.mark.parametrize(("more", "attacked"), [([], "own data and model"), (["--stand-in"], "quadratic stand-in")])
+@pytest.mark.usefixtures("drawn")
 def test_the_command_prints_the_claim_and_writes_numbers_and_a_picture(tmp_path, capsys, more, attacked):
     file, out = tmp_path / "x.toml", tmp_path / "out"
     file.write_text(FILE + TABLE)

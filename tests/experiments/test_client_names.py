@@ -93,6 +93,7 @@ def test_other_ways_to_evaluate_a_client_are_columns_of_their_own(tmp_path: Path
     assert table["new_0_accuracy"].null_count == 3
 
 
+@pytest.mark.usefixtures("drawn")
 def test_reports_say_names(named: TrainedRun, plain: TrainedRun) -> None:
     drawn, bare = (class_distribution(run) for run in (named, plain))
     assert drawn is not None

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from motley.core.errors import StoreError
+from motley.experiments import store
 from motley.experiments.config import Experiment
 from motley.experiments.store import RunFolder, default_folder, describe, ensure_space, slug
 from motley.experiments.sweep import compare
@@ -207,3 +208,15 @@ def test_too_little_room_is_said_before_the_run(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(StoreError, match="has 3 MiB free and this run needs about 32"):
         ensure_space(tmp_path)
+
+
+def test_versions_are_looked_up_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(store.metadata, "version", lambda name: asked.append(name) or "7")  # type: ignore[func-returns-value]
+    store._version.cache_clear()
+    try:
+        first, second = store.installed_versions("flwr"), store.installed_versions()
+    finally:
+        store._version.cache_clear()
+    assert len(asked) == len(set(asked)) == len(first) - 1  # Python's own version stands in no metadata
+    assert (first["torch"], second["torch"], "flwr" in second) == ("7", "7", False)

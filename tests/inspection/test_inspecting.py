@@ -204,6 +204,7 @@ def test_a_run_whose_task_was_made_in_python_asks_for_it(tmp_path: Path) -> None
 # ------------------------------------------------------------------------------------- the command
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_command_prints_a_page_and_writes_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

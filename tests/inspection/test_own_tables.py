@@ -26,6 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_table_is_inspected_by_its_columns(here: Path) -> None:
     said = CliRunner().invoke(app, ["inspect", "all.csv", "--client", "hospital", "--label", "y"])
     assert said.exit_code == 0, said.output

@@ -7,6 +7,8 @@ import pytest
 from motley.recipes.difference_map import cell_colour, difference_map, rows_of
 from motley.recipes.ranks import rank
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 GROUPS = {"one": ["base", "low", "part"], "two": ["high", "nobody"]}
 
 

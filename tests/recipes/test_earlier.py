@@ -143,6 +143,7 @@ def test_every_round_is_kept_and_drawn(runs, toy, tmp_path):
     assert drawn == ["curve-round", "beside"]  # who took part is not known of these runs
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_same_runs_give_the_same_bytes(runs, toy, tmp_path):
     again = folder(tmp_path / "again" / "toy")
     keep(reproduce(again, out=runs.directory, run=False))

@@ -157,6 +157,7 @@ def test_cells_without_runs_are_said(tmp_path):
         read(_folder(tmp_path, text.replace('world = "iid", method', 'world = "moon", method')))
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_report_with_ranks(tmp_path, capsys):
     from motley.recipes.output import show, write
     from motley.recipes.reproduce import reproduce

@@ -75,6 +75,7 @@ def test_what_another_exhibit_shows_as_printed_is_not_repeated(made, tmp_path):
     assert rows("own", EXPECTED + "figure 1,random,final,70,\n") == ["random", "power_of_choice"]
 
 
+@pytest.mark.usefixtures("drawn")
 def test_an_exhibit_comes_apart_for_a_paper(made):
     folder = write_for_print(made, ["pdf", "latex", "csv"])
     names = {path.name for path in folder.iterdir()}

@@ -9,6 +9,8 @@ from motley.recipes.verdict_picture import distance, verdict_picture
 from motley.recipes.verdicts import judge
 from motley.results.measures import Censored
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 TABLE = Exhibit(name="table 1", title="", measures=["final"], axes={"method": {"a": {}, "b": {}}})
 HALF = 4.302652729911275 / 3**0.5
 """Half width of the 95% interval of three differences with a standard deviation of 1."""

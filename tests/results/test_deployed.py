@@ -44,6 +44,7 @@ def test_of_many_clients_those_with_most_trouble_are_shown(monkeypatch):
     assert "The last 2 of 3" in deployed.incidents(many).note
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_report_has_durations_traffic_and_losses_and_says_wall_time(tmp_path):
     page = report([two_rounds()], tmp_path / "report.html").read_text()
     for text in (

@@ -16,6 +16,8 @@ from motley.results.new_clients import adapted_epochs, new_clients_table, served
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 
 def learned(algorithm, own, seed=0, shared=None, new=None, least=20, **config):
     """A run whose last evaluation gave the clients these accuracies."""

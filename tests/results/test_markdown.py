@@ -21,6 +21,8 @@ from motley.results.report import report
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 SVG = '<svg role="img" xmlns="http://www.w3.org/2000/svg"><g id="bars-1"/></svg>'
 
 

@@ -19,6 +19,8 @@ from motley.results.selection_plots import class_distribution
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 
 def loaded(directory, selector, seed, **options):
     path = fake.write(directory, selector, seed, rounds=12, **options)

@@ -20,6 +20,8 @@ from motley.results.report import report
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 CURVES = ["curve-round", "curve-seconds", "curve-bits", "curve-paper-bits"]
 AWKWARD = r"50 % of $x_1 & #2 ~ ^ \input{a} α 方 --x"
 

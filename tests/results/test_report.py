@@ -85,10 +85,12 @@ def test_it_says_what_is_asked_of_it(page):
     assert 'class="no-script"' in page
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_same_page_twice(folder, page):
     assert report(load_all(folder), folder / "out" / "again.html").read_text(encoding="utf-8") == page
 
 
+@pytest.mark.usefixtures("drawn")
 def test_names_are_escaped(tmp_path, folder):
     run = load_all(folder)[0]
     named = type(run)(run.directory, dict(run.meta) | {"name": "<script>alert(1)</script> & $x_1$"}, run.tables)
@@ -98,6 +100,7 @@ def test_names_are_escaped(tmp_path, folder):
     Tags().feed(page)
 
 
+@pytest.mark.usefixtures("drawn")
 def test_an_empty_unfinished_run_has_a_page(tmp_path):
     run = fake.run()
     empty = type(run)(run.directory, {"name": "just begun"}, run.tables)

@@ -14,6 +14,8 @@ from motley.results.report import report
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 
 def sending(theta, mbps=None, score=None, budget=(0.2, 0.1), seed=0, **config):
     """A run of two rounds with these clients (an entry of ``theta`` per round)."""

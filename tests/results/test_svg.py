@@ -18,6 +18,8 @@ from motley.results.svg import _path, compact
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 
 @pytest.mark.parametrize(
     ("long", "short"),

@@ -3,11 +3,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn import datasets
 
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks import TASKS
+from motley.tasks import TASKS, image
 from motley.tasks.base import Dataset, Federation, TaskSource
 from motley.tasks.federate import Split, federate, partition_input
 
@@ -30,6 +31,16 @@ def test_digits_are_standardised_once_and_need_no_transform() -> None:
     assert task.layout is not None
     assert task.layout.size == 2410
     assert task.model()(pool.x[:3]).shape == (3, 10)
+
+
+def test_digits_are_parsed_once_and_every_run_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = image.digits()
+    monkeypatch.setattr(datasets, "load_digits", lambda: pytest.fail("parsed again"))
+    want = first.x.clone(), first.y.clone()
+    first.x.fill_(9.0), first.y.fill_(9)
+    second = image.digits()
+    assert torch.equal(second.x, want[0])
+    assert torch.equal(second.y, want[1])
 
 
 def test_unit_pixels_and_augmentation_in_the_transform() -> None:

@@ -209,6 +209,7 @@ def test_no_values_are_tried_twice(tmp_path: Path) -> None:
     assert found.methods[0].test == ()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_what_is_written_can_be_run(tmp_path: Path) -> None:
     found = tuned(tmp_path)
     for method in found.methods:
