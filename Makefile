@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-compose test-hostile test-privacy test-flower test-flower-faults test-deployment test-ray test-trackers test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
+.PHONY: help install demo test test-slow test-chaos test-compose test-hostile test-privacy test-flower test-flower-faults test-deployment test-ray test-trackers test-notebook test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ test-ray:  ## the engine on a Ray cluster of two nodes (about 5 minutes; builds 
 
 test-trackers:  ## the trackers against MLflow and W&B themselves (about 1 minute; builds .venv-trackers)
 	@scripts/test-trackers
+
+test-notebook: install  ## the example notebook in a kernel (1 minute)
+	@scripts/test-notebook
 
 test-lowest:  ## the test suite with the lowest versions that pyproject.toml declares (builds .venv-lowest)
 	@scripts/test-lowest

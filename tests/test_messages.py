@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -9,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import motley
 from motley.adapters.flower import free_ports
 from motley.adapters.flower.operator import pages
 from motley.cli import call
-from motley.core.errors import ConfigError
+from motley.commands.options import raise_failures
+from motley.core.errors import ConfigError, DataError, suggest
+from motley.experiments.config import Experiment
+from motley.experiments.sweep import Failure, Point
+from motley.results.model_health import model_health
 from tests.results import fake
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,6 +34,8 @@ WITHOUT = {key: value for key, value in KEYS.items() if key != "stop"}
         ({"rounds": 2}, "rounds: there is no such key; it belongs to stop, write stop = { rounds = 2 } (and 2 more)"),
         ({**WITHOUT, "rounds": 2}, "rounds: there is no such key; it belongs to stop, write stop = { rounds = 2 } (and 1 more)"),
         ({**KEYS, "epochs": 3}, "epochs: there is no such key; it belongs to local, write local = { epochs = 3 }"),
+        ({**KEYS, "lr": 0.1}, "lr: there is no such key; write local.optimizer.lr"),
+        ({**KEYS, "num_clients": 4}, "num_clients: there is no such key; write population"),
         ({**WITHOUT, "stop": 2}, "stop: got 2; expected a table that says of what, e.g. stop = { rounds = 2 }"),
         ({**KEYS, "engine": "cuda"}, "engine: got 'cuda'; that is a device, and an engine is how clients are computed: write "
          'engine = { device = "cuda" }'),
@@ -56,6 +64,79 @@ def test_columns(table: str, column: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         fake.run().column(table, column)
     assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("over", "seeds", "message"),
+    [
+        ({"selector.name": ["uniform"]}, 3, "seeds: got 3; expected a list of whole numbers, e.g. seeds=[0, 1, 2]"),
+        ({"selector.name": "oort"}, [0], "selector.name: got 'oort'; expected a list of values, e.g. ['oort']"),
+    ],
+)
+def test_values_of_a_comparison(over: Any, seeds: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        motley.compare(KEYS, over, seeds=seeds)
+    assert str(error.value) == message
+
+
+def test_a_spelling_is_near_whatever_its_capitals() -> None:
+    assert suggest("hosp_b", ["hosp_A", "hosp_B", "hosp_C"]) == " (did you mean 'hosp_B'?)"
+    assert suggest("FedAvg", ["fedavg", "fedprox"]) == " (did you mean 'fedavg'?)"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"age;y\n1,5;0\n", "divides its columns by ';', and Motley reads commas; write it anew: pandas.read_csv({0!r}, sep=';', "
+         "decimal=',').to_csv({0!r}, index=False)"),
+        (b"age\ty\n1\t0\n", "divides its columns by '\\t', and Motley reads commas; write it anew: pandas.read_csv({0!r}, "
+         "sep='\\t').to_csv({0!r}, index=False)"),
+        ("age,y\n1,0\n".encode("utf-16"), "is text of UTF-16, and Motley reads UTF-8; write it anew: pandas.read_csv({0!r}, "
+         "encoding='utf-16').to_csv({0!r}, index=False)"),
+    ],
+)  # fmt: skip
+def test_tables_that_other_programs_write(text: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "all.csv"
+    path.write_bytes(text)
+    with pytest.raises(DataError) as error:
+        motley.inspect(path, client="age", label="y")
+    assert str(error.value) == f"{path} {said.format(str(path))}"
+
+
+def test_a_folder_in_place_of_a_table(tmp_path: Path) -> None:
+    folder = tmp_path / "hospitals"
+    folder.mkdir()
+    said = re.escape(f"from_files({str(folder)!r}, label='y') of motley.tasks")
+    with pytest.raises(DataError, match=f"is a folder; this task reads one table.*{said}$"):
+        motley.run({**KEYS, "task": {"name": "tabular", "data": str(folder), "label": "y"}}, out=tmp_path / "run")
+    with pytest.raises(
+        ConfigError, match=r"^the folder \S+hospitals holds no table \(.csv, .parquet or .npz\); name one that does"
+    ):
+        motley.inspect(folder, label="y")
+
+
+def test_failures_of_one_error_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    points = [Failure(Point(label, Experiment(**KEYS)), ConfigError("no data")) for label in ("a", "b", "c")]
+    with pytest.raises(typer.Exit):
+        raise_failures([*points, Failure(Point("d", Experiment(**KEYS)), ConfigError("no time"))], good=1)
+    assert capsys.readouterr().err.splitlines() == [
+        "motley: failed: a seed 0 and 2 more: no data",
+        "motley: failed: d seed 0: no time",
+        "motley: 1 of 5 runs finished; the same command tries the others again",
+    ]
+
+
+@pytest.mark.parametrize("accepted", [[2, 0, 0, 0], [2, 2, 0, 0]])
+def test_rounds_in_which_nobody_delivers_are_told(accepted: list[int]) -> None:
+    """Of four rounds, three without an upload are more than half, and two are not."""
+    columns = {"round": [1, 2, 3, 4], "accepted": accepted}
+    outcomes = ["accepted"] * 2 + ["dropped"] * 3
+    run = fake.run(rounds=fake.table("rounds", **columns), clients=fake.table("clients", outcome=outcomes))
+    told = [
+        "no upload was accepted in 3 of 4 rounds (rounds 2, 3, 4), and nothing was learned in them (what came of all dispatches: "
+        "3 dropped, 2 accepted)"
+    ]
+    assert model_health(run) == (told if accepted.count(0) == 3 else [])
 
 
 @pytest.mark.filterwarnings("always:local.epochs is in the file's grid")

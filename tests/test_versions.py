@@ -51,7 +51,10 @@ def test_the_lowest_python_is_the_first_of_the_classifiers():
     assert versions == sorted(versions, key=Version)
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "constraints-docs.txt", "constraints-ray.txt", "constraints-trackers.txt"])
+@pytest.mark.parametrize(
+    "name",
+    ["constraints.txt", "constraints-docs.txt", "constraints-notebook.txt", "constraints-ray.txt", "constraints-trackers.txt"],
+)
 def test_every_pin_has_hashes(name):
     """Without one, pip install --require-hashes refuses; with an index's address, a checkout would ask somebody's index."""
     text = (ROOT / name).read_text(encoding="utf-8")

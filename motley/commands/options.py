@@ -91,9 +91,13 @@ def check_data(data: Path | None) -> None:
 
 
 def raise_failures(failures: Sequence[Failure], good: int) -> None:
-    """Print the failed runs, and raise the first error that is not a UserError."""
+    """Print the failed runs, those of one error together, and raise the first error that is not a UserError."""
+    same: dict[str, list[str]] = {}
     for failure in failures:
-        say(f"failed: {failure.point.label} seed {failure.point.experiment.seed}: {failure.error}")
+        same.setdefault(str(failure.error), []).append(f"{failure.point.label} seed {failure.point.experiment.seed}")
+    for error, (first, *others) in same.items():
+        more = f" and {len(others)} more" if others else ""
+        say(f"failed: {first}{more}: {error}")
     if not failures:
         return
     say(f"{good} of {good + len(failures)} runs finished; the same command tries the others again")

@@ -49,4 +49,5 @@ def html_rows(title: str, rows: Iterable[Iterable[Any]], head: Iterable[Any] = (
     cells = ("".join(f"<td>{escape(printable(str(value)))}</td>" for value in row) for row in rows)
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     top = f"<thead><tr>{names}</tr></thead>" if names else ""
-    return f"<table><caption>{escape(title)}</caption>{top}<tbody>{body}</tbody></table>"
+    left = ' style="text-align:left"'  # over a table wider than the window, a caption in its middle is out of sight
+    return f"<table><caption{left}>{escape(title)}</caption>{top}<tbody>{body}</tbody></table>"

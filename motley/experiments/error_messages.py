@@ -16,6 +16,16 @@ __all__ = ["RENAMED_KEYS", "RENAMED_VALUES", "config_error", "device_hint", "ren
 
 RENAMED_KEYS = {"examine": "evaluate", "quantise": "quantizer", "memory": "client_state"}
 """Old name of a key -> its present name."""
+ELSEWHERE = {
+    "lr": "local.optimizer.lr",
+    "learning_rate": "local.optimizer.lr",
+    "clients": "population",
+    "num_clients": "population",
+    "data": "task.data",
+    "dataset": "task.data",
+    "model": "task.model",
+}
+"""What users write at the top of an experiment -> the key that says it."""
 RENAMED_VALUES = {"weights": {"ht": "horvitz_thompson"}, "engine": {"cohort": "batched"}}
 """Key -> old name of a value -> its present name."""
 
@@ -79,6 +89,8 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
         if not path and last in RENAMED_KEYS:
             return f"there is no key {last!r}; it is called {RENAMED_KEYS[last]!r} now"
         known = _fields(model, path)
+        if not path and last in ELSEWHERE:
+            return f"there is no such key; write {ELSEWHERE[last]}"
         near = suggest(last, known)
         inside = [] if path or near else [key for key in known if last in _fields(model, (key,))]
         if inside:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -111,8 +112,12 @@ def runs_in_words(name: str, runs: Sequence[Run], failed: int, folder: Path) -> 
 
 
 def in_cell(value: Any) -> str:
-    """Return a figure as a cell of a table has it."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """Return a figure as a cell of a table has it, with four digits; one that is not there is a dash."""
+    from motley.results.blocks import DASH
+
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:#.4g}".rstrip(".") if math.isfinite(value) else DASH
 
 
 def to_frame(rows: Sequence[Mapping[str, Any]]) -> Any:

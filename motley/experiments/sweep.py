@@ -92,7 +92,9 @@ class Comparison(Carded):
         rows = run_rows(self.runs) if self.runs else []
         failed = [(one.point.label, one.point.experiment.seed, one.error) for one in self.failures]
         shown = [[in_cell(value) for value in row.values()] for row in rows]
-        return html_rows(repr(self), shown, rows[0] if rows else ()) + (html_rows("Failed", failed) if failed else "")
+        return html_rows(repr(self).strip("<>"), shown, rows[0] if rows else ()) + (
+            html_rows("Failed", failed) if failed else ""
+        )
 
     def table(self) -> Any:
         """Return a pandas DataFrame with a row per run: its label as in reports, seed, the headline metric's final value, peak and
@@ -162,10 +164,12 @@ def _combinations(
 ) -> dict[str, tuple[Experiment, dict[str, Any]]]:
     """Return result id -> experiment and what was changed, for every combination of one grid's values."""
     if seeds is not None:
+        if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
+            raise ConfigError(f"got {seeds!r}; expected a list of whole numbers, e.g. seeds=[0, 1, 2]", "seeds")
         grid = {**{key: values for key, values in grid.items() if key != "seed"}, "seed": seeds}
     for key, values in grid.items():
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-            raise ConfigError(f"got {values!r}; expected a list of values", key)
+            raise ConfigError(f"got {values!r}; expected a list of values, e.g. [{values!r}]", key)
         if not list(values):
             raise ConfigError("got no values; give at least one", key)
     out: dict[str, tuple[Experiment, dict[str, Any]]] = {}

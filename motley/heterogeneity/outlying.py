@@ -178,7 +178,7 @@ def _of_columns(seen: _SeenRows, client: int, columns: ColumnFaults, key: Key) -
     told = []
     for kind, those in kinds.items():
         more = len(those) - 1
-        said = those[0][1] + (f" (and {more} more columns)" if more and those[0][0] != _INPUTS else "")
+        said = those[0][1] + (_and_more(more) if those[0][0] != _INPUTS else "")
         told.append(OutlyingClient(client, kind, those[0][0], said, remedies[kind]))  # type: ignore[arg-type]
     return told
 
@@ -229,11 +229,16 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
     for k in np.flatnonzero(constant.any(axis=1)).tolist():
         j, *more = np.flatnonzero(constant[k]).tolist()
         value = float(seen.rows.x[seen.rows.owner == k, j][0]) * seen.scale[j] + seen.shift[j]
-        said = f"{seen.names[j]} is always {_short(value)}" + (f" (and {len(more)} more columns)" if more else "")
+        said = f"{seen.names[j]} is always {_short(value)}" + _and_more(len(more))
         told.append(
             OutlyingClient(k, "constant column", seen.names[j], said, "repair the column, or leave it out with task.drop")
         )
     return [] if _widely(told, len(np.unique(seen.rows.owner))) else told
+
+
+def _and_more(columns: int) -> str:
+    """Return how many more columns there are in brackets; empty for none."""
+    return f" (and {columns} more column{'' if columns == 1 else 's'})" if columns else ""
 
 
 def _short(value: float) -> str:

@@ -55,7 +55,9 @@ class Inspected:
         names = list(dict.fromkeys(name for profile in profiles for name in profile))
         rows = ([name, *(f"{profile.get(name, float('nan')):.3g}" for profile in profiles)] for name in names)
         said = [(text,) for text in (*self.all_pitfalls, *self.advice)]
-        return html_rows(repr(self), rows, ["", *(one.label for one in self.federations)]) + html_rows("Look out", said)
+        return html_rows(repr(self).strip("<>"), rows, ["", *(one.label for one in self.federations)]) + html_rows(
+            "Look out", said
+        )
 
     @property
     def all_pitfalls(self) -> list[str]:

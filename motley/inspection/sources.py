@@ -70,6 +70,8 @@ def source_of(
     if isinstance(given, str | Path) and holds_tables(Path(given)):
         return InspectionSource(Path(given).stem, federation=federation_of(Path(given), label, client))
     if label is not None or client is not None:
+        if isinstance(given, str | Path) and is_folder(Path(given)) and next(Path(given).rglob("run.json"), None) is None:
+            raise ConfigError(f"the folder {given} holds no table (.csv, .parquet or .npz); name one that does, or a file")
         raise ConfigError(
             f"got {label or client!r}, and {given} is no table; an experiment names its columns itself: "
             'task = { name = "tabular", data = "all.csv", label = "y", client = "hospital" }',

@@ -36,7 +36,7 @@ def client_table(run: Run) -> pa.Table:
     columns: dict[str, object] = {"client": ids, "name": pa.array([names.get(int(k)) for k in ids], pa.string())}
     at = [place[k] for k in federation["client"].to_pylist()]
     for size in ("num_train", "num_test"):
-        columns[size] = _placed(federation[size].to_numpy(), at, len(ids))
+        columns[size] = pa.array(_placed(federation[size].to_numpy(), at, len(ids)), pa.int64(), from_pandas=True)
     for column, rows in (("asked", sent), ("accepted", sent.filter(pc.equal(sent["outcome"], "accepted")))):
         columns[column] = np.bincount([place[k] for k in rows["client"].to_pylist() if k in place], minlength=len(ids))
     for scope in _scopes(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,6 +37,14 @@ def model_health(run: Run) -> list[str]:
         found.append(
             f"the loss was not finite and the server went back to its last good model {_times(len(restored), 'time')} "
             f"({_rounds(restored)}); a smaller learning rate may help"
+        )
+    idle = run.column("rounds", "round")[run.column("rounds", "accepted") == 0].astype(int).tolist()
+    if len(idle) > run.tables["rounds"].num_rows / 2:
+        ends = Counter(run.column("clients", "outcome").tolist())
+        ended = ", ".join(f"{count} {outcome}" for outcome, count in ends.most_common()) or "nobody was asked"
+        found.append(
+            f"no upload was accepted in {len(idle)} of {run.tables['rounds'].num_rows} rounds ({_rounds(idle)}), and nothing was "
+            f"learned in them (what came of all dispatches: {ended})"
         )
     since = ruined_since(run)
     if since is not None and not restored:

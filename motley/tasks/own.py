@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -137,17 +138,32 @@ def own_task(
     federation, outputs = _tried(make, federation, transform)
     warn_of_unscaled(make, federation, transform)
     kind = federation.targets
+    is_torch_loss = isinstance(loss, nn.CrossEntropyLoss)
     if loss is None:
         single = kind == "classes" and outputs.shape[-1] == 1
         loss = "bce" if single or kind == "multilabel" else "half_squared_error" if kind == "numbers" else "cross_entropy"
     elif not isinstance(loss, str | Mapping):
         loss = checked_loss(loss, outputs, _targets(federation))
+    name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
+    if is_torch_loss or name_of_loss == "cross_entropy":
+        _warn_of_probabilities(outputs)
     given = ["loss" if kind == "numbers" else "accuracy"] if metric is None else metric
     given = given if isinstance(given, list | tuple) else [given]
     if not given:
         raise ConfigError("got no metric; leave metric out, or name one", "metric")
     headline, metrics = chosen(given, kind, federation.classes, key="metric")
     return Task(name, federation, make, loss, headline, transform, layout, metrics)
+
+
+def _warn_of_probabilities(outputs: Tensor) -> None:
+    """Warn where outputs ``[B, ..., C]`` are probabilities, of which cross-entropy would make probabilities once more."""
+    positive = outputs.shape[-1] > 1 and bool((outputs >= 0).all())
+    if positive and torch.allclose(outputs.sum(-1), torch.ones(()), atol=1e-4):
+        warnings.warn(
+            "the model gives probabilities (numbers that sum to 1), and cross_entropy takes logits, of which it makes probabilities "
+            "itself; such a model learns slowly: leave the Softmax at its end out",
+            stacklevel=3,
+        )
 
 
 def _made(model: Callable[[], nn.Module]) -> nn.Module:
@@ -251,7 +267,11 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
     out, expected = found[0], [len(batch), *want]
     if not isinstance(out, Tensor) or list(out.shape[:-1]) != expected[:-1] or out.shape[-1] < least:
         got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        why = " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True)" if len(want) > 1 else ""
+        why = (
+            " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True; of one-hot labels give y.argmax(1))"
+            if len(want) > 1
+            else ""
+        )
         raise ModelError(f"the {kind} gives {got} for a batch of {len(batch)}; expected {expected}{why}")
     if not out.requires_grad:
         raise ModelError(f"the outputs of the {kind} do not depend on its parameters (detach, no_grad, whole numbers)")

@@ -195,6 +195,8 @@ def read_arrow(path: Path) -> Any:
     if path.suffix not in (".parquet", ".csv"):
         raise DataError(f"{path.name} is of no known kind; expected .npz, .parquet or .csv")
     check_file(path)
+    if path.suffix == ".csv":
+        _check_commas(path)
     try:
         large = csv.ReadOptions(block_size=2**26)  # many small pieces of many columns take minutes
         table = read_parquet(path) if path.suffix == ".parquet" else csv.read_csv(path, large)
@@ -208,6 +210,28 @@ def read_arrow(path: Path) -> Any:
     if twice:
         raise DataError(f"{path} has several columns {twice[0]!r}; give each a name of its own")
     return table
+
+
+def _check_commas(path: Path) -> None:
+    """Refuse a ``.csv`` file that other programs write: of UTF-16, or divided by semicolons, tabs or bars.
+
+    Raises
+    ------
+    DataError: has the line that writes the file anew.
+    """
+    with path.open("rb") as file:
+        head = file.readline(2**16)
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        read = "encoding='utf-16'"
+        said = "is text of UTF-16, and Motley reads UTF-8"
+    else:
+        others = [mark for mark in (b";", b"\t", b"|") if mark in head] if b"," not in head else []
+        if not others:
+            return
+        mark = others[0].decode()
+        read = f"sep={mark!r}" + (", decimal=','" if mark == ";" else "")
+        said = f"divides its columns by {mark!r}, and Motley reads commas"
+    raise DataError(f"{path} {said}; write it anew: pandas.read_csv({str(path)!r}, {read}).to_csv({str(path)!r}, index=False)")
 
 
 def arrow_table(raw: Any, names: tuple[str, ...] = ()) -> Any:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
-from motley.core.files import is_file, where_paths_start
+from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped, multilabel
@@ -55,6 +55,11 @@ def read_table(
         ids, column = cut(ids, client_groups, where), client if client_groups is None else None
         return make_dataset(inputs, y, ids, classes, where, options=options, column=column)
     path = Path(data).expanduser()
+    if is_folder(path):
+        raise DataError(
+            f"task.data: {data} is a folder; this task reads one table, whose column task.client says whose a row is. A file for each "
+            f"client is read in Python: from_files({data!r}, label={label!r}) of motley.tasks"
+        )
     if not is_file(path):
         raise DataError(
             f"task.data: got {data!r}{suggest(data, BUILTIN)}; expected one of: {', '.join(BUILTIN)}, or the path of an .npz, "

@@ -15,6 +15,7 @@ from motley.core.keys import Key
 from motley.heterogeneity.class_faults import absent_classes, shared_rows
 from motley.heterogeneity.column_faults import Rows, excess, normal_scores, spread_ratio
 from motley.heterogeneity.measure import measure, measure_arrays
+from motley.heterogeneity.outlying import _and_more
 from motley.heterogeneity.record import Inspection, OutlyingClient
 from motley.tasks.own import from_arrays
 
@@ -200,3 +201,8 @@ def test_the_columns_of_a_table_have_their_names_and_units() -> None:
     there, here = (float(np.median(x[part, 3])) for part in (owner != 6, owner == 6))
     assert here > 50 * there
     assert measure(from_arrays(named, y, owner, table={"scale": "client"}), Key(0)).outlying == ()  # the remedy
+
+
+@pytest.mark.parametrize(("more", "said"), [(0, ""), (1, " (and 1 more column)"), (2, " (and 2 more columns)")])
+def test_further_columns_of_the_same_fault_are_counted(more: int, said: str) -> None:
+    assert _and_more(more) == said

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from motley.core.errors import ModelError
 from motley.tasks import from_arrays, own_task
 
 PIXELS = np.tile(np.array([[0, 255], [255, 0]], np.uint8), (20, 2))
@@ -61,3 +62,20 @@ def test_scaled_inputs_pass_without_a_word(x: Any, model: Any, options: Any) -> 
         warnings.simplefilter("error")
         made = task(x, model, **options)
     assert torch.is_tensor(made.federation.x)
+
+
+@pytest.mark.parametrize("loss", [None, nn.CrossEntropyLoss(), {"name": "cross_entropy", "label_smoothing": 0.1}])
+def test_probabilities_are_no_logits(loss: Any) -> None:
+    numbers = PIXELS / 255
+    with pytest.warns(
+        UserWarning, match="gives probabilities .* and cross_entropy takes logits.*leave the Softmax at its end out"
+    ):
+        task(numbers, lambda: nn.Sequential(nn.Linear(4, 2), nn.Softmax(-1)), loss=loss)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task(numbers, lambda: nn.Sequential(nn.Linear(4, 2), nn.LogSoftmax(-1)), loss=loss)
+
+
+def test_one_hot_labels_are_told_apart() -> None:
+    with pytest.raises(ModelError, match=r"need multilabel=True; of one-hot labels give y.argmax\(1\)\)$"):
+        own_task(from_arrays(PIXELS / 255, np.eye(2)[np.arange(40) % 2], np.arange(40) // 10), lambda: nn.Linear(4, 2))
