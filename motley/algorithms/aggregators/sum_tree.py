@@ -48,17 +48,17 @@ class SumTree(Generic[Sums]):
     def at(self, position: int) -> Sums:
         """Return the sums to which the upload at a position is added; -1: the next position."""
         position = self.end if position < 0 else position
-        self.end = position + 1
         block = Run(0, position // BLOCK)
         if not self.nodes or self.nodes[-1][0] != block:
             self.put(block, self.empty())
+        self.end = position + 1
         return self.nodes[-1][1]
 
     def put(self, run: Run, sums: Sums) -> None:
         """Add the sums of a run whose blocks lie behind all earlier ones."""
         self._complete(run.number << run.level)
         self.nodes.append((run, sums))
-        self.end = max(self.end, run.positions.stop)
+        self.end = run.positions.stop
 
     def _complete(self, block: int) -> None:
         """Add nodes together as far as no later block can belong to them, now that ``block`` comes."""
