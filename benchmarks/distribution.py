@@ -128,9 +128,7 @@ def measured(load: str, engine: str, rounds: int, code: Path) -> dict[str, float
     return found
 
 
-def compared(
-    load: str, versions: dict[str, Path], turns: int, rounds: int, names: list[str]
-) -> dict[str, Any]:
+def compared(load: str, versions: dict[str, Path], turns: int, rounds: int, names: list[str]) -> dict[str, Any]:
     """Return the medians of all engines and versions, which take turns."""
     rows: dict[str, dict[str, list[dict[str, float]]]] = {}
     for _ in range(turns):
@@ -142,8 +140,7 @@ def compared(
     out: dict[str, Any] = {"workload": load, "turns": turns, "rounds": rounds}
     for version, engines in rows.items():
         medians = {
-            engine: {name: statistics.median(one[name] for one in some) for name in some[0]}
-            for engine, some in engines.items()
+            engine: {name: statistics.median(one[name] for one in some) for name in some[0]} for engine, some in engines.items()
         }
         local = [medians[name]["processor_s"] for name in medians if name not in ("processes", "ray")]
         for one in medians.values():
@@ -154,9 +151,7 @@ def compared(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what distribution costs")
-    parser.add_argument(
-        "out", nargs="?", default=HERE / "measured" / "distribution.json", type=Path
-    )
+    parser.add_argument("out", nargs="?", default=HERE / "measured" / "distribution.json", type=Path)
     parser.add_argument("--before", type=Path, help="checkout of another version")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turns", type=int, default=3)

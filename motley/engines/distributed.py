@@ -202,7 +202,9 @@ class Distributed(Engine, Generic[Shared]):
         calls = []
         for part in order:
             own = [jobs[i] for i in part.positions]
-            more = {"runs": part.runs, "count": len(jobs)}
+            stacks = -(-len(own) * self.setting.task.layout.size // CHUNK_WEIGHTS)
+            stack = -(-len(own) // min(len(own), stacks))
+            more = {"runs": part.runs, "count": len(jobs), "stack": stack}
             calls.append(self._call("train_sums", own, client_states, more))
         shared = {"download": dict(download), "want": want, "reduction": reduction}
         done: dict[int, list[RunSum]] = {}

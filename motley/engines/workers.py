@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from motley.algorithms.base import Run
 from motley.core.errors import ConfigError, EngineError, MotleyError
 from motley.engines import ENGINES, resolve_auto
-from motley.engines.base import Engine, Reduction, RunSum, Setting, TrainResult
+from motley.engines.base import Engine, Job, Reduction, RunSum, Setting, TrainResult
 from motley.engines.cores import ThreadPool
 from motley.engines.serialization import Block, unwrap
 
@@ -124,11 +124,21 @@ def _trained(results: Iterable[TrainResult]) -> Timed:
     return Timed(found, [after - before for before, after in itertools.pairwise(moments)])
 
 
-def _summed(engine: Engine, runs: Sequence[Run], count: int, reduction: Reduction, **inputs: Any) -> Timed:
-    """Train the jobs of these runs, in order of positions, and return a sum for each run; ``count``:
-    uploads of the whole step."""
+def _summed(
+    engine: Engine,
+    jobs: Sequence[Job],
+    runs: Sequence[Run],
+    count: int,
+    stack: int,
+    reduction: Reduction,
+    **inputs: Any,
+) -> Timed:
+    """Train the jobs of these runs, in order of positions, and return a sum for each run.
+
+    ``count``: uploads of the whole step. ``stack``: jobs at most that the engine is given at once."""
     sums, seconds = [], []
-    results = engine.train(**inputs)
+    stacks = (jobs[at : at + stack] for at in range(0, len(jobs), stack))
+    results = itertools.chain.from_iterable(engine.train(some, **inputs) for some in stacks)
     began = time.perf_counter()
     for run in runs:
         total, kept = reduction.begin(), []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -89,7 +91,7 @@ def test_parts_that_are_joined_have_the_bits_of_the_definition(count, lost):
     for _ in range(10):
         cuts = sorted({0, blocks, *rng.integers(0, blocks + 1, 3).tolist()})
         joined = Mean().init()
-        for first, last in zip(cuts, cuts[1:], strict=False):
+        for first, last in itertools.pairwise(cuts):
             for run in aligned_runs(first, last):
                 part = Mean().init()
                 for position in run.positions:
