@@ -19,7 +19,7 @@ from torch import Tensor
 from motley.algorithms.job import ClientState, JobContext, PreTrainingSignals, Tensors
 from motley.algorithms.local import Solver
 from motley.algorithms.phases import RECEIVED, GradientCorrection, Phase, Tuning
-from motley.algorithms.upload import UPDATES, Fold, Part, Parts, Upload
+from motley.algorithms.upload import BLOCK, UPDATES, Fold, Part, Parts, Run, Upload
 from motley.algorithms.weights import Divide
 from motley.core.components import require_declared
 from motley.core.keys import Key
@@ -28,6 +28,7 @@ from motley.core.paper import Paper
 from motley.tasks.base import SAID, LossGradient, ModelState, Targets
 
 __all__ = [
+    "BLOCK",
     "RECEIVED",
     "UPDATES",
     "Aggregator",
@@ -45,6 +46,7 @@ __all__ = [
     "Parts",
     "Phase",
     "PreTrainingSignals",
+    "Run",
     "Server",
     "ServerContext",
     "ServerState",
@@ -287,12 +289,14 @@ class Correction(_MethodPart):
 class Aggregator(_MethodPart):
     """The rule that combines uploads into one total. ``upload_visibility``: whether it needs single uploads (``each``) or only their
     sum. ``compares``: the rule compares uploads with each other, so with one upload it equals the mean. ``plain_sum``: the total is
-    a weighted sum, so that an upload of norm C moves it by C at most."""
+    a weighted sum, so that an upload of norm C moves it by C at most. ``joins``: sums of parts of the uploads, made in several
+    processes, can be joined (:meth:`partial`, :meth:`join`)."""
 
     paper: ClassVar[Paper | None] = None
     upload_visibility: ClassVar[Literal["sum", "each"]] = "sum"
     compares: ClassVar[bool] = False
     plain_sum: ClassVar[bool] = False
+    joins: ClassVar[bool] = False
 
     @property
     def least(self) -> int:
@@ -307,7 +311,17 @@ class Aggregator(_MethodPart):
     @abstractmethod
     def add(self, total: Any, upload: Upload) -> Any:
         """Add one upload to the accumulator and return the accumulator; it may be changed in place. Uploads come in order of
-        client id."""
+        client id, and so of their positions."""
+
+    def partial(self, total: Any) -> Any:
+        """Return the sum of an accumulator whose uploads lie in one :class:`~motley.algorithms.upload.Run`, to be sent to
+        another process; None if it has no upload. The accumulator is used up."""
+        raise NotImplementedError(f"{type(self).__name__} joins no sums")
+
+    def join(self, total: Any, run: Run, partial: Any) -> Any:
+        """Add the sum of a run of positions to the accumulator and return the accumulator, which then has the bits that it
+        would have with the run's uploads. Runs come in order of their positions, also among single uploads."""
+        raise NotImplementedError(f"{type(self).__name__} joins no sums")
 
     @abstractmethod
     def finish(self, total: Any, divide: Divide) -> dict[str, Tensor]:

@@ -7,7 +7,11 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["UPDATES", "Fold", "Part", "Parts", "Upload"]
+__all__ = ["BLOCK", "UPDATES", "Fold", "Part", "Parts", "Run", "Upload"]
+
+BLOCK = 8
+"""Consecutive positions whose uploads are summed one after the other; blocks are then added in pairs
+(docs/methods/index.md#sums)."""
 
 Fold = Literal["mean", "sum", "convex", "max", "covered"]
 UPDATES: frozenset[Fold] = frozenset({"mean", "sum", "covered"})
@@ -40,9 +44,30 @@ class Upload(NamedTuple):
     ----------
     parts: the tensors by name. weight: raw weight. client: id of the client, for rules that keep a state by client.
     scale: staleness factor; the update has been multiplied by it already, the weights of ``convex`` parts have not.
+    position: among the uploads that a step asks for, from 0, which fixes the order of sums; an upload
+    that cannot be used leaves its position empty. -1: the position after the last.
     """
 
     parts: Parts
     weight: float
     scale: float = 1.0
     client: int = -1
+    position: int = -1
+
+
+class Run(NamedTuple):
+    """An aligned run of blocks, a node of the binary tree in which sums are added.
+
+    Parameters
+    ----------
+    level: the run has ``2 ** level`` blocks. number: of the run among those of its level, from 0.
+    """
+
+    level: int
+    number: int
+
+    @property
+    def positions(self) -> range:
+        """The positions that the run covers; those beyond the last upload are empty."""
+        length = BLOCK << self.level
+        return range(self.number * length, (self.number + 1) * length)

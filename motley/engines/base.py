@@ -12,14 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from motley.algorithms.base import Algorithm, ClientState, Parts, PreTrainingSignals, Tensors, Tuning
+from motley.algorithms.base import (
+    Algorithm,
+    ClientState,
+    Parts,
+    PreTrainingSignals,
+    Run,
+    Tensors,
+    Tuning,
+)
 from motley.algorithms.head_loss import per_head
 from motley.algorithms.local import Solver
 from motley.algorithms.positions import per_position
@@ -42,6 +50,8 @@ __all__ = [
     "Job",
     "JobInputs",
     "Purpose",
+    "Reduction",
+    "RunSum",
     "Setting",
     "Slices",
     "TrainResult",
@@ -194,6 +204,33 @@ class TrainResult:
     curvature: Tensors = field(default_factory=dict)
 
 
+class Reduction(Protocol):
+    """What is done with a step's uploads where they arise, so that their sum travels in place of
+    them. It is sent to the workers."""
+
+    def begin(self) -> Any:
+        """Return an empty accumulator."""
+
+    def add(self, total: Any, position: int, result: TrainResult) -> tuple[Any, TrainResult]:
+        """Add the upload at a position; return the accumulator, and the result without its upload."""
+
+    def partial(self, total: Any) -> Any:
+        """Return the sum in the accumulator as it travels."""
+
+
+class RunSum(NamedTuple):
+    """What travels of the jobs of a run of positions.
+
+    Parameters
+    ----------
+    run: the positions. results: of its jobs, in order, without uploads. partial: the uploads' sum.
+    """
+
+    run: Run
+    results: Sequence[TrainResult]
+    partial: Any
+
+
 @dataclass(frozen=True)
 class Setting:
     """Everything an engine is built from; one per run. Binds the algorithm's correction to the task's layout, and its loss to the
@@ -297,6 +334,23 @@ class Engine(ABC):
         ``want``: learning signals to return beside ``loss``. A client whose loss or upload is not finite is returned with
         ``finite = False``; that is not an error.
         """
+
+    def refuses_sums(self, steps: Sequence[int]) -> str | None:
+        """Return why the uploads of jobs of so many steps do not travel as sums (:meth:`train_sums`),
+        after "every update travels: "; None if they do. An engine in this process sends nothing."""
+        return "the engine has no workers"
+
+    def train_sums(
+        self,
+        jobs: Sequence[Job],
+        download: Tensors,
+        client_states: Mapping[int, ClientState | None],
+        want: frozenset[str],
+        reduction: Reduction,
+    ) -> Iterator[RunSum]:
+        """Train jobs as :meth:`train` does, and yield the sums of their uploads, in order of positions.
+        The position of a job is its place in ``jobs``. Only where :meth:`refuses_sums` allows it."""
+        raise NotImplementedError(f"{self.name} sends no sums")
 
     @abstractmethod
     def measure(

@@ -11,22 +11,36 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from motley.algorithms.base import ClientState, Tensors
+from motley.algorithms.base import BLOCK, ClientState, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
 from motley.engines import ENGINES
-from motley.engines.base import MEASURED, AdaptInputs, DataView, Engine, Job, Purpose, Setting, Slices, TrainResult
+from motley.engines.base import (
+    MEASURED,
+    PRE_TRAINING,
+    AdaptInputs,
+    DataView,
+    Engine,
+    Job,
+    Purpose,
+    Reduction,
+    RunSum,
+    Setting,
+    Slices,
+    TrainResult,
+)
 from motley.engines.client import CHUNK
 from motley.engines.cores import cores
 from motley.engines.local import Sequential, refuses_method, window_of
+from motley.engines.placement import ClientSeconds, parts_of, uneven
 from motley.engines.serialization import unsendable
 from motley.engines.workers import RemoteWorker, Shared, WorkerCall, WorkerPool, worker_engine
 from motley.tasks.base import ModelState, model_input
@@ -75,7 +89,10 @@ class Distributed(Engine, Generic[Shared]):
         self.threads = min(self.workers * self.cores_each, cores(setting.threads))
         self.inner = cores(setting.threads)
         sent = dataclasses.replace(_for_workers(setting), threads=self.cores_each, workers=None, address=None)
-        self._batches = worker_engine(sent) in ("batched", "vmap")
+        inside = worker_engine(sent)
+        self._batches = inside in ("batched", "vmap")
+        self._one_by_one = inside == "sequential"  # so that each client's own seconds are known
+        self._seconds = ClientSeconds()
         self._setting = self._share(sent)
         self._pool = WorkerPool([self._worker(number, self._setting) for number in range(self.workers)], self._on_close())
         self._end = weakref.finalize(self, self._pool.close)  # no worker outlives an engine that nobody closed
@@ -144,30 +161,89 @@ class Distributed(Engine, Generic[Shared]):
     ) -> Iterator[TrainResult]:
         """See :meth:`Engine.train`. Jobs are trained in windows whose results fit in memory; a window begins before the last ends."""
         window = window_of(self.setting, self.workers)
-        windows = [self._chunks(range(at, min(at + window, len(jobs))), jobs) for at in range(0, len(jobs), window)]
-        chunks, calls = [chunk for cut in windows for chunk in cut], []
-        for chunk in chunks:
-            some = [jobs[i] for i in chunk]
-            kept = {job.client: client_states[job.client] for job in some if job.client in client_states}
-            arguments = {"jobs": some, "client_states": kept, "want": want}
-            calls.append(WorkerCall("train", arguments, _about([job.client for job in some])))
+        costs = self._costs(jobs, want)
+        windows = [self._chunks(range(at, min(at + window, len(jobs))), costs) for at in range(0, len(jobs), window)]
+        chunks = [chunk for cut in windows for chunk in cut]
+        calls = [self._call("train", [jobs[i] for i in chunk], client_states, {}) for chunk in chunks]
+        shared = {"download": dict(download), "want": want}
         done: dict[int, TrainResult] = {}
         first = 0
-        for chunk, results in zip(
-            chunks, self._run(calls, {"download": dict(download)}, max(map(len, windows), default=0)), strict=True
-        ):
+        answers = self._run(calls, shared, max(map(len, windows), default=0))
+        for chunk, (results, seconds) in zip(chunks, answers, strict=True):
+            self._seconds.learn([jobs[i] for i in chunk], seconds)
             done.update(zip(chunk, map(_own_state, results), strict=True))
             while first in done:
                 yield done.pop(first)
                 first += 1
 
+    @override
+    def refuses_sums(self, steps: Sequence[int]) -> str | None:
+        costs = [float(count) for count in steps]
+        if not uneven(costs, self.workers, self._batches):
+            return None
+        said = f"{len(costs)} updates are too few for sums of {BLOCK}"
+        return f"{said}, with which some of {self.workers} workers would wait for others"
+
+    @override
+    def train_sums(
+        self,
+        jobs: Sequence[Job],
+        download: Tensors,
+        client_states: Mapping[int, ClientState | None],
+        want: frozenset[str],
+        reduction: Reduction,
+    ) -> Iterator[RunSum]:
+        """See :meth:`Engine.train_sums`. A worker trains consecutive blocks of positions."""
+        costs = self._costs(jobs, want)
+        keeps = self.setting.algorithm.correction.keeps_state  # then states travel with each result
+        least = -(-len(jobs) * self.setting.task.layout.size // CHUNK_WEIGHTS) if keeps else 1
+        parts = parts_of(costs, self.workers, self._batches, least)
+        order = sorted(parts, key=lambda part: -part.cost)
+        calls = []
+        for part in order:
+            own = [jobs[i] for i in part.positions]
+            stacks = -(-len(own) * self.setting.task.layout.size // CHUNK_WEIGHTS)
+            stack = -(-len(own) // min(len(own), stacks))
+            more = {"runs": part.runs, "count": len(jobs), "stack": stack}
+            calls.append(self._call("train_sums", own, client_states, more))
+        shared = {"download": dict(download), "want": want, "reduction": reduction}
+        done: dict[int, list[RunSum]] = {}
+        first = 0
+        for part, (sums, seconds) in zip(order, self._run(calls, shared, len(calls)), strict=True):
+            self._seconds.learn([jobs[i] for i in part.positions], seconds)
+            done[part.positions.start] = sums
+            while first in done:
+                for run, results, partial in done.pop(first):
+                    first += len(results)
+                    yield RunSum(run, [_own_state(result) for result in results], partial)
+
+    def _costs(self, jobs: Sequence[Job], want: frozenset[str]) -> list[float]:
+        """Return what each job is expected to take: the seconds that its client took before or, where
+        a client's numbers may depend on who is trained beside it, the job's steps."""
+        correction = self.setting.algorithm.correction
+        together = correction.pre_training or correction.choices > 1 or want & PRE_TRAINING.keys()
+        if self._one_by_one and not together:
+            return self._seconds.expected(jobs)
+        return [float(job.steps) for job in jobs]
+
+    def _call(
+        self,
+        method: Literal["train", "train_sums"],
+        jobs: list[Job],
+        client_states: Mapping[int, ClientState | None],
+        more: Mapping[str, Any],
+    ) -> WorkerCall:
+        kept = {job.client: client_states[job.client] for job in jobs if job.client in client_states}
+        arguments = {"jobs": jobs, "client_states": kept, **more}
+        return WorkerCall(method, arguments, _about([job.client for job in jobs]))
+
     def _run(self, calls: Sequence[WorkerCall], shared: dict[str, Any], ahead: int) -> Iterator[Any]:
         return self._pool.run(calls, self._share(shared), ahead) if calls else iter(())
 
-    def _chunks(self, some: range, jobs: Sequence[Job]) -> list[list[int]]:
+    def _chunks(self, some: range, costs: Sequence[float]) -> list[list[int]]:
         """Deal the jobs of a window out evenly, longest first: one chunk for every worker where clients are batched, unless these
         are too large; a few where clients are trained one by one."""
-        order = sorted(some, key=lambda i: -jobs[i].steps)
+        order = sorted(some, key=lambda i: -costs[i])
         rounds = -(-len(order) * self.setting.task.layout.size // (CHUNK_WEIGHTS * self.workers))
         count = min(len(order), self.workers * max(rounds, 1 if self._batches else _CHUNKS))
         return [order[part::count] for part in range(count)]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from motley.algorithms.base import Run
 from motley.core.errors import ConfigError, EngineError, MotleyError
 from motley.engines import ENGINES, resolve_auto
-from motley.engines.base import Engine, Setting
+from motley.engines.base import Engine, Job, Reduction, RunSum, Setting, TrainResult
 from motley.engines.cores import ThreadPool
 from motley.engines.serialization import Block, unwrap
 
-__all__ = ["MAX_DEATHS", "Failed", "RemoteWorker", "Worker", "WorkerCall", "WorkerDied", "WorkerPool", "worker_engine"]
+__all__ = ["MAX_DEATHS", "Failed", "RemoteWorker", "Timed", "Worker", "WorkerCall", "WorkerDied", "WorkerPool", "worker_engine"]
 
 Packed = TypeVar("Packed")
 Shared = TypeVar("Shared")
@@ -34,7 +37,7 @@ class WorkerCall:
     about: clients or samples of the call, for an error message.
     """
 
-    method: Literal["train", "measure", "evaluate"]
+    method: Literal["train", "train_sums", "measure", "evaluate"]
     arguments: Mapping[str, Any]
     about: str
 
@@ -44,6 +47,13 @@ class Failed:
     """The answer of a worker whose engine raised an error."""
 
     error: Exception
+
+
+class Timed(NamedTuple):
+    """The answer to a call that trains: results or sums, and the seconds that each job took."""
+
+    answer: list[Any]
+    seconds: list[float]
 
 
 class WorkerDied(Exception):  # noqa: N818 - never leaves the pool
@@ -90,8 +100,11 @@ class Worker:
         if self._engine is None:
             return Failed(self._error)
         try:
-            result = getattr(self._engine, call.method)(**call.arguments, **shared)
-            return list(result) if call.method == "train" else result
+            if call.method == "train":
+                return _trained(self._engine.train(**call.arguments, **shared))
+            if call.method == "train_sums":
+                return _summed(self._engine, **call.arguments, **shared)
+            return getattr(self._engine, call.method)(**call.arguments, **shared)
         except Exception as error:
             return Failed(error)
 
@@ -100,6 +113,42 @@ class Worker:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+
+
+def _trained(results: Iterable[TrainResult]) -> Timed:
+    """Return training results with the seconds between them."""
+    found, moments = [], [time.perf_counter()]
+    for result in results:
+        found.append(result)
+        moments.append(time.perf_counter())
+    return Timed(found, [after - before for before, after in itertools.pairwise(moments)])
+
+
+def _summed(
+    engine: Engine,
+    jobs: Sequence[Job],
+    runs: Sequence[Run],
+    count: int,
+    stack: int,
+    reduction: Reduction,
+    **inputs: Any,
+) -> Timed:
+    """Train the jobs of these runs, in order of positions, and return a sum for each run.
+
+    ``count``: uploads of the whole step. ``stack``: jobs at most that the engine is given at once."""
+    sums, seconds = [], []
+    stacks = (jobs[at : at + stack] for at in range(0, len(jobs), stack))
+    results = itertools.chain.from_iterable(engine.train(some, **inputs) for some in stacks)
+    began = time.perf_counter()
+    for run in runs:
+        total, kept = reduction.begin(), []
+        for position in range(run.positions.start, min(run.positions.stop, count)):
+            total, result = reduction.add(total, position, next(results))
+            kept.append(result)
+            seconds.append(time.perf_counter() - began)
+            began += seconds[-1]
+        sums.append(RunSum(run, kept, reduction.partial(total)))
+    return Timed(sums, seconds)
 
 
 class RemoteWorker(ABC, Generic[Shared]):

@@ -41,15 +41,19 @@ class OneRun:
     def begin(self, metric: str, phase: Callable[[], str]) -> None:
         """Report that everything is built. ``metric``: name of the score. ``phase``: returns the name of the present phase."""
 
+    def note(self, text: str) -> None:
+        """Report something about the run that its user may want to know before it goes on."""
+
     def round(self, done: RoundSummary) -> None:
         """Report that a round is done."""
 
 
 class _Shown(OneRun):
-    """One of the runs on a display."""
+    """One of the runs on a display, whose console shows notes."""
 
-    def __init__(self, experiment: Experiment, title: str) -> None:
+    def __init__(self, experiment: Experiment, title: str, console: Console) -> None:
         self.rounds, self.title = experiment.stop.rounds, printable(title)
+        self._console = console
         self.done: RoundSummary | None = None
         self.pace = Pace(self.rounds)
         self.metric = "score"
@@ -59,6 +63,14 @@ class _Shown(OneRun):
     def begin(self, metric: str, phase: Callable[[], str]) -> None:
         self.metric, self._phase = metric, phase
         self.pace.built_s = time.monotonic()
+
+    @override
+    def note(self, text: str) -> None:
+        self.say(text)
+
+    def say(self, text: str) -> None:
+        """Print a line about the run."""
+        self._console.print(f"{self.title}, {printable(text)}", markup=False, highlight=False, soft_wrap=True)
 
     @override
     def round(self, done: RoundSummary) -> None:
@@ -98,13 +110,8 @@ class RoundLog(_Shown):
     """
 
     def __init__(self, experiment: Experiment, console: Console | None = None, names: Mapping[int, str] = NO_NAMES) -> None:
-        super().__init__(experiment, experiment.name)
+        super().__init__(experiment, experiment.name, console or Console(stderr=True))
         self.names = names
-        self._console = console or Console(stderr=True)
-
-    def say(self, text: str) -> None:
-        """Print a line about the run."""
-        self._console.print(f"{self.title}, {printable(text)}", markup=False, highlight=False, soft_wrap=True)
 
     @override
     def round(self, done: RoundSummary) -> None:
@@ -132,8 +139,8 @@ class ProgressDisplay(ABC):
     def __init__(self, experiments: Sequence[Experiment], labels: Sequence[str], console: Console | None = None) -> None:
         count = len(experiments)
         titles = [f"run {i + 1} of {count}: {label}" if count > 1 else label for i, label in enumerate(labels)]
-        self._runs = [_Shown(experiment, title) for experiment, title in zip(experiments, titles, strict=True)]
         self._console = console or Console(stderr=True)
+        self._runs = [_Shown(experiment, title, self._console) for experiment, title in zip(experiments, titles, strict=True)]
 
     def run(self, number: int) -> OneRun:
         """Return what run ``number`` (from 0) reports to."""

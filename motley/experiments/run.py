@@ -343,6 +343,8 @@ def _run_to_end(
     _note_shared_cores(loop.engine)
     _note_slower(loop.setting)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
+    if (note := loop.sums.note()) is not None:
+        shown.note(note)
     state, writer = loop.state, _opened(experiment, loop, checkpoints, path, marks)
     loop.write_to(writer)
     trackers.begin(state.version)

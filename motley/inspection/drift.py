@@ -127,6 +127,7 @@ class ObservedLoop(RoundLoop):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
+        self.sums.reason = "the inspection compares updates"
         self.cosines: list[float] = []
         self._directions: Tensor | None = None  # their sum, of the step under way
         self._count = 0

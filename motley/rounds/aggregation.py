@@ -1,16 +1,86 @@
-"""Adjustments of single uploads before they are aggregated: staleness scaling, FedAsync mixing, simulated corruption."""
+"""What is done with single uploads before they are aggregated: the check of what leaves a client, staleness
+scaling, FedAsync mixing, simulated corruption; and all of it in a worker, which sends only the sum."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from motley.algorithms.base import Part, Tensors, Upload
+from motley.algorithms.base import Aggregator, Part, Parts, Tensors, Upload
+from motley.core.arrays import Floats
 from motley.engines.base import TrainResult
 from motley.tasks.base import ModelState
 
-__all__ = ["adjusted", "corrupted", "mixed", "scaled"]
+__all__ = ["UploadCheck", "UploadSum", "adjusted", "corrupted", "mixed", "scaled", "shapes_of"]
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def shapes_of(parts: Parts) -> Shapes:
+    """Return the shape of each part by name."""
+    return {name: tuple(part.value.shape) for name, part in parts.items()}
+
+
+@dataclass(frozen=True)
+class UploadCheck:
+    """The check of what leaves a client.
+
+    Parameters
+    ----------
+    shapes: of the method's parts, by name. without: names of parts that stay at the clients.
+    """
+
+    shapes: Shapes
+    without: frozenset[str]
+
+    def __call__(self, result: TrainResult) -> TrainResult:
+        """Return what leaves the client of a training result; one with other parts or shapes than the
+        method's is not finite."""
+        parts = {name: part for name, part in result.parts.items() if name not in self.without}
+        finite = result.finite and shapes_of(result.parts) == self.shapes
+        return dataclasses.replace(result, parts=parts, finite=finite)
+
+
+@dataclass(frozen=True)
+class UploadSum:
+    """Adds uploads where they arise, as the round loop adds them
+    (:class:`~motley.engines.base.Reduction`).
+
+    Parameters
+    ----------
+    aggregator: of the run, which joins sums. check: of what leaves a client. weights: raw, by position.
+    factors: on the updates of corrupted clients. scales: for staleness; None: none.
+    """
+
+    aggregator: Aggregator
+    check: UploadCheck
+    weights: Floats
+    factors: Floats
+    scales: Floats | None
+
+    def begin(self) -> Any:
+        """Return an empty accumulator."""
+        return self.aggregator.init()
+
+    def add(self, total: Any, position: int, result: TrainResult) -> tuple[Any, TrainResult]:
+        """Add the upload at a position unless it is not finite; return the accumulator, and the result
+        without its upload."""
+        result = corrupted(self.check(result), float(self.factors[position]))
+        if not result.finite:
+            return total, dataclasses.replace(result, parts={}, client_state=None)
+        upload = Upload(result.parts, float(self.weights[position]), client=result.client)
+        if self.scales is not None:
+            upload = scaled(upload, float(self.scales[position]))
+        total = self.aggregator.add(total, upload._replace(position=position))
+        return total, dataclasses.replace(result, parts={})
+
+    def partial(self, total: Any) -> Any:
+        """Return the sum in the accumulator as it travels."""
+        return self.aggregator.partial(total)
 
 
 def adjusted(upload: Upload, scale: float | None, mix: bool, newest: ModelState, download: Tensors) -> Upload:

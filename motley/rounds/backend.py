@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from motley.algorithms.base import ClientState, ServerState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.records import Cohort, Reports
-from motley.engines.base import DataView
+from motley.engines.base import DataView, RunSum
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.in_flight import InFlight
 from motley.rounds.state import BackendState, RunState
@@ -170,6 +170,11 @@ class ClientBackend(ABC):
         """Yield (row, upload) of these rows of ``landed``, in their order.
 
         ``error``: measures what compression loses, where diagnostics ask for it."""
+
+    def upload_sums(self, state: RunState, landed: Landed, rows: Ids) -> Iterator[RunSum] | None:
+        """Return the sums of these rows' uploads, whose positions are those of the rows, in their order;
+        None where only :meth:`uploads` gives them."""
+        return None
 
     @abstractmethod
     def commit(self, state: RunState, landed: Landed, accepted: Ids, client_states: Mapping[int, ClientState]) -> None:

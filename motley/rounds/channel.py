@@ -6,7 +6,6 @@ A client that was sent this version's model for a probe in the same round is not
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -15,15 +14,13 @@ from torch import Tensor
 from motley.algorithms.base import UPDATES, Correction, ExtraExchange, JobContext, Parts, ServerState, Tensors
 from motley.core.arrays import Ids
 from motley.core.layout import Layout
-from motley.engines.base import TrainResult
+from motley.rounds.aggregation import UploadCheck, shapes_of
 from motley.tasks.base import ModelState
 from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 
 __all__ = ["Channel", "empty_upload", "traffic_row"]
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Channel:
@@ -41,7 +38,7 @@ class Channel:
 
     def __init__(self, parts: Parts, extra_exchange: ExtraExchange, without: Iterable[str] = ()) -> None:
         self.without = frozenset(without)
-        self.parts, self.shapes = parts, _shapes(parts)
+        self.parts, self.shapes = parts, shapes_of(parts)
         parts = {name: part for name, part in parts.items() if name not in self.without}
         self.specs = {name: _spec(part.value) for name, part in parts.items() if part.value.numel()}
         self._answer_bits, self._extra_bits = VALUE_BITS * extra_exchange.down, VALUE_BITS * extra_exchange.up
@@ -60,10 +57,10 @@ class Channel:
         """Return the bits of an upload as papers count them, whose update counts ``delta_bits``."""
         return self.paper_bits - self.specs["delta"].values_bits() + delta_bits
 
-    def checked(self, result: TrainResult) -> TrainResult:
-        """Return what leaves the client of a training result; one with other parts or shapes than the method's is not finite."""
-        parts = {name: part for name, part in result.parts.items() if name not in self.without}
-        return dataclasses.replace(result, parts=parts, finite=result.finite and _shapes(result.parts) == self.shapes)
+    @property
+    def checked(self) -> UploadCheck:
+        """The check of what leaves a client."""
+        return UploadCheck(self.shapes, self.without)
 
     def download_bits(self, download: Tensors, ids: Ids, holding: Ids) -> Ids:
         """Return the bits sent to each client of a cohort ``[n]``; clients ``holding`` the model get only the server rule's answer."""
@@ -140,7 +137,3 @@ def _spec(value: Tensor) -> PacketSpec:
     """Return how a whole part is written; real numbers always in 32 bits, whatever a run computes in."""
     n = value.numel()
     return PacketSpec(n, n, coding="float32" if value.is_floating_point() else "int64")
-
-
-def _shapes(parts: Parts) -> Shapes:
-    return {name: tuple(part.value.shape) for name, part in parts.items()}

@@ -46,6 +46,7 @@ from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
 from motley.rounds.validation import better, validate, validation_view
+from motley.rounds.worker_sums import WorkerSums, unusable
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
@@ -108,6 +109,7 @@ class RoundLoop:
         self.backend = make_backend(self.pipeline, self.watch)
         self.refusals = Refusals(config, self.backend)
         self.signals = ServerSignals(self.requirements, self.setting)
+        self.sums = WorkerSums(config, engine, self.signals)
         self.diagnostics = Diagnostics(config, engine, server.model.x)
         self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
         allocator, metric = config.upload_config.allocator.init(), self.setting.task.metric
@@ -302,18 +304,17 @@ class RoundLoop:
         """Aggregate the accepted uploads; in ``outcome`` one that is not finite becomes rejected."""
         state = self.state
         state.last_updates.discard()
-        results: dict[int, TrainResult] = {}
         compressed: dict[int, Tensors] = {}
-        aggregator, accumulator, changes = self.algorithm.aggregator, self.algorithm.aggregator.init(), None
-        for row, upload in self.backend.uploads(state, landed, np.flatnonzero(outcome == Outcome.ACCEPTED), error):
+        rows, aggregator, changes = np.flatnonzero(outcome == Outcome.ACCEPTED), self.algorithm.aggregator, None
+        accumulator, results, uploads = self.sums.gathered(self.backend, state, landed, rows, error)
+        for position, (row, upload) in enumerate(uploads):
             results[row] = self._with_server_signals(landed, row, upload)
             if upload.client_state is not None:
                 compressed[upload.result.client] = upload.client_state
             changes = self.pipeline.add_change(changes, upload)
             if upload.result.finite or self.private.by_clients is not None:
-                accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
-            else:
-                outcome[row] = self.private.unusable
+                accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result, position))
+        outcome[unusable(results)] = self.private.unusable
         total = aggregator.finish(accumulator, self.private.divide or divide_by(self.config.weights))
         total = self.private.total(state.privacy, state.version + 1, total, self._note)
         return Gathered(results, compressed, self.pipeline.server_total(state, total, changes), changes)
@@ -328,13 +329,12 @@ class RoundLoop:
         made = self.signals.of(result.client, {**result.parts, **upload.model_update}, download, rates, self.state)
         return dataclasses.replace(result, parts={}, signals={**result.signals, **made})
 
-    def _weighed(self, landed: Landed, row: int, result: TrainResult) -> Upload:
+    def _weighed(self, landed: Landed, row: int, result: TrainResult, position: int) -> Upload:
         """Return an upload with its raw weight, adjusted for staleness, and clipped in a private run."""
         download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
-        upload = Upload(result.parts, float(landed.dispatches.columns["weight"][row]), client=result.client)
+        upload = Upload(result.parts, float(landed.dispatches.columns["weight"][row]), 1.0, result.client, position)
         scale = None if landed.scale is None else float(landed.scale[row])
-        upload = adjusted(upload, scale, landed.mix, self.state.server.model, download)
-        return self.private.clipped(self.state.privacy, upload)
+        return self.private.clipped(self.state.privacy, adjusted(upload, scale, landed.mix, self.state.server.model, download))
 
     def _update_model(self, landed: Landed, outcome: NDArray[np.int8], found: Gathered) -> bool:
         """Let the server step on a total, and make it final for the clients; return False for a step that the guard refuses."""

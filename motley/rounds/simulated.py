@@ -18,10 +18,10 @@ from motley.algorithms.base import ClientState, ServerState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.keys import Key
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
-from motley.engines.base import REPORTED, DataView, Engine, Job, Slices, TrainResult
+from motley.engines.base import REPORTED, DataView, Engine, Job, RunSum, Slices, TrainResult
 from motley.results.writer import Writer
 from motley.rounds import probing, tables
-from motley.rounds.aggregation import corrupted
+from motley.rounds.aggregation import UploadSum, corrupted
 from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
 from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
@@ -322,17 +322,40 @@ class SimulatedBackend(ClientBackend):
         theta = columns["theta"].tolist()
         if error is not None:
             error.begin(lines.client, columns["theta"], columns["weight"])
+        jobs = self._jobs(state, group)
+        rows = zip(jobs, columns["factor"].tolist(), theta, columns["budget"].tolist(), strict=True)
+        for result, (job, factor, share, budget) in zip(self._results(state, jobs, int(lines.version[0])), rows, strict=True):
+            yield self.pipeline.compress(state, corrupted(result, factor), job.dispatch, share, budget, error)
+
+    def upload_sums(self, state: RunState, landed: Landed, rows: Ids) -> Iterator[RunSum] | None:
+        """See :meth:`ClientBackend.upload_sums`. There are sums where all received one version of the model, no
+        client twice, and the engine's workers send them."""
+        group = landed.dispatches.take(rows)
+        lines, columns, algorithm = group.timelines, group.columns, self.setting.algorithm
+        one = len(training_groups(lines.client, lines.version)) == 1
+        if not one or landed.mix or self.engine.refuses_sums(lines.steps.tolist()) is not None:
+            return None
+        scales = None if landed.scale is None else landed.scale[rows]
+        weights, factors = columns["weight"], columns["factor"]
+        added = UploadSum(algorithm.aggregator, self.channel.checked, weights, factors, scales)
+        jobs = self._jobs(state, group)
+        states = self.pipeline.algorithm_states(state, lines.client.tolist())
+        download = state.downloads[int(lines.version[0])]
+        found = self.engine.train_sums(jobs, download, states, self._want, added)
+        return self.watch.iterate("train", found)
+
+    def _jobs(self, state: RunState, group: InFlight) -> list[Job]:
+        """Return the local work of clients that received the same version."""
+        lines, columns = group.timelines, group.columns
+        theta = columns["theta"].tolist()
         views, offset = self.drift.at_dispatch(group), self.setting.algorithm.correction.offset(int(lines.version[0]))
         planned = zip(lines.client, lines.dispatch, lines.steps, columns["lr"], views, self._widths(group), strict=True)
-        jobs = [
+        return [
             Job(
                 int(c), int(d), int(s), float(lr), view, self.pipeline.curvature_layers(state, share, int(d), int(c)), r, offset
             )
             for (c, d, s, lr, view, r), share in zip(planned, theta, strict=True)
         ]
-        rows = zip(jobs, columns["factor"].tolist(), theta, columns["budget"].tolist(), strict=True)
-        for result, (job, factor, share, budget) in zip(self._results(state, jobs, int(lines.version[0])), rows, strict=True):
-            yield self.pipeline.compress(state, corrupted(result, factor), job.dispatch, share, budget, error)
 
     def _widths(self, group: InFlight) -> list[float]:
         """Return the width of each client's slice in the round in which it was sent out."""

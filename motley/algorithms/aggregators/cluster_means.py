@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.aggregators.mean import Mean, Sums
 from motley.algorithms.base import Upload
 from motley.algorithms.weights import Divide
 
@@ -40,6 +40,7 @@ class ClusterMeans(Mean):
     """The weighted mean of all uploads and, under ``<part>.<j>``, of those of each cluster; ``sizes`` ``[k]`` counts these."""
 
     plain_sum: ClassVar[bool] = False
+    joins: ClassVar[bool] = False
     k: int = 2
     average: Literal["models", "gradients"] = "models"
 
@@ -57,13 +58,14 @@ class ClusterMeans(Mean):
 
     @override
     def finish(self, total: Any, divide: Divide) -> dict[str, Tensor]:
-        everybody, clusters = total
-        out = super().finish(everybody, divide)
+        everybody = total[0].folded() or Sums()
+        clusters = {j: tree.folded() for j, tree in total[1].items()}
+        out = self.divided(everybody, divide)
         if clusters:
             out["sizes"] = torch.tensor([clusters[j].count if j in clusters else 0 for j in range(self.k)])
         for j, sums in clusters.items():
             if self.average == "gradients":
                 sums.weight, sums.count = everybody.weight, everybody.count
-            mean = super().finish(sums, divide)
+            mean = self.divided(sums, divide)
             out |= {f"{name}.{j}": value for name, value in mean.items()}
         return out

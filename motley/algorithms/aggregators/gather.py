@@ -42,6 +42,7 @@ class Gather(Mean):
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     plain_sum: ClassVar[bool] = False
+    joins: ClassVar[bool] = False
 
     @override
     def init(self) -> Any:

@@ -1,4 +1,5 @@
-"""The weighted mean, computed as uploads come in: one accumulator in float64, uploads in order of client id."""
+"""The weighted mean, computed as uploads come in: sums in float64, added in the order of a fixed tree
+(:mod:`motley.algorithms.aggregators.sum_tree`)."""
 
 from __future__ import annotations
 
@@ -10,14 +11,15 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Aggregator, Fold, Upload
+from motley.algorithms.aggregators.sum_tree import SumTree
+from motley.algorithms.base import Aggregator, Fold, Run, Upload
 from motley.algorithms.weights import Divide
 
-__all__ = ["Mean"]
+__all__ = ["Mean", "Sums"]
 
 
 @dataclass
-class _Sums:
+class Sums:
     """Weighted sums by part name, the way each part is aggregated, and the sums of weights for the division, of ``covered`` parts for
     each coordinate."""
 
@@ -27,6 +29,24 @@ class _Sums:
     weight: float = 0.0
     positive: float = 0.0
     count: int = 0
+
+    def join(self, other: Sums) -> None:
+        """Add the sums of later uploads to these, in place."""
+        self.weight, self.positive = self.weight + other.weight, self.positive + other.positive
+        self.count += other.count
+        self.folds |= other.folds
+        for name, value in other.parts.items():
+            if name not in self.parts:
+                self.parts[name] = value
+            elif other.folds[name] == "max":
+                self.parts[name] = torch.maximum(self.parts[name], value)
+            else:
+                self.parts[name].add_(value)
+        for name, weight in other.weights.items():
+            if name in self.weights:
+                self.weights[name].add_(weight)
+            else:
+                self.weights[name] = weight
 
 
 @dataclass(frozen=True)
@@ -39,14 +59,16 @@ class Mean(Aggregator):
     """
 
     plain_sum: ClassVar[bool] = True
+    joins: ClassVar[bool] = True
 
     @override
     def init(self) -> Any:
-        return _Sums()
+        return SumTree(Sums)
 
     @override
     def add(self, total: Any, upload: Upload) -> Any:
-        sums: _Sums = total
+        tree: SumTree[Sums] = total
+        sums = tree.at(upload.position)
         share = max(upload.weight * upload.scale, 0.0)
         sums.weight, sums.positive, sums.count = sums.weight + upload.weight, sums.positive + share, sums.count + 1
         for name, (value, fold, held) in upload.parts.items():
@@ -61,11 +83,27 @@ class Mean(Aggregator):
                 _cover(sums, name, held, weight)
             value = value if held is None else value * held
             sums.parts[name].add_(value, alpha=weight)
-        return sums
+        return tree
+
+    @override
+    def partial(self, total: Any) -> Any:
+        tree: SumTree[Sums] = total
+        return tree.folded()
+
+    @override
+    def join(self, total: Any, run: Run, partial: Any) -> Any:
+        tree: SumTree[Sums] = total
+        if partial is not None:
+            tree.put(run, partial)
+        return tree
 
     @override
     def finish(self, total: Any, divide: Divide) -> dict[str, Tensor]:
-        sums: _Sums = total
+        tree: SumTree[Sums] = total
+        return self.divided(tree.folded() or Sums(), divide)
+
+    def divided(self, sums: Sums, divide: Divide) -> dict[str, Tensor]:
+        """Return the totals by part name of all uploads' sums, which are used up."""
         by = {"weight": sums.weight, "count": float(sums.count), "none": 1.0}[divide]
         for name, fold in sums.folds.items():
             if name in sums.weights:
@@ -78,7 +116,7 @@ class Mean(Aggregator):
         return {name: value for name, value in sums.parts.items() if sums.positive or sums.folds[name] != "convex"}
 
 
-def _cover(sums: _Sums, name: str, held: Tensor | None, weight: float) -> None:
+def _cover(sums: Sums, name: str, held: Tensor | None, weight: float) -> None:
     """Add a client's weight at the coordinates that it holds."""
     if name not in sums.weights:
         sums.weights[name] = torch.zeros_like(sums.parts[name])

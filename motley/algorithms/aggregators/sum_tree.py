@@ -1,0 +1,84 @@
+"""The order in which a step's uploads are added, which does not depend on who adds them.
+
+The sums of :data:`~motley.algorithms.upload.BLOCK` consecutive positions are the leaves of a binary
+tree over the numbers of blocks: a node is the sum of its two halves, and a node without a second half
+is its first. An accumulator holds the complete nodes from left to right, at most one for each level:
+adding a block is adding one to a binary counter. Whoever has all uploads of a node has its sum, so
+that several processes can add parts of the uploads and the total keeps its bits.
+
+Reference: docs/methods/index.md#sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, Self, TypeVar
+
+from motley.algorithms.base import BLOCK, Run
+
+__all__ = ["SumTree"]
+
+
+class _Joins(Protocol):
+    def join(self, other: Self) -> None:
+        """Add other sums to these, in place."""
+
+
+Sums = TypeVar("Sums", bound=_Joins)
+
+
+@dataclass
+class SumTree(Generic[Sums]):
+    """Partial sums of a step's uploads.
+
+    Parameters
+    ----------
+    empty: makes the sums of no uploads.
+
+    Attributes
+    ----------
+    nodes: runs with their sums, from left to right, of falling levels. end: position after the last.
+    """
+
+    empty: Callable[[], Sums]
+    nodes: list[tuple[Run, Sums]] = field(default_factory=list)
+    end: int = 0
+
+    def at(self, position: int) -> Sums:
+        """Return the sums to which the upload at a position is added; -1: the next position."""
+        position = self.end if position < 0 else position
+        block = Run(0, position // BLOCK)
+        if not self.nodes or self.nodes[-1][0] != block:
+            self.put(block, self.empty())
+        self.end = position + 1
+        return self.nodes[-1][1]
+
+    def put(self, run: Run, sums: Sums) -> None:
+        """Add the sums of a run whose blocks lie behind all earlier ones."""
+        self._complete(run.number << run.level)
+        self.nodes.append((run, sums))
+        self.end = run.positions.stop
+
+    def _complete(self, block: int) -> None:
+        """Add nodes together as far as no later block can belong to them, now that ``block`` comes."""
+        while self.nodes:
+            (level, number), sums = self.nodes[-1]
+            if block >> (level + 1) == number >> 1:
+                return
+            self.nodes.pop()
+            if number % 2 and self.nodes and self.nodes[-1][0] == Run(level, number - 1):
+                _, left = self.nodes.pop()
+                left.join(sums)
+                sums = left
+            self.nodes.append((Run(level + 1, number >> 1), sums))
+
+    def folded(self) -> Sums | None:
+        """Return the sum of all uploads, None if there is none; the tree is empty afterwards."""
+        total: Sums | None = None
+        while self.nodes:
+            _, sums = self.nodes.pop()
+            if total is not None:
+                sums.join(total)
+            total = sums
+        return total

@@ -1,0 +1,132 @@
+"""How a step's jobs are divided among workers: by what each is expected to take.
+
+Where clients are trained one by one, that is the seconds that a client took before; a client's bits do
+not depend on its chunk. Where a chunk is trained as one stack, chunks follow from steps alone, since
+another stack may round otherwise. Neither the order of calls nor the worker changes a result.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from motley.algorithms.base import BLOCK, Run
+from motley.engines.base import Job
+
+__all__ = ["ClientSeconds", "Part", "aligned_runs", "makespan", "parts_of", "uneven"]
+
+UNEVEN = 1.25
+"""Sums travel where the busiest worker has at most so many times its share of the work."""
+EVEN = 1.1
+"""A division that is no more uneven than this is not divided further."""
+MOST_PARTS = 2
+"""Parts for every worker at most: each sends at least one sum."""
+
+
+class ClientSeconds:
+    """Wall seconds per local step that clients took in this run."""
+
+    def __init__(self) -> None:
+        self._each: dict[int, float] = {}
+
+    def learn(self, jobs: Sequence[Job], seconds: Sequence[float]) -> None:
+        """Remember how long jobs took."""
+        for job, took in zip(jobs, seconds, strict=True):
+            if job.steps:
+                self._each[job.client] = took / job.steps
+
+    def expected(self, jobs: Sequence[Job]) -> list[float]:
+        """Return the seconds that jobs are expected to take; of a client that is not known, by the mean
+        of the others. Where none is known: its steps."""
+        known = [self._each[job.client] for job in jobs if job.client in self._each]
+        usual = sum(known) / len(known) if known else 1.0
+        return [job.steps * self._each.get(job.client, usual) for job in jobs]
+
+
+class Part(NamedTuple):
+    """Consecutive blocks of positions that one call trains.
+
+    Parameters
+    ----------
+    runs: whose sums it sends. positions: of its jobs. cost: expected.
+    """
+
+    runs: list[Run]
+    positions: range
+    cost: float
+
+
+def aligned_runs(first: int, last: int) -> list[Run]:
+    """Return the fewest aligned runs that make up the blocks from ``first`` to before ``last``.
+
+    >>> [run.positions for run in aligned_runs(3, 8)]
+    [range(24, 32), range(32, 64)]
+    """
+    found = []
+    while first < last:
+        level = 0
+        while not first & (1 << level) and first + (2 << level) <= last:
+            level += 1
+        found.append(Run(level, first >> level))
+        first += 1 << level
+    return found
+
+
+def parts_of(costs: Sequence[float], workers: int, stacked: bool, least: int = 1) -> list[Part]:
+    """Divide a step's positions into parts of about equal costs.
+
+    Parameters
+    ----------
+    costs: of the positions. stacked: whether a part is trained at once, which asks for large ones.
+    least: parts at least, if there are so many blocks.
+    """
+    blocks = [sum(costs[at : at + BLOCK]) for at in range(0, len(costs), BLOCK)]
+    best: list[Part] = []
+    for times in range(1, 1 + (1 if stacked else MOST_PARTS)):
+        count = min(max(least, times * workers), len(blocks))
+        parts = _cut(blocks, count, len(costs))
+        if not best or makespan(parts, workers) < makespan(best, workers):
+            best = parts
+        if makespan(best, workers) <= EVEN * _share(costs, workers):
+            break
+    return best
+
+
+def uneven(costs: Sequence[float], workers: int, stacked: bool) -> bool:
+    """Return whether blocks are too few for the workers, so that some would wait for others."""
+    busiest = makespan(parts_of(costs, workers, stacked), workers)
+    return busiest > UNEVEN * _share(costs, workers)
+
+
+def _share(costs: Sequence[float], workers: int) -> float:
+    """Return what the busiest worker has at least where each position can go to any of them."""
+    return max(sum(costs) / workers, max(costs, default=0.0))
+
+
+def makespan(parts: Sequence[Part], workers: int) -> float:
+    """Return the cost of the busiest worker, where the costliest part that is left goes to the worker
+    that is free first."""
+    busy = [0.0] * workers
+    for part in sorted(parts, key=lambda one: -one.cost):
+        heapq.heapreplace(busy, busy[0] + part.cost)
+    return max(busy)
+
+
+def _cut(blocks: Sequence[float], count: int, positions: int) -> list[Part]:
+    """Cut blocks into ``count`` consecutive parts of about equal costs."""
+    ends = list(itertools.accumulate(blocks))
+    cuts = [0]
+    for part in range(1, count):
+        wanted = ends[-1] * part / count
+        room = range(cuts[-1] + 1, len(blocks) - (count - part) + 1)  # every part has a block
+        cuts.append(min(room, key=lambda cut: abs(ends[cut - 1] - wanted)))
+    cuts.append(len(blocks))
+    whole = 1 << (len(blocks) - 1).bit_length() if blocks else 0  # blocks beyond the last are empty
+    found = []
+    for first, last in itertools.pairwise(cuts):
+        runs = aligned_runs(first, whole if last == len(blocks) else last)
+        own = range(first * BLOCK, min(last * BLOCK, positions))
+        found.append(Part(runs, own, sum(blocks[first:last])))
+    return found

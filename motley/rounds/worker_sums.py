@@ -1,0 +1,116 @@
+"""Steps whose uploads travel from workers to the server as sums, and the reasons why other runs' do not.
+
+A worker adds the uploads of an aligned run of positions and sends one sum; joined in the order of the
+runs, sums have the bits that the uploads would have (docs/methods/index.md#sums). So the choice changes
+no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motley.core.arrays import Ids
+from motley.engines.base import Engine, TrainResult
+from motley.rounds.backend import ClientBackend, Landed
+from motley.rounds.config import RunConfig
+from motley.rounds.diagnostics import CompressionError
+from motley.rounds.server_signals import ServerSignals
+from motley.rounds.state import RunState
+from motley.rounds.upload import ReceivedUpload
+
+__all__ = ["Gathering", "WorkerSums", "unusable"]
+
+
+class Gathering(NamedTuple):
+    """What has come of a step's uploads, and those that are still to be added one by one.
+
+    Parameters
+    ----------
+    total: accumulator of the aggregator. results: of the training, by row, without uploads.
+    uploads: rows with uploads; none where workers sent sums.
+    """
+
+    total: Any
+    results: dict[int, TrainResult]
+    uploads: Iterable[tuple[int, ReceivedUpload]]
+
+
+class WorkerSums:
+    """Gathers a step's uploads as sums where nothing looks at a single one.
+
+    Parameters
+    ----------
+    config: of the run. engine: computes local work. signals: that the server computes from uploads.
+
+    Attributes
+    ----------
+    reason: why every update travels; None where sums do.
+    """
+
+    def __init__(self, config: RunConfig, engine: Engine, signals: ServerSignals) -> None:
+        self.aggregator = config.setting.algorithm.aggregator
+        self.reason = single_updates(config, signals)
+        self._workers = engine.worker_shape is not None
+        self._few = engine.refuses_sums([1] * config.synchrony.max_uploads(config.cohort))
+
+    def note(self) -> str | None:
+        """Return a sentence for the first lines of a run whose workers send every update; None where
+        they send sums, or where there are no workers."""
+        reason = self.reason or self._few
+        return f"every update travels: {reason}" if self._workers and reason is not None else None
+
+    def gathered(
+        self,
+        backend: ClientBackend,
+        state: RunState,
+        landed: Landed,
+        rows: Ids,
+        error: CompressionError | None,
+    ) -> Gathering:
+        """Return the sum of these rows' uploads or, where single ones are asked for, the uploads.
+
+        ``error``: as in :meth:`ClientBackend.uploads`."""
+        total, results = self.aggregator.init(), dict[int, TrainResult]()
+        found = None if self.reason is not None else backend.upload_sums(state, landed, rows)
+        if found is None:
+            return Gathering(total, results, backend.uploads(state, landed, rows, error))
+        for run, some, partial in found:
+            first = run.positions.start
+            results.update(zip(rows[first : first + len(some)].tolist(), some, strict=True))
+            total = self.aggregator.join(total, run, partial)
+        return Gathering(total, results, ())
+
+
+def unusable(results: dict[int, TrainResult]) -> Ids:
+    """Return the rows whose uploads are in no sum, because they are not finite."""
+    return np.array([row for row, result in results.items() if not result.finite], np.int64)
+
+
+def single_updates(config: RunConfig, signals: ServerSignals) -> str | None:
+    """Return what looks at single updates at the server, after "every update travels: "; None: nothing."""
+    setting, uploads = config.setting, config.upload_config
+    aggregator, synchrony = setting.algorithm.aggregator, config.synchrony
+    name = type(aggregator).__name__
+    if aggregator.upload_visibility == "each":
+        return f"the aggregator {name} needs single updates"
+    if not aggregator.joins:
+        return f"sums of the aggregator {name} cannot be joined"
+    if config.privacy is not None:
+        return "each is clipped at the server"
+    if uploads.feedback.state_name is not None:
+        return f"the error feedback {type(uploads.feedback).__name__} is taken at the server"
+    if not uploads.plain:
+        return f"the compressor {type(uploads.compressor).__name__} is undone at the server"
+    if signals.wanted or signals.keeps:
+        asked = signals.wanted or ["last updates"]
+        return f"the selector asks {' and '.join(asked)}, which the server computes from single updates"
+    if synchrony.overlaps:
+        return f"under {type(synchrony).__name__} a step takes updates of several versions"
+    if setting.task.heads:
+        return "each client holds heads of its own"
+    if config.evaluate.diagnostics:
+        return "diagnostics compare them"
+    return None
