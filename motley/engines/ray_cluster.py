@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from motley.core.errors import ConfigError, EngineError, install_hint
+from motley.engines import ray_token
 from motley.engines.base import Setting
 from motley.engines.cores import cores
 from motley.engines.distributed import Distributed
 from motley.engines.serialization import unwrap, wrap
 from motley.engines.workers import Failed, RemoteWorker, Worker, WorkerCall, WorkerDied
 
-__all__ = ["RayCluster", "connect"]
+__all__ = ["RayCluster", "connect", "disconnect"]
 
 Bytes = NDArray[np.uint8]
 
@@ -52,8 +53,12 @@ def connect(address: str | None, threads: int | None) -> bool:
     for left in range(_STARTS if address is None else 1, 0, -1):
         try:
             _check_listening(address)
+            ray_token.agree(address)
             ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **here)
+        except ConfigError:
+            raise
         except Exception as error:  # of no class of its own where Ray's processes do not come up in time
+            ray_token.restore()
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             if left > 1 and _LATE in reason:
                 continue
@@ -64,6 +69,12 @@ def connect(address: str | None, threads: int | None) -> bool:
             ) from None
         break
     return True
+
+
+def disconnect() -> None:
+    """End the connection that :func:`connect` made, and a cluster that it started."""
+    _ray().shutdown()
+    ray_token.restore()
 
 
 def _check_listening(address: str | None) -> None:
@@ -170,7 +181,7 @@ class RayCluster(Distributed[Any]):
 
     @override
     def _on_close(self) -> Callable[[], None]:
-        return _ray().shutdown if self._disconnects else super()._on_close()
+        return disconnect if self._disconnects else super()._on_close()
 
     @classmethod
     @override

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from motley.core.errors import ConfigError, EngineError
-from motley.engines.ray_cluster import connect
+from motley.engines.ray_cluster import connect, disconnect
 from motley.engines.serialization import unsendable
 from motley.experiments.config import Experiment
 
@@ -58,7 +58,7 @@ def spread(
         for unfinished in waiting:
             ray.cancel(unfinished, force=True)
         if disconnects:
-            ray.shutdown()
+            disconnect()
 
 
 def _attempt(
