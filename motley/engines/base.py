@@ -35,6 +35,7 @@ __all__ = [
     "MEASURED",
     "PRE_TRAINING",
     "REPORTED",
+    "WORKER_OPTIONS",
     "AdaptInputs",
     "DataView",
     "DataViews",
@@ -67,6 +68,9 @@ PRE_TRAINING: Mapping[str, str] = MappingProxyType(
 )
 """The signals reported with an update that are computed on the received model, before the first local step: name of the reported
 signal -> name of the same quantity in :data:`MEASURED`."""
+
+WORKER_OPTIONS = ("workers", "address", "differing_nodes")
+"""Options of a :class:`Setting` that only engines with workers have."""
 
 REPORTED = frozenset({"loss", "loss_rms", "update_norm", "max_grad_norm", *PRE_TRAINING})
 """The signals that every engine can report with an update, in :attr:`TrainResult.signals`: those computed during training, and
@@ -206,8 +210,9 @@ class Setting:
     dtype: of parameters and arithmetic. precision: of matrix products and convolutions. device: torch device.
     threads: cores this run may use (None: all that the process may).
     workers: worker processes that share these cores, for engines that have workers (None: one for every core).
-    address: of a Ray cluster. sliced: whether the model is a slice already, which is not cut again. probes_model: whether curvature
-    is that of a probe of the whole model, :attr:`motley.transport.compressors.base.Compressor.probes_model`.
+    address: of a Ray cluster. differing_nodes: what becomes of a run if a node of it has other code (None: ``skip``).
+    sliced: whether the model is a slice already, which is not cut again. probes_model: whether curvature is that of a probe of the
+    whole model, :attr:`motley.transport.compressors.base.Compressor.probes_model`.
     """
 
     task: Task
@@ -221,6 +226,7 @@ class Setting:
     threads: int | None = None
     workers: int | None = None
     address: str | None = None
+    differing_nodes: Literal["skip", "refuse"] | None = None
     sliced: bool = False
     probes_model: bool = False
 
@@ -267,13 +273,19 @@ class Engine(ABC):
     """Trains and measures clients and evaluates models. ``threads``: cores that the engine uses, at most ``Setting.threads``."""
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset()
-    """The options of these two that the engine has; the other engines refuse them."""
+    options: ClassVar[frozenset[str]] = frozenset()
+    """The options of :data:`WORKER_OPTIONS` that the engine has; the other engines refuse them."""
     threads: int
     inner: int = 1
     """Torch threads inside one long operation of a run that has all cores. Equal bits need equal numbers that run at once."""
     worker_shape: str | None = None
     """Workers times cores of each, such as ``"4 x 2"``; None for an engine without workers. Equal bits need equal shapes."""
+
+    @property
+    def nodes(self) -> Mapping[str, str]:
+        """What became of each node of a cluster, by its name: ``worked``, ``usable``, or why it was left
+        out; empty for engines without a cluster."""
+        return {}
 
     @abstractmethod
     def __init__(self, setting: Setting) -> None:

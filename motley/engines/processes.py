@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from typing_extensions import override
@@ -148,7 +148,7 @@ class Processes(Distributed[SharedObject]):
     """Trains chunks of clients in worker processes, which share the run's cores and read the same data."""
 
     name: ClassVar[str] = "processes"
-    options: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset({"workers"})
+    options: ClassVar[frozenset[str]] = frozenset({"workers"})
 
     @classmethod
     @override

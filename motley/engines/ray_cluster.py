@@ -6,13 +6,14 @@ Ray pickles and stores objects within one cluster, whose machines must trust one
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import logging
 import os
 import socket
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from motley.engines import ray_token
 from motley.engines.base import Setting
 from motley.engines.cores import cores
 from motley.engines.distributed import Distributed
+from motley.engines.ray_nodes import ComparedNodes, explained, needs
 from motley.engines.serialization import unwrap, wrap
 from motley.engines.workers import Failed, RemoteWorker, Worker, WorkerCall, WorkerDied
 
@@ -121,6 +123,10 @@ class _Actor:
         torch.set_num_threads(threads)
         self._worker = Worker(setting.data, device)
 
+    def node(self) -> str:
+        """Return the id of the node on which the actor is."""
+        return str(_ray().get_runtime_context().get_node_id())
+
     def execute(self, call: Bytes, shared: Bytes) -> Bytes:
         """See :meth:`Worker.execute`."""
         return self._worker.execute(unwrap(bytearray(call)), unwrap(shared.data), _array)
@@ -132,18 +138,25 @@ class _ActorWorker(RemoteWorker[Any]):
     Parameters
     ----------
     setting: of the run, in Ray's store. threads: cores of the actor. device: replaces the setting's own if given.
+    nodes: of the cluster, of which one that does not differ is taken.
     """
 
-    def __init__(self, setting: Any, threads: int, device: str | None) -> None:
-        self._setting, self._threads, self._device = setting, threads, device
+    def __init__(self, setting: Any, threads: int, device: str | None, nodes: ComparedNodes) -> None:
+        self._setting, self._threads, self._device, self._nodes = setting, threads, device, nodes
         self._actor: Any = None
+        self._node: Any = None
 
     @override
     def start(self) -> None:
         self.close()
         gpus = 0 if self._device is None else 1
-        kind = _ray().remote(_Actor).options(num_cpus=self._threads, num_gpus=gpus, max_restarts=0)
+        kind = (
+            _ray()
+            .remote(_Actor)
+            .options(num_cpus=self._threads, num_gpus=gpus, max_restarts=0, label_selector=self._nodes.labels())
+        )
         self._actor = kind.remote(self._setting, self._threads, self._device)
+        self._node = self._actor.node.remote()
 
     @override
     def execute(self, call: WorkerCall, shared: Any) -> Any:
@@ -152,11 +165,14 @@ class _ActorWorker(RemoteWorker[Any]):
             raise WorkerDied("with its engine")
         try:
             answer = ray.get(actor.execute.remote(_array(call), shared))
+            node = ray.get(self._node)
         except ray.exceptions.RayTaskError as error:
             return Failed(EngineError(f"a worker failed: {error}"))
         except ray.exceptions.RayError as error:  # the actor, its node, or the answer on its way is gone
             raise WorkerDied(f"as {type(error).__name__}") from None
-        return unwrap(bytearray(answer))
+        self._nodes.worked(node)
+        result = unwrap(bytearray(answer))
+        return Failed(explained(result.error, self._nodes.name(node))) if isinstance(result, Failed) else result
 
     @override
     def close(self) -> None:
@@ -169,11 +185,16 @@ class RayCluster(Distributed[Any]):
     """Trains chunks of clients in the actors of a Ray cluster, on this machine or many."""
 
     name: ClassVar[str] = "ray"
-    options: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset({"workers", "address"})
+    options: ClassVar[frozenset[str]] = frozenset({"workers", "address", "differing_nodes"})
 
     def __init__(self, setting: Setting) -> None:
         self._disconnects = connect(setting.address, setting.threads)
         try:
+            self._nodes = ComparedNodes(needs(setting), setting.differing_nodes or "skip")
+            self._nodes.begin()
+            if self._nodes.left_out():
+                most = self._nodes.cores()
+                setting = dataclasses.replace(setting, threads=min(most, setting.threads or most))
             super().__init__(setting)
         except BaseException:
             self._on_close()()
@@ -205,7 +226,12 @@ class RayCluster(Distributed[Any]):
     @override
     def _worker(self, number: int, setting: Any) -> RemoteWorker[Any]:
         device = "cuda:0" if self.setting.device == "cuda" else None  # Ray shows an actor its own GPU only
-        return _ActorWorker(setting, self.cores_each, device)
+        return _ActorWorker(setting, self.cores_each, device, self._nodes)
+
+    @property
+    @override
+    def nodes(self) -> Mapping[str, str]:
+        return self._nodes.record()
 
     @classmethod
     @override

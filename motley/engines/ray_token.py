@@ -91,7 +91,8 @@ def _connect_with(ray: Any, target: str) -> None:
     mend = "copy ~/.ray/auth_token of the cluster's head to this machine, or name such a file in RAY_AUTH_TOKEN_PATH"
     if os.environ.get(MODE, "token").lower() != "token":
         raise ConfigError(
-            f"got {target!r}, whose cluster wants a token, and {MODE} = {os.environ[MODE]} here sends none; unset it", "engine.address"
+            f"got {target!r}, whose cluster wants a token, and {MODE} = {os.environ[MODE]} here sends none; unset it",
+            "engine.address",
         )
     if not _has_token(ray):
         raise ConfigError(f"got {target!r}, whose cluster wants a token, and there is none here; {mend}", "engine.address")
@@ -100,7 +101,8 @@ def _connect_with(ray: Any, target: str) -> None:
         origin = TOKEN if os.environ.get(TOKEN) else os.environ.get(PATH) or "~/.ray/auth_token"
         restore()
         raise ConfigError(
-            f"got {target!r}, whose cluster refuses the token here (of {origin}): it is not the cluster's; {mend}", "engine.address"
+            f"got {target!r}, whose cluster refuses the token here (of {origin}): it is not the cluster's; {mend}",
+            "engine.address",
         )
 
 

@@ -133,6 +133,7 @@ def run(
         ensure_space(path)
         loop = build(experiment, packs, folder=path / "checkpoints")
         record = {**run_record(experiment, loop.config, loop.engine), "data": data_variants(experiment, packs)}
+        record |= nodes_record(loop.engine, before)
         with _cleared_away(loop, path, state), _shown(experiment, progress) as shown, tracked(experiment, path, group) as told:
             _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
@@ -163,7 +164,8 @@ def run_built(
     folder.write(record)
     save_preparation(loop.federation, path, experiment.privacy is not None)
     written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round, trackers)
-    folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
+    nodes = nodes_record(loop.engine, record)
+    folder.write({**record, **best_record(loop), **nodes, "tables": pack_marks(written), "finished": True})
 
 
 def _tidy(path: Path, checkpoints: Checkpoints, experiment: Experiment) -> None:
@@ -286,6 +288,13 @@ def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
         **({"products": bfloat16_instructions(setting.device)} if setting.precision == "bfloat16" else {}),
         **({} if shape is None else {"workers": shape}),
     }  # fmt: skip
+
+
+def nodes_record(engine: Engine, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``run.json`` says of the nodes of a cluster, with what a record from before says of others; nothing without one."""
+    nodes = dict(before.get("nodes", {}))
+    nodes |= {name: said for name, said in engine.nodes.items() if said != "usable" or nodes.get(name) != "worked"}
+    return {"nodes": nodes} if nodes else {}
 
 
 def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

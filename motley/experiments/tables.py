@@ -263,6 +263,9 @@ class EngineChoice(KeyTable):
     """Worker processes that share these cores (``processes``, ``ray``); left out: one for every core."""
     address: str | None = None
     """Address of a running cluster, ``auto`` for the one of this machine (``ray``); left out: one is started here."""
+    differing_nodes: Literal["skip", "refuse"] | None = None
+    """What becomes of a run if a node of the cluster has other code or libraries than this process (``ray``): ``skip``, as where it is
+    left out, goes on without the node; ``refuse`` ends the run before it begins."""
 
 
 class Checkpointing(KeyTable):
