@@ -73,6 +73,10 @@ class ComparedNodes:
         ConfigError: no node can be used, or one differs and the run is to be refused then.
         """
         usable = self.usable(FIRST_S)
+        for node in self._asked.keys() - self._said.keys():
+            warnings.warn(
+                f"the node {self.name(node)} has not answered for {FIRST_S:g} s and is not used until it does", stacklevel=3
+            )
         out = self.left_out()
         if out and (not usable or self._differing == "refuse"):
             told = "; ".join(f"{name}: {why}" for name, why in sorted(out.items()))
@@ -84,25 +88,21 @@ class ComparedNodes:
     def usable(self, wait_s: float = 0.0) -> list[str]:
         """Return the ids of the live nodes that do not differ; a new node is asked, and counts when it has answered.
 
-        ``wait_s``: wall seconds to wait for answers.
+        ``wait_s``: wall seconds to wait for the answers of nodes that are new.
         """
-        limit = time.monotonic() + wait_s
         with self._lock:
             alive = {one["NodeID"]: one for one in _ray().nodes() if one["Alive"] and one["Resources"].get("CPU")}
             self._name(alive)
-            for node in alive.keys() - self._asked.keys():
+            new = alive.keys() - self._asked.keys()
+            for node in new:
                 self._asked[node] = _ask(node, self._libraries, self._modules)
+            limit = time.monotonic() + (wait_s if new else 0.0)
             waits = {self._asked[node]: node for node in alive.keys() - self._said.keys()}
             while waits:
                 done, _ = _ray().wait(list(waits), timeout=max(0.0, limit - time.monotonic()))
                 if not done:
                     break
                 self._compare(waits.pop(done[0]), done[0])
-            if wait_s:
-                for node in waits.values():
-                    warnings.warn(
-                        f"the node {self._names[node]} has not answered for {wait_s:g} s and is not used", stacklevel=3
-                    )
             return sorted(node for node in alive if self._said.get(node) == "")
 
     def left_out(self) -> dict[str, str]:
@@ -124,15 +124,9 @@ class ComparedNodes:
             for node, why in self._said.items()
         }
 
-    def cores(self) -> int:
-        """Return the number of cores of the live nodes that do not differ."""
-        usable = set(self.usable())
-        return sum(int(one["Resources"]["CPU"]) for one in _ray().nodes() if one["NodeID"] in usable)
-
     def labels(self) -> dict[str, str]:
-        """Return the option ``label_selector`` of an actor or task that must be on a node that does not differ; new nodes are waited
-        for."""
-        return {"ray.io/node-id": f"in({','.join(self.usable(FIRST_S)) or 'none'})"}
+        """Return the option ``label_selector`` of an actor or task that must be on a node that does not differ."""
+        return {"ray.io/node-id": f"in({','.join(self.usable()) or 'none'})"}
 
     def _name(self, alive: Mapping[str, Mapping[str, Any]]) -> None:
         addresses = [one["NodeManagerAddress"] for one in alive.values()]

@@ -130,6 +130,8 @@ def run(
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
             experiment = experiment.replace({"engine.name": folder.need(before, "numerics", "engine")})
+        if not allow_other_numerics:
+            experiment = _divided_as(before, experiment)
         ensure_space(path)
         loop = build(experiment, packs, folder=path / "checkpoints")
         record = {**run_record(experiment, loop.config, loop.engine), "data": data_variants(experiment, packs)}
@@ -297,6 +299,18 @@ def nodes_record(engine: Engine, before: Mapping[str, Any]) -> dict[str, Any]:
     return {"nodes": nodes} if nodes else {}
 
 
+def _divided_as(before: Mapping[str, Any], experiment: Experiment) -> Experiment:
+    """Return the experiment with the workers among which the run began to divide its work: a cluster may have changed since."""
+    shape = before.get("numerics", {}).get("workers")
+    if shape is None or experiment.engine.name != "ray":
+        return experiment
+    held = dict(zip(("workers", "worker_cores"), map(int, shape.split(" x ")), strict=True))
+    asked = {name: getattr(experiment.engine, name) for name in held}
+    if any(asked[name] not in (None, value) for name, value in held.items()):
+        return experiment  # which is refused where the numerics are compared
+    return experiment.replace({f"engine.{name}": value for name, value in held.items()})
+
+
 def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     for name in before.keys() & now.keys():
         if before[name] != now[name]:
@@ -351,7 +365,7 @@ def _run_to_end(
     """Run the loop to its end and return what counts of its tables; ``marks`` as for :func:`_opened`."""
     _note_shared_cores(loop.engine)
     _note_slower(loop.setting)
-    shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
+    shown.begin(loop.setting.task.metric, lambda: loop.watch.current, loop.engine.condition)
     state, writer = loop.state, _opened(experiment, loop, checkpoints, path, marks)
     loop.write_to(writer)
     trackers.begin(state.version)

@@ -127,6 +127,8 @@ class RayNodes:
 
     def __init__(self, cores: int = 1, namespaces: bool | None = None) -> None:
         self.cores, self.nodes, self._number = cores, [], 1
+        # a token file that some other run left behind would make the head want tokens of everybody
+        os.environ.setdefault("RAY_AUTH_MODE", "disabled")
         self.folder = Path(tempfile.mkdtemp(prefix="mray-"))
         self.bridge, self._net = "", ""
         self.namespaces = _namespaces() if namespaces is None else namespaces

@@ -219,7 +219,7 @@ def test_a_cluster_that_does_not_come_up_is_a_sentence(address, kind, said, star
             raise Exception("it timed out\nand much more")
 
     monkeypatch.setattr(ray_cluster, "_installed", lambda: True)
-    monkeypatch.setattr(ray_cluster, "_ray", Late)
+    monkeypatch.setattr(ray_cluster, "ray_package", Late)
     with pytest.raises(kind) as told:
         ray_cluster.connect(address, None)
     assert said in str(told.value)

@@ -75,7 +75,9 @@ def motley(folder: Path, *words: str, env: dict[str, str] | None = None) -> subp
     """Run the command in a folder where no copy of Motley lies, for Ray's workers look into the driver's folder first."""
     command = [sys.executable, "-c", PROGRAM, *words]
     home = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(env or {})}
-    return subprocess.run(command, cwd=folder, env={**os.environ, **home}, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, **home}, capture_output=True, text=True, timeout=240, check=False
+    )
 
 
 def run(folder: Path, address: str, *more: str, name: str = "run") -> subprocess.CompletedProcess[str]:

@@ -22,7 +22,7 @@ class Scripted(RemoteWorker[str]):
             raise WorkerDied("with its engine")
         self.started += 1
 
-    def execute(self, call, shared):
+    def execute(self, call, shared, silent=None):
         name = call.arguments["name"]
         self.executed.append(name)
         if self.closed.wait(self.delays.get(name, 0)):
