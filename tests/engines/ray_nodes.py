@@ -182,7 +182,7 @@ class RayNodes:
         with log.open("wb") as file:
             process = subprocess.Popen(
                 command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, start_new_session=True,
-                env={**os.environ, "RAY_AUTH_MODE": "disabled", **(env or {})},  # whatever token lies in this home
+                env={"RAY_AUTH_MODE": "disabled", **os.environ, **(env or {})},  # whatever token lies in this home
             )  # fmt: skip
         node = Node(name, ip, process, bool(inside))
         limit = time.monotonic() + START_S

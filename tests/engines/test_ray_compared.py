@@ -114,3 +114,113 @@ def test_a_node_with_other_code_is_named_and_not_used(head: RayNodes, tmp_path: 
     assert refused.returncode == 2
     assert "nodes of the cluster differ from this process" in refused.stderr
     assert 'engine.differing_nodes = "skip"' in refused.stderr
+
+
+ABSENT = """
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "motley":
+            raise ModuleNotFoundError("No module named 'motley'", name="motley")
+
+sys.meta_path.insert(0, Without())
+"""
+
+
+def test_other_code_under_the_same_version_and_no_motley_at_all(head: RayNodes, tmp_path: Path) -> None:
+    other, absent = copied(tmp_path / "other"), tmp_path / "absent"
+    adds_one(other)
+    absent.mkdir()
+    (absent / "sitecustomize.py").write_text(ABSENT)
+    head.add_node(env={"PYTHONPATH": str(other)})
+    head.add_node(env={"PYTHONPATH": str(absent)})
+    (tmp_path / "exp.toml").write_text(EXPERIMENT.replace(", threads = 2, workers = 2", ""))
+    done = run(tmp_path, head.address)
+    assert done.returncode == 0, done.stderr
+    assert "is not used: other code in motley/engines/workers.py\n" in done.stderr
+    assert "is not used: ModuleNotFoundError: No module named 'motley'\n" in done.stderr
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert sorted(said.partition(":")[0] for said in record["nodes"].values()) == ["left out", "left out", "worked"]
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import motley
+import my_model
+from motley.tasks import from_arrays, own_task
+
+rng = np.random.default_rng(0)
+data = from_arrays(rng.normal(size=(40, 3)), np.arange(40) % 2, np.arange(40) % 4)
+keys = {"cohort": 2, "stop": {"rounds": 1}, "engine": {"name": "ray", "address": sys.argv[1]}}
+try:
+    motley.run(keys, task=own_task(data, my_model.make), out=sys.argv[2], progress=False)
+except motley.core.errors.UserError as error:
+    sys.exit(str(error))
+"""
+MODEL = """
+from pathlib import Path
+from torch import nn
+
+def make():
+    Path("sizes.txt").read_text()
+    return nn.Linear(3, 2)
+"""
+
+
+def test_a_module_or_a_file_that_only_the_driver_has(head: RayNodes, tmp_path: Path) -> None:
+    here, lib = tmp_path / "here", tmp_path / "lib"
+    for folder in (here, lib):
+        folder.mkdir()
+    (here / "sizes.txt").write_text("3 2")
+    (lib / "my_model.py").write_text(MODEL)
+
+    def told(name: str) -> str:
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{lib}", "OMP_NUM_THREADS": "1"}
+        words = [sys.executable, "-c", SCRIPT, head.address, name]
+        done = subprocess.run(words, cwd=here, env=env, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 1
+        return done.stderr
+
+    said = told("first")
+    assert "no node of the cluster can be used" in said
+    assert f"{head.head.ip}: ModuleNotFoundError: No module named 'my_model'" in said
+    shutil.copy(lib / "my_model.py", here)  # Ray's workers look into the driver's folder, but do not work there
+    said = told("second")
+    assert f"on the node {head.head.ip}: " in said
+    assert "FileNotFoundError" in said
+    assert "sizes.txt" in said
+
+
+def test_a_token_is_found_asked_for_or_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "exp.toml").write_text(EXPERIMENT.replace(", threads = 2, workers = 2", ""))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    local = motley(tmp_path, "run", "exp.toml", "--out", "local", "--no-report")
+    assert local.returncode == 0, local.stderr
+    assert not (home / ".ray").exists()  # else the next "ray start --head" would want a token
+    with monkeypatch.context() as tokened:
+        tokened.setenv("RAY_AUTH_MODE", "token")
+        tokened.setenv("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
+        cluster = RayNodes(cores=1)
+    with cluster:
+        said = run(tmp_path, cluster.address, name="none")
+        assert said.returncode == 2
+        assert "whose cluster wants a token, and there is none here; copy ~/.ray/auth_token" in said.stderr
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "fedcba9876543210" * 4)
+        said = run(tmp_path, cluster.address, name="wrong")
+        assert said.returncode == 2
+        assert "refuses the token here (of RAY_AUTH_TOKEN)" in said.stderr
+        monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+        said = run(tmp_path, cluster.address, name="off")
+        assert "RAY_AUTH_MODE = disabled here sends none; unset it" in said.stderr
+        monkeypatch.delenv("RAY_AUTH_MODE")
+        monkeypatch.delenv("RAY_AUTH_TOKEN")
+        (home / ".ray").mkdir()
+        (home / ".ray" / "auth_token").write_text("0123456789abcdef" * 4)
+        done = run(tmp_path, cluster.address)
+        assert done.returncode == 0, done.stderr
