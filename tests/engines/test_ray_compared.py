@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -224,3 +226,69 @@ def test_a_token_is_found_asked_for_or_wrong(tmp_path: Path, monkeypatch: pytest
         (home / ".ray" / "auth_token").write_text("0123456789abcdef" * 4)
         done = run(tmp_path, cluster.address)
         assert done.returncode == 0, done.stderr
+
+
+PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+BLOCKS = dict(re.findall(r'^```sh title="([^"]+)"\n(.*?)^```$', PAGE, flags=re.DOTALL | re.MULTILINE))
+
+
+def test_ray_knows_the_options_of_the_page_and_of_the_batch_script() -> None:
+    from ray.scripts.scripts import cli as of_ray
+
+    lines = re.findall(r"^ray .*$", PAGE, flags=re.MULTILINE)
+    assert len(lines) >= 4
+    script = (ROOT / "scripts" / "slurm").read_text().replace("\\\n", " ")
+    starts = re.findall(r'^ *start "[^"]*" (--.*)$', script, flags=re.MULTILINE)
+    (always,) = re.findall(r'ray start "\$@" (--.*?) +>>', script)
+    assert len(starts) == 2
+    lines += [
+        f"ray start {one} {always}".replace("${address##*:}", "1").replace("${SLURM_CPUS_ON_NODE:-1}", "1") for one in starts
+    ]
+    for line in lines:
+        words = [word for word in shlex.split(line.partition(" > ")[0])[1:] if word != "job"]
+        command = of_ray
+        if " job " in line:
+            from ray.dashboard.modules.job.cli import job_cli_group as command  # Ray's extra "default" has what it needs to run
+        name, found, rest = command.resolve_command(command.make_context("ray", list(words)), list(words))
+        assert found is not None, line
+        found.make_context(name, list(rest))
+
+
+IN_NAMESPACES = """
+set -eu
+mount -t tmpfs tmpfs /tmp
+ip link set lo up
+ip addr add 10.0.0.1/24 dev lo
+export HOME=/tmp/home
+mkdir /tmp/home /tmp/work
+cd /tmp/work
+cat > exp.toml
+motley() { "$PYTHON" -c "$PROGRAM" "$@"; }
+for turn in before after; do
+    (FIRST)
+    (SECOND)
+    LINE --out $turn --no-report
+    grep -q '"finished": true' $turn/run.json
+    ray stop --force
+    [ $turn = after ] || motley run exp.toml --set engine.name=ray --out local --no-report
+done
+echo all is well
+"""
+
+
+def test_the_commands_of_the_page_work_before_and_after_a_local_run() -> None:
+    """As they stand there, addresses and ports too: in namespaces of their own, where "ray stop" finds nobody else's processes."""
+    apart = ["unshare", "--pid", "--fork", "--net", "--mount", "--mount-proc"]
+    if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine refuses namespaces, and the page's ports may be others'")
+    text = IN_NAMESPACES.replace("FIRST", BLOCKS["first node"] + "\n").replace("SECOND", BLOCKS["second node"] + "\n")
+    text = text.replace("LINE", BLOCKS["run"].strip())
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    env |= {"PYTHON": sys.executable, "PROGRAM": PROGRAM, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    experiment = EXPERIMENT.replace(", threads = 2, workers = 2", "")
+    done = subprocess.run(
+        [*apart, "bash", "-c", text], env=env, input=experiment, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.stdout.endswith("all is well\n")
