@@ -1,24 +1,32 @@
 """Runs the experiments of a comparison on a Ray cluster: one Ray task for each run, on some of a node's cores.
 
-All nodes must have the folder of the runs under the same path. A run that is finished there is not run again.
+All nodes must have the folder of the runs under the same path. A run that is finished there is not run again. A run whose worker or
+node is lost goes on elsewhere from its last checkpoint.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import time
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from motley.core.errors import ConfigError, EngineError
+from motley.core.errors import ConfigError, EngineError, StoreError
 from motley.engines.ray_cluster import connect
 from motley.engines.serialization import unsendable
+from motley.engines.workers import MAX_DEATHS
 from motley.experiments.config import Experiment
 
 __all__ = ["spread"]
 
 Work = Callable[[Experiment, Path, Path | None], Any]
+
+_PAUSE_S, _HELD = 5.0, 24
+"""Wall seconds before a run whose worker was lost is begun again, and attempts while its folder is still held."""
 
 
 def spread(
@@ -41,19 +49,33 @@ def spread(
     ray = importlib.import_module("ray")
     origin = (os.getcwd(), os.environ.get("MOTLEY_DATA"))
     waiting: dict[Any, int] = {}
+    begins: list[Callable[[], Any]] = []
+    lost, held = Counter[int](), Counter[int]()
     try:
         for number, (experiment, folder) in enumerate(zip(experiments, folders, strict=True)):
             cores, gpus = experiment.engine.threads or 1, int(experiment.engine.device.startswith("cuda"))
             task = ray.remote(_attempt).options(num_cpus=cores, num_gpus=gpus, max_retries=0)
             mine = experiment.replace({"engine.threads": cores})
-            waiting[task.remote(work, mine, str(folder.resolve()), data and str(data.resolve()), origin)] = number
+            begin = partial(task.remote, work, mine, str(folder.resolve()), data and str(data.resolve()), origin)
+            begins.append(begin)
+            waiting[begin()] = number
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
+            number = waiting.pop(done)
             try:
                 error = ray.get(done)
             except ray.exceptions.RayError as death:
-                error = EngineError(f"its worker was lost ({type(death).__name__})")
-            yield waiting.pop(done), error
+                lost[number] += 1
+                error = EngineError(f"its worker was lost {lost[number]} times (the last time by {type(death).__name__})")
+                again = lost[number] < MAX_DEATHS
+            else:  # a worker that Ray gave up may still hold the folder
+                again = bool(lost[number]) and isinstance(error, StoreError) and held[number] < _HELD
+                held[number] += again
+            if again:
+                time.sleep(_PAUSE_S)
+                waiting[begins[number]()] = number  # it goes on from its last checkpoint, on a node that is there
+            else:
+                yield number, error
     finally:
         for unfinished in waiting:
             ray.cancel(unfinished, force=True)

@@ -17,8 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from chaos.ray_runs import RayRun, same_bits
 from tests.engines.ray_nodes import Node, RayNodes
 
@@ -81,7 +79,8 @@ class Situations:
         with RayNodes() as cluster:
             node = cluster.add_node()
             whole, run = self._whole(cluster), self._run(cluster)
-            run.wait(self.limit_s, rounds=2)
+            self._wait_used(node, run)
+            run.wait(self.limit_s, rounds=2, after_s=time.time())
             blow(node)
             at = time.time()
             after = run.wait(self.limit_s, rounds=2, after_s=at)
@@ -121,22 +120,20 @@ class Situations:
             cluster.add_node()
             run = self._run(cluster, rounds=60)
             run.wait(self.limit_s, rounds=2)
-            node = cluster.add_node()
-            at, used = time.time(), None
-            while used is None and run.process.poll() is None and time.time() < at + self.limit_s:
-                used = _busy(node, at)
-                time.sleep(0.2)
-            found = {"is_used": used is not None, "seconds_until_used": None if used is None else round(used - at, 1)}
+            node, at = cluster.add_node(), time.time()
+            used = self._wait_used(node, run)
+            found = {"is_used": used, "seconds_until_used": round(time.time() - at, 1) if used else None}
             run.kill()
             return found
 
-
-def _busy(node: Node, begun_s: float) -> float | None:
-    """Return the time if an actor runs on a node."""
-    try:
-        return time.time() if node.actors() else None
-    except psutil.Error:
-        return None
+    def _wait_used(self, node: Node, run: RayRun) -> bool:
+        """Wait until an actor runs on a node; return whether one did while the run went on."""
+        limit = time.time() + self.limit_s
+        while run.process.poll() is None and time.time() < limit:
+            if node.actors():
+                return True
+            time.sleep(0.2)
+        return False
 
 
 def _incidents(out: Path) -> list[str]:
