@@ -24,6 +24,9 @@ __all__ = ["main"]
 
 Found = dict[str, Any]
 
+READY_S = 12.0
+"""Wall seconds that a new actor may take to import what it needs."""
+
 
 class Situations:
     """The situations, each on a cluster of its own.
@@ -118,11 +121,11 @@ class Situations:
         """A node joins in mid-run."""
         with RayNodes() as cluster:
             cluster.add_node()
-            run = self._run(cluster, rounds=60)
+            run = self._run(cluster, rounds=90)
             run.wait(self.limit_s, rounds=2)
             node, at = cluster.add_node(), time.time()
             used = self._wait_used(node, run)
-            found = {"is_used": used, "seconds_until_used": round(time.time() - at, 1) if used else None}
+            found = {"is_used": used, "seconds_until_used": round(time.time() - at - READY_S, 1) if used else None}
             run.kill()
             return found
 
@@ -131,6 +134,7 @@ class Situations:
         limit = time.time() + self.limit_s
         while run.process.poll() is None and time.time() < limit:
             if node.actors():
+                time.sleep(READY_S)
                 return True
             time.sleep(0.2)
         return False
