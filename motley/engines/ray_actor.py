@@ -68,7 +68,8 @@ class _Actor:
 
     def execute(self, call: list[Any], shared: list[Any]) -> Bytes:
         """See :meth:`Worker.execute`; both are references."""
-        assert self._worker is not None
+        if self._worker is None:
+            raise EngineError("the worker was not prepared")
         _use_threads(self._threads)
         get = ray_package().get
         return self._worker.execute(unwrap(bytearray(get(call[0]))), unwrap(get(shared[0]).data), as_bytes)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,31 +49,22 @@ def spread(
     ray = importlib.import_module("ray")
     origin = (os.getcwd(), os.environ.get("MOTLEY_DATA"))
     waiting: dict[Any, int] = {}
-    begins: list[Callable[[], Any]] = []
-    lost, held = Counter[int](), Counter[int]()
+    runs: list[_SpreadRun] = []
     try:
         for number, (experiment, folder) in enumerate(zip(experiments, folders, strict=True)):
             cores, gpus = experiment.engine.threads or 1, int(experiment.engine.device.startswith("cuda"))
             task = ray.remote(_attempt).options(num_cpus=cores, num_gpus=gpus, max_retries=0)
             mine = experiment.replace({"engine.threads": cores})
             begin = partial(task.remote, work, mine, str(folder.resolve()), data and str(data.resolve()), origin)
-            begins.append(begin)
+            runs.append(_SpreadRun(begin))
             waiting[begin()] = number
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
             number = waiting.pop(done)
-            try:
-                error = ray.get(done)
-            except ray.exceptions.RayError as death:
-                lost[number] += 1
-                error = EngineError(f"its worker was lost {lost[number]} times (the last time by {type(death).__name__})")
-                again = lost[number] < MAX_DEATHS
-            else:  # a worker that Ray gave up may still hold the folder
-                again = bool(lost[number]) and isinstance(error, StoreError) and held[number] < _HELD
-                held[number] += again
+            error, again = runs[number].outcome(ray, done)
             if again:
                 time.sleep(_PAUSE_S)
-                waiting[begins[number]()] = number  # it goes on from its last checkpoint, on a node that is there
+                waiting[runs[number].begin()] = number
             else:
                 yield number, error
     finally:
@@ -81,6 +72,28 @@ def spread(
             ray.cancel(unfinished, force=True)
         if disconnects:
             ray.shutdown()
+
+
+@dataclass
+class _SpreadRun:
+    """One run of a comparison. ``begin``: starts it, or goes on from its last checkpoint, on a node that has room.
+    ``lost``, ``held``: attempts whose worker was lost, and attempts since then while its folder was held."""
+
+    begin: Callable[[], Any]
+    lost: int = 0
+    held: int = 0
+
+    def outcome(self, ray: Any, done: Any) -> tuple[Exception | None, bool]:
+        """Return the error of an attempt, if any, and whether the run is begun again."""
+        try:
+            error = ray.get(done)
+        except ray.exceptions.RayError as death:
+            self.lost += 1
+            error = EngineError(f"its worker was lost {self.lost} times (the last time by {type(death).__name__})")
+            return error, self.lost < MAX_DEATHS
+        again = bool(self.lost) and isinstance(error, StoreError) and self.held < _HELD
+        self.held += again  # by a worker that Ray gave up, and that still runs
+        return error, again
 
 
 def _attempt(

@@ -14,6 +14,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,16 @@ class Situations:
 
     def __init__(self, place: Path, code: Path, limit_s: float) -> None:
         self.place, self.code, self.limit_s = place, code, limit_s
-        self._number = 0
+        self._runs: list[RayRun] = []
 
     def _run(self, cluster: RayNodes, **more: Any) -> RayRun:
-        self._number += 1
-        return RayRun(self.place / f"run{self._number}", cluster.address, code=self.code, **more)
+        self._runs.append(RayRun(self.place / f"run{len(self._runs)}", cluster.address, code=self.code, **more))
+        return self._runs[-1]
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        for run in self._runs:
+            run.kill()
 
     def _whole(self, cluster: RayNodes) -> RayRun:
         whole = self._run(cluster)
@@ -166,7 +172,8 @@ def main(words: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="ray-situations-") as place:
         situations = Situations(Path(place), code, given.limit)
         for name in given.only or NAMES:
-            found = getattr(situations, name)()
+            with closing(situations):
+                found = getattr(situations, name)()
             print(name, json.dumps(found, indent=1), flush=True)
             if given.out is not None:
                 held = json.loads(given.out.read_text()) if given.out.is_file() else {}
