@@ -40,6 +40,7 @@ class Situations:
     def __init__(self, place: Path, code: Path, limit_s: float) -> None:
         self.place, self.code, self.limit_s = place, code, limit_s
         self._runs: list[RayRun] = []
+        self._undisturbed: RayRun | None = None
 
     def _run(self, cluster: RayNodes, **more: Any) -> RayRun:
         self._runs.append(RayRun(self.place / f"run{len(self._runs)}", cluster.address, code=self.code, **more))
@@ -51,11 +52,12 @@ class Situations:
             run.kill()
 
     def _whole(self, cluster: RayNodes) -> RayRun:
-        whole = self._run(cluster)
-        if whole.wait(self.limit_s) is None or not whole.ended_well:
-            whole.kill()
-            raise RuntimeError(f"the undisturbed run failed: {whole.said()[-2000:]}")
-        return whole
+        """Return the undisturbed run on two workers of one core."""
+        if self._undisturbed is None:
+            self._undisturbed = self._run(cluster)
+            if self._undisturbed.wait(self.limit_s) is None or not self._undisturbed.ended_well:
+                raise RuntimeError(f"the undisturbed run failed: {self._undisturbed.said()[-2000:]}")
+        return self._undisturbed
 
     def two_runs_at_once(self) -> Found:
         """Two runs are started together on two cores."""
