@@ -12,7 +12,8 @@ from typing import Any
 from cells import ROOT, prose, table
 
 __all__ = [
-    "choosing", "cluster_prediction", "floor", "heterogeneity", "inspect_outlying", "liars", "loopback", "measured", "million", "overhead", "precision",
+    "choosing", "cluster_prediction", "floor", "heterogeneity", "inspect_outlying", "liars", "loopback", "measured", "million",
+    "overhead", "precision",
     "precision_accuracy", "privacy_attacks", "private_cost", "speed", "traffic", "tuned", "uploads",
 ]  # fmt: skip
 

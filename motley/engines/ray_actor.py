@@ -7,6 +7,7 @@ While a call goes on, the actor answers questions after its health in another th
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -69,7 +70,8 @@ class _Actor:
 
     def execute(self, call: list[Any], shared: list[Any]) -> Bytes:
         """See :meth:`Worker.execute`; both are references."""
-        assert self._worker is not None
+        if self._worker is None:
+            raise EngineError("the worker was not prepared")
         _use_threads(self._threads)
         get = ray_package().get
         return self._worker.execute(unwrap(bytearray(get(call[0]))), unwrap(get(shared[0]).data), as_bytes)
@@ -206,7 +208,9 @@ class ActorWorker(RemoteWorker[Any]):
 
 
 def _how(error: Exception) -> str:
-    """Return why an actor is gone: the kind of Ray's error, and the last line of one that was raised where it was made."""
-    raised = getattr(error, "cause", None) or (str(error) if "creation task" in str(error) else "")
-    lines = str(raised).strip().splitlines()
-    return f"as {type(error).__name__}" + (f": {lines[-1].strip()}" if lines else "")
+    """Return why an actor is gone: the kind of Ray's error with the exit that Ray saw, or with the error that was raised where the
+    actor was made."""
+    text = str(error).strip()
+    seen = re.search(r"[Ww]orker exit type: (\w+)", text)
+    said = seen[1] if seen else text.splitlines()[-1].strip() if "creation task" in text else ""
+    return f"as {type(error).__name__}" + (f": {said}" if said else "")

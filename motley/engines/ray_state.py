@@ -216,7 +216,7 @@ class ClusterState:
         """Return how many of the expected workers are ready, where, and what is waited for, in words."""
         with self._lock:
             places, waits = list(self._places.values()), self._waits
-        count, hosts = len(places), len({node.ip for node in places})
+        count, hosts = len(places), len({node.id for node in places})
         of = f"{count} of {expected}" if count < expected else str(count)
         said = f"{of} worker{'s' * (max(count, expected) != 1)} on {hosts} node{'s' * (hosts != 1)}"
         return ", ".join(filter(None, (said, self.slowest(), waits)))

@@ -27,7 +27,7 @@ class RayRun:
     """
 
     def __init__(
-        self, out: Path, address: str, rounds: int = 12, algorithm: str = "fedavg", *, code: Path | None = None, **engine: Any
+        self, out: Path, address: str, rounds: int = 25, algorithm: str = "fedavg", *, code: Path | None = None, **engine: Any
     ) -> None:
         self.out, self.log = out, out.with_suffix(".log")
         table = json.dumps({"name": "ray", "address": address, **engine})

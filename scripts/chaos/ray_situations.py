@@ -14,10 +14,9 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from chaos.ray_runs import RayRun, same_bits
 from tests.engines.ray_nodes import Node, RayNodes
@@ -25,6 +24,9 @@ from tests.engines.ray_nodes import Node, RayNodes
 __all__ = ["main"]
 
 Found = dict[str, Any]
+
+READY_S = 12.0
+"""Wall seconds that a new actor may take to import what it needs."""
 
 
 class Situations:
@@ -37,18 +39,25 @@ class Situations:
 
     def __init__(self, place: Path, code: Path, limit_s: float) -> None:
         self.place, self.code, self.limit_s = place, code, limit_s
-        self._number = 0
+        self._runs: list[RayRun] = []
+        self._undisturbed: RayRun | None = None
 
     def _run(self, cluster: RayNodes, **more: Any) -> RayRun:
-        self._number += 1
-        return RayRun(self.place / f"run{self._number}", cluster.address, code=self.code, **more)
+        self._runs.append(RayRun(self.place / f"run{len(self._runs)}", cluster.address, code=self.code, **more))
+        return self._runs[-1]
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        for run in self._runs:
+            run.kill()
 
     def _whole(self, cluster: RayNodes) -> RayRun:
-        whole = self._run(cluster)
-        if whole.wait(self.limit_s) is None or not whole.ended_well:
-            whole.kill()
-            raise RuntimeError(f"the undisturbed run failed: {whole.said()[-2000:]}")
-        return whole
+        """Return the undisturbed run on two workers of one core."""
+        if self._undisturbed is None:
+            self._undisturbed = self._run(cluster)
+            if self._undisturbed.wait(self.limit_s) is None or not self._undisturbed.ended_well:
+                raise RuntimeError(f"the undisturbed run failed: {self._undisturbed.said()[-2000:]}")
+        return self._undisturbed
 
     def two_runs_at_once(self) -> Found:
         """Two runs are started together on two cores."""
@@ -81,7 +90,8 @@ class Situations:
         with RayNodes() as cluster:
             node = cluster.add_node()
             whole, run = self._whole(cluster), self._run(cluster)
-            run.wait(self.limit_s, rounds=2)
+            self._wait_used(node, run)
+            run.wait(self.limit_s, rounds=2, after_s=time.time())
             blow(node)
             at = time.time()
             after = run.wait(self.limit_s, rounds=2, after_s=at)
@@ -119,24 +129,23 @@ class Situations:
         """A node joins in mid-run."""
         with RayNodes() as cluster:
             cluster.add_node()
-            run = self._run(cluster, rounds=60)
+            run = self._run(cluster, rounds=90)
             run.wait(self.limit_s, rounds=2)
-            node = cluster.add_node()
-            at, used = time.time(), None
-            while used is None and run.process.poll() is None and time.time() < at + self.limit_s:
-                used = _busy(node, at)
-                time.sleep(0.2)
-            found = {"is_used": used is not None, "seconds_until_used": None if used is None else round(used - at, 1)}
+            node, at = cluster.add_node(), time.time()
+            used = self._wait_used(node, run)
+            found = {"is_used": used, "seconds_until_used": round(time.time() - at - READY_S, 1) if used else None}
             run.kill()
             return found
 
-
-def _busy(node: Node, begun_s: float) -> float | None:
-    """Return the time if an actor runs on a node."""
-    try:
-        return time.time() if node.actors() else None
-    except psutil.Error:
-        return None
+    def _wait_used(self, node: Node, run: RayRun) -> bool:
+        """Wait until an actor runs on a node; return whether one did while the run went on."""
+        limit = time.time() + self.limit_s
+        while run.process.poll() is None and time.time() < limit:
+            if node.actors():
+                time.sleep(READY_S)
+                return True
+            time.sleep(0.2)
+        return False
 
 
 def _incidents(out: Path) -> list[str]:
@@ -165,7 +174,8 @@ def main(words: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="ray-situations-") as place:
         situations = Situations(Path(place), code, given.limit)
         for name in given.only or NAMES:
-            found = getattr(situations, name)()
+            with closing(situations):
+                found = getattr(situations, name)()
             print(name, json.dumps(found, indent=1), flush=True)
             if given.out is not None:
                 held = json.loads(given.out.read_text()) if given.out.is_file() else {}

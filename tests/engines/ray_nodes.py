@@ -86,6 +86,12 @@ class Node:
 
     def kill(self) -> None:
         """Kill all processes of the node at once, and remove its namespace."""
+        self.kill_processes()
+        if self.namespace:
+            _ip("netns", "del", self.name)
+
+    def kill_processes(self) -> None:
+        """Kill all processes of the node at once."""
         while left := self.processes():
             for one in left:
                 with contextlib.suppress(psutil.Error):
@@ -93,8 +99,6 @@ class Node:
             self.process.poll()
             psutil.wait_procs(left, timeout=0.2)
         self.process.wait()
-        if self.namespace:
-            _ip("netns", "del", self.name)
 
     def cut(self) -> None:
         """Cut the node off the network without a word to anybody."""
@@ -170,6 +174,16 @@ class RayNodes:
         return node
 
     def _start(self, name: str, ip: str, words: list[str], cores: int, env: dict[str, str] | None = None) -> Node:
+        """Start a node; Ray gives it 30 seconds to come up, which a busy machine may miss."""
+        for left in (4, 3, 2, 1, 0):
+            try:
+                return self._started(name, ip, words, cores, env)
+            except RuntimeError as late:
+                if not left or "timed out" not in str(late):
+                    raise
+        raise AssertionError
+
+    def _started(self, name: str, ip: str, words: list[str], cores: int, env: dict[str, str] | None) -> Node:
         """Start ``ray start`` and wait until its node is there."""
         inside = ["ip", "netns", "exec", name] if self.namespaces and name != "head" else []
         more = [f"--temp-dir={self.folder}", f"--ray-client-server-port={_free_port()}"] if name == "head" else []
@@ -188,7 +202,7 @@ class RayNodes:
         limit = time.monotonic() + START_S
         while b"Ray runtime started" not in log.read_bytes():
             if process.poll() is not None or time.monotonic() > limit:
-                node.kill()
+                node.kill_processes()
                 raise RuntimeError(f"the node {name} did not start: {log.read_text()[-2000:]}")
             time.sleep(0.1)
         node.processes()
