@@ -39,7 +39,12 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(indexes.component_index, indexes.decision_index),
         *(from_readme.contents, from_readme.trust_in_short, from_readme.trust_line, from_readme.beside_frameworks),
         *(from_code.signals, from_code.contract, from_code.columns, api_pages.api),
-        *(from_measurements.speed, from_measurements.scaling, from_measurements.overhead, from_measurements.choosing),
+        *(
+            from_measurements.speed,
+            from_measurements.cluster_prediction,
+            from_measurements.overhead,
+            from_measurements.choosing,
+        ),
         *(from_measurements.precision, from_measurements.precision_accuracy),
         from_measurements.floor,
         *(from_measurements.private_cost, from_measurements.privacy_attacks),

@@ -32,7 +32,7 @@ import numpy as np
 
 from motley.core.errors import UserError
 
-__all__ = ["UNKNOWN", "FingerprintError", "fingerprint", "fingerprint_or_reason"]
+__all__ = ["UNKNOWN", "FingerprintError", "fingerprint", "fingerprint_or_reason", "is_installed"]
 
 UNKNOWN = "unknown: "
 """How the result of :func:`fingerprint_or_reason` begins where there is no fingerprint."""
@@ -172,7 +172,7 @@ def _type_name(to: _Hasher, value: Any) -> str:
 
 
 def _function(to: _Hasher, value: types.FunctionType) -> None:
-    if _installed(value.__globals__.get("__name__")) and _found_by_name(value):
+    if is_installed(value.__globals__.get("__name__")) and _found_by_name(value):
         return _by_name(to, value)
     to.token("function", value.__qualname__)
     names = _code(to, value.__code__)
@@ -182,7 +182,7 @@ def _function(to: _Hasher, value: types.FunctionType) -> None:
         _cell(to, f"{name!r} in {value.__qualname__}", cell)
     if vars(value):
         to.each("attributes", sorted((k, v) for k, v in vars(value).items() if k != "__wrapped__"))
-    if _installed(value.__globals__.get("__name__")):  # a function made by a library, around a user's perhaps
+    if is_installed(value.__globals__.get("__name__")):  # a function made by a library, around a user's perhaps
         return None
     for name in sorted(names.globals & value.__globals__.keys()):
         to.token("global", name)
@@ -250,7 +250,7 @@ def _reference(to: _Hasher, value: Any, where: str, names: set[str]) -> None:
 
 def _module(to: _Hasher, value: types.ModuleType, names: set[str] = frozenset()) -> None:  # type: ignore[assignment]
     to.token("module", value.__name__)
-    if _installed(value.__name__):
+    if is_installed(value.__name__):
         return to.token("version", _version(value.__name__))
     for name in sorted(names & vars(value).keys()):
         to.token("attribute", name)
@@ -261,7 +261,7 @@ def _module(to: _Hasher, value: types.ModuleType, names: set[str] = frozenset())
 def _imported(to: _Hasher, name: str, names: set[str]) -> None:
     """Add a module that a function imports when it is called."""
     to.token("import", name)
-    if _installed(name):
+    if is_installed(name):
         return to.token("version", _version(name))
     try:
         return _module(to, importlib.import_module(name), names)
@@ -297,7 +297,7 @@ def _partial(to: _Hasher, value: functools.partial[Any]) -> None:
 
 
 def _class(to: _Hasher, value: type) -> None:
-    if (_installed(value.__module__) and _found_by_name(value)) or value.__module__ == "builtins":
+    if (is_installed(value.__module__) and _found_by_name(value)) or value.__module__ == "builtins":
         return _by_name(to, value)
     to.token("class", value.__qualname__)
     for base in value.__bases__:
@@ -383,7 +383,7 @@ def _network(to: _Hasher, value: Any) -> None:
 # ---------------------------------------------------------------------------------------------- libraries
 
 
-def _installed(name: object) -> bool:
+def is_installed(name: object) -> bool:
     """Return whether a module belongs to Python, to an installed library or to Motley, so that its name says enough."""
     top = str(name).partition(".")[0]
     if top in sys.stdlib_module_names or top == "motley" or name is None:

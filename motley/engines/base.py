@@ -43,10 +43,12 @@ __all__ = [
     "MEASURED",
     "PRE_TRAINING",
     "REPORTED",
+    "WORKER_OPTIONS",
     "AdaptInputs",
     "DataView",
     "DataViews",
     "Engine",
+    "EngineEvent",
     "Job",
     "JobInputs",
     "Purpose",
@@ -81,6 +83,18 @@ signal -> name of the same quantity in :data:`MEASURED`."""
 REPORTED = frozenset({"loss", "loss_rms", "update_norm", "max_grad_norm", *PRE_TRAINING})
 """The signals that every engine can report with an update, in :attr:`TrainResult.signals`: those computed during training, and
 those of :data:`PRE_TRAINING`."""
+
+
+WORKER_OPTIONS = ("workers", "worker_cores", "address", "gpu_share", "wait_s", "differing_nodes")
+"""The options of :class:`Setting` that only engines with workers have; None where they are left out."""
+
+
+class EngineEvent(NamedTuple):
+    """Something that happened to a machine or worker of an engine. ``at``: date and time in UTC. ``reason``: in words."""
+
+    at: str
+    event: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +257,10 @@ class Setting:
     dtype: of parameters and arithmetic. precision: of matrix products and convolutions. device: torch device.
     threads: cores this run may use (None: all that the process may).
     workers: worker processes that share these cores, for engines that have workers (None: one for every core).
-    address: of a Ray cluster. sliced: whether the model is a slice already, which is not cut again. probes_model: whether curvature
+    worker_cores: cores of each worker. address: of a Ray cluster. gpu_share: share of a GPU that a worker takes.
+    wait_s: wall seconds to wait for a cluster with no room for a worker. differing_nodes: what becomes of a run
+    if a node has other code than this process (None: ``skip``).
+    sliced: whether the model is a slice already, which is not cut again. probes_model: whether curvature
     is that of a probe of the whole model, :attr:`motley.transport.compressors.base.Compressor.probes_model`.
     """
 
@@ -257,7 +274,11 @@ class Setting:
     device: str = "cpu"
     threads: int | None = None
     workers: int | None = None
+    worker_cores: int | None = None
     address: str | None = None
+    gpu_share: float | None = None
+    wait_s: float | None = None
+    differing_nodes: Literal["skip", "refuse"] | None = None
     sliced: bool = False
     probes_model: bool = False
 
@@ -273,6 +294,10 @@ class Setting:
         )
         loss = per_head(per_position(self.algorithm.loss, self.task.federation.targets), self.task.heads)
         object.__setattr__(self, "algorithm", self.algorithm.replace(correction=correction, server=server, loss=loss))
+
+    def alone(self) -> Setting:
+        """Return the setting of an engine without workers."""
+        return dataclasses.replace(self, workers=None, worker_cores=None, address=None, gpu_share=None, wait_s=None)
 
     def work_share(self, width: float) -> float:
         """Return the operations of a local step on a slice of this width, as a share of those on the whole model."""
@@ -304,13 +329,19 @@ class Engine(ABC):
     """Trains and measures clients and evaluates models. ``threads``: cores that the engine uses, at most ``Setting.threads``."""
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset()
-    """The options of these two that the engine has; the other engines refuse them."""
+    options: ClassVar[frozenset[str]] = frozenset()
+    """Those of :data:`WORKER_OPTIONS` that the engine has; the other engines refuse them."""
     threads: int
     inner: int = 1
     """Torch threads inside one long operation of a run that has all cores. Equal bits need equal numbers that run at once."""
     worker_shape: str | None = None
     """Workers times cores of each, such as ``"4 x 2"``; None for an engine without workers. Equal bits need equal shapes."""
+
+    @property
+    def nodes(self) -> Mapping[str, str]:
+        """What became of each node of a cluster, by its name: ``worked``, ``usable``, or why it was left
+        out; empty for engines without a cluster."""
+        return {}
 
     @abstractmethod
     def __init__(self, setting: Setting) -> None:
@@ -424,6 +455,14 @@ class Engine(ABC):
         """Yield each model, on the CPU, after its job's local work for an examination, on batches that no training uses.
 
         ``Job.dispatch`` numbers the examination. ``begun``: the model of each job, and what its client keeps."""
+
+    def take_events(self) -> list[EngineEvent]:
+        """Return what happened to machines and workers since the last call; nothing where there are none."""
+        return []
+
+    def condition(self) -> str:
+        """Return how many workers are ready, where, and what is waited for, in words; the empty string where that is no question."""
+        return ""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """End the engine's threads and processes."""

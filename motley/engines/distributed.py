@@ -84,17 +84,18 @@ class Distributed(Engine, Generic[Shared]):
         if reason is not None:
             raise ContractError(f"the engine {self.name!r} was given a setting it refuses: {reason}")
         self.setting = setting
-        self.workers, self.cores_each = self.worker_shares(setting)
+        self.workers, self.cores_each = self._shares(setting)
         self.worker_shape = f"{self.workers} x {self.cores_each}"
         self.threads = min(self.workers * self.cores_each, cores(setting.threads))
         self.inner = cores(setting.threads)
-        sent = dataclasses.replace(_for_workers(setting), threads=self.cores_each, workers=None, address=None)
+        sent = dataclasses.replace(_for_workers(setting).alone(), threads=self.cores_each)
         inside = worker_engine(sent)
         self._batches = inside in ("batched", "vmap")
         self._one_by_one = inside == "sequential"  # so that each client's own seconds are known
         self._seconds = ClientSeconds()
         self._setting = self._share(sent)
-        self._pool = WorkerPool([self._worker(number, self._setting) for number in range(self.workers)], self._on_close())
+        workers = [self._worker(number, self._setting) for number in range(self.workers_at_once())]
+        self._pool = WorkerPool(workers, self._on_close(), self._on_wait())
         self._end = weakref.finalize(self, self._pool.close)  # no worker outlives an engine that nobody closed
 
     @classmethod
@@ -122,6 +123,17 @@ class Distributed(Engine, Generic[Shared]):
     def _on_close(self) -> Callable[[], None]:
         """Return what is called after the workers have ended."""
         return lambda: None
+
+    def _on_wait(self) -> Callable[[float], None]:
+        """Return what is called while an answer is waited for, with the seconds for which no worker has been ready."""
+        return lambda without_s: None
+
+    def workers_at_once(self) -> int:
+        """Return the number of workers to start; how the work is divided, and so its bits, depends on ``workers`` alone."""
+        return self.workers
+
+    def _shares(self, setting: Setting) -> tuple[int, int]:
+        return self.worker_shares(setting)
 
     @classmethod
     def worker_shares(cls, setting: Setting) -> tuple[int, int]:
@@ -240,12 +252,16 @@ class Distributed(Engine, Generic[Shared]):
     def _run(self, calls: Sequence[WorkerCall], shared: dict[str, Any], ahead: int) -> Iterator[Any]:
         return self._pool.run(calls, self._share(shared), ahead) if calls else iter(())
 
+    def chunks_at_once(self) -> int:
+        """Return the number of chunks into which a window of enough jobs is cut at least."""
+        return self.workers * (1 if self._batches else _CHUNKS)
+
     def _chunks(self, some: range, costs: Sequence[float]) -> list[list[int]]:
         """Deal the jobs of a window out evenly, longest first: one chunk for every worker where clients are batched, unless these
         are too large; a few where clients are trained one by one."""
         order = sorted(some, key=lambda i: -costs[i])
         rounds = -(-len(order) * self.setting.task.layout.size // (CHUNK_WEIGHTS * self.workers))
-        count = min(len(order), self.workers * max(rounds, 1 if self._batches else _CHUNKS))
+        count = min(len(order), max(self.workers * rounds, self.chunks_at_once()))
         return [order[part::count] for part in range(count)]
 
     @override
@@ -322,7 +338,7 @@ class Distributed(Engine, Generic[Shared]):
 
     @override
     def alike(self, setting: Setting) -> Engine:
-        return Sequential(dataclasses.replace(setting, workers=None, address=None))
+        return Sequential(setting.alone())
 
     @override
     def adapt(self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune") -> Iterator[ModelState]:

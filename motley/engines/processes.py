@@ -14,10 +14,10 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from typing_extensions import override
@@ -104,7 +104,7 @@ class _ProcessWorker(RemoteWorker[SharedObject]):
         socket.send_fds(self._connection, [b"!"], [shared.descriptor, own.descriptor])
 
     @override
-    def execute(self, call: WorkerCall, shared: SharedObject) -> Any:
+    def execute(self, call: WorkerCall, shared: SharedObject, silent: Callable[[], None]) -> Any:
         with self._calling:
             try:
                 self._send(shared, SharedObject(call))
@@ -137,7 +137,8 @@ class _ProcessWorker(RemoteWorker[SharedObject]):
     @override
     def close(self) -> None:
         if _idle is not None and not self._calling.locked() and self._process.poll() is None:
-            _idle.append(self)
+            if self not in _idle:
+                _idle.append(self)
         else:
             self._kill()
             with self._calling:  # a thread that waits for an answer first notices that the process is gone
@@ -148,7 +149,7 @@ class Processes(Distributed[SharedObject]):
     """Trains chunks of clients in worker processes, which share the run's cores and read the same data."""
 
     name: ClassVar[str] = "processes"
-    options: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset({"workers"})
+    options: ClassVar[frozenset[str]] = frozenset({"workers"})
 
     @classmethod
     @override

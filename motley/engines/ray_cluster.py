@@ -6,29 +6,27 @@ Ray pickles and stores objects within one cluster, whose machines must trust one
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
-import os
 import socket
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from typing_extensions import override
 
+from motley.algorithms.base import ClientState, Tensors
 from motley.core.errors import ConfigError, EngineError, install_hint
-from motley.engines.base import Setting
+from motley.engines import ray_token
+from motley.engines.base import WORKER_OPTIONS, EngineEvent, Job, Setting, TrainResult
 from motley.engines.cores import cores
 from motley.engines.distributed import Distributed
-from motley.engines.serialization import unwrap, wrap
-from motley.engines.workers import Failed, RemoteWorker, Worker, WorkerCall, WorkerDied
+from motley.engines.ray_actor import ActorWorker, as_bytes
+from motley.engines.ray_nodes import ComparedNodes, needs
+from motley.engines.ray_state import ClusterState, alive_nodes, divided, ray_package, room, usable_nodes
+from motley.engines.serialization import unwrap
+from motley.engines.workers import RemoteWorker
 
-__all__ = ["RayCluster", "connect"]
-
-Bytes = NDArray[np.uint8]
+__all__ = ["RayCluster", "connect", "disconnect"]
 
 
 def connect(address: str | None, threads: int | None) -> bool:
@@ -45,15 +43,19 @@ def connect(address: str | None, threads: int | None) -> bool:
     """
     if not _installed():
         raise ConfigError(_MISSING, "engine")
-    ray = _ray()
+    ray = ray_package()
     if ray.is_initialized():
         return False
     here: dict[str, Any] = {"num_cpus": cores(threads), "include_dashboard": False} if address is None else {}
     for left in range(_STARTS if address is None else 1, 0, -1):
         try:
             _check_listening(address)
+            ray_token.agree(address)
             ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **here)
+        except ConfigError:
+            raise
         except Exception as error:  # of no class of its own where Ray's processes do not come up in time
+            ray_token.restore()
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             if left > 1 and _LATE in reason:
                 continue
@@ -64,6 +66,12 @@ def connect(address: str | None, threads: int | None) -> bool:
             ) from None
         break
     return True
+
+
+def disconnect() -> None:
+    """End the connection that :func:`connect` made, and a cluster that it started."""
+    ray_package().shutdown()
+    ray_token.restore()
 
 
 def _check_listening(address: str | None) -> None:
@@ -83,86 +91,18 @@ def _installed() -> bool:
     return importlib.util.find_spec("ray") is not None
 
 
-def _ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns that one day this will be the default
-    return importlib.import_module("ray")
-
-
-def _array(obj: object) -> Bytes:
-    """Return an object as bytes that Ray stores without pickling them."""
-    made = np.empty(0, np.uint8)
-
-    def allocate(size: int) -> memoryview:
-        nonlocal made
-        made = np.empty(size, np.uint8)
-        return made.data
-
-    wrap(obj, allocate)
-    return made
-
-
-class _Actor:
-    """A worker as an actor; its arguments lie in its node's store."""
-
-    def __init__(self, setting: Bytes, threads: int, device: str | None) -> None:
-        os.environ["OMP_NUM_THREADS"] = str(threads)
-        torch.set_num_threads(threads)
-        self._worker = Worker(setting.data, device)
-
-    def execute(self, call: Bytes, shared: Bytes) -> Bytes:
-        """See :meth:`Worker.execute`."""
-        return self._worker.execute(unwrap(bytearray(call)), unwrap(shared.data), _array)
-
-
-class _ActorWorker(RemoteWorker[Any]):
-    """An actor on whichever node has room.
-
-    Parameters
-    ----------
-    setting: of the run, in Ray's store. threads: cores of the actor. device: replaces the setting's own if given.
-    """
-
-    def __init__(self, setting: Any, threads: int, device: str | None) -> None:
-        self._setting, self._threads, self._device = setting, threads, device
-        self._actor: Any = None
-
-    @override
-    def start(self) -> None:
-        self.close()
-        gpus = 0 if self._device is None else 1
-        kind = _ray().remote(_Actor).options(num_cpus=self._threads, num_gpus=gpus, max_restarts=0)
-        self._actor = kind.remote(self._setting, self._threads, self._device)
-
-    @override
-    def execute(self, call: WorkerCall, shared: Any) -> Any:
-        ray, actor = _ray(), self._actor
-        if actor is None:
-            raise WorkerDied("with its engine")
-        try:
-            answer = ray.get(actor.execute.remote(_array(call), shared))
-        except ray.exceptions.RayTaskError as error:
-            return Failed(EngineError(f"a worker failed: {error}"))
-        except ray.exceptions.RayError as error:  # the actor, its node, or the answer on its way is gone
-            raise WorkerDied(f"as {type(error).__name__}") from None
-        return unwrap(bytearray(answer))
-
-    @override
-    def close(self) -> None:
-        actor, self._actor = self._actor, None
-        if actor is not None and _ray().is_initialized():
-            _ray().kill(actor)
-
-
 class RayCluster(Distributed[Any]):
     """Trains chunks of clients in the actors of a Ray cluster, on this machine or many."""
 
     name: ClassVar[str] = "ray"
-    options: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset({"workers", "address"})
+    options: ClassVar[frozenset[str]] = frozenset(WORKER_OPTIONS)
 
     def __init__(self, setting: Setting) -> None:
         self._disconnects = connect(setting.address, setting.threads)
         try:
+            self._compared = ComparedNodes(needs(setting), setting.differing_nodes or "skip")
+            self._compared.begin()
+            self._state = ClusterState(self._compared, self._shares(setting)[1], _gpus(setting), setting.wait_s)
             super().__init__(setting)
         except BaseException:
             self._on_close()()
@@ -170,33 +110,89 @@ class RayCluster(Distributed[Any]):
 
     @override
     def _on_close(self) -> Callable[[], None]:
-        return _ray().shutdown if self._disconnects else super()._on_close()
+        return disconnect if self._disconnects else super()._on_close()
 
     @classmethod
     @override
     def available_cores(cls, setting: Setting) -> int:
-        there = int(_ray().cluster_resources().get("CPU", 1))
+        there = sum(node.cores for node in alive_nodes().values())
         return there if setting.threads is None else min(setting.threads, there)
 
-    @classmethod
     @override
-    def available_gpus(cls) -> int:
-        return int(_ray().cluster_resources().get("GPU", 0))
+    def _shares(self, setting: Setting) -> tuple[int, int]:
+        """Return the number of workers and the cores of each, which lie on one node."""
+        return divided(
+            usable_nodes(self._compared).values(), setting.threads, setting.workers, setting.worker_cores, _gpus(setting)
+        )
+
+    @override
+    def workers_at_once(self) -> int:
+        limit = self.setting.threads
+        return self.workers if limit is None else min(self.workers, max(1, limit // self.cores_each))
+
+    @override
+    def train(
+        self,
+        jobs: Sequence[Job],
+        download: Tensors,
+        client_states: Mapping[int, ClientState | None],
+        want: frozenset[str] = frozenset(),
+    ) -> Iterator[TrainResult]:
+        """See :meth:`Engine.train`. Nodes that have joined since the last call are used from now on."""
+        self._state.look()
+        self._use_new_nodes()
+        yield from super().train(jobs, download, client_states, want)
+
+    def _use_new_nodes(self) -> None:
+        """Start further workers where there is room for them, at most one for every chunk; results do not depend on them."""
+        if self.setting.workers is not None and self.setting.worker_cores is None:
+            return
+        most = self.chunks_at_once()
+        if self.setting.threads is not None:
+            most = min(most, self.setting.threads // self.cores_each)
+        fit = room(self._state.nodes.values(), self.cores_each, self._state.gpus)
+        for number in range(self._started, min(fit, most)):
+            self._pool.add(self._worker(number, self._setting))
+
+    @override
+    def take_events(self) -> list[EngineEvent]:
+        return self._state.take_events()
+
+    @override
+    def condition(self) -> str:
+        return self._state.condition(self._started)
+
+    @override
+    def _on_wait(self) -> Callable[[float], None]:
+        return self._state.on_wait
 
     @override
     def _share(self, obj: object) -> Any:
-        return _ray().put(_array(obj))
+        return ray_package().put(as_bytes(obj))
 
     @override
     def _load(self, shared: Any) -> Any:
-        return unwrap(_ray().get(shared).data)
+        return unwrap(ray_package().get(shared).data)
 
     @override
     def _worker(self, number: int, setting: Any) -> RemoteWorker[Any]:
+        self._started = number + 1
         device = "cuda:0" if self.setting.device == "cuda" else None  # Ray shows an actor its own GPU only
-        return _ActorWorker(setting, self.cores_each, device)
+        return ActorWorker(number, setting, self._state, device)
+
+    @property
+    @override
+    def nodes(self) -> Mapping[str, str]:
+        return self._compared.record()
 
     @classmethod
     @override
     def refuses(cls, setting: Setting) -> str | None:
         return super().refuses(setting) if _installed() else _MISSING
+
+
+def _gpus(setting: Setting) -> float:
+    """Return the GPUs of each worker: none, one, or a share of one."""
+    if not setting.device.startswith("cuda"):
+        return 0
+    return 1.0 if setting.gpu_share is None else setting.gpu_share

@@ -11,6 +11,7 @@ import mmap
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pickle import PickleBuffer, Pickler, PicklingError, Unpickler, dumps
 from types import FunctionType
 from typing import Any
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-__all__ = ["Block", "from_memory", "to_memory", "unsendable", "unwrap", "wrap"]
+__all__ = ["Block", "from_memory", "modules_of", "to_memory", "unsendable", "unwrap", "wrap"]
 
 Block = bytearray | memoryview | mmap.mmap
 """Bytes that can be written and viewed."""
@@ -134,3 +135,25 @@ def unsendable(parts: Mapping[str, object]) -> str | None:
             advice = 'define it with "def" or "class" at the top of a module of its own and import it from there'
             return f"{name} cannot be sent to other processes ({error}); {advice}"
     return None
+
+
+class _References(_Pickler):
+    """Notes the modules of the classes and functions that are pickled by their names."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), 5, buffer_callback=lambda _: None)
+        self.modules: set[str] = set()
+
+    @override
+    def reducer_override(self, obj: object) -> Any:
+        if isinstance(obj, type | FunctionType) and obj.__module__:
+            self.modules.add(obj.__module__)
+        return super().reducer_override(obj)
+
+
+def modules_of(obj: object) -> set[str]:
+    """Return the full names of the modules that a worker imports to read an object; of one that cannot be sent, those found before."""
+    found = _References()
+    with suppress(PicklingError, AttributeError, TypeError):
+        found.dump(obj)
+    return found.modules

@@ -7,15 +7,18 @@ import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from motley.algorithms.base import Run
 from motley.core.errors import ConfigError, EngineError, MotleyError
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Job, Reduction, RunSum, Setting, TrainResult
-from motley.engines.cores import ThreadPool
 from motley.engines.serialization import Block, unwrap
 
 __all__ = ["MAX_DEATHS", "Failed", "RemoteWorker", "Timed", "Worker", "WorkerCall", "WorkerDied", "WorkerPool", "worker_engine"]
@@ -25,6 +28,8 @@ Shared = TypeVar("Shared")
 
 MAX_DEATHS = 3
 """Workers that may die over one call before the run ends with an error."""
+_LOOK_S, _PAUSE_S = 1.0, 0.2
+"""Seconds between looks at what is waited for, and between two attempts to start a worker."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,14 @@ class Timed(NamedTuple):
 
 
 class WorkerDied(Exception):  # noqa: N818 - never leaves the pool
-    """A worker is gone; the text says how, as in "by signal 9"."""
+    """A worker is gone; the text says how, as in "by signal 9".
+
+    ``counts``: whether its call may be the reason, as it is not where a machine was lost.
+    """
+
+    def __init__(self, how: str, counts: bool = True) -> None:
+        super().__init__(how)
+        self.counts = counts
 
 
 def worker_engine(setting: Setting) -> str:
@@ -156,11 +168,21 @@ class RemoteWorker(ABC, Generic[Shared]):
 
     @abstractmethod
     def start(self) -> None:
-        """Start the worker, or a fresh one in place of a dead one."""
+        """Start the worker, or a fresh one in place of a dead one, and return when it takes calls.
+
+        Raises
+        ------
+        WorkerDied: it died at once, or was given up; another attempt may succeed.
+        """
 
     @abstractmethod
-    def execute(self, call: WorkerCall, shared: Shared) -> Any:
-        """Return the worker's answer to a call; ``shared``: arguments that lie where every worker can read them.
+    def execute(self, call: WorkerCall, shared: Shared, silent: Callable[[], None]) -> Any:
+        """Return the worker's answer to a call.
+
+        Parameters
+        ----------
+        shared: arguments that lie where every worker can read them. silent: called when the worker seems to be gone, but may
+        still answer.
 
         Raises
         ------
@@ -172,20 +194,51 @@ class RemoteWorker(ABC, Generic[Shared]):
         """End the worker at once; a call under way, and any later one, raises WorkerDied."""
 
 
+class _Task(Generic[Shared]):
+    """A call that waits for its answer. ``held``: places where it is, the queue and workers; ``deaths``: workers it has cost."""
+
+    def __init__(self, call: WorkerCall, shared: Shared) -> None:
+        self.call, self.shared = call, shared
+        self.future: Future[Any] = Future()
+        self.held, self.deaths, self.repeated = 1, 0, False
+
+
 class WorkerPool(Generic[Shared]):
-    """Gives calls to workers, each from a Python thread of its own that waits for the answer; replaces workers that die.
+    """Gives calls to workers, each served by a Python thread of its own.
+
+    A worker that dies is replaced as soon as it can be, and another one executes its call in the meantime. A call of a worker
+    that seems to be gone is given to another one, too, and the first answer counts.
 
     Parameters
     ----------
     workers: not started yet. on_close: called after the workers have ended.
+    on_wait: called every second while an answer is waited for, with the seconds for which no worker has been ready.
     """
 
-    def __init__(self, workers: Sequence[RemoteWorker[Shared]], on_close: Callable[[], None]) -> None:
-        self._workers, self._on_close = workers, on_close
-        self._threads = ThreadPool(workers)
-        self._lock, self._closed = threading.Lock(), False
+    def __init__(
+        self,
+        workers: Sequence[RemoteWorker[Shared]],
+        on_close: Callable[[], None],
+        on_wait: Callable[[float], None] = lambda without_s: None,
+    ) -> None:
+        self._on_close, self._on_wait = on_close, on_wait
+        self._workers: list[RemoteWorker[Shared]] = []
+        self._threads: list[threading.Thread] = []
+        self._queue: deque[_Task[Shared]] = deque()
+        self._changed, self._closed = threading.Condition(), False
+        self._ready, self._serving, self._without_since = 0, 0, time.monotonic()
+        self._error: Exception = WorkerDied("with its engine")
         for worker in workers:
-            worker.start()
+            self.add(worker)
+
+    def add(self, worker: RemoteWorker[Shared]) -> None:
+        """Start another worker, which takes calls as soon as it is ready."""
+        thread = threading.Thread(target=self._serve, args=(worker,), name="motley worker", daemon=True)
+        with self._changed:
+            self._workers.append(worker)
+            self._threads.append(thread)
+            self._serving += 1
+        thread.start()
 
     def run(self, calls: Sequence[WorkerCall], shared: Shared, ahead: int) -> Iterator[Any]:
         """Yield the answers in the order of ``calls``, whichever worker executes which.
@@ -196,36 +249,146 @@ class WorkerPool(Generic[Shared]):
         ------
         EngineError: too many workers died over one call. Any other error: raised by a worker.
         """
+        rest = iter(calls)
+        waiting: deque[_Task[Shared]] = deque()
+        try:
+            for call in islice(rest, ahead):
+                waiting.append(self._submit(call, shared))
+            while waiting:
+                answer = self._answer(waiting.popleft())
+                if isinstance(answer, Failed):
+                    raise answer.error
+                yield answer
+                for call in islice(rest, 1):
+                    waiting.append(self._submit(call, shared))
+        finally:
+            with self._changed:
+                for task in waiting:
+                    task.future.cancel()
 
-        def work(worker: RemoteWorker[Shared], call: WorkerCall) -> Any:
-            answer = self._execute(worker, call, shared)
-            if isinstance(answer, Failed):
-                raise answer.error
-            return answer
+    def _submit(self, call: WorkerCall, shared: Shared) -> _Task[Shared]:
+        task = _Task(call, shared)
+        with self._changed:
+            if not self._serving:
+                raise self._error
+            self._queue.append(task)
+            self._changed.notify()
+        return task
 
-        return self._threads.map(work, calls, ahead)
-
-    def _execute(self, worker: RemoteWorker[Shared], call: WorkerCall, shared: Shared) -> Any:
-        death = WorkerDied()
-        for _ in range(MAX_DEATHS):
+    def _answer(self, task: _Task[Shared]) -> Any:
+        while True:
             try:
-                return worker.execute(call, shared)
-            except WorkerDied as error:
-                death = error
-                with self._lock:
-                    if self._closed:
-                        raise
-                    worker.start()
-        raise EngineError(
-            f"{MAX_DEATHS} workers died one after the other over {call.about} (the last one {death}); if memory ran out, use fewer "
-            "workers, smaller batches or a smaller model"
-        )
+                return task.future.result(timeout=_LOOK_S)
+            except TimeoutError:
+                self._on_wait(0.0 if self._ready else time.monotonic() - self._without_since)
+
+    def _serve(self, worker: RemoteWorker[Shared]) -> None:
+        """Have a worker execute calls until the pool is closed, or it cannot be started."""
+        error: Exception = WorkerDied("with its engine")
+        try:
+            while self._started(worker):
+                self._count_ready(1)
+                self._execute_all(worker)
+                self._count_ready(-1)
+        except Exception as raised:  # by the start of a worker
+            error = raised
+        worker.close()  # what was started while the pool was closed
+        self._ended(error)
+
+    def _started(self, worker: RemoteWorker[Shared]) -> bool:
+        """Start a worker, if need be again and again; return whether it was before the pool was closed."""
+        failures = 0
+        while not self._closed:
+            try:
+                worker.start()
+                return True
+            except WorkerDied as death:
+                failures += death.counts
+                if failures == MAX_DEATHS:
+                    raise EngineError(f"a worker cannot be started: {MAX_DEATHS} died one after the other ({death})") from None
+                time.sleep(_PAUSE_S)
+        return False
+
+    def _execute_all(self, worker: RemoteWorker[Shared]) -> None:
+        """Have a worker execute calls until it dies or the pool is closed."""
+        while (task := self._taken()) is not None:
+            try:
+                answer = worker.execute(task.call, task.shared, partial(self._repeat, task))
+            except WorkerDied as death:
+                self._lost(task, death)
+                return
+            except Exception as error:  # the call cannot be sent
+                answer = Failed(error)
+            self._settle(task, answer)
+
+    def _taken(self) -> _Task[Shared] | None:
+        """Wait for a call and take it; None when the pool is closed."""
+        with self._changed:
+            while not self._closed:
+                while self._queue:
+                    task = self._queue.popleft()
+                    if not task.future.done():
+                        return task
+                self._changed.wait()
+        return None
+
+    def _repeat(self, task: _Task[Shared]) -> None:
+        """Let another worker execute a call, too, whose worker seems to be gone."""
+        with self._changed:
+            if not task.repeated and not task.future.done():
+                task.repeated = True
+                task.held += 1
+                self._queue.appendleft(task)
+                self._changed.notify()
+
+    def _lost(self, task: _Task[Shared], death: WorkerDied) -> None:
+        """Let another worker execute the call of one that died, before all others; or fail it."""
+        with self._changed:
+            task.deaths += death.counts
+            task.held -= 1
+            if self._closed:
+                self._fail(task, death)
+            elif task.deaths >= MAX_DEATHS:
+                self._fail(task, EngineError(
+                    f"{MAX_DEATHS} workers died one after the other over {task.call.about} (the last one {death}); if memory ran "
+                    "out, use fewer workers, smaller batches or a smaller model"
+                ))  # fmt: skip
+            elif not task.held:
+                task.held, task.repeated = 1, False
+                self._queue.appendleft(task)
+                self._changed.notify()
+
+    def _settle(self, task: _Task[Shared], answer: Any) -> None:
+        with self._changed:
+            if not task.future.done():
+                task.future.set_result(answer)
+
+    def _fail(self, task: _Task[Shared], error: Exception) -> None:
+        if not task.future.done():
+            task.future.set_exception(error)
+
+    def _count_ready(self, change: int) -> None:
+        with self._changed:
+            self._ready += change
+            self._without_since = time.monotonic()
+
+    def _ended(self, error: Exception) -> None:
+        """Note that a thread ends; the last one fails the calls that nobody will execute."""
+        with self._changed:
+            self._serving -= 1
+            if not self._serving:
+                self._error = error
+                while self._queue:
+                    self._fail(self._queue.popleft(), error)
 
     def close(self) -> None:
         """End the workers and the threads."""
-        with self._lock:
+        with self._changed:
             self._closed = True
-            for worker in self._workers:
-                worker.close()
-        self._threads.close()
+            self._changed.notify_all()
+        for worker in self._workers:
+            worker.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
         self._on_close()

@@ -19,7 +19,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.core.memory import release_freed_memory
 from motley.engines import ENGINES, resolve_auto
-from motley.engines.base import Engine, Setting
+from motley.engines.base import WORKER_OPTIONS, Engine, Setting
 from motley.experiments.checks import (
     check_algorithm,
     check_capacity,
@@ -180,8 +180,7 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
         precision=experiment.precision,
         device=_device(experiment.engine.device),
         threads=experiment.engine.threads,
-        workers=experiment.engine.workers,
-        address=experiment.engine.address,
+        **{option: getattr(experiment.engine, option) for option in WORKER_OPTIONS},
         probes_model=experiment.part("compressor").probes_model,
     )
 
@@ -214,7 +213,7 @@ def _device(name: str) -> str:
 def _engine(experiment: Experiment, setting: Setting) -> Engine:
     name = resolve_auto(setting) if experiment.engine.name == "auto" else experiment.engine.name
     kind: type[Engine] = ENGINES.get(name, "engine")
-    for option in ("workers", "address"):
+    for option in WORKER_OPTIONS:
         if getattr(setting, option) is not None and option not in kind.options:
             can = [other for other in ENGINES.names() if option in ENGINES.get(other).options]  # type: ignore[attr-defined]
             raise ConfigError(

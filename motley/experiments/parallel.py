@@ -220,8 +220,8 @@ class _Reports(OneRun):
                 sent = phase
 
     @override
-    def begin(self, metric: str, phase: Callable[[], str]) -> None:
-        self._phase = phase
+    def begin(self, metric: str, phase: Callable[[], str], condition: Callable[[], str] = str) -> None:
+        self._phase = lambda: ", ".join(filter(None, (phase(), condition())))
         self.send("begin", metric)
 
     @override

@@ -38,8 +38,9 @@ __all__ = [
 class OneRun:
     """What one run reports while it goes on. This class shows nothing."""
 
-    def begin(self, metric: str, phase: Callable[[], str]) -> None:
-        """Report that everything is built. ``metric``: name of the score. ``phase``: returns the name of the present phase."""
+    def begin(self, metric: str, phase: Callable[[], str], condition: Callable[[], str] = str) -> None:
+        """Report that everything is built. ``metric``: name of the score. ``phase``: returns the name of the present phase.
+        ``condition``: returns how the engine's machines are, :meth:`motley.engines.base.Engine.condition`."""
 
     def note(self, text: str) -> None:
         """Report something about the run that its user may want to know before it goes on."""
@@ -58,10 +59,11 @@ class _Shown(OneRun):
         self.pace = Pace(self.rounds)
         self.metric = "score"
         self._phase: Callable[[], str] = lambda: "preparing"
+        self._condition: Callable[[], str] = str
 
     @override
-    def begin(self, metric: str, phase: Callable[[], str]) -> None:
-        self.metric, self._phase = metric, phase
+    def begin(self, metric: str, phase: Callable[[], str], condition: Callable[[], str] = str) -> None:
+        self.metric, self._phase, self._condition = metric, phase, condition
         self.pace.built_s = time.monotonic()
 
     @override
@@ -79,7 +81,7 @@ class _Shown(OneRun):
 
     def forget(self) -> None:
         """Let go of a run that ended: what tells its phase would keep its data as long as the display."""
-        self._phase = lambda: ""
+        self._phase = self._condition = str
 
     def score(self) -> str:
         """Return the newest score with its name; the empty string where nothing is evaluated yet."""
@@ -87,13 +89,12 @@ class _Shown(OneRun):
 
     def figures(self) -> str:
         """Return the score and the phase, for a terminal."""
-        return ", ".join(filter(None, (self.score(), self._phase())))
+        return ", ".join(filter(None, (self.score(), self._phase(), self._condition())))
 
     def sentence(self) -> str:
         """Return ``round 40 of 100, accuracy 0.830``, for a log."""
-        if self.done is None:
-            return self._phase() or "preparing"
-        return ", ".join(filter(None, (self.of(self.done.round), self.score())))
+        about = (self._phase() or "preparing",) if self.done is None else (self.of(self.done.round), self.score())
+        return ", ".join(filter(None, (*about, self._condition())))
 
     def of(self, number: int) -> str:
         """Return ``round 40 of 100``."""

@@ -1,24 +1,33 @@
 """Runs the experiments of a comparison on a Ray cluster: one Ray task for each run, on some of a node's cores.
 
-All nodes must have the folder of the runs under the same path. A run that is finished there is not run again.
+All nodes must have the folder of the runs under the same path. A run that is finished there is not run again. A run whose worker or
+node is lost goes on elsewhere from its last checkpoint.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import time
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from motley.core.errors import ConfigError, EngineError
-from motley.engines.ray_cluster import connect
+from motley.core.errors import ConfigError, EngineError, StoreError
+from motley.engines.ray_cluster import connect, disconnect
+from motley.engines.ray_nodes import ComparedNodes
 from motley.engines.serialization import unsendable
+from motley.engines.workers import MAX_DEATHS
 from motley.experiments.config import Experiment
 
 __all__ = ["spread"]
 
 Work = Callable[[Experiment, Path, Path | None], Any]
+
+_PAUSE_S, _HELD = 5.0, 24
+"""Wall seconds before a run whose worker was lost is begun again, and attempts while its folder is still held."""
 
 
 def spread(
@@ -33,7 +42,7 @@ def spread(
 
     Raises
     ------
-    ConfigError: no Ray, no cluster, or experiments that want a cluster themselves.
+    ConfigError: no Ray, no cluster or no node in it that does not differ, or experiments that want a cluster themselves.
     """
     if any(experiment.engine.name == "ray" for experiment in experiments):
         raise ConfigError("each run of a spread comparison has one node; use another engine, e.g. processes", "engine.name")
@@ -41,24 +50,54 @@ def spread(
     ray = importlib.import_module("ray")
     origin = (os.getcwd(), os.environ.get("MOTLEY_DATA"))
     waiting: dict[Any, int] = {}
+    runs: list[_SpreadRun] = []
     try:
+        compared = ComparedNodes((work, experiments))
+        compared.begin()
         for number, (experiment, folder) in enumerate(zip(experiments, folders, strict=True)):
             cores, gpus = experiment.engine.threads or 1, int(experiment.engine.device.startswith("cuda"))
-            task = ray.remote(_attempt).options(num_cpus=cores, num_gpus=gpus, max_retries=0)
+            places = {"num_cpus": cores, "num_gpus": gpus, "label_selector": compared.labels_without_left_out()}
+            task = ray.remote(_attempt).options(max_retries=0, **places)
             mine = experiment.replace({"engine.threads": cores})
-            waiting[task.remote(work, mine, str(folder.resolve()), data and str(data.resolve()), origin)] = number
+            begin = partial(task.remote, work, mine, str(folder.resolve()), data and str(data.resolve()), origin)
+            runs.append(_SpreadRun(begin))
+            waiting[begin()] = number
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
-            try:
-                error = ray.get(done)
-            except ray.exceptions.RayError as death:
-                error = EngineError(f"its worker was lost ({type(death).__name__})")
-            yield waiting.pop(done), error
+            number = waiting.pop(done)
+            error, again = runs[number].outcome(ray, done)
+            if again:
+                time.sleep(_PAUSE_S)
+                waiting[runs[number].begin()] = number
+            else:
+                yield number, error
     finally:
         for unfinished in waiting:
             ray.cancel(unfinished, force=True)
         if disconnects:
-            ray.shutdown()
+            disconnect()
+
+
+@dataclass
+class _SpreadRun:
+    """One run of a comparison. ``begin``: starts it, or goes on from its last checkpoint, on a node that has room.
+    ``lost``, ``held``: attempts whose worker was lost, and attempts since then while its folder was held."""
+
+    begin: Callable[[], Any]
+    lost: int = 0
+    held: int = 0
+
+    def outcome(self, ray: Any, done: Any) -> tuple[Exception | None, bool]:
+        """Return the error of an attempt, if any, and whether the run is begun again."""
+        try:
+            error = ray.get(done)
+        except ray.exceptions.RayError as death:
+            self.lost += 1
+            error = EngineError(f"its worker was lost {self.lost} times (the last time by {type(death).__name__})")
+            return error, self.lost < MAX_DEATHS
+        again = bool(self.lost) and isinstance(error, StoreError) and self.held < _HELD
+        self.held += again  # by a worker that Ray gave up, and that still runs
+        return error, again
 
 
 def _attempt(

@@ -130,9 +130,12 @@ def run(
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
             experiment = experiment.replace({"engine.name": folder.need(before, "numerics", "engine")})
+        if not allow_other_numerics:
+            experiment = _divided_as(before, experiment)
         ensure_space(path)
         loop = build(experiment, packs, folder=path / "checkpoints")
         record = {**run_record(experiment, loop.config, loop.engine), "data": data_variants(experiment, packs)}
+        record |= nodes_record(loop.engine, before)
         with _cleared_away(loop, path, state), _shown(experiment, progress) as shown, tracked(experiment, path, group) as told:
             _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
@@ -163,7 +166,8 @@ def run_built(
     folder.write(record)
     save_preparation(loop.federation, path, experiment.privacy is not None)
     written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round, trackers)
-    folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
+    nodes = nodes_record(loop.engine, record)
+    folder.write({**record, **best_record(loop), **nodes, "tables": pack_marks(written), "finished": True})
 
 
 def _tidy(path: Path, checkpoints: Checkpoints, experiment: Experiment) -> None:
@@ -288,6 +292,25 @@ def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def nodes_record(engine: Engine, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``run.json`` says of the nodes of a cluster, with what a record from before says of others; nothing without one."""
+    nodes = dict(before.get("nodes", {}))
+    nodes |= {name: said for name, said in engine.nodes.items() if said != "usable" or nodes.get(name) != "worked"}
+    return {"nodes": nodes} if nodes else {}
+
+
+def _divided_as(before: Mapping[str, Any], experiment: Experiment) -> Experiment:
+    """Return the experiment with the workers among which the run began to divide its work: a cluster may have changed since."""
+    shape = before.get("numerics", {}).get("workers")
+    if shape is None or experiment.engine.name != "ray":
+        return experiment
+    held = dict(zip(("workers", "worker_cores"), map(int, shape.split(" x ")), strict=True))
+    asked = {name: getattr(experiment.engine, name) for name in held}
+    if any(asked[name] not in (None, value) for name, value in held.items()):
+        return experiment  # which is refused where the numerics are compared
+    return experiment.replace({f"engine.{name}": value for name, value in held.items()})
+
+
 def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     for name in before.keys() & now.keys():
         if before[name] != now[name]:
@@ -342,7 +365,7 @@ def _run_to_end(
     """Run the loop to its end and return what counts of its tables; ``marks`` as for :func:`_opened`."""
     _note_shared_cores(loop.engine)
     _note_slower(loop.setting)
-    shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
+    shown.begin(loop.setting.task.metric, lambda: loop.watch.current, loop.engine.condition)
     if (note := loop.sums.note()) is not None:
         shown.note(note)
     state, writer = loop.state, _opened(experiment, loop, checkpoints, path, marks)

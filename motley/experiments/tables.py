@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from annotated_types import Le
 from pydantic import (
     AllowInfNan,
     BaseModel,
@@ -261,8 +262,18 @@ class EngineChoice(KeyTable):
     """Cores this run may use; left out: all the process may."""
     workers: Count | None = None
     """Worker processes that share these cores (``processes``, ``ray``); left out: one for every core."""
+    worker_cores: Count | None = None
+    """Cores of each worker (``ray``); left out: as many as fit. With ``workers`` it fixes how the work is divided, and so the bits, on
+    a cluster of any size: where fewer workers fit, fewer do the same work."""
     address: str | None = None
     """Address of a running cluster, ``auto`` for the one of this machine (``ray``); left out: one is started here."""
+    gpu_share: Annotated[Positive, Le(1)] | None = None
+    """Share of a GPU that each worker takes (``ray`` with ``device = "cuda"``); left out: a whole one."""
+    wait_s: Positive | None = None
+    """Wall seconds to wait for a cluster that has no room for a single worker (``ray``); left out: 600."""
+    differing_nodes: Literal["skip", "refuse"] | None = None
+    """What becomes of a run if a node of the cluster has other code or libraries than this process (``ray``): ``skip``, as where it is
+    left out, goes on without the node; ``refuse`` ends the run before it begins."""
 
 
 class Checkpointing(KeyTable):

@@ -86,7 +86,7 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
     }),
     "run.json": _columns({
         "public": "name run_id seed config numerics versions citations finished task parameters"
-                  " command commit personal client_state_bytes leaves privacy data",
+                  " command commit personal client_state_bytes leaves privacy data nodes",
         "noisy": "best",
         "not covered": "tables files digest",
     }),

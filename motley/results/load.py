@@ -52,7 +52,8 @@ class Run:
     Parameters
     ----------
     directory: folder of the run.
-    meta: ``run.json``: name, run_id, seed, config, numerics, versions, citations, finished, task, parameters, command.
+    meta: ``run.json``: name, run_id, seed, config, numerics, versions, citations, finished, task, parameters, command;
+    of a cluster its ``nodes``.
     tables: every table of `motley.results.schema.TABLES`, empty when nothing was written.
     """
 

@@ -117,6 +117,7 @@ class _Record(_Part):
     parameters: int | None = None
     command: str | None = None
     personal: bool = False
+    nodes: dict[str, str] = {}
     privacy: _PrivacyRecord | None = None
     clients: dict[Annotated[str, Field(pattern=r"^[0-9]{1,18}$")], str] | None = None
     leaves: dict[Literal["selector", "algorithm"], _LeavesRecord] = {}

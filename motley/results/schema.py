@@ -28,7 +28,8 @@
                       features and labels are like
 ``incidents``         one row per thing that went wrong with a client of a deployment: its upload
                       lost, late or rejected, a question not answered, its node gone or back, it set
-                      aside. ``at``: the date and time of the server's clock (UTC)
+                      aside; or with a machine of a simulation's engine (client -1).
+                      ``at``: the date and time of the server's clock (UTC)
 ``claims``            one row per (client that lies, occasion, signal), where the world has
                       dishonest clients: what the client ``claimed`` and what is ``true``, of a
                       histogram its samples, of other vectors their lengths. ``occasion``:

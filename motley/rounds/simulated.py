@@ -379,6 +379,15 @@ class SimulatedBackend(ClientBackend):
         results = map(self.channel.checked, trained)
         return self.watch.iterate("train", results if self.heads is None else map(self.heads.covered, results))
 
+    def incidents(self, state: RunState) -> dict[str, Any]:
+        """Return what happened to the engine's machines and workers, about no client (-1)."""
+        events = self.engine.take_events()
+        if not events:
+            return {}
+        count = len(events)
+        columns = {name: [getattr(one, name) for one in events] for name in ("at", "event", "reason")}
+        return {**columns, "time_s": [_clients(state).now_s] * count, "client": [-1] * count, "dispatch": [None] * count}
+
     def commit(self, state: RunState, landed: Landed, accepted: Ids, client_states: Mapping[int, ClientState]) -> None:
         """Store what the clients keep from now on."""
         for client, kept in client_states.items():

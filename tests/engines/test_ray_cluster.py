@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -128,8 +130,15 @@ def test_probes_and_evaluations_agree(setting, download, engine_on_cluster, monk
 
 
 def _processes():
-    """The actors' processes."""
-    return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [""])[0].startswith("ray::_Actor")]
+    """The actors' processes on the nodes of this test's cluster, which this process has started."""
+    return [p for p in psutil.Process().children(recursive=True) if "".join(_words(p)[:1]).startswith("ray::_Actor")]
+
+
+def _words(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it has ended
+        return []
 
 
 @ray
@@ -138,6 +147,7 @@ def test_an_actor_killed_in_mid_round_is_replaced_and_the_bits_stay(setting, job
     s = setting(mlp, correction=Proximal(0.3), dtype=torch.float32, threads=2)
     sent, engine = download(s), engine_on_cluster(s)
     whole = list(engine.train(jobs(s), sent, {}))
+    engine_has_all(engine, 2)
     (victim, *_) = _processes()
     victim.suspend()
     blow = threading.Timer(1.0, victim.kill)
@@ -150,16 +160,92 @@ def test_an_actor_killed_in_mid_round_is_replaced_and_the_bits_stay(setting, job
 
 
 @ray
-def test_a_node_lost_is_a_worker_lost(setting, jobs, download, engine_on_cluster, cluster):
-    """The cluster shrinks to one core: the chunk waits for another node, and there is one."""
+def test_an_actor_that_is_stopped_is_given_up_and_the_bits_stay(setting, jobs, download, engine_on_cluster):
+    """It stays stopped until the round is over; were the round to wait for it, it would be killed after a minute."""
+    s = setting(mlp, dtype=torch.float32, threads=2)
+    sent, engine = download(s), engine_on_cluster(s)
+    whole = list(engine.train(jobs(s), sent, {}))
+    engine_has_all(engine, 2)
+    (victim, *_) = _processes()
+    victim.suspend()
+    late = threading.Timer(60.0, victim.kill)
+    late.start()
+    for a, b in zip(whole, engine.train(jobs(s), sent, {}), strict=True):
+        assert torch.equal(a.parts["delta"].value, b.parts["delta"].value)
+    assert late.is_alive()
+    late.cancel()
+    assert "unanswered" in [event.event for event in engine.take_events()]
+
+
+def engine_has_all(engine, count):
+    """Wait until so many workers are ready; a run begins with the first."""
+    limit = time.monotonic() + 60
+    while not engine.condition().startswith(f"{count} worker"):
+        assert time.monotonic() < limit, engine.condition()
+        time.sleep(0.1)
+
+
+@ray
+def test_a_lost_node_s_work_is_done_by_the_others(setting, jobs, download, engine_on_cluster, cluster):
+    """The cluster shrinks to one core; were the round to wait for another node, it would have one after a minute."""
     s = setting(mlp, threads=2)
     sent, engine = download(s), engine_on_cluster(s)
     whole = list(engine.train(jobs(s), sent, {}))
+    engine_has_all(engine, 2)
     node = next(node for node in cluster.list_all_nodes() if node != cluster.head_node)
     cluster.remove_node(node, allow_graceful=False)
-    patiently(cluster.add_node, num_cpus=1)
+    late = threading.Timer(60.0, patiently, (cluster.add_node,), {"num_cpus": 1})
+    late.start()
     for a, b in zip(whole, engine.train(jobs(s), sent, {}), strict=True):
         assert torch.equal(a.parts["delta"].value, b.parts["delta"].value)
+    assert late.is_alive()
+    late.cancel()
+    assert "1 of 2 workers on 1 node" in engine.condition()
+    patiently(cluster.add_node, num_cpus=1)
+    engine_has_all(engine, 2)
+    assert {"lost", "connected"} <= {event.event for event in engine.take_events()}
+
+
+@ray
+def test_a_run_waits_for_room_so_long_and_begins_when_there_is(setting, jobs, download, engine_on_cluster):
+    """Two runs on two cores: the second has none until the first ends."""
+    s = setting(mlp, threads=2)
+    sent, first = download(s), engine_on_cluster(s)
+    whole = list(first.train(jobs(s), sent, {}))
+    engine_has_all(first, 2)
+    impatient = engine_on_cluster(dataclasses.replace(s, wait_s=2.0))
+    with pytest.raises(ConfigError, match=r"engine.wait_s: got 2: no worker of 1 core was ready .* 0 of 2 cores free"):
+        list(impatient.train(jobs(s), sent, {}))
+    impatient.close()
+    second = engine_on_cluster(s)
+    threading.Timer(3.0, first.close).start()
+    for a, b in zip(whole, second.train(jobs(s), sent, {}), strict=True):
+        assert torch.equal(a.parts["delta"].value, b.parts["delta"].value)
+
+
+@ray
+def test_one_worker_fits_on_one_of_two_nodes(setting, jobs, download, engine_on_cluster):
+    s = dataclasses.replace(setting(mlp, threads=2), workers=1)
+    engine = engine_on_cluster(s)
+    assert engine.worker_shape == "1 x 1"
+    assert len(list(engine.train(jobs(s), download(s), {}))) == 8
+
+
+@ray
+def test_a_node_that_joins_is_used_from_the_next_round(setting, jobs, download, engine_on_cluster, cluster):
+    factory, shape = MODELS["normed"]  # which is trained client by client
+    s = setting(factory, shape)
+    sent, engine = download(s), engine_on_cluster(s)
+    assert engine.worker_shape == "2 x 1"
+    whole = list(engine.train(jobs(s), sent, {}))
+    node = patiently(cluster.add_node, num_cpus=1)
+    try:
+        list(engine.train(jobs(s), sent, {}))
+        engine_has_all(engine, 3)
+        for a, b in zip(whole, engine.train(jobs(s), sent, {}), strict=True):
+            assert torch.equal(a.parts["delta"].value, b.parts["delta"].value)
+    finally:
+        cluster.remove_node(node)
 
 
 PROGRAM = "import sys; from motley.cli import call; sys.exit(call(sys.argv[1:]))"
@@ -219,7 +305,7 @@ def test_a_cluster_that_does_not_come_up_is_a_sentence(address, kind, said, star
             raise Exception("it timed out\nand much more")
 
     monkeypatch.setattr(ray_cluster, "_installed", lambda: True)
-    monkeypatch.setattr(ray_cluster, "_ray", Late)
+    monkeypatch.setattr(ray_cluster, "ray_package", Late)
     with pytest.raises(kind) as told:
         ray_cluster.connect(address, None)
     assert said in str(told.value)

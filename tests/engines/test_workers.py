@@ -22,7 +22,7 @@ class Scripted(RemoteWorker[str]):
             raise WorkerDied("with its engine")
         self.started += 1
 
-    def execute(self, call, shared):
+    def execute(self, call, shared, silent=None):
         name = call.arguments["name"]
         self.executed.append(name)
         if self.closed.wait(self.delays.get(name, 0)):
@@ -112,3 +112,129 @@ def test_closing_ends_a_call_under_way(pool):
     threading.Timer(0.1, made.close).start()
     with pytest.raises(WorkerDied):
         next(made.run(calls("a"), "x", 1))
+
+
+class Gone(Scripted):
+    """Dies over its first call, as its machine is lost, and can be started again only when ``back`` is set."""
+
+    def __init__(self):
+        super().__init__()
+        self.back = threading.Event()
+
+    def start(self):
+        if self.started and not self.back.is_set():
+            raise WorkerDied("with its node", counts=False)
+        super().start()
+
+    def execute(self, call, shared, silent=None):
+        if not self.back.is_set():
+            self.executed.append(call.arguments["name"])
+            raise WorkerDied("with its node", counts=False)
+        return super().execute(call, shared, silent)
+
+
+def test_the_call_of_a_lost_worker_is_done_by_another_one_while_it_cannot_come_back(pool):
+    lost, other = Gone(), Scripted(delays=dict.fromkeys("abcd", 0.05))
+    made = pool(lost, other)
+    assert "".join(made.run(calls("abcd"), "x", 4)) == "abcd"
+    assert lost.executed
+    assert sorted(other.executed) == list("abcd")
+    lost.back.set()
+    other.delays = dict.fromkeys("efgh", 0.5)
+    assert "".join(made.run(calls("efgh"), "x", 4)) == "efgh"
+    assert lost.started == 2  # it came back and took a part
+
+
+def test_losing_machines_does_not_count_as_deaths_over_a_call(pool):
+    class Unlucky(Scripted):
+        def execute(self, call, shared, silent=None):
+            self.executed.append(call.arguments["name"])
+            if len(self.executed) <= 2 * MAX_DEATHS:
+                raise WorkerDied("with its node", counts=False)
+            return call.arguments["name"]
+
+    assert list(pool(Unlucky()).run(calls("a"), "x", 1)) == ["a"]
+
+
+class Silent(Scripted):
+    """Says that it seems to be gone, and answers, or dies, when ``wakes`` is set."""
+
+    def __init__(self, dies):
+        super().__init__()
+        self.dies, self.wakes, self.done = dies, threading.Event(), threading.Event()
+
+    def execute(self, call, shared, silent=None):
+        self.executed.append(call.arguments["name"])
+        silent()
+        silent()  # one more worker is enough
+        self.wakes.wait(5)
+        self.done.set()
+        if self.dies:
+            raise WorkerDied("by a blow")
+        return "late"
+
+    def close(self):
+        self.wakes.set()
+        super().close()
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_the_call_of_a_silent_worker_is_done_once_more_and_the_first_answer_counts(pool, dies):
+    silent, other = Silent(dies), Scripted(delays={"b": 0.2})
+    made = pool(silent)
+    answers = made.run(calls("ab"), "x", 2)
+    threading.Timer(0.1, made.add, (other,)).start()  # the silent one has the first call by then
+    assert list(answers) == ["a", "b"]
+    silent.wakes.set()
+    assert silent.done.wait(5)
+    assert list(made.run(calls("cd"), "x", 2)) == ["c", "d"] or not dies
+    assert silent.executed[0] == "a"
+    assert other.executed[:2] == ["a", "b"]
+
+
+def test_a_worker_that_is_added_takes_calls_at_once(pool):
+    slow, added = Scripted(delays={"a": 0.5}), Scripted()
+    made = pool(slow)
+    answers = made.run(calls("abc"), "x", 3)
+    threading.Timer(0.1, made.add, (added,)).start()
+    assert list(answers) == ["a", "b", "c"]
+    assert (slow.executed, added.executed) == (["a"], ["b", "c"])
+
+
+def test_what_waits_is_told_for_how_long_no_worker_has_been_ready():
+    heard, never = [], threading.Event()
+
+    class Unplaced(Scripted):
+        def start(self):
+            never.wait(5)
+            raise WorkerDied("with its engine", counts=False)
+
+        def close(self):
+            never.set()
+            super().close()
+
+    def on_wait(without_s):
+        heard.append(without_s)
+        if without_s > 0.05:
+            raise EngineError("there is no room")
+
+    made = WorkerPool([Unplaced()], lambda: None, on_wait)
+    with pytest.raises(EngineError, match="there is no room"):
+        list(made.run(calls("a"), "x", 1))
+    made.close()
+    assert heard[-1] > 0.05
+
+
+def test_a_worker_that_dies_whenever_it_is_started_ends_the_run(pool):
+    class Stillborn(Scripted):
+        def start(self):
+            super().start()
+            raise WorkerDied("as ModuleNotFoundError")
+
+    worker = Stillborn()
+    made = pool(worker)
+    said = r"a worker cannot be started: 3 died one after the other \(as ModuleNotFoundError\)"
+    for _ in range(2):
+        with pytest.raises(EngineError, match=said):
+            list(made.run(calls("a"), "x", 1))
+    assert worker.started == MAX_DEATHS

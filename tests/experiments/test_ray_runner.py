@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, StoreError
+from motley.experiments import ray_runner
+from motley.experiments.config import Experiment
 from motley.experiments.sweep import compare
 from tests.resume.conftest import assert_same
 
@@ -17,6 +20,62 @@ KEYS: dict[str, Any] = {
     "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "population": 6, "cohort": 3, "stop": {"rounds": 2},
     "engine": {"name": "auto", "threads": 1},
 }  # fmt: skip
+
+
+class _RayError(Exception):
+    """Ray's own base of errors, in a Ray that a test makes up."""
+
+
+class FakeRay:
+    """A Ray that executes a task when it is waited for; ``script``: what comes of the tasks, one after the other."""
+
+    exceptions = SimpleNamespace(RayError=_RayError)
+
+    def __init__(self, script: list[Any]) -> None:
+        self.script, self.begun = script, []
+
+    def remote(self, function: Any) -> FakeRay:
+        return self
+
+    def options(self, **options: Any) -> SimpleNamespace:
+        return SimpleNamespace(remote=self._begin)
+
+    def _begin(self, work: Any, experiment: Experiment, folder: str, *more: Any) -> int:
+        self.begun.append(folder)
+        return len(self.begun)
+
+    def wait(self, waiting: list[int], num_returns: int) -> tuple[list[int], list[int]]:
+        return waiting[:1], waiting[1:]
+
+    def get(self, task: int) -> Any:
+        answer = self.script.pop(0)
+        if isinstance(answer, _RayError):
+            raise answer
+        return answer
+
+    def cancel(self, task: int, force: bool) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("script", "begun", "said"), [
+    ([None], 1, None),
+    ([_RayError(), None], 2, None),
+    ([_RayError(), StoreError("the folder is in use"), None], 3, None),  # by the worker that Ray gave up
+    ([StoreError("the folder is in use")], 1, "the folder is in use"),
+    ([_RayError(), ConfigError("no such thing", "x")], 2, "no such thing"),
+    ([_RayError()] * 3, 3, "its worker was lost 3 times"),
+])  # fmt: skip
+def test_a_run_whose_worker_is_lost_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: list[Any], begun: int, said: str | None
+) -> None:
+    fake = FakeRay(list(script))
+    monkeypatch.setattr(ray_runner, "connect", lambda address, threads: False)
+    monkeypatch.setattr(ray_runner, "importlib", SimpleNamespace(import_module=lambda name: fake))
+    monkeypatch.setattr(ray_runner, "_PAUSE_S", 0.0)
+    ((number, error),) = ray_runner.spread("auto", print, [Experiment(**KEYS)], [tmp_path], None)
+    assert number == 0
+    assert fake.begun == [str(tmp_path)] * begun
+    assert (error is None) if said is None else (said in str(error))
 
 
 @pytest.mark.ray

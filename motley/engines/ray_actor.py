@@ -1,0 +1,216 @@
+"""A worker as an actor of a Ray cluster, and the run's end of it, which notices when the actor or its node is gone or stands still.
+
+While a call goes on, the actor answers questions after its health in another thread. One that has not answered for
+:data:`SILENT_S` seconds has its call done by another worker, too; one that has not for :data:`GIVEN_UP_S` is killed and replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from motley.core.errors import EngineError
+from motley.engines.ray_nodes import explained
+from motley.engines.ray_state import ClusterNode, ClusterState, alive_nodes, ray_package
+from motley.engines.serialization import unwrap, wrap
+from motley.engines.workers import Failed, RemoteWorker, Worker, WorkerCall, WorkerDied
+
+__all__ = ["GIVEN_UP_S", "SILENT_S", "ActorWorker", "Bytes", "as_bytes"]
+
+Bytes = NDArray[np.uint8]
+
+SILENT_S, GIVEN_UP_S = 7.0, 45.0
+"""Seconds without an answer after which an actor's call is done by another worker, too, and after which it is killed."""
+_LOOK_S = 1.0
+_PLACED_S = 120.0
+"""Seconds after which an actor that waits for room is asked for anew: one that was stopped while it started would never come."""
+_HEALTH = "health"
+
+
+def as_bytes(obj: object) -> Bytes:
+    """Return an object as bytes that Ray stores without pickling them."""
+    made = np.empty(0, np.uint8)
+
+    def allocate(size: int) -> memoryview:
+        nonlocal made
+        made = np.empty(size, np.uint8)
+        return made.data
+
+    wrap(obj, allocate)
+    return made
+
+
+class _Actor:
+    """A worker as an actor. Large arguments come as references inside a list: as plain arguments, they would hold up the questions
+    after its health until they are there."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+
+    def node(self) -> str:
+        """Return the id of the node on which the actor is."""
+        return str(ray_package().get_runtime_context().get_node_id())
+
+    def prepare(self, setting: list[Any], threads: int, device: str | None) -> None:
+        """Make the worker's engine. ``setting``: reference to the run's setting; its tensors are used where they lie."""
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        _use_threads(threads)
+        self._threads = threads
+        self._worker = Worker(ray_package().get(setting[0]).data, device)
+
+    def execute(self, call: list[Any], shared: list[Any]) -> Bytes:
+        """See :meth:`Worker.execute`; both are references."""
+        if self._worker is None:
+            raise EngineError("the worker was not prepared")
+        _use_threads(self._threads)
+        get = ray_package().get
+        return self._worker.execute(unwrap(bytearray(get(call[0]))), unwrap(get(shared[0]).data), as_bytes)
+
+    def node_stands(self) -> bool:
+        """Return whether Ray's process of the node, this one's parent, is stopped, so that no answer could leave; False where that
+        cannot be told."""
+        try:
+            stat = Path(f"/proc/{os.getppid()}/stat").read_text()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] in ("T", "t")
+
+
+def _use_threads(threads: int) -> None:
+    """Set torch's threads of this Python thread; Ray executes calls in another one than it makes the actor in."""
+    torch.get_num_threads()  # torch settles the thread's count here, so it cannot overwrite the next line's
+    torch.set_num_threads(threads)
+
+
+class ActorWorker(RemoteWorker[Any]):
+    """An actor on whichever node has room.
+
+    Parameters
+    ----------
+    number: of the worker in its run. setting: of the run, in Ray's store. state: what the run knows of the cluster.
+    device: replaces the setting's own if given.
+    """
+
+    def __init__(self, number: int, setting: Any, state: ClusterState, device: str | None) -> None:
+        self._number, self._setting, self._state, self._device = number, setting, state, device
+        self._lock, self._closed, self._lost_one = threading.Lock(), False, False
+        self._actor: Any = None
+        self._node: ClusterNode | None = None
+        self._labels: dict[str, str] = {}
+
+    @override
+    def start(self) -> None:
+        self._kill()
+        ray, state = ray_package(), self._state
+        self._labels = state.compared.labels()
+        options = {"num_cpus": state.cores, "num_gpus": state.gpus, "max_restarts": 0, "label_selector": self._labels}
+        kind = ray.remote(concurrency_groups={_HEALTH: 1}, **options)(_Actor)
+        with self._lock:
+            self._check_open()
+            self._actor = kind.remote()
+        node = self._wait(self._actor.node.remote(), None)
+        self._node = alive_nodes().get(node)
+        made = self._wait(self._actor.prepare.remote([self._setting], state.cores, self._device), lambda: None)
+        if isinstance(made, Failed):
+            raise WorkerDied(f"as {made.error}")
+        if self._node is None:  # it left the cluster in between
+            raise WorkerDied("with its node", counts=False)
+        state.arrived(self._number, self._node, self._lost_one)
+
+    @override
+    def execute(self, call: WorkerCall, shared: Any, silent: Callable[[], None]) -> Any:
+        actor, node, begun_s = self._actor, self._node, time.monotonic()
+        if actor is None or node is None:
+            raise WorkerDied("with its engine", counts=False)
+        given = [ray_package().put(as_bytes(call))]
+        try:
+            answer = self._wait(actor.execute.remote(given, [shared]), silent)
+        except WorkerDied as death:
+            self._state.left(self._number)
+            self._lost_one = True
+            if not self._closed:
+                where = "" if death.counts else ", and so is the node"
+                self._state.note("lost", f"a worker on the node {node.ip} is gone ({death}){where}; others do its work")
+            raise
+        if call.method == "train" and not isinstance(answer, Failed):
+            steps = sum(job.steps for job in call.arguments["jobs"])
+            self._state.spent(node, time.monotonic() - begun_s, steps)
+        result = answer if isinstance(answer, Failed) else unwrap(bytearray(answer))
+        self._state.compared.worked(node.id)
+        return Failed(explained(result.error, self._state.compared.name(node.id))) if isinstance(result, Failed) else result
+
+    def _wait(self, answer: Any, silent: Callable[[], None] | None) -> Any:
+        """Wait for an answer of the actor while it is alive.
+
+        ``silent``: called when it seems not to be; None: it may not be placed yet.
+
+        Raises
+        ------
+        WorkerDied: the actor, its node, or the answer on its way is gone, or it was given up.
+        """
+        ray, actor, health = ray_package(), self._actor, None
+        heard_s = begun_s = time.monotonic()
+        told = False
+        try:
+            while not ray.wait([answer], timeout=_LOOK_S)[0]:
+                self._check_open()
+                now_s = time.monotonic()
+                if silent is None:
+                    if now_s > begun_s + _PLACED_S or self._labels != self._state.compared.labels():
+                        raise WorkerDied("as it was not placed", counts=False)
+                    continue
+                if health is not None and ray.wait([health], timeout=0)[0]:
+                    heard_s, health = heard_s if ray.get(health) else now_s, None
+                if health is None:
+                    health = actor.node_stands.options(concurrency_group=_HEALTH).remote()
+                if now_s > heard_s + SILENT_S and not told:
+                    told = True
+                    self._tell_silent(silent)
+                if now_s > heard_s + GIVEN_UP_S:
+                    raise WorkerDied(f"given up after {GIVEN_UP_S:g} s without an answer")
+            return ray.get(answer)
+        except ray.exceptions.RayTaskError as error:
+            return Failed(EngineError(f"a worker failed: {error}"))
+        except ray.exceptions.RayError as error:
+            raise WorkerDied(_how(error), counts=self._node is None or self._node.reached()) from None
+
+    def _tell_silent(self, silent: Callable[[], None]) -> None:
+        silent()
+        if self._node is not None:
+            where = f"a worker on the node {self._node.ip}"
+            self._state.note("unanswered", f"{where} has not answered for {SILENT_S:g} s; another one does its work, too")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise WorkerDied("with its engine", counts=False)
+
+    def _kill(self) -> None:
+        with self._lock:
+            actor, self._actor, self._node = self._actor, None, None
+        self._state.left(self._number)
+        if actor is not None and ray_package().is_initialized():
+            ray_package().kill(actor)
+
+    @override
+    def close(self) -> None:
+        self._closed = True
+        self._kill()
+
+
+def _how(error: Exception) -> str:
+    """Return why an actor is gone: the kind of Ray's error with the exit that Ray saw, or with the error that was raised where the
+    actor was made."""
+    text = str(error).strip()
+    seen = re.search(r"[Ww]orker exit type: (\w+)", text)
+    said = seen[1] if seen else text.splitlines()[-1].strip() if "creation task" in text else ""
+    return f"as {type(error).__name__}" + (f": {said}" if said else "")
