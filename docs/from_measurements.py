@@ -84,25 +84,26 @@ def cluster_prediction() -> str:
     found = measured("scaling")
     (row,) = (one for one in found["rows"] if one["workload"] == _PREDICTED)
     each = row["engines"]["ray"]["median_steps_per_s"] / found["cores"]
-    steps, bytes_each = row["client_steps"] // row["clients"], 4 * row["weights"]
+    steps, weights = row["client_steps"] // row["clients"], row["weights"]
     rows = []
     for nodes in (1, 2, 8, 64):
         workers = nodes * _NODE_CORES
         training = -(-_COHORT // workers) * steps / each
-        up, down = _COHORT * bytes_each / _LINK, nodes * bytes_each / _LINK
+        sums, updates = workers * _SUMS * 8 * weights, _COHORT * 4 * weights
+        up, down = min(sums, updates) / _LINK, nodes * 4 * weights / _LINK
         rows.append((str(nodes), f"{workers:,}", f"{training:.2f}", f"{up:.2f}", f"{down + max(training, up):.2f}"))
-    head = ("nodes", "workers", "training, s", "updates through the link, s", "a round, s")
+    head = ("nodes", "workers", "training, s", "sums through the link, s", "a round, s")
     said = (
         f"**Predicted, not measured,** from {each:.1f} steps a second and core that Ray took of the {_PREDICTED} ({row['weights']:,} "
         f"weights) on {found['cores']} cores: nodes of {_NODE_CORES} such cores, {_COHORT:,} clients a round of {steps} steps, a link "
-        "of 10 Gbit/s to the run's process. Left out: aggregation, evaluation, unequal clients, cores that slow one another."
+        f"of 10 Gbit/s to the run's process, {_SUMS} sums from each worker. Left out: aggregation, evaluation, unequal clients, cores that slow one another."
     )
     return f"{said}\n\n{table(head, rows)}"
 
 
 _PREDICTED = "two-conv CNN, batch 32"
-_NODE_CORES, _COHORT, _LINK = 16, 10_240, 1.25e9
-"""Assumptions: cores of a node, clients of a round, bytes a second of the link."""
+_NODE_CORES, _COHORT, _LINK, _SUMS = 16, 10_240, 1.25e9, 3
+"""Assumptions: cores of a node, clients of a round, bytes a second of the link, sums of a worker."""
 
 
 def _rate(value: float) -> str:
