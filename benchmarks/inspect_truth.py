@@ -1,6 +1,7 @@
 """How good the estimates of motley.heterogeneity are: truth and estimate of known worlds; the time for 10^5 clients.
 
-    python benchmarks/inspect_truth.py [--data digits|mnist|...] [--clients 30] [--seeds 0,1,2] [--only concepts]
+    python benchmarks/inspect_truth.py [--data digits|mnist|...] [--clients 30] \\
+        [--seeds 0,1,2] [--only concepts]
     python benchmarks/inspect_truth.py --large 100000
 
 The first prints one line per world: true and estimated label noise, its deviation over clients, concept shift (share of samples that

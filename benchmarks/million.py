@@ -1,6 +1,7 @@
 """What a run with a million clients costs: seconds to the end of round 1, seconds a round outside training, memory, checkpoints.
 
-    python benchmarks/million.py [OUT.json] [--clients 1000000] [--rounds 20] [--only CASE] [--long 10000]
+    python benchmarks/million.py [OUT.json] [--clients 1000000] [--rounds 20] \\
+        [--only CASE] [--long 10000]
 
 Every case runs in a process of its own, on one thread of torch.
 

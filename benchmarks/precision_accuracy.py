@@ -1,6 +1,7 @@
 """Trains the same experiments in float32 and in bfloat16 and compares where they end, paired by seed.
 
-    python benchmarks/precision_accuracy.py [OUT.json] [--runs FOLDER] [--only NAME] [--seeds N] [--report]
+    python benchmarks/precision_accuracy.py [OUT.json] [--runs FOLDER] [--only NAME] \\
+        [--seeds N] [--report]
 
 Six experiments (MNIST with an MLP, FEMNIST with LEAF's CNN, CIFAR-10 with a CNN of two convolutions, each with two partitions), five
 seeds, two precisions: sixty runs on one thread each. Runs lie below ``FOLDER``; finished ones are taken as they are and broken ones

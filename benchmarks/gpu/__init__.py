@@ -1,6 +1,7 @@
 """``make gpu``: everything that waits for a GPU, in one command that can be killed and goes on where it was.
 
-    python -m benchmarks.gpu [--out DIR] [--minutes 40] [--only STAGE ...] [--again STAGE ...] [--dry-run]
+    python -m benchmarks.gpu [--out DIR] [--minutes 40] [--only STAGE ...] [--again STAGE ...] \\
+        [--dry-run]
     python -m benchmarks.gpu --smoke --device cpu
 
 from the checkout's root with ``PYTHONPATH=.``; nothing needs to be installed but the packages that ``pyproject.toml`` lists. The

@@ -4,7 +4,8 @@ One of the partial models of Pillutla, Malik, Mohamed, Rabbat, Sanjabi, Xiao: *F
 Personalization*, ICML 2022 (arXiv:2204.03809), who keep adapters, the first or the last layers.
 
     server    holds, averages and sends everything but the biases
-    client k  starts from what it received and its own biases; trains both; sends all but the biases; keeps its biases
+    client k  starts from what it received and its own biases; trains both;
+              sends all but the biases; keeps its biases
 
 State: the biases of each client that took part; the initial model's for the others. Traffic: all but the biases, both ways.
 """

@@ -4,7 +4,8 @@ Li, Jiang, Zhang, Kamp, Dou: *FedBN: Federated Learning on Non-IID Features via 
 (arXiv:2102.07623). Reference: docs/methods/algorithms.md#fedbn.
 
     server    holds, averages and sends everything but BatchNorm
-    client k  starts from the received tensors and its own BatchNorm; trains all of it; sends all but BatchNorm; keeps BatchNorm
+    client k  starts from the received tensors and its own BatchNorm; trains all of it;
+              sends all but BatchNorm; keeps BatchNorm
 
 A BatchNorm layer holds scale and offset, running mean and variance, and the counter of batches. Layers are found by their type, so
 a ResNet's ``shortcut.1`` is among them; LayerNorm and GroupNorm are not (they hold no statistics of data).

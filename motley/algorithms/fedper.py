@@ -4,7 +4,8 @@ Arivazhagan, Aggarwal, Singh, Choudhary: *Federated Learning with Personalizatio
 Reference: docs/methods/algorithms.md#fedper.
 
     server    holds, averages and sends the base: all but the head
-    client k  starts from the received base and its own head; trains both together; sends the base; keeps the head
+    client k  starts from the received base and its own head; trains both together;
+              sends the base; keeps the head
 
 Symbols: the head is the last ``layers`` linear layers and what lies between them; the base is everything before.
 State: the head of each client that took part; the initial model's for the others. Traffic: the base, both ways. Clients are probed,

@@ -3,8 +3,9 @@
 Alam, Liu, Yan, Zhang: *FedRolex: Model-Heterogeneous Federated Learning with Rolling Sub-Model Extraction*, NeurIPS 2022
 (arXiv:2212.01548). Reference: docs/methods/algorithms.md#fedrolex.
 
-    client k  of width r holds in round t (from 0) rows {t mod n, ..., (t + s - 1) mod n} of a layer of n units, s = ceil(r n), and
-              the columns of the rows kept before it; otherwise as in HeteroFL
+    client k  of width r holds in round t (from 0) rows {t mod n, ..., (t + s - 1) mod n} of a layer
+              of n units, s = ceil(r n), and the columns of the rows kept before it; otherwise as
+              in HeteroFL
     server    each coordinate moves by the mean over the clients that hold it, as in HeteroFL
 
 Symbols: as in :mod:`motley.algorithms.heterofl`; inputs and classes never roll. All clients of a round share t, the number of server

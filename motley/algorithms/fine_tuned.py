@@ -4,7 +4,8 @@ Wang, Mathews, Kiddon, Eichner, Beaufays, Ramage: *Federated Evaluation of On-de
 Reference: docs/methods/algorithms.md#fine-tuned.
 
     training  as the ``method`` says
-    examined  w <- the model that client k would use;  ``epochs`` and ``steps`` times:  w <- w - lr g(w), on its training samples
+    examined  w <- the model that client k would use;
+              ``epochs`` and ``steps`` times:  w <- w - lr g(w), on its training samples
 
 State, traffic and virtual time: those of the method. Fine-tuning belongs to the examination: nothing goes on from it.
 FedAvg with fine-tuning, not FedAvg alone, is the fair rival of a personalised method.

@@ -4,9 +4,11 @@ Ghosh, Chung, Yin, Ramchandran: *An Efficient Framework for Clustered Federated 
 Reference: docs/methods/algorithms.md#ifca.
 
     server    sends x_1 .. x_k
-    client i  takes j = argmin_j F_i(x_j), the first of equals;  trains x_j;  sends delta_i = w - x_j, and j
-    server    S_j the clients that took j:   models     x_j <- x_j + mean of delta_i over S_j
-                                             gradients  x_j <- x_j + (sum of delta_i over S_j) / M, M all participants
+    client i  takes j = argmin_j F_i(x_j), the first of equals;  trains x_j;
+              sends delta_i = w - x_j, and j
+    server    S_j the clients that took j:
+              models     x_j <- x_j + mean of delta_i over S_j
+              gradients  x_j <- x_j + (sum of delta_i over S_j) / M, M all participants
 
 Symbols: F_i the mean loss on all training samples of client i, in eval mode; k models, numbered from 0 in code and tables. With
 ``shared_base`` the models differ in the head (the last linear layer) alone, and the base is averaged over all participants.

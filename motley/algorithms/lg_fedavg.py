@@ -4,7 +4,8 @@ Liang, Liu, Liu, Allen, Salakhutdinov, Morency: *Think Locally, Act Globally: Fe
 Representations*, 2020 (arXiv:2001.01523). Reference: docs/methods/algorithms.md#lg-fedavg.
 
     server    holds, averages and sends the head
-    client k  starts from its own base and the received head; trains both together; sends the head; keeps the base
+    client k  starts from its own base and the received head; trains both together;
+              sends the head; keeps the base
 
 Symbols: the head is the last ``keep`` linear layers and what lies between them; the base is everything before.
 State: the base of each client that took part, buffers included; the initial model's for the others. Traffic: the head, both ways.

@@ -194,7 +194,8 @@ class SGD(Solver):
         """Return FedNova's ``||a||_1``, the sum of the coefficients of the gradients in this solver's update.
 
         By the per-step recursion (docs/methods/algorithms.md#fednova): with b the buffer's and A the update's sum of coefficients,
-        ``b <- momentum b + 1 - lr proximal A;  A <- A + b``. Weight decay and clipping are ignored. ``lr``: default the solver's.
+        ``b <- momentum b + 1 - lr proximal A;  A <- A + b``. Weight decay and clipping are ignored.
+        ``lr``: default the solver's.
 
         >>> round(SGD(lr=0.1, momentum=0.9).solver_norm(3), 4)
         5.61

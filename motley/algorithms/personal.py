@@ -1,7 +1,8 @@
 """Layers that stay with the clients: a correction under which the server holds, averages and sends the rest of the model alone.
 
     server    holds x without the personal entries
-    client k  starts from the received entries and its own; trains all of them; sends the change of the shared ones; keeps its own
+    client k  starts from the received entries and its own; trains all of them;
+              sends the change of the shared ones; keeps its own
 
 A method says which entries are personal in :meth:`PersonalLayers.personal`; FedBN keeps BatchNorm (:mod:`motley.algorithms.fedbn`),
 FedPer the head (:mod:`motley.algorithms.fedper`), and with ``own_norms`` BatchNorm beside it. Clients are probed, trained and

@@ -6,7 +6,8 @@ Nishio, Yonetani: *Client Selection for Federated Learning with Heterogeneous Re
     Theta = 0, S = (), T^D_S = largest download in S (0 for nobody); repeat
         x = argmin over the rest of  T^D_{S+x} - T^D_S + t^UL_x + max(0, t^U_x - Theta)
         Theta' = Theta + t^UL_x + max(0, t^U_x - Theta)
-        where T_cs + T^D_{S+x} + Theta' + T_agg < deadline: S = S + x, Theta = Theta';  x leaves the rest either way
+        where T_cs + T^D_{S+x} + Theta' + T_agg < deadline: S = S + x, Theta = Theta';
+        x leaves the rest either way
     until nobody is left, or m are taken
 
 Symbols: ``t^D``, ``t^U``, ``t^UL`` estimated seconds of download, local update and upload; ``T_cs``, ``T_agg`` seconds of the

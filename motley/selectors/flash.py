@@ -8,7 +8,8 @@ Heterogeneities*, arXiv:2402.08769, 2024. Reference: docs/methods/flash.md. (Its
     r_t(i) = | L_robust^t - L_robust^(t-1) | / tau_(t-1)
              reward
     tau_t = duration of round t, that of its slowest client (Section IV-B)
-    V <- V + sum x x^T,  b <- b + sum r x  over those who took part;  V = lambda I, b = 0 at the start
+    V <- V + sum x x^T,  b <- b + sum r x  over those who took part;
+    V = lambda I, b = 0 at the start
     theta_hat = V^-1 b;  theta ~ N(theta_hat, g_s^2 V^-1);  cohort: the m largest theta . x
     g_s = sqrt(lambda) + sqrt(d log((1 + s K) / delta)),  s = 0, 1, ...
 

@@ -7,9 +7,9 @@ Reference: docs/methods/selectors.md#neural-bandit.
     f(x) = W2 relu(W1 x + b1) + b2,   h hidden units, P = (d + 2) h + 1 parameters
     g_k = gradient of f(x_k) in all parameters;   sigma_k = sqrt( sum_j lambda nu g_kj^2 / U_j )
     score_k = f(x_k) + sigma_k;   cohort: the m largest
-    after the round, for the participants: U <- U + g_k * g_k, starting from lambda
-    then train f on all (x, y) so far: squared error, steps of one pair, shuffled passes, rate 0.01, weight decay lambda, until
-    1000 steps or a pass with a mean squared error of at most 0.001
+    after the round, for the participants: U <- U + g_k * g_k, starting from lambda;
+    then train f on all (x, y) so far: squared error, steps of one pair, shuffled passes, rate 0.01,
+    weight decay lambda, until 1000 steps or a pass with a mean squared error of at most 0.001
 
 x and y are FLASH's client features and reward (:mod:`motley.selectors.common.client_features`), measured and learnt in FLASH's order:
 the bandits differ in the learner alone.

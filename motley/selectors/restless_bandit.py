@@ -6,7 +6,8 @@ two hidden states, one shared by all arms and Markov, one per arm and i.i.d. It 
 INTERPRETATION-D.
 
     reward  y_k = |L_k(now) - L_k(last time)| / tau_k,  FLASH's reward with the client's own loss
-    differencing (default): y_k = s_t + u_k + noise, s_t shared by the round; with r = |R_t| >= 2 rewards
+    differencing (default): y_k = s_t + u_k + noise, s_t shared by the round;
+        with r = |R_t| >= 2 rewards
         A_kj += [k = j] - 1/r;  c_k += y_k - mean y,  for k, j in R_t;
         u = (A + lambda I)^-1 c
         X_t = {k : N_k < D ln(t + 1)};

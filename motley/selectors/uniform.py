@@ -7,7 +7,8 @@ two weighted schemes). Reference: docs/methods/selectors.md#random.
     uniform_wor   m distinct, uniformly; inclusion probability m / K_A
                   a_k: the experiment's own (over the cohort's sizes, biased); unbiased: p_k K_A / m
     weighted_wr   m independent draws k ~ p with replacement;  a_k = multiplicity_k / m, unbiased
-    weighted_wor  m successive draws k ~ p without replacement;  a_k = 1 / m, biased; unbiased: p_k / pi_k
+    weighted_wor  m successive draws k ~ p without replacement;
+                  a_k = 1 / m, biased; unbiased: p_k / pi_k
 
 ``p_k = n_k / sum n`` over the available clients, ``K_A`` of them; ``pi_k`` is the inclusion probability (Horvitz-Thompson),
 which is *not* ``m p_k``; it is exact up to 12 available clients, above that Rosen's limit (``common/sampling.py``).

@@ -155,8 +155,10 @@ def test_three_rounds_of_a_quarter_with_memory_by_hand() -> None:
 
     1: v_0 = (8,3,2,1) sends 8 first, e_0 = (0,3,2,1);  v_1 = (0,2,6,-3) sends 6 third,
        e_1 = (0,2,0,-3).   x = (4,0,3,0)
-    2: v_0 = (4,3,-1,1) + e_0 = (4,6,1,2) sends 6 second;  v_1 = (-4,2,3,-3) + e_1 = (-4,4,3,-6) sends -6 last.  x = (4,3,3,-3)
-    3: v_0 = (4,0,-1,4) + (4,0,1,2) = (8,0,0,6) sends 8;  v_1 = (-4,-1,3,0) + (-4,4,3,0) = (-8,3,6,0) sends -8.  x stays."""
+    2: v_0 = (4,3,-1,1) + e_0 = (4,6,1,2) sends 6 second;
+       v_1 = (-4,2,3,-3) + e_1 = (-4,4,3,-6) sends -6 last.  x = (4,3,3,-3)
+    3: v_0 = (4,0,-1,4) + (4,0,1,2) = (8,0,0,6) sends 8;
+       v_1 = (-4,-1,3,0) + (-4,4,3,0) = (-8,3,6,0) sends -8.  x stays."""
     simulation = _from_zero(_parabolas(feedback={"name": "fixed", "decay": 1.0}))
     expected = [
         ([4.0, 0, 3, 0], [0.0, 3, 2, 1], [0.0, 2, 0, -3]),
@@ -416,7 +418,8 @@ def test_a_round_of_nobody_is_no_round_of_anybody() -> None:
 
 def test_ef21_by_hand() -> None:
     """1: g_0 = (8,0,0,0), g_1 = (0,0,6,0), mean (4,0,3,0) = x.
-    2: m_0 - x - g_0 = (-4,3,-1,1) sends -4: g_0 = (4,0,0,0).  m_1 - x - g_1 = (-4,2,-3,-3) sends -4: g_1 = (-4,0,6,0).
+    2: m_0 - x - g_0 = (-4,3,-1,1) sends -4: g_0 = (4,0,0,0).
+       m_1 - x - g_1 = (-4,2,-3,-3) sends -4: g_1 = (-4,0,6,0).
        The mean (0,0,3,0) is the step: x = (4,0,6,0)."""
     simulation = _from_zero(_parabolas(feedback="ef21"))
     simulation.step()

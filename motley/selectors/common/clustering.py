@@ -4,9 +4,11 @@ Symbols: K clients, p coordinates, P coalitions; ``x_k`` a client's vector, ``W`
 
     gaussian   G_kj = exp(-g |x_k - x_j|^2),  W = (R + R^T) / 2 with R = G / its row sums
     cosine     W = <x_k, x_j>, of unit vectors
-    embedding  the P leading eigenvectors of S^-1/2 W S^-1/2, S the row sums of W (cosine: of W itself, whose row sums may be
-               negative), each row scaled to unit length (Ng, Jordan, Weiss, NeurIPS 2001)
-    coalitions k-means of the embedding, started from a fixed key: the same vectors give the same coalitions
+    embedding  the P leading eigenvectors of S^-1/2 W S^-1/2, S the row sums of W (cosine: of W
+               itself, whose row sums may be negative), each row scaled to unit length (Ng, Jordan,
+               Weiss, NeurIPS 2001)
+    coalitions k-means of the embedding, started from a fixed key: the same vectors give the same
+               coalitions
 
 Above ``exact_up_to`` clients no K x K matrix is made. Cosine: W = X X^T is a factor already. Gaussian: Nystroem's factor
 ``G ~ F F^T``, ``F = G_KL G_LL^(-1/2)`` of L landmarks, drawn by the key among clients with distinct vectors (Williams,

@@ -3,7 +3,8 @@
 Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning*, MobiCom 2022.
 Reference: docs/methods/selectors.md#pyramidfl-code.
 
-    tensor l is sent with probability theta, independently; what is not sent counts as 0 and is not made up for
+    tensor l is sent with probability theta, independently;
+    what is not sent counts as 0 and is not made up for
 
 Symbols: ``theta = 1 - dr_k``, PyramidFL's ``Cohort.upload_ratio``. State: none. On the wire: the runs of parameters that are sent,
 16 bytes each, and their values. How many travel is drawn, from the key and not from values, so it is billed before training.

@@ -187,8 +187,8 @@ a medium that you lock away |
 Never send `authority/ca.key`, `server/server.key`, or one client's folder to another.
 
 1. Install nginx (`apt-get install nginx-light`) and Motley with Flower: `pip install '.[flower]'`
-   in a checkout of it. Open port {port} of this machine to the clients, and no other: not
-   {link_port}.
+   in a checkout of it. Open port {port} of this machine to the clients, and no other:
+   not {link_port}.
 2. Start `server/start`, under a supervisor.
 3. `motley deployment check .` tries the doors as an outsider would, and ends with 1 where one is
    open.

@@ -6,7 +6,8 @@
 
     @app.query("motley_probe")
     def probe(message, context):
-        return measured(message, {name: my_measurement(name, batches) for name, batches in wanted(message).items()})
+        numbers = {name: my_measurement(name, batches) for name, batches in wanted(message).items()}
+        return measured(message, numbers)
 
 The reply to training is Flower's own: an ArrayRecord, and a MetricRecord with ``num-examples`` and the selector's signals under
 their names (``loss``, ``loss_rms``, ...; ``docs/signals.md``). This module does not import torch: Flower starts a process for every

@@ -1,6 +1,7 @@
 """The client app's side of secure aggregation with a strategy: it masks what the app trained.
 
-    masked = MaskedUpdates(SecureOptions(clip=0.1), "/etc/motley/client.key", "/etc/motley/register.json", "/srv/client")
+    options, key = SecureOptions(clip=0.1), "/etc/motley/client.key"
+    masked = MaskedUpdates(options, key, "/etc/motley/register.json", "/srv/client")
     app = ClientApp(mods=[masked.mod])
     app.query("motley_secure")(masked.answer)
 
