@@ -15,14 +15,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from motley.results import measures
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
-from motley.results.summary import Difference, MethodRow, differences, method_rows, reached
+from motley.results.summary import Difference, End, MethodRow, differences, method_rows, reached
 
 OUT = Path(__file__).with_name("measured") / "heterogeneity.json"
 
@@ -38,7 +38,6 @@ class Table:
     panel: str = ""
     titles: tuple[tuple[Any, str], ...] = ()
     base: str | None = None
-    end: Literal["stable", "final"] = "stable"
     times: tuple[float, ...] = ()
     local: str = "local_only"
     names: tuple[tuple[str, str], ...] = ()
@@ -83,7 +82,7 @@ TABLES = {
     ),
     "uneven_work": Table("uneven-work", CLIENTS, base="partial drop, fedavg"),
     "asynchronous": Table(
-        "asynchronous", ("times", "difference", "target", "steps", "slow"), target=0.9, base="synchronous", end="final",
+        "asynchronous", ("times", "difference", "target", "steps", "slow"), target=0.9, base="synchronous",
         times=(30.0, 60.0, 120.0),
     ),
     "private_mnist": Table(
@@ -100,6 +99,7 @@ TABLES = {
 def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
     """The table's record."""
     rows: list[dict[str, Any]] = []
+    end: End = "final"
     for value, title in table.titles or ((None, ""),):
         members = [run for run in runs if not table.panel or _at(run.config, table.panel) == value]
         named = group_runs(members).items()
@@ -107,13 +107,14 @@ def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
             _by(some[0].config, table.by) if table.by else dict(table.names).get(label, label): some for label, some in named
         }
         known = groups if table.base is None or table.base in groups else {}
-        found = {one.label: one for one in differences(known, table.base, table.end)} if known else {}
+        found = {one.label: one for one in differences(known, table.base)} if known else {}
+        end = next((one.end for one in found.values()), end)
         rows += [
             {"panel": title, **_row(table, row, groups, found.get(row.label))}
             for row in sorted(method_rows(groups), key=lambda row: -row.stable.mean)
         ]
     return {
-        "experiment": table.name, "columns": table.columns, "target": table.target, "times": table.times, "end": table.end,
+        "experiment": table.name, "columns": table.columns, "target": table.target, "times": table.times, "end": end,
         "base": table.base or "fedavg",
         "seeds": len({run.seed for run in runs}), "rows": rows,
     }  # fmt: skip
