@@ -149,7 +149,7 @@ def _row(table: Table, row: MethodRow, groups: Mapping[str, Sequence[Run]], foun
     if "shared" in table.columns:
         plain = _at(runs[0].config, "algorithm.name") == "fedavg"  # all clients use the shared model
         scope = "mean" if plain else "shared_mean"
-        ends = [measures.ends(measures.curve(run, scope=scope).y).stable for run in runs]
+        ends = [measures.ends(measures.curve(run, scope=scope)).stable for run in runs]
         out["shared"] = _two(measures.spread([100.0 * end for end in ends]))
     if "gains" in table.columns:
         out["gains"] = {rival: _gains(runs, groups.get(rival, ())) for rival in (table.local, table.base or "fedavg")}

@@ -15,10 +15,11 @@ def test_differences_are_of_the_end_that_all_runs_have(evaluated: range, end: st
     for name, level in (("uniform", 0.25), ("oort", 0.5)):
         for seed in (0, 1):
             rows = {"round": list(evaluated), "scope": ["mean"] * len(evaluated), "accuracy": [level] * len(evaluated)}
-            config = {"selector": {"name": name}, "stop": {"rounds": 20}}
+            config = {"selector": {"name": name}, "algorithm": {"name": "fedavg"}, "stop": {"rounds": 20}}
             counted = fake.table("rounds", round=list(range(1, 21)))
             runs.append(fake.run(config, seed=seed, evaluations=fake.table("evaluations", **rows), rounds=counted))
-    found = collect(Table("t", ("final",), base="uniform"), runs)
+    found = collect(Table("t", ("final", "shared"), base="uniform"), runs)
     assert found["end"] == end
     (better,) = [row for row in found["rows"] if row["label"] == "oort"]
     assert better["difference"] == {"interval": [25.0, 25.0, 25.0], "verdict": "better"}
+    assert better["shared"] == ([50.0, 0.0] if end == "stable" else [None, None])
