@@ -16,14 +16,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from motley.results import measures
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
-from motley.results.summary import Difference, MethodRow, differences, method_rows, reached
+from motley.results.summary import Difference, End, MethodRow, differences, method_rows, reached
 
 OUT = Path(__file__).with_name("measured") / "heterogeneity.json"
 
@@ -39,7 +39,6 @@ class Table:
     panel: str = ""
     titles: tuple[tuple[Any, str], ...] = ()
     base: str | None = None
-    end: Literal["stable", "final"] = "stable"
     times: tuple[float, ...] = ()
     local: str = "local_only"
     names: tuple[tuple[str, str], ...] = ()
@@ -84,7 +83,7 @@ TABLES = {
     ),
     "uneven_work": Table("uneven-work", CLIENTS, base="partial drop, fedavg"),
     "asynchronous": Table(
-        "asynchronous", ("times", "difference", "target", "steps", "slow"), target=0.9, base="synchronous", end="final",
+        "asynchronous", ("times", "difference", "target", "steps", "slow"), target=0.9, base="synchronous",
         times=(30.0, 60.0, 120.0),
     ),
     "private_mnist": Table(
@@ -101,6 +100,7 @@ TABLES = {
 def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
     """The table's record."""
     rows: list[dict[str, Any]] = []
+    end: End = "final"
     for value, title in table.titles or ((None, ""),):
         members = [run for run in runs if not table.panel or _at(run.config, table.panel) == value]
         named = group_runs(members).items()
@@ -108,13 +108,14 @@ def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
             _by(some[0].config, table.by) if table.by else dict(table.names).get(label, label): some for label, some in named
         }
         known = groups if table.base is None or table.base in groups else {}
-        found = {one.label: one for one in differences(known, table.base, table.end)} if known else {}
+        found = {one.label: one for one in differences(known, table.base)} if known else {}
+        end = next((one.end for one in found.values()), end)
         rows += [
             {"panel": title, **_row(table, row, groups, found.get(row.label))}
             for row in sorted(method_rows(groups), key=lambda row: -row.stable.mean)
         ]
     return {
-        "experiment": table.name, "columns": table.columns, "target": table.target, "times": table.times, "end": table.end,
+        "experiment": table.name, "columns": table.columns, "target": table.target, "times": table.times, "end": end,
         "base": table.base or "fedavg",
         "seeds": len({run.seed for run in runs}), "rows": rows,
     }  # fmt: skip
@@ -149,7 +150,7 @@ def _row(table: Table, row: MethodRow, groups: Mapping[str, Sequence[Run]], foun
     if "shared" in table.columns:
         plain = _at(runs[0].config, "algorithm.name") == "fedavg"  # all clients use the shared model
         scope = "mean" if plain else "shared_mean"
-        ends = [measures.ends(measures.curve(run, scope=scope).y).stable for run in runs]
+        ends = [measures.ends(measures.curve(run, scope=scope)).stable for run in runs]
         out["shared"] = _two(measures.spread([100.0 * end for end in ends]))
     if "gains" in table.columns:
         out["gains"] = {rival: _gains(runs, groups.get(rival, ())) for rival in (table.local, table.base or "fedavg")}

@@ -335,12 +335,14 @@ class SelectionContext:
 
     Parameters
     ----------
-    round: number of the round, from 1.
+    round: number of the draw, from 1. Where the server waits for its cohort it is the number of
+        the round; under ``buffered`` and ``asynchronous`` every selection has a number of its own,
+        ahead of the column ``round`` of tables, which counts server steps.
     dispatch: number of the first client dispatched by this choice, from 0.
     available: ids of the available clients, int64 ``[K_A]``, sorted, distinct.
     m: cohort size wanted, already clipped to ``[0, K_A]`` by the rule's own ``size``.
     rng: random generator of this choice alone; draws from it affect no other choice.
-    horizon: planned number of rounds, or None when the run has no planned end.
+    horizon: planned number of server steps, or None when the run has no planned end.
     """
 
     round: int

@@ -118,7 +118,8 @@ class SelectionRule(ABC, Generic[S]):
 
         Called after enrolments (outcome ``ENROLLED``, round 0), after a probe (``PROBED``), and exactly once per round after the
         server step, also without reports. After a rehearsal it is called a second time with ``PROBED`` before that last call
-        (see :class:`~motley.core.records.Cohort`).
+        (see :class:`~motley.core.records.Cohort`). ``round`` is that of :class:`~motley.core.records.SelectionContext`: it counts
+        draws, and under ``buffered`` and ``asynchronous`` not server steps.
         """
         return state
 
