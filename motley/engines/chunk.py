@@ -20,6 +20,7 @@ from motley.engines.base import DataView, Job, Setting
 from motley.engines.batches import BatchPlan, BatchSchedule
 from motley.engines.client import TrainStats, phase_key, squared_norms
 from motley.engines.samples import Samples
+from motley.tasks.pixels import ImageTransform
 from motley.tasks.transfer import to_device
 
 __all__ = ["BatchStep", "Chunk", "Executor", "LossSums", "PhaseJob"]
@@ -158,6 +159,8 @@ class Chunk:
                     int((self.schedule.active * self.schedule.width).max()), *samples.x.shape[1:]
                 )
             return torch.index_select(samples.x, 0, step.rows, out=self._gathered[: len(step.rows)])
+        if isinstance(samples.transform, ImageTransform) and not samples.transform.augment:
+            return samples.inputs(step.rows)  # nothing is drawn: all batches at once
         batches = step.rows.view(step.active, step.width)
         some = self.clients[: step.active]
         sizes = [len(one.plan[step.number]) for one in some]

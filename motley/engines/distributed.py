@@ -42,6 +42,7 @@ from motley.engines.cores import cores
 from motley.engines.local import Sequential, refuses_method, window_of
 from motley.engines.placement import ClientSeconds, parts_of, uneven
 from motley.engines.serialization import unsendable
+from motley.engines.stored_images import stored_images
 from motley.engines.workers import RemoteWorker, Shared, WorkerCall, WorkerPool, worker_engine
 from motley.tasks.base import ModelState, model_input
 
@@ -56,19 +57,23 @@ CHUNK_WEIGHTS = 8_000_000
 
 
 def _for_workers(setting: Setting) -> Setting:
-    """Return the setting with the data that workers need, in the types in which they use them, so that no worker makes a copy."""
-    data, dtype = setting.task.federation, setting.dtype
+    """Return the setting with the data that workers need: images as bytes where they were bytes, all
+    else in the types in which it is used, so that no worker makes a copy."""
+    task, dtype = setting.task, setting.dtype
 
     def cast(values: torch.Tensor) -> torch.Tensor:
         return values.to(dtype) if values.is_floating_point() else values
 
+    data, stored = task.federation, stored_images(setting)
+    x, transform = (data.x, task.transform) if stored is None else stored
     held = None if data.validation_labels is None else cast(data.validation_labels)
     data = dataclasses.replace(
-        data, x=data.x if setting.task.transform is not None else model_input(data.x, dtype), y=cast(data.y),
+        data, x=x if transform is not None else model_input(x, dtype), y=cast(data.y),
         labels=cast(data.labels),
         validation_labels=held, global_test=None, server=None, public=None, notes={}, held_out=None,
     )  # fmt: skip
-    return dataclasses.replace(setting, task=dataclasses.replace(setting.task, federation=data, metrics=()))
+    task = dataclasses.replace(task, federation=data, transform=transform, metrics=())
+    return dataclasses.replace(setting, task=task)
 
 
 class Distributed(Engine, Generic[Shared]):
