@@ -210,7 +210,9 @@ def test_one_module_unpickles_freely_and_only_worker_engines_import_it() -> None
             found.add(name)
         if "motley.engines.serialization" in imported:
             readers.add(name)
-    workers = {f"engines/{name}.py" for name in ("distributed", "processes", "ray_actor", "ray_cluster", "workers")}
+    workers = {
+        f"engines/{name}.py" for name in ("distributed", "processes", "ray_actor", "ray_cluster", "ray_nodes", "workers")
+    }
     assert found == {"engines/serialization.py", "tasks/formats/cifar_pickles.py"}
     cifar = ast.parse((ROOT / "tasks/formats/cifar_pickles.py").read_text())
     assert {ast.unparse(n) for n in ast.walk(cifar) if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "pickle"} == {
