@@ -104,8 +104,8 @@ def divided(
     if not room(nodes, smallest, gpus) or smallest > most:
         key = "engine.worker_cores" if worker_cores else "engine"
         raise ConfigError(
-            f"a worker of {_needs(smallest, gpus)} fits on no node of the cluster ({in_words(nodes)}), and this run may use {_cores(most)}; "
-            "expected a node with room for one",
+            f"a worker of {_needs(smallest, gpus)} fits on no node of the cluster ({in_words(nodes)}), and this run may use "
+            f"{_cores(most)}; expected a node with room for one",
             key,
         )
     if workers is not None and worker_cores is not None:
