@@ -13,9 +13,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from motley.recipes.advice import EVIDENCE, KINDS, OUTSIDE, PROFILES, Proof, evidence_csv, league_evidence, profiles_csv, proof
-from motley.recipes.earlier import MEASURED, MeasuredRow, read_rows
-from motley.recipes.recipe import Cell, Exhibit, RankPlan, read
+from motley_papers.advice import EVIDENCE, KINDS, OUTSIDE, PROFILES, Proof, evidence_csv, league_evidence, profiles_csv, proof
+from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
+from motley_papers.recipe import Cell, Exhibit, RankPlan, read
 
 STANDS = ("even", "labels-weak", "labels-strong", "sizes-weak", "sizes-strong", "writers")
 """Environments on which advice may rest: those that differ in what they are named after. All others have labels of Dirichlet 0.5

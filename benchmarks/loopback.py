@@ -63,7 +63,7 @@ from pathlib import Path
 from flwr.serverapp import ServerApp
 
 from counted import KEYS
-from motley.adapters.flower import Limits, run
+from motley_flower import Limits, run
 
 app = ServerApp()
 
@@ -82,7 +82,7 @@ CLIENT = """
 from flwr.clientapp import ClientApp
 
 from counted import KEYS
-from motley.adapters.flower import serve
+from motley_flower import serve
 
 app = ClientApp()
 serve(app, KEYS)

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from motley.secure.client import SecureClient
-from motley.secure.primitives import combine_shares
-from motley.secure.server import SecureServer
-from motley.secure.terms import SecureOptions, SecureTerms
+from motley_flower.secure.client import SecureClient
+from motley_flower.secure.primitives import combine_shares
+from motley_flower.secure.server import SecureServer
+from motley_flower.secure.terms import SecureOptions, SecureTerms
 
 OUT = Path(__file__).resolve().parent / "measured" / "secure_sum.json"
 OPTIONS = SecureOptions(clip=1.0, bits=20)

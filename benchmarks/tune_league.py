@@ -22,7 +22,7 @@ from typing import Any
 from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.store import slug
-from motley.recipes.recipe import Recipe, read
+from motley_papers.recipe import Recipe, read
 from motley.tuning.study import tune
 
 ENTRANT, AFTERWARDS = "entrant", ", fine-tuned"

@@ -1,6 +1,6 @@
 """Write one page for every public object: its signature, its docstring, its source, and the pages whose examples use it.
 
-What is public stands in :data:`GROUPS`. ``tests/docs`` compares it with the packages' ``__all__`` and with what the pages import.
+What is public stands in :data:`GROUPS`. ``tests/repository/docs`` compares it with the packages' ``__all__`` and with what the pages import.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ GROUPS = {
         "motley.tasks.Metric", "motley.tasks.raw_table.TableOptions",
     ),
     "In a Flower deployment": (
-        "motley.adapters.flower.with_selector", "motley.adapters.flower.strategy.settings.SelectionSettings",
-        "motley.adapters.flower.SelectionCoordinator", "motley.adapters.flower.participation",
-        "motley.adapters.flower.ParticipationRow", "motley.adapters.flower.with_reports",
-        "motley.adapters.flower.enrolled", "motley.adapters.flower.wanted",
-        "motley.adapters.flower.measured", "motley.adapters.flower.run", "motley.adapters.flower.serve",
-        "motley.adapters.flower.Limits", "motley.adapters.flower.server_task", "motley.adapters.flower.client_task",
+        "motley_flower.with_selector", "motley_flower.strategy.settings.SelectionSettings",
+        "motley_flower.SelectionCoordinator", "motley_flower.participation",
+        "motley_flower.ParticipationRow", "motley_flower.with_reports",
+        "motley_flower.enrolled", "motley_flower.wanted",
+        "motley_flower.measured", "motley_flower.run", "motley_flower.serve",
+        "motley_flower.Limits", "motley_flower.server_task", "motley_flower.client_task",
     ),
     "Secure aggregation": (
-        "motley.adapters.flower.MaskedUpdates", "motley.secure.terms.SecureOptions", "motley.secure.keyfiles.new_identity",
-        "motley.secure.keyfiles.as_register", "motley.secure.draws.verify_draws",
+        "motley_flower.MaskedUpdates", "motley_flower.secure.terms.SecureOptions", "motley_flower.secure.keyfiles.new_identity",
+        "motley_flower.secure.keyfiles.as_register", "motley_flower.secure.draws.verify_draws",
     ),
     "Shared records": (
         "motley.Key", "motley.core.keys.Streams", "motley.core.sketch.Sketch", "motley.ClientTable", "motley.Layout",
@@ -84,9 +84,9 @@ SHOWN = {
     "motley.SelectionRule": "adding-a-method.md", "motley.SelectionContext": "adding-a-method.md",
     "motley.tasks.raw_table.TableOptions": "own-tables.md",
     "motley.tuning.outcome.TuningResult": "tuning.md", "motley.tuning.outcome.TunedMethod": "tuning.md",
-    "motley.adapters.flower.strategy.settings.SelectionSettings": "deploy/your-app.md",
-    "motley.adapters.flower.SelectionCoordinator": "deploy/your-app.md",
-    "motley.adapters.flower.ParticipationRow": "deploy/your-app.md",
+    "motley_flower.strategy.settings.SelectionSettings": "deploy/your-app.md",
+    "motley_flower.SelectionCoordinator": "deploy/your-app.md",
+    "motley_flower.ParticipationRow": "deploy/your-app.md",
     **dict.fromkeys((name for name in GROUPS["Errors"]), "quick-start.md#the-same-from-python"),
 }  # fmt: skip
 """Objects that no example names -> the section that shows them at work."""

@@ -12,7 +12,7 @@ from cells import code, prose, table
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from motley.adapters.flower.strategy.reporting import MEASURED_BEFORE, MEASURED_IN_TRAINING
+from motley_flower.strategy.reporting import MEASURED_BEFORE, MEASURED_IN_TRAINING
 from motley.core.keys import PURPOSES
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.core.server_signals import UPDATE_SIGNALS

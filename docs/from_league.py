@@ -11,13 +11,13 @@ from typing import Any
 
 from cells import ROOT, code, prose, table
 
-from motley.recipes.advice import KINDS, OUTSIDE, Proof, league_evidence, proof
-from motley.recipes.difference_map import difference_map
-from motley.recipes.earlier import MEASURED, MeasuredRow, read_rows
-from motley.recipes.measuring import measure_of
-from motley.recipes.ranks import Ranking
-from motley.recipes.recipe import Exhibit, RankPlan, Recipe, read
-from motley.recipes.standings import rankings, standings_table, summary
+from motley_papers.advice import KINDS, OUTSIDE, Proof, league_evidence, proof
+from motley_papers.difference_map import difference_map
+from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
+from motley_papers.measuring import measure_of
+from motley_papers.ranks import Ranking
+from motley_papers.recipe import Exhibit, RankPlan, Recipe, read
+from motley_papers.standings import rankings, standings_table, summary
 from motley.results.blocks import Picture
 from motley.results.measures import Censored
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from cells import prose, table
 
-from motley.recipes import measuring, pictures, recipe
-from motley.recipes.claim import KINDS, Protocol
-from motley.recipes.telling import fill, kept_numbers
-from motley.recipes.verdict_tables import ORDER, words_of
+from motley_papers import measuring, pictures, recipe
+from motley_papers.claim import KINDS, Protocol
+from motley_papers.telling import fill, kept_numbers
+from motley_papers.verdict_tables import ORDER, words_of
 
 __all__ = ["counted", "headline", "recipe_words", "recipes", "results", "verdicts"]
 
@@ -105,7 +105,7 @@ def _counts(found: recipe.Recipe, scale: str) -> str:
 
 
 def verdicts() -> str:
-    """List the claims that were tested, a row each, from ``motley/recipes/*/measured/*/verdicts.csv``.
+    """List the claims that were tested, a row each, from ``packages/motley-papers/src/motley_papers/*/measured/*/verdicts.csv``.
 
     Those that two scales of a recipe test alike stand at ``paper``.
     """

@@ -5,7 +5,7 @@ after a change of options, signals or columns::
 
     python docs/generate.py
 
-``tests/docs`` fails while a page and the code disagree.
+``tests/repository/docs`` fails while a page and the code disagree.
 """
 
 from __future__ import annotations

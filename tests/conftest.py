@@ -33,7 +33,7 @@ def forget_names() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folders of tests need not survive a power cut; tests of power cuts look at the calls (tests/resume/power_cut.py)."""
+    """Folders of tests need not survive a power cut; tests of power cuts look at the calls (tests/motley/resume/power_cut.py)."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 

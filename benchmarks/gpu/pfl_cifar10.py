@@ -1,4 +1,4 @@
-"""Stage ``pfl_cifar10``: pfl-research's CIFAR-10 benchmark in full (``motley/recipes/pfl_cifar10``) in float32, by the faster engine.
+"""Stage ``pfl_cifar10``: pfl-research's CIFAR-10 benchmark in full (``packages/motley-papers/src/motley_papers/pfl_cifar10``) in float32, by the faster engine.
 
 Without CIFAR-10 the same work is done on images of its shape and number that are drawn at random; seconds are then those of the
 benchmark, and the accuracy means nothing.
@@ -14,9 +14,9 @@ import numpy as np
 
 from benchmarks.gpu.records import Rows, stage_options
 from motley.experiments.build import build
-from motley.recipes import output
-from motley.recipes.recipe import read
-from motley.recipes.reproduce import plan, reproduce
+from motley_papers import output
+from motley_papers.recipe import read
+from motley_papers.reproduce import plan, reproduce
 from motley.tasks.precision import Precision
 from motley.tasks.public_data.search import search
 

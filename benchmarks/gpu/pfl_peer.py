@@ -1,4 +1,4 @@
-"""Stage ``peer``: pfl-research on a share of its own CIFAR-10 benchmark, with the model of ``motley/recipes/pfl_cifar10``.
+"""Stage ``peer``: pfl-research on a share of its own CIFAR-10 benchmark, with the model of ``packages/motley-papers/src/motley_papers/pfl_cifar10``.
 
     python pfl_peer.py OUT.json DEVICE ROUNDS [--smoke]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from benchmarks.gpu.records import Rows, stage_options
-from motley.recipes import output
-from motley.recipes.reproduce import reproduce
+from motley_papers import output
+from motley_papers.reproduce import reproduce
 
 
 class Part(NamedTuple):

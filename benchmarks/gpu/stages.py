@@ -38,7 +38,7 @@ class Stage:
     def command(self, options: Options) -> list[str]:
         """Return the command line of this stage."""
         if self.name == "tests":
-            chosen = ["tests/engines/test_gpu.py", "tests/tasks/test_flat_module.py"]
+            chosen = ["tests/motley/engines/test_gpu.py", "tests/motley/tasks/test_flat_module.py"]
             kept = ["-p", "no:cacheprovider", f"--junitxml={options.out / 'tests.xml'}"]
             return [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *kept, *chosen]
         if self.name == "peer":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from motley.adapters.flower.deployed.client_runtime import ClientRuntime
-from motley.adapters.flower.deployed.protocol import Order, open_answer, pack
+from motley_flower.deployed.client_runtime import ClientRuntime
+from motley_flower.deployed.protocol import Order, open_answer, pack
 from motley.experiments.config import Experiment
 
 MULTIPLIER = 5.0

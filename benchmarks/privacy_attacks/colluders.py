@@ -12,10 +12,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from motley.core.errors import RoundAbandonedError
-from motley.secure.client import SecureClient
-from motley.secure.round import SecureRound
-from motley.secure.server import SecureServer
-from motley.secure.terms import SecureOptions, SecureTerms
+from motley_flower.secure.client import SecureClient
+from motley_flower.secure.round import SecureRound
+from motley_flower.secure.server import SecureServer
+from motley_flower.secure.terms import SecureOptions, SecureTerms
 
 N, SIZE, VICTIM, COLLUDER, LOST = 3, 50, 0, 1, 2
 OPTIONS = SecureOptions(clip=1.0, bits=24, security="honest_but_curious")

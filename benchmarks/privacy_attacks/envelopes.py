@@ -12,9 +12,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from motley.core.errors import SecureAggregationError
-from motley.secure.client import SecureClient
-from motley.secure.round import SecureRound
-from motley.secure.terms import HEADER, SecureOptions, SecureTerms
+from motley_flower.secure.client import SecureClient
+from motley_flower.secure.round import SecureRound
+from motley_flower.secure.terms import HEADER, SecureOptions, SecureTerms
 
 N, SIZE, BAD = 8, 20, 3
 OPTIONS = SecureOptions(clip=1.0, bits=20)

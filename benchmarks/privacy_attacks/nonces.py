@@ -12,8 +12,8 @@ import os
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from motley.core.errors import SecureAggregationError
-from motley.secure.draws import DRAWS, DrawClient, DrawServer, draw
-from motley.secure.terms import bitmap
+from motley_flower.secure.draws import DRAWS, DrawClient, DrawServer, draw
+from motley_flower.secure.terms import bitmap
 
 N, M, LEFT_OUT = 12, 4, 3
 

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from motley.core.errors import ConfigError
-from motley.secure.keyfiles import as_register, new_identity, read_identity
+from motley_flower.secure.keyfiles import as_register, new_identity, read_identity
 
 A, B = "a" * 64, "b" * 64
 REGISTERS = {

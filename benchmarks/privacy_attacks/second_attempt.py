@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from motley.adapters.flower.deployed.secure_rounds import ClientSecrets
+from motley_flower.deployed.secure_rounds import ClientSecrets
 from motley.core.errors import SecureAggregationError
-from motley.secure.draws import DrawServer
-from motley.secure.keyfiles import new_identity
-from motley.secure.round import SecureRound
-from motley.secure.terms import SecureOptions, SecureTerms
+from motley_flower.secure.draws import DrawServer
+from motley_flower.secure.keyfiles import new_identity
+from motley_flower.secure.round import SecureRound
+from motley_flower.secure.terms import SecureOptions, SecureTerms
 
 N, SIZE, VICTIM = 6, 50, 5
 KNOWN = {f.name for f in dataclasses.fields(SecureOptions)}

@@ -11,8 +11,8 @@ import random
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from motley.core.errors import SecureAggregationError
-from motley.secure.draws import DRAWS, DrawClient, DrawServer
-from motley.secure.terms import bitmap
+from motley_flower.secure.draws import DRAWS, DrawClient, DrawServer
+from motley_flower.secure.terms import bitmap
 
 N, M, LIAR = 9, 4, 8
 GROUPS = {(0, 1, 2, 3): (0, 1, 2, 3, 4, 5, LIAR), (4, 5, 6, 7): (0, 1, 4, 5, 6, 7, LIAR)}

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from motley.adapters.flower.deployed.secure_rounds import ClientSecrets
+from motley_flower.deployed.secure_rounds import ClientSecrets
 from motley.core.errors import MotleyError
-from motley.secure.keyfiles import new_identity
-from motley.secure.round import SecureRound
-from motley.secure.terms import SecureOptions, SecureTerms, Step, sealed
+from motley_flower.secure.keyfiles import new_identity
+from motley_flower.secure.round import SecureRound
+from motley_flower.secure.terms import SecureOptions, SecureTerms, Step, sealed
 
 N, TRIALS = 4, 40
 OPTIONS = SecureOptions(clip=1.0, bits=20)

@@ -24,7 +24,7 @@ import psutil
 
 from chaos.attempts import commit
 from chaos.ray_runs import RayRun, same_bits
-from tests.engines.ray_nodes import Node, RayNodes
+from tests.motley.engines.ray_nodes import Node, RayNodes
 
 __all__ = ["main"]
 

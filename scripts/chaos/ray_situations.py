@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.ray_runs import RayRun, same_bits
-from tests.engines.ray_nodes import Node, RayNodes
+from tests.motley.engines.ray_nodes import Node, RayNodes
 
 __all__ = ["main"]
 

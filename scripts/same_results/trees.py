@@ -31,26 +31,26 @@ def tables(tree: Path, run: Any) -> Mapping[str, Any]:
 
 def stand_ins(tree: Path) -> None:
     """Put stand-ins in the place of Flower's own words, whether Flower is installed or not."""
-    sys.modules.update(importlib.import_module("tests.adapters.flower.stand_ins").modules())
+    sys.modules.update(importlib.import_module("tests.motley_flower.stand_ins").modules())
 
 
 def sites(tree: Path) -> ModuleType:
     """The tests' federation of sites in this process: ``federation(experiment, folder, delays)`` and ``deploy(grid, ...)``."""
-    return importlib.import_module(f"tests.adapters.flower.{'sites' if is_old(tree) else 'client_runtimes'}")
+    return importlib.import_module(f"tests.motley_flower.{'sites' if is_old(tree) else 'client_runtimes'}")
 
 
 def measured(tree: Path, recipe: str, out: Path) -> tuple[list[Any], str]:
     """Run a recipe at its smallest scale: its runs, each once, and ``measured.csv`` as text."""
-    reproduce = importlib.import_module("motley.recipes.reproduce").reproduce
+    reproduce = importlib.import_module("motley_papers.reproduce").reproduce
     found = reproduce(recipe, scale="smoke", out=out)
     if found.failures:
         raise RuntimeError(f"{len(found.failures)} runs failed, the first: {found.failures[0].error}")
     if (tree / "motley" / "recipes" / "tables.py").is_file():
-        rows = csv.reader(importlib.import_module("motley.recipes.tables").number_files(found)["measured.csv"].splitlines())
+        rows = csv.reader(importlib.import_module("motley_papers.tables").number_files(found)["measured.csv"].splitlines())
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(row[:6] for row in rows)  # without what older code does not write
         return found.all_runs(), text.getvalue()
-    return found.all_runs(), importlib.import_module("motley.recipes.page").measured_csv(found)
+    return found.all_runs(), importlib.import_module("motley_papers.page").measured_csv(found)
 
 
 def registry(tree: Path) -> ModuleType:
@@ -60,7 +60,7 @@ def registry(tree: Path) -> ModuleType:
 
 def apps(tree: Path) -> ModuleType:
     """The tests' client apps on a grid in this process: ``grid(count)`` and ``model()``."""
-    return importlib.import_module("tests.adapters.flower.apps")
+    return importlib.import_module("tests.motley_flower.apps")
 
 
 def took_part(tree: Path, strategy: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from digits_app.task import CLASSES, client_digits, network
-from motley.adapters.flower import enrolled, measured, wanted
+from motley_flower import enrolled, measured, wanted
 
 app = ClientApp()
 BATCH = 32

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import FedAvg
 
 import motley
 from digits_app.task import network, test_digits
-from motley.adapters.flower import participation, with_selector
+from motley_flower import participation, with_selector
 
 app = ServerApp()
 

@@ -1,1 +1,0 @@
-"""Motley inside other systems: the same selectors, on real clients."""

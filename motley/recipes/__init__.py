@@ -1,1 +1,0 @@
-"""Papers as recipes: their tables, figures and claims, run by name. See :func:`motley.recipes.reproduce.reproduce`."""

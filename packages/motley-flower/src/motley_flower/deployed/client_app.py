@@ -1,0 +1,139 @@
+"""A deployed client in a Flower ``ClientApp``, with one line::
+
+    app = ClientApp()
+    serve(app, Path(__file__).with_name("experiment.toml"))
+
+torch and the data are loaded with the first order: Flower starts a process for every message, also for the short one that
+asks a node which client it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from motley_flower.messages import flower
+from motley_flower.node_registry import ENROL
+from motley.core.errors import ConfigError
+from motley.core.files import private_files
+
+if TYPE_CHECKING:
+    from motley_flower.deployed.client_runtime import ClientRuntime
+    from motley_flower.deployed.secure_rounds import ClientSecrets
+    from motley.experiments.config import Experiment
+    from motley_flower.secure.terms import SecureOptions
+    from motley.tasks.base import Task
+
+__all__ = ["Node", "serve"]
+
+MakeTask = Callable[[int, Mapping[str, Any]], "Task"]
+"""A client's number and its node's configuration -> its data and model."""
+
+
+class Node:
+    """Answers messages at a node; see :func:`serve`."""
+
+    def __init__(
+        self,
+        experiment: Experiment | str | Path | Mapping[str, Any],
+        folder: str | Path | None = None,
+        task: MakeTask | None = None,
+        data: str | Path | None = None,
+        key: str = "partition-id",
+        secrets: ClientSecrets | None = None,
+    ) -> None:
+        self.experiment, self.folder, self.task, self.data, self.key = experiment, folder, task, data, key
+        self.secrets = secrets
+        self._runtime: tuple[object, ClientRuntime] | None = None
+
+    def runtime(self, client: int, config: Mapping[str, Any]) -> ClientRuntime:
+        """Return the runtime of a client: one for all clients of this process where the experiment brings the data, else its
+        own.
+
+        Raises
+        ------
+        ConfigError: the node has no folder.
+        """
+        from motley_flower.deployed.client_runtime import ClientRuntime
+        from motley.experiments.run import as_experiment
+
+        folder, data = self.folder or config.get("folder"), self.data or config.get("data")
+        if not folder:
+            raise ConfigError(
+                'this node has no folder for what its clients keep; start the node with --node-config folder="/..."'
+            )
+        which = (client if self.task is not None else None, str(folder), str(data))
+        if self._runtime is None or self._runtime[0] != which:
+            task = None if self.task is None else self.task(client, config)
+            made = ClientRuntime(as_experiment(self.experiment), Path(folder), task, Path(data) if data else None, self.secrets)
+            self._runtime = which, made
+        return self._runtime[1]
+
+    def client(self, context: Any) -> int:
+        """Return the client that this node is.
+
+        Raises
+        ------
+        ConfigError: its configuration does not say.
+        """
+        value = context.node_config.get(self.key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ConfigError(f'got {self.key} = {value!r}; start the node with --node-config "{self.key}=<whole number>"')
+        return value
+
+    def enrol(self, message: Any, context: Any) -> Any:
+        """Answer which client this node is."""
+        app = flower()
+        report = app.MetricRecord({self.key: self.client(context)})
+        return app.Message(app.RecordDict({"motley": report}), reply_to=message)
+
+    def answer(self, message: Any, context: Any) -> Any:
+        """Answer an order."""
+        from motley_flower.deployed.grid_transport import bytes_in, content_of
+
+        client = self.client(context)
+        with private_files():
+            runtime = self.runtime(client, context.node_config)
+            return flower().Message(content_of(runtime.answer(client, bytes_in(message))), reply_to=message)
+
+
+def serve(
+    app: Any,
+    experiment: Experiment | str | Path | Mapping[str, Any],
+    folder: str | Path | None = None,
+    *,
+    task: MakeTask | None = None,
+    data: str | Path | None = None,
+    key: str = "partition-id",
+    secure_aggregation: SecureOptions | None = None,
+    identity: str | Path = "",
+    register: Mapping[int, bytes] | str | Path = "",
+    cap: int | None = None,
+    agreements: int = 8,
+) -> Node:
+    """Let a Flower ``ClientApp`` answer the requests of :func:`motley_flower.deployed.server_app.run`; its other
+    functions stay as they are.
+
+    Parameters
+    ----------
+    app: the ClientApp. experiment: the same as the server's. folder: for what its clients keep between rounds, an absolute
+    path; None: as the node's configuration says, ``--node-config 'partition-id=3 folder="/srv/client"'``.
+    task: makes a client's data and model (:func:`~motley_flower.deployed.own_data.client_task`), for ``task = "own"``;
+    None: as the experiment says. data: folder to look into first for data packs; None: as the node's configuration says, or
+    none.
+    key: of ``--node-config``. secure_aggregation: as the server's; then the client sends masked updates only. identity: file of the
+    client's private key; ``{client}`` in it stands for the client's number. register: all clients' public keys, or their file.
+    cap: rounds that the client takes part in at most, where draws are verified; None: all. agreements: on draws that it takes part
+    in at most, in all runs with this register: a server that begins anew chooses among draws.
+    """
+    secrets = None
+    if secure_aggregation is not None:
+        from motley_flower.deployed.secure_rounds import ClientSecrets
+
+        secrets = ClientSecrets(secure_aggregation, identity, register, cap, agreements)
+    node = Node(experiment, folder, task, data, key, secrets)
+    app.query(ENROL.partition(".")[2])(node.enrol)
+    app.query("motley")(node.answer)
+    app.train("motley")(node.answer)
+    return node

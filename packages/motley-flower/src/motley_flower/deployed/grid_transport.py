@@ -1,0 +1,128 @@
+"""A transport on a Flower grid: a message becomes a Flower message, and a client the node that it runs on.
+
+A message travels as one value of bytes in one ``ConfigRecord``, as ``train.motley`` (local work) or ``query.motley``
+(questions)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from motley_flower.client_list import ClientList
+from motley_flower.client_places import Happened
+from motley_flower.deployed.transport import Channel, Reply, Transport
+from motley_flower.limited_grid import LimitedGrid
+from motley_flower.messages import WALL_CLOCK, Grid, Outbox, WallClock, flower
+from motley_flower.node_registry import NodeRegistry
+
+__all__ = ["ACTION", "GridTransport", "bytes_in", "content_of"]
+
+ACTION = "motley"
+"""What a client app's functions are registered under: ``@app.train("motley")``, ``@app.query("motley")``."""
+_RECORD, _KEY = "motley", "message"
+
+
+def content_of(data: bytes, unique: bytes = b"") -> Any:
+    """Return a message's bytes as the content of a Flower message.
+
+    Parameters
+    ----------
+    unique: random bytes of a message to a client. A reply names the message that it answers by a hash of it, and Flower does not
+    look whose key the sender of a reply has; so nobody but the receiver must be able to compute that hash.
+    """
+    app = flower()
+    more = {"unique": unique} if unique else {}
+    return app.RecordDict({_RECORD: app.ConfigRecord({_KEY: data, **more})})
+
+
+def bytes_in(message: Any) -> object:
+    """Return whatever lies in the place of a message's bytes; empty bytes where nothing does."""
+    record = message.content.get(_RECORD) if message.has_content() else None
+    return record.get(_KEY, b"") if isinstance(record, Mapping) else b""
+
+
+class GridTransport(Transport):
+    """Messages to clients over Flower's grid.
+
+    Parameters
+    ----------
+    grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new node to say which client it
+    is; nobody waits for it.
+    clock: of the server. link_s: for the SuperLink to answer one call. clients: the file that says who is a client; None: a node is
+    the client that it says.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        key: str = "partition-id",
+        limit_s: float = 120.0,
+        clock: WallClock = WALL_CLOCK,
+        link_s: float = 300.0,
+        clients: ClientList | None = None,
+    ) -> None:
+        self.grid, self.clock = LimitedGrid(grid, link_s), clock
+        self.registry = NodeRegistry(key, limit_s=limit_s, clock=clock, wait=False, clients=clients)
+        self.outbox = Outbox(self.grid, clock)
+        self._came: dict[str, Reply] = {}
+
+    @property
+    @override
+    def refusal(self) -> str:
+        return self.registry.refusal
+
+    @property
+    @override
+    def names(self) -> Mapping[int, str]:
+        listed = self.registry.places.listed
+        return {} if listed is None else listed.names
+
+    @property
+    @override
+    def examples(self) -> Mapping[int, float]:
+        listed = self.registry.places.listed
+        return {} if listed is None else listed.examples
+
+    @override
+    def happened(self) -> Sequence[Happened]:
+        return self.registry.places.take()
+
+    def now_s(self) -> float:
+        """Return the seconds of the server's clock."""
+        return self.clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.sleep(seconds)
+
+    def clients(self) -> Collection[int]:
+        """Return the clients whose nodes are connected; new nodes are asked which client they are. What a node was sent before it
+        was started again is lost: Flower delivers a message once."""
+        self.registry.refresh(self.grid)
+        lost = [sent for sent in self.outbox.pending.values() if sent.node in self.registry.restarted]
+        self.outbox.give_up(lost, "its node was started again")
+        self._came |= {sent.message_id: Reply(sent.message_id, None, sent.error) for sent in lost}
+        return [int(client) for client in self.registry.clients]
+
+    def push(self, messages: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
+        """Send one message to each client's node."""
+        app = flower()
+        nodes = {client: self.registry.node_of[client] for client in messages if client in self.registry.node_of}
+        kind = f"{channel}.{ACTION}"
+        sending = [
+            app.Message(content_of(messages[client], secrets.token_bytes(16)), node, kind, ttl=ttl_s)
+            for client, node in nodes.items()
+        ]
+        sent = zip(nodes, self.outbox.send(sending), strict=True)
+        return {client: one.message_id for client, one in sent if not one.error}
+
+    def pull(self, messages: Sequence[str]) -> list[Reply]:
+        """Return the replies that have come; an error in place of an answer means that the client is lost."""
+        for answer in self.outbox.collect():
+            lost = b"" if answer.unreadable else None
+            said = lost if answer.error or answer.reply is None else bytes_in(answer.reply)
+            self._came[answer.message_id] = Reply(answer.message_id, said, answer.error, answer.unanswered)
+        return [self._came.pop(name) for name in messages if name in self._came]

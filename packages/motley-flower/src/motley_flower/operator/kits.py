@@ -1,0 +1,228 @@
+"""Begin a deployment's folder, add a client, revoke one: keys, the file of clients, a kit folder for each party, a dated log.
+
+DIR/clients.toml, log.jsonl        who is a client, and what was done when, by whom
+DIR/deployment.toml                the server's name and ports
+DIR/authority/                     the authority's key: off the server
+DIR/server/                        certificate, proxy, start: stays on the server
+DIR/clients/NAME/                  what the client of that name gets
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from motley_flower.client_list import LOG_NAME, ClientList, ListedClient, fingerprint, openssh_key
+from motley_flower.operator import pages
+from motley_flower.operator.certificates import new_authority, new_client_key, new_server_certificate, write_secret
+from motley.core.errors import ConfigError, StoreError
+from motley.core.files import disk_error
+
+__all__ = ["Deployment", "add_client", "begin", "open_deployment", "revoke_client"]
+
+PORT, LINK_PORT = 8443, 8000
+_HOST = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z.-]{0,251}[0-9A-Za-z])?")
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """The folder of a deployment.
+
+    Parameters
+    ----------
+    folder: an absolute path. server: the name or address that clients connect to. port: of the proxy. link_port: of the SuperLink,
+    on 127.0.0.1.
+    """
+
+    folder: Path
+    server: str
+    port: int
+    link_port: int
+
+    @property
+    def clients(self) -> ClientList:
+        """The file of clients, read now."""
+        return ClientList(self.folder / "clients.toml")
+
+
+def begin(folder: Path, server: str, names: Sequence[str], link_port: int = LINK_PORT) -> Deployment:
+    """Write the folder of a new deployment: an authority, the server's certificate, and a kit for each client.
+
+    Parameters
+    ----------
+    server: ``fl.example.org``, or ``fl.example.org:443``. names: of the clients, who are numbered from 0.
+
+    Raises
+    ------
+    ConfigError: a name that cannot be one. StoreError: the folder holds something, or the disk refuses.
+    """
+    host, _, port = server.partition(":")
+    if not _HOST.fullmatch(host) or not (port or "1").isdecimal() or not 0 < int(port or PORT) < 65536:
+        raise ConfigError(
+            f"got {server!r:.80}; expected a name or address that clients connect to, fl.example.org:8443", "--server"
+        )
+    _check_names(names)
+    there = Deployment(folder.absolute(), host, int(port or PORT), link_port)
+    if folder.exists() and any(folder.iterdir()):
+        raise StoreError(f"{folder} holds something; expected a new folder, for nothing is overwritten")
+    for part in (".", "authority", "server", "server/flwr", "clients"):
+        _make(there.folder / part)
+    new_authority(there.folder / "authority", f"authority of {host}")
+    new_server_certificate(there.folder / "authority", there.folder / "server", [host, "localhost", "127.0.0.1"])
+    told = f'server = "{host}"\nport = {there.port}\nlink_port = {link_port}\n'
+    write_secret(there.folder / "deployment.toml", told)
+    _write_server(there)
+    _write_clients(there, [])
+    there.clients.log("begun", {"server": host, "port": there.port})
+    for name in names:
+        add_client(there, name)
+    return there
+
+
+def open_deployment(folder: Path) -> Deployment:
+    """Return the deployment in a folder.
+
+    Raises
+    ------
+    ConfigError: there is none.
+    """
+    try:
+        told = tomllib.loads((folder / "deployment.toml").read_text())
+        return Deployment(folder.absolute(), str(told["server"]), int(told["port"]), int(told["link_port"]))
+    except (OSError, tomllib.TOMLDecodeError, KeyError, ValueError):
+        raise ConfigError(f"{folder} holds no deployment; expected the DIR of motley deployment init DIR, with --dir") from None
+
+
+def add_client(there: Deployment, name: str, key: Path | None = None) -> ListedClient:
+    """Add a client, or give one that was revoked a new key; write its kit and return what the file says of it.
+
+    Parameters
+    ----------
+    key: the public key of a pair that the client made; None: a pair is made here.
+
+    Raises
+    ------
+    ConfigError: a client of that name, or a key that was revoked or is none.
+    """
+    _check_names([name])
+    known = {one.name: one for one in there.clients.clients}
+    before = known.get(name)
+    if before is not None and not before.revoked:
+        raise ConfigError(f"{name} is a client already; give it a new key with motley deployment revoke {name}, then add again")
+    number = max((one.id for one in known.values()), default=-1) + 1 if before is None else before.id
+    public = None if key is None else _public_key(key)
+    if public is not None and fingerprint(public) in _revoked(there):
+        raise ConfigError(f"the key in {key} was revoked; expected a new pair, ssh-keygen -t ecdsa -b 384 -f node.key")
+    kit = there.folder / "clients" / name
+    if kit.exists():
+        kit.rename(kit.with_name(f".{name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
+    _make(kit)
+    if public is None:
+        public = new_client_key(kit)
+    else:
+        write_secret(kit / "node.pub", public + "\n")
+    one = ListedClient(name, number, openssh_key(public.encode()))
+    _write_kit(there, one, kit, made_here=key is None)
+    _write_clients(there, [*(other for other in known.values() if other.name != name), one])
+    about: dict[str, object] = {"client": number, "name": name, "key": fingerprint(public)}
+    there.clients.log(
+        "added" if before is None else "changed", about | ({} if before is None else {"before": fingerprint(before.key)})
+    )
+    return one
+
+
+def revoke_client(there: Deployment, name: str) -> ListedClient:
+    """Let the file say that a client is none any more; return what it says of it.
+
+    Raises
+    ------
+    ConfigError: no such client.
+    """
+    listed = there.clients.clients
+    found = next((one for one in listed if one.name == name), None)
+    if found is None or found.revoked:
+        active = ", ".join(one.name for one in listed if not one.revoked)
+        raise ConfigError(f"got {name!r:.80}, which is no client; expected one of {active or 'nobody'}")
+    gone = ListedClient(found.name, found.id, found.key, f"{datetime.now(UTC):%Y-%m-%d}")
+    _write_clients(there, [gone if one.name == name else one for one in listed])
+    there.clients.log("revoked", {"client": gone.id, "name": name, "key": fingerprint(gone.key)})
+    return gone
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if not _NAME.fullmatch(name) or names.count(name) > 1:
+            raise ConfigError(f"got the name {name!r:.80}; expected names of their own of letters, digits, _ . -", "--clients")
+    if not names:
+        raise ConfigError("got no client; expected --clients site_alder,site_birch", "--clients")
+
+
+def _public_key(path: Path) -> str:
+    try:
+        public = openssh_key(path.read_bytes())
+    except (OSError, ValueError):
+        raise ConfigError(
+            f"{path} holds no public key; expected the .pub file of ssh-keygen -t ecdsa -b 384", "--key"
+        ) from None
+    if not public.startswith("ecdsa-sha2-nistp"):
+        raise ConfigError(
+            f"{path} holds a key {public.split()[0]}, which Flower does not take; expected ssh-keygen -t ecdsa -b 384", "--key"
+        )
+    return public
+
+
+def _revoked(there: Deployment) -> set[str]:
+    """Return the fingerprints of all keys that the log says were revoked."""
+    try:
+        lines = [json.loads(line) for line in (there.folder / LOG_NAME).read_text().splitlines()]
+    except (OSError, ValueError):
+        return {fingerprint(one.key) for one in there.clients.clients if one.revoked}
+    return {str(one.get("key")) for one in lines if one.get("event") == "revoked"}
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise disk_error(error, folder) from None
+
+
+def _write_clients(there: Deployment, clients: Sequence[ListedClient]) -> None:
+    """Write the file of clients anew, whole or not at all: a server app may be reading it."""
+    lines = ["# Who is a client of this deployment; the server app looks here before each round."]
+    for one in sorted(clients, key=lambda one: one.id):
+        lines += ["", "[[client]]", f'name = "{one.name}"', f"id = {one.id}", f'key = "{one.key}"']
+        lines += [f'revoked = "{one.revoked}"'] if one.revoked else []
+        lines += [f"examples = {one.examples:.0f}"] if one.examples is not None else []
+    path, new = there.folder / "clients.toml", there.folder / ".clients.toml.new"
+    text = "\n".join(lines) + "\n"
+    new.unlink(missing_ok=True)
+    write_secret(new, text if clients else "client = []\n")
+    new.replace(path)
+
+
+def _write_server(there: Deployment) -> None:
+    folder = there.folder / "server"
+    names = {"server": there.server, "port": there.port, "link_port": there.link_port, "folder": str(there.folder)}
+    write_secret(folder / "ca.crt", (there.folder / "authority" / "ca.crt").read_bytes())
+    write_secret(folder / "nginx.conf", pages.PROXY.format(calls="|".join(pages.FLEET_CALLS), **names))
+    write_secret(folder / "start", pages.SERVER_START.format(**names), 0o700)
+    write_secret(folder / "flwr" / "config.toml", pages.FLOWER_CONFIG.format(**{**names, "folder": str(folder)}))
+    write_secret(there.folder / "README.md", pages.SERVER_PAGE.format(**names))
+
+
+def _write_kit(there: Deployment, one: ListedClient, kit: Path, made_here: bool) -> None:
+    names = {
+        "name": one.name, "client": one.id, "server": there.server, "port": there.port, "fingerprint": fingerprint(one.key),
+        "origin": (pages.KEY_MADE_HERE if made_here else pages.KEY_MADE_THERE).format(name=one.name),
+    }  # fmt: skip
+    write_secret(kit / "ca.crt", (there.folder / "server" / "ca.crt").read_bytes())
+    write_secret(kit / "start", pages.CLIENT_START.format(**names), 0o700)
+    write_secret(kit / "README.md", pages.CLIENT_PAGE.format(**names))

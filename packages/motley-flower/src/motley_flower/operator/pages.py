@@ -1,0 +1,205 @@
+"""The files of a deployment that are text: the proxy's configuration, one command to start and one page for each party."""
+
+from __future__ import annotations
+
+__all__ = ["CLIENT_PAGE", "CLIENT_START", "FLEET_CALLS", "FLOWER_CONFIG", "PROXY", "SERVER_PAGE", "SERVER_START"]
+
+FLEET_CALLS = (
+    "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "get-run", "get-fab",
+    "push-object", "pull-object", "confirm-message-received",
+)  # fmt: skip
+"""What a SuperNode with a registered key asks of the SuperLink; ``register-node`` and ``unregister-node`` are for nodes without."""
+
+PROXY = """\
+# What clients can reach of the SuperLink: the calls of a SuperNode, over TLS, and nothing else.
+# The SuperLink listens on 127.0.0.1 alone; who submits runs and registers keys works on this
+# machine.
+# nginx -p SERVER_FOLDER -c nginx.conf     (motley deployment init wrote this)
+worker_processes auto;
+daemon off;
+pid nginx.pid;
+error_log nginx-error.log;
+
+events {{ worker_connections 4096; }}
+
+http {{
+    access_log nginx-access.log;
+    client_body_temp_path nginx-temp/body;
+    proxy_temp_path nginx-temp/proxy;
+    fastcgi_temp_path nginx-temp/fastcgi;
+    uwsgi_temp_path nginx-temp/uwsgi;
+    scgi_temp_path nginx-temp/scgi;
+    server_tokens off;
+
+    server {{
+        listen {port} ssl;
+        ssl_certificate server.crt;
+        ssl_certificate_key server.key;
+        ssl_protocols TLSv1.2 TLSv1.3;
+        # the largest object that a node sends: an upload of Motley's loop is one object
+        client_max_body_size 1g;
+
+        location ~ "^/v1/fleet/({calls})$" {{
+            limit_except POST {{ deny all; }}
+            # the path is made anew of the name that matched: nothing that a client writes reaches
+            # the SuperLink as a path
+            proxy_pass https://127.0.0.1:{link_port}/v1/fleet/$1;
+            proxy_ssl_trusted_certificate ca.crt;
+            proxy_ssl_verify on;
+            proxy_ssl_name localhost;
+            proxy_set_header Host localhost;
+            proxy_read_timeout 600s;
+            # models pass through, and no copy of them is written to a disk
+            proxy_request_buffering off;
+            proxy_max_temp_file_size 0;
+        }}
+
+        location / {{ return 404; }}
+    }}
+}}
+"""
+
+SERVER_START = """\
+#!/bin/sh
+# Start the SuperLink on 127.0.0.1:{link_port} and the proxy on port {port}; both end when this
+# ends. Run it under a supervisor.
+set -eu
+umask 077
+cd "$(dirname "$0")"
+need() {{ command -v "$1" >/dev/null || {{ echo "$1 is not there: $2" >&2; exit 2; }}; }}
+PATH="$PATH:/usr/sbin"  # where Debian has nginx
+need nginx "apt-get install nginx-light (Debian, Ubuntu), or dnf install nginx"
+need flower-superlink "activate the environment in which Motley is installed with its extra flower"
+python -m motley_flower.free_ports \\
+    "write another into start, config.toml and nginx.conf" \\
+    127.0.0.1:{link_port} 0.0.0.0:{port} || exit 2
+export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
+export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
+export NO_PROXY=127.0.0.1,localhost no_proxy=127.0.0.1,localhost
+# older interfaces, which would listen on all addresses
+unset FLWR_INTERNAL_GRPC_CONTROL_API FLWR_INTERNAL_GRPC_FLEET_API
+mkdir -p nginx-temp
+stop() {{
+    trap - EXIT INT TERM HUP
+    kill "$link" 2>/dev/null || true
+    [ -z "${{proxy:-}}" ] || kill "$proxy" 2>/dev/null || true
+    wait
+}}
+flower-superlink --host 127.0.0.1 --port {link_port} --database "$PWD/state.db" \\
+    --ssl-ca-certfile "$PWD/ca.crt" --ssl-certfile "$PWD/server.crt" \\
+    --ssl-keyfile "$PWD/server.key" \\
+    --enable-supernode-auth --disable-runtime-dependency-installation &
+link=$!
+trap stop EXIT
+trap 'exit 143' INT TERM HUP
+motley deployment register ..
+nginx -p "$PWD/" -c nginx.conf &
+proxy=$!
+while kill -0 "$link" 2>/dev/null && kill -0 "$proxy" 2>/dev/null; do sleep 1; done
+echo "the SuperLink or the proxy has ended" >&2
+exit 1
+"""
+
+FLOWER_CONFIG = """\
+[superlink]
+default = "here"
+
+[superlink.here]
+address = "127.0.0.1:{link_port}"
+root-certificates = "{folder}/ca.crt"
+"""
+
+CLIENT_START = """\
+#!/bin/sh
+# Start the SuperNode of {name}, client {client}. Run it under a supervisor.
+# PORT: of this machine, for Flower's own processes here.
+# NODE_CONFIG: what your app wants besides, e.g. 'num-partitions=3'.
+set -eu
+umask 077
+cd "$(dirname "$0")"
+refuse() {{ echo "$1" >&2; exit 2; }}
+[ -f node.key ] || refuse \\
+    "node.key is not here: put the private key of the node.pub that you sent beside this file"
+need() {{ command -v "$1" >/dev/null || refuse "$1 is not there: $2"; }}
+need flower-supernode "activate the environment in which Motley is installed with its extra flower"
+python -m motley_flower.free_ports \\
+    "choose another: PORT=9095 ./start" "127.0.0.1:${{PORT:-9094}}" || exit 2
+export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
+export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
+mkdir -p state flwr
+exec flower-supernode --superlink {server}:{port} --root-certificates "$PWD/ca.crt" \\
+    --auth-supernode-private-key "$PWD/node.key" --host 127.0.0.1 --port "${{PORT:-9094}}" \\
+    --node-config "partition-id={client} folder=\\"$PWD/state\\" ${{NODE_CONFIG:-}}"
+"""
+
+CLIENT_PAGE = """\
+# {name}: a client of {server}
+
+You are `{name}`, client {client}, of the deployment at `{server}:{port}`.
+
+1. Install Motley with Flower in an environment of its own, of the version that the operator names:
+   `pip install '.[flower]'` in a checkout of it.
+2. Compare your key with the operator by telephone, not by the mail that brought this folder:
+   `ssh-keygen -lf node.pub` must say `{fingerprint}`.
+3. Start: `./start`, under a supervisor (systemd, a container's restart policy). It needs an
+   outgoing connection to `{server}:{port}` and no open port. The clock must be right to four
+   seconds (NTP): the server refuses a signature from the future.
+
+| file | what it is | who may have it |
+| --- | --- | --- |
+| `node.key` | the private key that is you | \
+nobody else: never send it, never copy it to a second machine |
+| `node.pub` | its public key | the operator |
+| `ca.crt` | by which you know the server | anybody |
+| `state/`, `flwr/` | \
+what this client keeps between rounds; the app's code that the server sent | nobody else |
+
+{origin}
+
+What you trust: the operator's server sends the code of the app, and this machine runs it, with all
+that its user may read. Give it a user of its own that can read the training data and nothing more.
+It learns what the app sends; docs/privacy.md says what that is.
+
+If the key is lost, or somebody else may have it: tell the operator at once, who runs
+`motley deployment revoke {name}`.
+"""
+
+KEY_MADE_HERE = """\
+The operator's machine made this key pair, so the operator could have kept a copy. To have a key
+that only you have, make one, `ssh-keygen -t ecdsa -b 384 -N "" -f node.key`, send `node.key.pub`
+and no other file, and ask the operator for `motley deployment revoke {name}` and
+`motley deployment add {name} --key node.key.pub`."""
+KEY_MADE_THERE = (
+    "You made the key pair yourself: put its private key beside this file as `node.key`. The operator does not have it."
+)
+
+SERVER_PAGE = """\
+# The deployment at {server}:{port}
+
+| folder | goes to | by |
+| --- | --- | --- |
+| `server/` and `clients.toml`, `log.jsonl` | stays on the server, readable by its user alone | - |
+| `clients/NAME/` | the client of that name | \
+a private channel that you know: handed over, or encrypted. Then delete `node.key` here |
+| `authority/` | off this machine: it is needed when the server's certificate is renewed | \
+a medium that you lock away |
+
+Never send `authority/ca.key`, `server/server.key`, or one client's folder to another.
+
+1. Install nginx (`apt-get install nginx-light`) and Motley with Flower: `pip install '.[flower]'`
+   in a checkout of it. Open port {port} of this machine to the clients, and no other:
+   not {link_port}.
+2. Start `server/start`, under a supervisor.
+3. `motley deployment check .` tries the doors as an outsider would, and ends with 1 where one is
+   open.
+4. Give the server app the file of clients: `run(grid, ..., clients="{folder}/clients.toml")`, or
+   `with_selector(..., clients="{folder}/clients.toml")`.
+5. Submit it on this machine: `FLWR_HOME={folder}/server/flwr flwr run APP here --stream`. Whoever
+   can do that runs code on this machine and on every client's.
+
+`motley deployment add . NAME` adds a client, `motley deployment revoke . NAME` refuses one from the
+next round on. `log.jsonl` has a dated line for each client registered, added, revoked or refused,
+and for each run and its submitter, as far as Flower knows: the account of its plugin, or the user
+of this machine. It is only appended to; `chattr +a log.jsonl` lets nobody but root do anything
+else.
+"""

@@ -1,0 +1,1 @@
+"""A Motley selector inside a Flower strategy: what :func:`~motley_flower.strategy.wrapper.with_selector` needs."""

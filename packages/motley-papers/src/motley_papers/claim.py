@@ -1,0 +1,102 @@
+"""A claim of a recipe: a sentence, where the paper says it, and the comparison that tests it, with how much of its protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from motley_papers.recipe import Exhibit
+
+__all__ = ["CHOSEN_BY", "KINDS", "WHOLE", "Claim", "Place", "Protocol", "RecipeTable", "Values"]
+
+Values = Annotated[list[str], BeforeValidator(lambda value: value if isinstance(value, list) else [value])]
+Place = dict[str, Values]
+"""Axis -> the values meant; the key ``measure`` names a measure."""
+CHOSEN_BY = "validation"
+"""The measure by which the value of a tuned axis is chosen."""
+Kind = Literal["whole", "reduced", "other data"]
+KINDS: tuple[Kind, ...] = ("whole", "reduced", "other data")
+
+
+class Protocol(NamedTuple):
+    """How much of a paper's protocol something is: ``what`` is smaller than in the paper, or which data stand for the paper's."""
+
+    kind: Kind
+    what: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> Protocol:
+        """Return the protocol of a text; :meth:`problem` says whether it is one."""
+        kind, _, what = text.partition(":")
+        return cls(cast(Kind, kind), what.strip())
+
+    @property
+    def problem(self) -> bool:
+        """Whether the kind is unknown, or nothing says what is reduced, or which data these are."""
+        return self.kind not in KINDS or (self.kind != "whole" and not self.what)
+
+    @property
+    def words(self) -> str:
+        """``whole protocol``, ``reduced: WHAT`` or ``other data: WHAT``."""
+        kind = "whole protocol" if self.kind == "whole" else self.kind
+        return f"{kind}: {self.what}" if self.what else kind
+
+
+WHOLE = Protocol("whole")
+
+
+class RecipeTable(BaseModel):
+    """A table of ``recipe.toml``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Claim(RecipeTable):
+    """A sentence and what would show it.
+
+    ``higher = A, than = B``: the measure is higher in the cells A than in the cells B (in each of them, where there are several
+    tables), averaged over the axes that neither names, paired by seed. ``below`` and ``above`` hold a mean against a number.
+    """
+
+    text: str
+    """The claim."""
+    source: str = ""
+    """Where the paper says it: section, table, sentence; empty for a claim of our own."""
+    protocol: str = ""
+    """How much of the paper's protocol tests it, where that differs from the exhibit's."""
+    untested: str = ""
+    """Why nothing that was measured tests it."""
+    published: str = ""
+    """The paper's own figures."""
+    exhibit: str
+    """The exhibit whose runs test it."""
+    measure: str | None = None
+    """The measure compared; the exhibit's first by default."""
+    where: Place = Field(default_factory=dict)
+    """Cells that the claim is about."""
+    higher: Place | None = None
+    """These cells are above ``than``."""
+    lower: Place | None = None
+    """These cells are below ``than``."""
+    than: Annotated[list[Place], BeforeValidator(lambda value: value if isinstance(value, list) else [value])] = Field(
+        default_factory=list
+    )
+    """Cells that they are compared with."""
+    margin: float = 0.0
+    """Difference in the wrong direction that still counts as no worse."""
+    below: float | None = None
+    """The mean lies below this number."""
+    above: float | None = None
+    """The mean lies above this number."""
+    tuned: str | None = None
+    """An axis that is tuned by ``validation``, and then has the values ``own`` and ``elsewhere`` (`motley_papers.tuning`)."""
+    pair: Literal["seed", "cell"] = "seed"
+    """Whether the interval is over seeds (cells averaged first), or over cells and seeds together."""
+
+    def measures(self, exhibit: Exhibit) -> list[str]:
+        """Return the measures that the comparisons of the claim look at."""
+        places = [self.where, self.higher or {}, self.lower or {}, *self.than]
+        named = [name for place in places for name in place.get("measure", [])]
+        return list(dict.fromkeys([self.measure or exhibit.measures[0], *named, *([CHOSEN_BY] if self.tuned else [])]))

@@ -1,0 +1,40 @@
+"""Numbers, curves and the report of a recipe, kept in its folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from motley.core.csv_text import csv_text
+from motley.core.errors import ConfigError
+from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
+from motley_papers.page import page
+from motley_papers.reproduce import Reproduction, reproduce
+from motley_papers.tables import measured_rows, number_files
+from motley.results import page as pages
+from motley.results.page import replace_files
+
+__all__ = ["keep"]
+
+
+def keep(found: Reproduction) -> list[Path]:
+    """Put what a folder of runs holds into ``measured/SCALE`` of the recipe, beside what is kept there and still belongs to it:
+    numbers, curves, and the report of both together.
+
+    Raises
+    ------
+    ConfigError: the recipe lies in no folder. StoreError: the files cannot be written.
+    """
+    recipe = found.recipe
+    if recipe.folder is None:
+        raise ConfigError(f"{recipe.name} lies in no folder on the disk; keep numbers with a copy of its folder", "--keep")
+    folder = recipe.folder / "measured" / found.scale
+    chosen = {exhibit.name for exhibit in found.exhibits}
+    others = [row for row in read_rows(folder / MEASURED) if row.exhibit not in chosen]
+    text = csv_text([MeasuredRow._fields, *measured_rows(found), *others])
+    replace_files({folder / MEASURED: text}, folder / MEASURED)
+    whole = replace(reproduce(recipe, scale=found.scale, out=found.directory, run=False), asked=frozenset())
+    files: dict[Path, str | bytes] = {folder / name: content for name, content in number_files(whole).items()}
+    report = folder / "report.html"
+    replace_files({**files, report: pages.html(page(whole))}, report)
+    return [*files, report]

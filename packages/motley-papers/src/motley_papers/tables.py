@@ -1,0 +1,97 @@
+"""The numbers of a recipe as files: ``measured.csv``, ``verdicts.csv`` and ``curves.csv.gz``."""
+
+from __future__ import annotations
+
+from math import nan
+
+from motley.core.csv_text import csv_text
+from motley_papers.earlier import CURVES, MEASURED, CurvePoint, MeasuredRow, curve_points, to_gzip
+from motley_papers.reproduce import Reproduction, target_of
+from motley_papers.sequential_plan import SEQUENTIAL
+
+__all__ = ["curves_gz", "measured_rows", "number_files", "verdicts_csv"]
+
+
+def measured_rows(found: Reproduction) -> list[MeasuredRow]:
+    """Return every measured number of every seed, those measured earlier among them."""
+    rows = []
+    for exhibit in found.exhibits:
+        cells = {cell.values: cell for cell in found.cells(exhibit)}
+        for measure in found.recipe.measures(exhibit):
+            for values, seeds in found.values(exhibit, measure).items():
+                cell = cells[values]
+                here, before = found.runs_at(exhibit, cell), found.earlier_at(exhibit, cell)
+                for seed, one in sorted(seeds.items()):
+                    run = here[seed].directory.name if seed in here else before[seed]
+                    value, exact = f"{one.value:.6g}", str(one.reached).lower()
+                    rows.append(
+                        MeasuredRow(exhibit.name, cell.name, measure, seed, value, exact, run, target_of(cell, measure))
+                    )
+    return rows
+
+
+def verdicts_csv(found: Reproduction) -> str:
+    """Return every comparison of every claim as a row.
+
+    Of the claim: text, source, protocol, published, measure. Of the comparison: words, means, the interval of their difference,
+    pairs, sign (its own verdict), p values of both sides, the difference that the pairs resolve, the one that the paper prints, the
+    pairs that it needs, the looks. Of the claim again: the interval of its weakest comparison, the difference printed for that,
+    whether it lies inside, the verdict, and the verdict without Holm's correction.
+    """
+    rows = []
+    for one in found.judged:
+        head = (one.claim.text, one.claim.source, one.protocol.words, one.claim.published, one.measure)
+        whole = one.interval
+        ends = (
+            *(f"{number:.6g}" for number in (whole.mean, whole.low, whole.high, one.printed)),
+            one.size,
+            one.verdict,
+            one.alone,
+        )
+        for contrast in one.contrasts:
+            got, other = contrast.interval, contrast.other.mean if contrast.other else nan
+            numbers = (contrast.ours.mean, other, got.mean, got.low, got.high)
+            powers = (*contrast.sides, contrast.resolves, contrast.printed, contrast.needs)
+            looks = " ".join(map(str, contrast.looks.ends)) if contrast.looks is not None else ""
+            shown = (
+                *(f"{number:.6g}" for number in numbers),
+                got.n,
+                contrast.verdict,
+                *(f"{number:.4g}" for number in powers),
+                looks,
+            )
+            rows.append((*head, contrast.label, *shown, *ends))
+    heads = ["claim", "source", "protocol", "published", "measure", "comparison", "ours", "other", "difference", "low", "high"]
+    heads += ["pairs", "sign", "p_confirms", "p_refutes", "resolves", "printed", "needs", "looks"]
+    heads += ["claim_difference", "claim_low", "claim_high", "claim_printed", "size", "verdict", "alone"]
+    return csv_text([heads, *rows])
+
+
+def curves_gz(found: Reproduction) -> bytes:
+    """Return every round of every run, those measured earlier among them, as a compressed table; b"" where there is none."""
+    points: list[CurvePoint] = []
+    seen: set[str] = set()
+    for exhibit in found.exhibits:
+        for cell in found.cells(exhibit):
+            here, before = found.runs_at(exhibit, cell), found.earlier_at(exhibit, cell)
+            for seed in sorted({*here, *before}):
+                name = here[seed].directory.name if seed in here else before[seed]
+                if name not in seen:
+                    points += curve_points(here[seed], exhibit.name, cell.name) if seed in here else _kept(found, name)
+                seen.add(name)
+    return to_gzip(csv_text([CurvePoint._fields, *points])) if points else b""
+
+
+def _kept(found: Reproduction, name: str) -> list[CurvePoint]:
+    return list(found.earlier.points.get(name, ()))
+
+
+def number_files(found: Reproduction) -> dict[str, str | bytes]:
+    """Return name -> content of the files with numbers."""
+    curves = curves_gz(found)
+    return {
+        MEASURED: csv_text([MeasuredRow._fields, *measured_rows(found)]),
+        "verdicts.csv": verdicts_csv(found),
+        **({CURVES: curves} if curves else {}),
+        **({SEQUENTIAL: found.sequential.text()} if found.sequential.claims else {}),
+    }

@@ -1,0 +1,395 @@
+"""The command ``motley``.
+
+Exit codes: 0 done; 2 the user's mistake, in one sentence; 1 ours (``motley --debug`` shows the traceback); 130 interrupted.
+Everything heavy is imported inside the commands, so that ``motley --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
+
+import typer
+
+from motley.commands import audit as audit_command
+from motley.commands import data as data_command
+from motley.commands import deployment as deployment_command
+from motley.commands import inspect as inspect_command
+from motley.commands import reproduce as reproduce_command
+from motley.commands import tune as tune_command
+from motley.commands import watch as watch_command
+from motley.commands.options import (
+    Data,
+    Format,
+    Jobs,
+    RayCluster,
+    Settings,
+    check_data,
+    formats_of,
+    raise_failures,
+    say,
+    seeds_of,
+    tell,
+)
+from motley.core.errors import StoreError, UserError
+from motley.core.untrusted import printable, shortened
+
+if TYPE_CHECKING:
+    from motley.results.load import Run
+
+__all__ = ["app", "call", "main"]
+
+EXAMPLES = """\b
+Examples:
+  motley run first.toml --set seed=1        one run: tables and a report
+  motley compare first.toml --over selector.name=uniform,oort --seeds 0,1,2
+  motley tune first.toml --over local.optimizer.lr=log:0.001..1 --per algorithm.name=fedavg,scaffold
+  motley report runs/first                  the report of a folder of runs
+  motley inspect first.toml                 how its clients differ, and the experiment's pitfalls
+  motley list selectors                     names, options, what leaves a client
+  motley reproduce flash --scale smoke      a paper's tables and figures
+  motley --install-completion               complete commands in this shell
+
+motley COMMAND --help has the options of a command."""
+"""What ``motley --help`` ends with; the first character keeps the lines as they are."""
+
+app = typer.Typer(name="motley", pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=False, epilog=EXAMPLES)
+
+app.add_typer(data_command.app, name="data")
+app.add_typer(deployment_command.app, name="deployment")
+
+# Typer carries its own copy of click in some versions and the real one in others: ask it for the class.
+_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+_LONGEST = 1000
+"""Characters of an error message; the middle of a longer one is left out."""
+_WIDTH = 160
+"""Columns of the summary where no terminal says how wide it is."""
+
+File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given.")]
+Page = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="FILE", help="report.html in DIR unless given, or .md; with --format a folder, DIR/paper unless given."
+    ),
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", help="Write it again while runs go on; the page loads itself again until all have ended.")
+]
+Target = Annotated[
+    float | None,
+    typer.Option("--target", metavar="0.9", help="How long until the headline metric is this; no run is cut short."),
+]
+AllowImport = Annotated[
+    bool, typer.Option("--allow-import", help="Let components be named module:Class, which runs the module's code.")
+]
+OtherNumerics = Annotated[
+    bool, typer.Option("--allow-other-numerics", help="Resume under another torch build, thread count, engine or device.")
+]
+WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
+Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and leave the process with its exit code."""
+    sys.exit(call(sys.argv[1:] if argv is None else argv))
+
+
+def call(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    command = typer.main.get_command(app)
+    with warnings.catch_warnings():
+        warnings.showwarning = partial(_note, set())
+        try:
+            code = command.main(args=list(argv), prog_name="motley", standalone_mode=False)
+        except _UsageError as error:
+            return _fail(f"{_sentence(error)}; see: motley {_subcommand(argv)}--help")
+        except UserError as error:
+            return _fail(str(error))
+        except MemoryError as error:
+            return _fail(
+                f"there is not enough memory for this experiment ({error}); choose a smaller model, population or batch"
+            )
+        except (KeyboardInterrupt, typer.Abort):
+            code = 130
+        except Exception as error:
+            return _ours(error, debug="--debug" in argv)
+    if code == 130:
+        say("interrupted; what was finished is kept: " + _how_to_go_on(argv))
+    return code if isinstance(code, int) else 0
+
+
+def _fail(text: str) -> int:
+    say(shortened(" ".join(text.split()), _LONGEST))
+    return 2
+
+
+def _sentence(error: Exception) -> str:
+    said = error.format_message() if isinstance(error, _UsageError) else str(error)  # type: ignore[attr-defined]
+    return said.strip().rstrip(".")
+
+
+def _subcommand(argv: Sequence[str]) -> str:
+    names = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    return next((f"{word} " for word in argv if word in names), "")
+
+
+def _ours(error: Exception, debug: bool) -> int:
+    """Say that the error is Motley's, and keep its traceback: it is never passed off as a mistake of the user's."""
+    text = "".join(traceback.format_exception(error))
+    what = shortened(" ".join(traceback.format_exception_only(error)[-1].split()), _LONGEST)
+    try:
+        if debug:
+            raise OSError
+        with tempfile.NamedTemporaryFile("w", prefix="motley-", suffix=".log", delete=False, encoding="utf-8") as file:
+            file.write(printable(text))
+        where = f"{file.name}, which holds the traceback (motley --debug shows it)"
+    except OSError:  # no room for it
+        tell(text, err=True)
+        where = "the traceback above"
+    say(f"this is a fault of Motley, not yours: {what}; please report it with {where}")
+    return 1
+
+
+def _how_to_go_on(argv: Sequence[str]) -> str:
+    if "run" in argv and "--resume" not in argv:
+        return "go on with the same command and --resume"
+    return "the same command goes on where it stopped"
+
+
+def _note(
+    said: set[str],
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if str(message) not in said:  # the runs of a comparison would all say it
+        said.add(str(message))
+        say(f"note: {message}")
+
+
+@app.callback(invoke_without_command=True)
+def motley(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error that is ours.")] = False,
+) -> None:
+    """Federated learning where clients differ."""
+    from motley import __version__
+
+    if version:
+        typer.echo(f"motley {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def run(
+    file: File,
+    set: Settings = None,
+    data: Data = None,
+    out: Out = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run, or with a finished one under a later stop.")
+    ] = False,
+    allow_other_numerics: OtherNumerics = False,
+    allow_import: AllowImport = False,
+    report: WithReport = True,
+) -> None:
+    """Run one experiment."""
+    from motley.experiments.run import run as run_experiment
+
+    check_data(data)
+    done = run_experiment(
+        file, out=out, resume=resume, data=data, overrides=set or [], progress=True, allow_other_numerics=allow_other_numerics,
+        allow_import=_import_from_here(allow_import),
+    )  # fmt: skip
+    started = done.meta.get("task", {}).get("notes", {}).get("initial weights")
+    if started:
+        say(f"initial weights: {started}")
+    _show([done], done.directory, report)
+
+
+@app.command()
+def compare(
+    file: File,
+    over: Annotated[list[str] | None, typer.Option("--over", metavar="KEY=A,B", help="Values of a key.")] = None,
+    seeds: Annotated[str | None, typer.Option("--seeds", metavar="0,1,2", help="Values of the seed.")] = None,
+    grid: Annotated[list[str] | None, typer.Option("--grid", metavar="NAME", help="This [[grid]] of the file only.")] = None,
+    set: Settings = None,
+    data: Data = None,
+    out: Out = None,
+    target: Target = None,
+    on_ray: RayCluster = None,
+    jobs: Jobs = 1,
+    allow_other_numerics: OtherNumerics = False,
+    allow_import: AllowImport = False,
+    report: WithReport = True,
+) -> None:
+    """Run an experiment in several variants and compare them. What is finished already is not run again."""
+    from motley.experiments.sweep import compare as compare_experiments
+    from motley.experiments.sweep import parse_over
+
+    check_data(data)
+    values = dict(parse_over(text) for text in over or [])
+    found = compare_experiments(
+        file, values, seeds_of(seeds), out=out, data=data, overrides=set or [], progress=True, on_ray=on_ray, jobs=jobs,
+        allow_import=_import_from_here(allow_import), grids=grid, allow_other_numerics=allow_other_numerics,
+    )  # fmt: skip
+    if found.runs:
+        _show(found.runs, found.directory, report, target)
+    raise_failures(found.failures, len(found.runs))
+
+
+def _import_from_here(allowed: bool) -> bool:
+    """Return whether imports are allowed; modules of the working directory are then found, too."""
+    if allowed and "" not in sys.path:
+        sys.path.append("")
+    return allowed
+
+
+def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float | None = None) -> None:
+    """Print the summary and the path of the report."""
+    from rich.console import Console
+
+    from motley.results.gains import gains_table, missing_local
+    from motley.results.labels import group_runs, label_runs
+    from motley.results.measures import costs
+    from motley.results.model_health import model_health
+    from motley.results.new_clients import new_clients_table
+    from motley.results.privacy import claims
+    from motley.results.summary import metrics_table, served_table, summary_table, target_table, widths_table
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    tables = (
+        summary_table(runs), metrics_table(runs), widths_table(runs), served_table(runs), gains_table(runs), new_clients_table(runs),
+        target_table(runs, target),
+    )  # fmt: skip
+    for table in tables:
+        if table is not None:
+            console.print(table)
+    for block in claims(group_runs(runs)):
+        tell("\n".join((block.title, *(f"- {item}" for item in block.items))))
+    if any(run.meta.get("personal") for run in runs) and (advice := missing_local(group_runs(runs))):
+        say(f"note: {advice}")
+    rejected = sum(costs(run).rejected for run in runs)
+    if rejected:
+        reasons = "not finite, of the wrong shape, or part of a refused step"
+        say(f"note: {rejected} updates were rejected ({reasons}): paid for, not used")
+    for run, label in zip(runs, label_runs(runs), strict=True):
+        for trouble in model_health(run):
+            say(f"note: {label} seed {run.seed}: {trouble}")
+    if with_report:
+        from motley.results.report import report as write_report
+
+        tell(f"report: {write_report(runs, directory / 'report.html', target)}")
+    tell(f"tables: {directory}")
+
+
+app.command()(reproduce_command.reproduce)
+app.command("audit-privacy")(audit_command.audit_privacy)
+app.command()(inspect_command.inspect)
+app.command()(tune_command.tune)
+app.command()(watch_command.watch)
+
+
+@app.command()
+def report(where: Where, out: Page = None, format: Format = None, target: Target = None, follow: Follow = False) -> None:
+    """Write the report of a run, or of a folder of runs: a page, or figures and tables for a paper."""
+    from motley.results.load import load_all
+    from motley.results.report import report as write_report
+
+    formats = formats_of(format)
+    if follow:
+        watch_command.follow_report(where, out, formats, target)
+        return
+    tell(write_report(load_all(where), out or where / ("paper" if formats else "report.html"), target, formats))
+
+
+def _kinds(incomplete: str) -> list[str]:
+    """Return the kinds of component whose names begin so, for the shell's completion."""
+    from motley.experiments import registry
+
+    return [kind for kind in (*registry.KINDS, "preset", "recipe") if kind.startswith(incomplete)]
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help="selectors, partitions, ..., presets, recipes.", autocompletion=_kinds),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """List the components of one kind, the presets or the recipes; without a kind, list the kinds."""
+    from motley.experiments import registry
+
+    rows = _listing(kind) if kind else [{"name": name} for name in (*registry.KINDS, "preset", "recipe")]
+    typer.echo(json.dumps(rows, indent=1) if as_json else "\n".join(line for row in rows for line in _lines(row)))
+
+
+def _listing(kind: str) -> list[dict[str, Any]]:
+    from motley.experiments import document, registry
+
+    found = registry.kind_of(kind, ("preset", "recipe"))
+    if found == "recipe":
+        from motley_papers.output import rows
+
+        return rows()
+    return document.preset_rows() if found == "preset" else registry.listing(found)
+
+
+def _lines(row: Mapping[str, Any]) -> list[str]:
+    revealed = f"  [reveals {row['reveals']}]" if row.get("reveals") else ""
+    lines = [f"{row['name']:<22} {row.get('about', '')}{revealed}".rstrip()]
+    if row.get("leaves"):
+        from motley.results.privacy import leaving
+
+        lines += [f"    {what:<20} {said}" for what, said in leaving(row["leaves"])]
+    for option in row.get("options", []):
+        default = "must be given" if option["required"] else f"default {json.dumps(option['default'])}"
+        lines.append(f"    {option['name']:<20} {option['accepts']}; {default}")
+    return lines
+
+
+@app.command()
+def cite(where: Where) -> None:
+    """Print the BibTeX of the papers behind what a run, or a folder of runs, used."""
+    from motley.results.load import citations, load_all
+
+    tell("\n\n".join(citations(load_all(where))))
+
+
+@app.command()
+def new(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="selector, algorithm, task, partition, compressor")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case with underscores, e.g. my_rule.")],
+    package: Annotated[bool, typer.Option("--package", help="A folder that others can install.")] = False,
+) -> None:
+    """Write the skeleton of a component of your own, with its test, into the working directory."""
+    from motley.experiments.skeleton import skeleton
+
+    files = {Path(path): text for path, text in skeleton(kind, name, package).items()}
+    taken = [str(path) for path in files if path.exists()]
+    if taken:
+        raise StoreError(f"{taken[0]} is there already and is not overwritten; choose another name")
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error.strerror}") from None
+        tell(path)

@@ -1,0 +1,222 @@
+"""Fingerprints: the same for the same program in any process, another one for other code, constants, data or weights."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from motley.core.fingerprint import UNKNOWN, FingerprintError, fingerprint, fingerprint_or_reason
+
+FACTOR = 2.0
+
+
+def uses_global(x: float) -> float:
+    return FACTOR * x
+
+
+def calls(x: float) -> float:
+    return uses_global(x) + 1
+
+
+@dataclass
+class Scale:
+    """A callable with state."""
+
+    by: float
+    table: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, x: float) -> float:
+        return self.by * x
+
+    def other(self, x: float) -> float:
+        return self.by + x
+
+
+def _net(p: float = 0.5, bias: bool = True, frozen: bool = False) -> nn.Module:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4, bias=bias), nn.BatchNorm1d(4), nn.Dropout(p), nn.Linear(4, 2))
+    net[0].requires_grad_(not frozen)
+    return net
+
+
+def _changed(net: nn.Module, change: Callable[[Any], object]) -> nn.Module:
+    change(net)
+    return net
+
+
+def _nudge(net: Any) -> None:
+    with torch.no_grad():
+        net[0].weight[0, 0] += 1e-7
+
+
+def _with(value: float) -> Callable[[float], float]:
+    return lambda x: value * x
+
+
+LSTM_STATE: dict[str, Any] = nn.LSTM(2, 3).state_dict()
+CIRCLE: list[Any] = [1, 2]
+CIRCLE.append(CIRCLE)
+
+SAME: dict[str, Callable[[], object]] = {
+    "a function": lambda: calls,
+    "a lambda with a closure": lambda: _with(2.0),
+    "a partial": lambda: functools.partial(uses_global, x=1.0),
+    "a bound method": lambda: Scale(2.0).other,
+    "a callable object": lambda: Scale(2.0, {"a": np.arange(3), "b": {3, 1, 2}}),
+    "a class": lambda: Scale,
+    "a circle": lambda: CIRCLE,
+    "a module": _net,
+    "a module with weight norm, whose hooks are numbered": lambda: nn.utils.parametrizations.weight_norm(_net()[0]),  # type: ignore[index]
+    "an LSTM, which holds weak references": lambda: _changed(nn.LSTM(2, 3), lambda net: net.load_state_dict(LSTM_STATE)),
+    "a function of torch": lambda: torch.relu,
+    "a function of a library with a closure": lambda: torch.nn.functional.max_pool2d,
+    "a function under a decorator of torch": lambda: torch.no_grad()(_with(1.0)),
+    "a cached function": lambda: functools.cache(uses_global),
+    "a pattern": lambda: re.compile("a+"),
+    "text, numbers, none": lambda: ["a", 1, 10**5000, 2.5, None, b"x", 3 + 1j, ..., float("nan")],
+    "arrays of objects and text": lambda: (np.array(["a", None], object), np.array(["ab", "c"]), np.float32(3)),
+}
+
+
+@pytest.mark.parametrize("make", SAME.values(), ids=SAME)
+def test_the_same_twice(make: Callable[[], object]) -> None:
+    assert fingerprint(make()) == fingerprint(make())
+
+
+DIFFERENT: dict[str, tuple[object, object]] = {
+    "a constant": (lambda x: x + 1, lambda x: x + 2),
+    "the kind of a number": (lambda x: x + 1, lambda x: x + 1.0),
+    "an operation": (lambda x: x + 1, lambda x: x - 1),
+    "an attribute": (lambda x: x.sum(), lambda x: x.mean()),
+    "a value closed over": (_with(2.0), _with(3.0)),
+    "a default": (lambda x, k=1: x, lambda x, k=2: x),
+    "a keyword default": (lambda x, *, k=1: x, lambda x, *, k=2: x),
+    "an argument of a partial": (functools.partial(uses_global, 1.0), functools.partial(uses_global, 2.0)),
+    "the object of a method": (Scale(1.0).other, Scale(2.0).other),
+    "the method": (Scale(1.0).other, Scale(1.0).__call__),
+    "state": (Scale(1.0, {"a": 1}), Scale(1.0, {"a": 2})),
+    "a nested function": (lambda x: (lambda y: y + 1)(x), lambda x: (lambda y: y + 2)(x)),
+    "a function of torch": (torch.relu, torch.tanh),
+    "a library's function around a user's": (torch.no_grad()(_with(1.0)), torch.no_grad()(_with(2.0))),
+    "an element": (np.arange(3), np.array([0, 1, 3])),
+    "a type of numbers": (np.arange(3), np.arange(3.0)),
+    "a shape": (np.zeros((2, 3)), np.zeros((3, 2))),
+    "a pattern": (re.compile("a"), re.compile("a", re.IGNORECASE)),
+    "a set": ({"a", "b"}, {"a", "c"}),
+    "an order": ([1, 2], [2, 1]),
+    "borders between texts": (["ab", "c"], ["a", "bc"]),
+    "a weight": (_net(), _changed(_net(), _nudge)),
+    "what is frozen": (_net(), _net(frozen=True)),
+    "a dropout rate": (_net(0.5), _net(0.4)),
+    "a layer's option": (_net(), _net(bias=False)),
+    "a buffer": (_net(), _changed(_net(), lambda net: net[1].running_mean.add_(1))),
+    "an attribute that is no parameter": (_net(), _changed(_net(), lambda net: setattr(net[0], "scale", 3))),
+    "an activation": (nn.Sequential(nn.ReLU()), nn.Sequential(nn.GELU())),
+    "tied weights": (nn.ModuleList([nn.Linear(1, 1, bias=False)] * 2), nn.ModuleList([copy.deepcopy(m) for m in [_net()] * 2])),
+    "bfloat16 values": (torch.ones(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.bfloat16)),
+}
+
+
+@pytest.mark.parametrize(("one", "two"), DIFFERENT.values(), ids=DIFFERENT)
+def test_another_value_has_another_fingerprint(one: object, two: object) -> None:
+    assert fingerprint(one) != fingerprint(two)
+
+
+def test_a_global_counts_through_the_functions_that_lead_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(calls)
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3.0)
+    assert fingerprint(calls) != before
+
+
+@dataclass
+class Sizes:
+    """An object with a cached property."""
+
+    values: tuple[int, ...]
+
+    @functools.cached_property
+    def total(self) -> int:
+        return sum(self.values)
+
+
+def test_what_a_cached_property_keeps_does_not_count() -> None:
+    fresh, asked = Sizes((1, 2)), Sizes((1, 2))
+    assert asked.total == 3
+    assert fingerprint(fresh) == fingerprint(asked)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (threading.Lock(), "this value is a lock, which cannot be fingerprinted"),
+        ({"a": [threading.Lock()]}, "'a', an item is a lock"),
+        (functools.partial(Sizes, values=threading.Lock()), "an argument of a partial, 'values' is a lock"),
+        ((n for n in range(3)), "this value is a generator"),
+        (torch.zeros(2).to_sparse(), "this value is a tensor of torch.sparse_coo"),
+    ],
+)
+def test_what_cannot_be_fingerprinted_is_named(value: object, message: str) -> None:
+    with pytest.raises(FingerprintError, match=message):
+        fingerprint(value)
+    assert fingerprint_or_reason(value).startswith(UNKNOWN)
+
+
+PROGRAM = """
+    import functools, sys
+    import numpy as np, torch
+    from torch import nn
+    import parts                                   # an own module beside the program
+    from motley.core.fingerprint import fingerprint
+
+    WORDS = {"red", "green", "blue", "yellow"}
+
+    class Net(nn.Module):
+        def __init__(self, words):
+            super().__init__()
+            self.words = set(words)
+            self.inner = nn.Linear(2, 2)
+        def forward(self, x):
+            from parts import late
+            return late(self.inner(x)) if "red" in {"red", "blue", "green"} else x
+
+    def make():
+        torch.manual_seed(0)
+        return Net(WORDS)
+
+    def loss(out, y):
+        return parts.penalty(out) + nn.functional.cross_entropy(out, y)
+
+    print(fingerprint((make, make(), loss, functools.partial(loss, y=1))))
+"""
+PARTS = "def penalty(out):\n    return {} * out.sum()\n\ndef late(x):\n    return x + {}\n\ndef unused():\n    return {}\n"
+
+
+def _in_a_process(folder: Path, hash_seed: int) -> str:
+    env = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(Path(__file__).parents[3])}
+    return subprocess.run([sys.executable, "main.py"], cwd=folder, env=env, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_same_program_has_the_same_fingerprint_in_every_process(tmp_path: Path) -> None:
+    """Own modules count by what the program uses of them; whether they are read from source or from a .pyc does not."""
+    (tmp_path / "main.py").write_text(textwrap.dedent(PROGRAM))
+    found = []
+    for seed, numbers in ((1, (1, 2, 3)), (2, (1, 2, 3)), (3, (1, 2, 33)), (4, (11, 2, 33)), (5, (1, 22, 3))):
+        (tmp_path / "parts.py").write_text("# a comment\n" * seed + PARTS.format(*numbers))
+        found.append(_in_a_process(tmp_path, seed))
+    assert found[0] == found[1] == found[2]  # a comment, another hash seed, a function that nobody uses
+    assert len(set(found)) == 3

@@ -1,0 +1,191 @@
+"""A run that has ended goes on under a later ``stop``, and ends as one that was that long from its start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from motley.core.errors import StoreError
+from motley.experiments.config import Experiment
+from motley.experiments.run import run
+from motley.experiments.sweep import compare
+from motley.rounds.checkpoint import Checkpoints
+from motley.rounds.loop import RoundLoop
+from tests.motley.resume.conftest import assert_same, make
+from tests.motley.resume.test_resume import Crash, _crash_after
+
+TENTH = {"name": "constant", "average": 0.1}
+KINDS: dict[str, dict[str, Any]] = {
+    "a probing selector with memory": {},
+    "asynchronous": {"selector": "uniform", "algorithm": "fedavg", "synchrony": "asynchronous"},
+    "client state in RAM": {"selector": "uniform", "algorithm": "scaffold"},
+    "client state on disk": {"selector": "uniform", "algorithm": "scaffold", "client_state": "disk"},
+    "error feedback": {"selector": "uniform", "compressor": "topk", "feedback": "ef21", "weights": "uniform", "budget": TENTH},
+    "the best round by validation": {"split": {"test": "client", "validation": 0.25}},
+    "drift": {"selector": "uniform", "algorithm": "feddyn", "drift": {"name": "window", "share": 0.5}},
+}
+ROUNDS, LONGER = 10, 20  # 10 is no multiple of 3: the model was evaluated there only because the run ended
+
+
+def _longer(experiment: Experiment, rounds: int = LONGER) -> Experiment:
+    return experiment.replace({"stop.rounds": rounds})
+
+
+@pytest.mark.parametrize("keys", KINDS.values(), ids=KINDS)
+def test_an_extended_run_is_the_long_run(keys: dict[str, Any], tmp_path: Path) -> None:
+    experiment = make(rounds=ROUNDS, **keys)
+    whole = run(_longer(experiment), out=tmp_path / "whole")
+    first = run(experiment, out=tmp_path / "run")
+    assert ROUNDS in first.column("evaluations", "round")
+    extended = run(_longer(experiment), out=tmp_path / "run", resume=True)
+    assert_same(whole, extended)
+    best = [one.directory / "best.safetensors" for one in (whole, extended)]
+    assert best[0].exists() == ("split" in keys) == best[1].exists()
+    assert "split" not in keys or best[0].read_bytes() == best[1].read_bytes()
+    assert whole.meta.get("best") == extended.meta.get("best")
+    assert extended.config["stop"]["rounds"] == LONGER
+    assert extended.finished
+
+
+@pytest.mark.parametrize("keys", [KINDS["client state on disk"], KINDS["error feedback"]], ids=["disk", "feedback"])
+@pytest.mark.parametrize("steps", [1, 4, 10])
+def test_killed_while_it_is_extended(keys: dict[str, Any], steps: int, tmp_path: Path) -> None:
+    experiment = make(rounds=ROUNDS, **keys)
+    whole = run(_longer(experiment), out=tmp_path / "whole")
+    run(experiment, out=tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RoundLoop, "step", _crash_after(steps, RoundLoop.step, steps == 1))
+        with pytest.raises(Crash):
+            run(_longer(experiment), out=tmp_path / "run", resume=True)
+    with pytest.raises(StoreError, match="interrupted; go on with --resume"):
+        run(_longer(experiment), out=tmp_path / "run")
+    assert_same(whole, run(_longer(experiment), out=tmp_path / "run", resume=True))
+
+
+def test_an_interrupted_run_may_be_given_another_end(tmp_path: Path) -> None:
+    experiment = make(rounds=ROUNDS)
+    whole = run(_longer(experiment, 14), out=tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RoundLoop, "step", _crash_after(10, RoundLoop.step, True))
+        with pytest.raises(Crash):
+            run(_longer(experiment), out=tmp_path / "run")
+    with pytest.raises(StoreError, match=r"holds this run up to round 8 already, which is as far as round 8 or further"):
+        run(_longer(experiment, 8), out=tmp_path / "run", resume=True)
+    assert_same(whole, run(_longer(experiment, 14), out=tmp_path / "run", resume=True))
+
+
+def test_one_checkpoint_stays_and_none_where_it_is_not_wanted(tmp_path: Path) -> None:
+    experiment = make(rounds=ROUNDS)
+    kept, dropped = run(experiment, out=tmp_path / "1"), run(experiment.replace({"checkpoint.keep": False}), out=tmp_path / "2")
+    assert [path.name for path in (kept.directory / "checkpoints").iterdir()] == ["checkpoint-00000010.mtly"]
+    assert not (dropped.directory / "checkpoints").exists()
+    assert kept.meta["run_id"] == dropped.meta["run_id"]
+    before = (dropped.directory / "run.json").read_text()
+    with pytest.raises(StoreError, match=r"to round 10 without its last checkpoint .* cannot be continued to round 20; choose"):
+        run(_longer(experiment), out=tmp_path / "2", resume=True)
+    assert (dropped.directory / "run.json").read_text() == before
+
+
+def test_the_end_of_a_run_is_never_changed_by_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default folder is the same for every end; the earlier run in it stays as it is."""
+    monkeypatch.chdir(tmp_path)
+    experiment = make(rounds=4)
+    run(experiment)
+    with pytest.raises(StoreError, match=r"holds this run to round 4; --resume continues it to round 6"):
+        run(_longer(experiment, 6))
+    six = run(_longer(experiment, 6), resume=True)
+    for resume in (False, True):
+        with pytest.raises(
+            StoreError, match=r"holds this run to round 6 already, which is as far as round 4 or further: its tables"
+        ):
+            run(experiment, resume=resume)
+    hours = experiment.replace({"stop": {"virtual_hours": 1e-6}})
+    with pytest.raises(StoreError, match=r"up to round 6 already, which is as far as stop = \{ virtual_hours = 1e-06 \}"):
+        run(hours, resume=True)
+    assert run(_longer(experiment, 6)).directory == six.directory
+
+
+def test_another_limit_may_take_over(tmp_path: Path) -> None:
+    experiment = make(rounds=4)
+    first = run(experiment, out=tmp_path / "run")
+    hours = {"stop": {"virtual_hours": 2.5 * first.column("rounds", "time_s")[-1] / 3600}}
+    whole = run(experiment.replace(hours), out=tmp_path / "whole")
+    assert len(whole.column("rounds", "round")) > 4
+    assert_same(whole, run(experiment.replace(hours), out=tmp_path / "run", resume=True))
+
+
+def test_a_target_that_an_earlier_evaluation_reached_is_refused(tmp_path: Path) -> None:
+    experiment = make(rounds=6)
+    first = run(experiment, out=tmp_path / "run")
+    rows = zip(first.column("evaluations", "scope"), first.column("evaluations", "accuracy"), strict=True)
+    best = max(accuracy for scope, accuracy in rows if scope == "mean")
+    reached = experiment.replace({"stop": {"rounds": 8, "target": {"accuracy": best}}})
+    with pytest.raises(StoreError, match=r"which is as far as stop = \{ rounds = 8, target = \{ accuracy = "):
+        run(reached, out=tmp_path / "run", resume=True)
+    beyond = experiment.replace({"stop": {"rounds": 8, "target": {"accuracy": 1.0}}})
+    assert len(run(beyond, out=tmp_path / "run", resume=True).column("rounds", "round")) == 8
+
+
+LOOKING: dict[str, dict[str, Any]] = {
+    "selector": {"selector": {"name": "power_of_choice", "variant": "adapow_d"}},
+    "local.lr_schedule": {"local": {"epochs": 1, "lr_schedule": "linear"}},
+    "budget": {"selector": "uniform", "compressor": "topk", "budget": "cosine"},
+    "evaluate.diagnostics": {"selector": "uniform", "evaluate": {"every": 3, "diagnostics": True}},
+}
+
+
+@pytest.mark.parametrize(("key", "keys"), LOOKING.items(), ids=LOOKING)
+def test_where_a_rule_looks_at_the_end_a_longer_run_is_another_one(
+    key: str, keys: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    experiment = make(rounds=2, **keys)
+    assert experiment.horizon_keys() == [key]
+    short, longer = run(experiment), _longer(experiment, 4)
+    with pytest.raises(
+        StoreError, match=rf"holds this run to round 2, and {key} looked at that end from round 1: a run to round 4"
+    ):
+        run(longer, out=short.directory, resume=True)
+    with pytest.raises(StoreError, match=rf"{key} looked at that end .* begin it in another output folder, without --resume"):
+        run(longer, resume=True)
+    assert run(longer).directory != short.directory
+
+
+def test_ids_with_and_without_the_end() -> None:
+    plain, annealed = make(rounds=2), make(rounds=2, **LOOKING["selector"])
+    assert plain.run_id() == _longer(plain).run_id() == plain.replace({"stop": {"uplink_gb": 1.0}}).run_id()
+    assert annealed.run_id() != _longer(annealed).run_id()
+    for one in (plain, annealed):
+        assert one.result_id() != _longer(one).result_id()
+    assert plain.run_id() == plain.replace({"checkpoint.keep": False, "client_state": "disk"}).run_id()
+
+
+def test_sweeps_over_the_end_do_not_meet_and_longer_ones_extend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = make(rounds=2)
+    ends = compare(experiment, {"stop.rounds": [2, 4]}, out=tmp_path / "ends")
+    assert not ends.failures
+    assert [len(one.column("rounds", "round")) for one in ends.runs] == [2, 4]
+    assert len({one.directory for one in ends.runs}) == 2
+    first = compare(experiment, seeds=[0, 1], out=tmp_path / "seeds")
+    asked: list[int] = []
+    step = RoundLoop.step
+    monkeypatch.setattr(RoundLoop, "step", lambda self: asked.append(1) or step(self))
+    second = compare(_longer(experiment, 3), seeds=[0, 1], out=tmp_path / "seeds")
+    assert [one.directory for one in first.runs] == [one.directory for one in second.runs]
+    assert len(asked) == 2  # a round each
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    experiment, other = make(rounds=2), make(rounds=2, seed=1)
+    for name, one in (("a", experiment), ("b", other)):
+        run(one, out=tmp_path / name)
+    stolen = next((tmp_path / "b" / "checkpoints").iterdir())
+    (tmp_path / "a" / "checkpoints" / stolen.name).write_bytes(stolen.read_bytes())
+    with pytest.raises(StoreError, match=rf"is a checkpoint of another run \({other.run_id()}, of Motley .*\); this one is"):
+        run(_longer(experiment, 4), out=tmp_path / "a", resume=True)
+    saved = Checkpoints(tmp_path / "b" / "checkpoints", other.run_id()).load()
+    assert saved is not None
+    assert saved["run"] == json.loads((tmp_path / "b" / "run.json").read_text())["run_id"]

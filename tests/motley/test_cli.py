@@ -1,0 +1,474 @@
+"""The command line: what it prints, what it leaves behind, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from motley import __version__
+from motley.cli import app, call
+
+QUADRATIC = """
+name = "small"
+population = 6
+cohort = 2
+stop = { rounds = 2 }
+task = "quadratic"
+partition = "by_writer"
+"""
+DIGITS = """
+population = 10
+cohort = 3
+stop = { rounds = 2 }
+task = { name = "image", data = "digits", model = "digits_mlp" }
+partition = { name = "dirichlet", alpha = 0.5 }
+"""
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Motley = Callable[..., Said]
+
+
+@pytest.fixture
+def motley(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Motley:
+    """The command, in an empty folder with two experiments."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q.toml").write_text(QUADRATIC)
+    (tmp_path / "digits.toml").write_text(DIGITS)
+
+    def run(*argv: str) -> Said:
+        code = call(argv)
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return Said(code, said.out, said.err)
+
+    return run
+
+
+def refused(said: Said, message: str, folder: Path) -> None:
+    """One sentence on standard error, exit code 2, nothing left behind."""
+    assert said.code == 2, said
+    assert said.err.startswith(f"motley: {message}"), said.err
+    assert said.err.count("\n") == 1
+    assert len(said.err) < 1100
+    assert said.out == ""
+    assert {path.name for path in folder.iterdir()} <= {"q.toml", "digits.toml", "broken.toml"}
+
+
+# ------------------------------------------------------------------------------------------------ the user's mistakes
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["run", "q.tml"], "there is no file 'q.tml' (did you mean 'q.toml'?)"),
+        (["run"], "Missing argument 'FILE.toml'; see: motley run --help"),
+        (["rnu", "q.toml"], "No such command 'rnu'"),
+        (["run", "q.toml", "--sett", "a=1"], "No such option"),  # how its name is quoted depends on the version of typer
+        (["--bogus"], "No such option"),
+        (["data", "get", "mnist", "--stall", "9" * 30], "Invalid value for '--stall'"),
+        (["run", "q.toml", "--set", "cohort"], "--set: got 'cohort'; expected key=value"),
+        (["run", "q.toml", "--set", "cohort=7"], "cohort: got 7, more than the population of 6; expected at most 6"),
+        (["run", "q.toml", "--set", "population=0"], "population: got 0; expected at least 1"),
+        (["run", "q.toml", "--set", "cohorts=7"], "cohorts: there is no such key (did you mean 'cohort'?)"),
+        (["run", "q.toml", "--set", "cohort=many"], "cohort: got 'many'; expected a whole number"),
+        (["run", "q.toml", "--set", "selector.name=unifrom"], "selector.name: got 'unifrom' (did you mean 'uniform'?)"),
+        (["run", "q.toml", "--set", "engine.name=rays"], "engine: got 'rays' (did you mean 'ray'?)"),
+        (["run", "q.toml", "--data", "nowhere"], "--data: there is no folder 'nowhere'"),
+        (["run", "q.toml", "--out", "q.toml"], "q.toml is, or lies below, a file; choose another output folder"),
+        (["run", "q.toml", "--set", "engine.device=gpu7"], "engine.device: got 'gpu7', which torch cannot use here"),
+        (["run", "q.toml", "--set", "engine.device=meta"], "engine.device: got 'meta', which torch cannot use here"),
+        (
+            ["run", "q.toml", "--set", "population=99999999999999999999"],
+            "population: got 99999999999999999999; expected at most",
+        ),
+        (["run", "q.toml", "--set", "local.optimizer.lr=-1"], "local.optimizer: got lr = -1.0; expected a positive number"),
+        (["run", "q.toml", "--set", 'algorithm={name="fedprox",mu=inf}'], "algorithm: got mu = inf; expected a finite number"),
+        (
+            ["run", "q.toml", "--set", "loss=cross_entropy"],
+            "loss: got 'cross_entropy', but the targets of this task are numbers",
+        ),
+        (["run", "q.toml", "--set", "stop.target.accuracy=0.9"], "stop.target.accuracy: got 'accuracy', which is of classes"),
+        (["run", "q.toml", "--out", "a" * 300], "cannot write aaa"),
+        (["run", "q.toml", "--data", "a" * 300], "--data: there is no folder"),
+        (["run", "a" * 300], "'aaa"),
+        (["run", "\x1b[2J"], "there is no file '\\x1b[2J'"),
+        (["run", "q.toml", "--set", "name=" + "a" * 300], "name: got a name of 300 bytes; expected at most 200"),
+        (["run", "q.toml", "--set", 'name="\\u001b[2J"'], "name: got '\\x1b[2J', with a control character"),
+        (["run", "q.toml", "--set", "seed=" + "9" * 5000], "999"),
+        (["run", "q.toml", "--set", "a." * 3000 + "b=1"], "a.a."),
+        (["run", "q.toml", "--set", "method=" + "a" * 50_000], "method: got 'aaa"),
+        (["run", "q.toml", "--set", "init=" + "a" * 300], "init: there is no file 'aaa"),
+        (
+            ["run", "digits.toml", "--set", "task.model=logistic"],
+            "task.model.name: got 'logistic' (did you mean 'logistic_regression'?)",
+        ),
+        (["run", "digits.toml", "--set", "partition.alpha=0"], "partition: got alpha = 0"),
+        (["run", "digits.toml", "--set", "task.model=mpl"], "task.model.name: got 'mpl' (did you mean 'mlp'?)"),
+        (["run", "digits.toml", "--set", "task.model=alexnet"], ""),
+        (["run", "digits.toml", "--set", "task.data=mnits"], ""),
+        (["run", "digits.toml", "--set", "partition=by_writer"], ""),
+        (["run", "digits.toml", "--set", "population=5000"], ""),
+        (["compare", "q.toml", "--over", "selector.name"], "--over: got 'selector.name'; expected key=value"),
+        (["compare", "q.toml", "--over", "engine.name=auto,rays"], "engine: got 'rays' (did you mean 'ray'?)"),
+        (["compare", "q.toml", "--seeds", "0,x"], "--seeds: got '0,x'; expected whole numbers with commas between"),
+        (["compare", "q.toml", "--seeds", "1,1"], "grid: the same run occurs twice"),
+        (["list", "selectrs"], "there is no kind 'selectrs' (did you mean 'selectors'?)"),
+        (["report", "nowhere"], "there is no folder nowhere"),
+        (["report", "."], "there are no runs in ."),
+        (["cite", "."], "there are no runs in ."),
+        (["new", "engine", "mine"], "KIND: got 'engine'; expected one of: algorithm, compressor, partition, selector, task"),
+        (["new", "selector", "not-a-name"], ""),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(motley: Motley, tmp_path: Path, argv: list[str], message: str) -> None:
+    refused(motley(*argv), message, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cohort = ", "broken.toml, line 1: not valid TOML"),
+        ("cohort = 2\ncohort = 3\n", "broken.toml, line 2"),
+        (QUADRATIC + 'selector = { name = "uniform", d = 20 }', "selector.d: 'uniform' has no such option"),
+        (QUADRATIC + "participation = 0.5", "participation: got both cohort and participation"),
+        (QUADRATIC + "local = { epochs = 2, steps = 3 }", "local: give either epochs or steps"),
+        (QUADRATIC + 'method = "fedprx"', "method: got 'fedprx' (did you mean 'fedprox'?)"),
+        (QUADRATIC + "recalibrate = { batches = 20 }", "recalibrate: this model has no BatchNorm statistics"),
+        (QUADRATIC.replace("rounds = 2", ""), "stop: a run needs an end"),
+        (QUADRATIC.replace('task = "quadratic"', ""), "task: this key is missing"),
+    ],
+)
+def test_a_broken_file_is_one_sentence(motley: Motley, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "broken.toml").write_text(text)
+    refused(motley("run", "broken.toml"), message, tmp_path)
+
+
+def test_weights_that_the_selector_does_not_give(motley: Motley) -> None:
+    said = motley("run", "q.toml", "--set", "weights=score")
+    assert said.code == 2
+    assert said.err.endswith("motley: weights: got 'score', but 'uniform' gives no scores; use \"examples\" or \"uniform\"\n")
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_comparison_says_a_caution_once(motley: Motley) -> None:
+    """q-FedAvg with clients whose labels are turned around: every one of the runs would say it."""
+    flipped = ["--set", "label_noise=label_flip", "--set", "algorithm=qfedavg", "--set", "stop.rounds=1", "--no-report"]
+    said = motley("compare", "digits.toml", "--seeds", "0,1", "--out", "all", *flipped)
+    assert said.code == 0, said.err
+    assert said.err.count("note: q-FedAvg (q = 1) gives large weights to clients with a high loss") == 1
+
+
+def test_updates_that_are_not_finite_are_rejected_counted_and_told(motley: Motley, tmp_path: Path) -> None:
+    said = motley("run", "digits.toml", "--out", "out", "--set", "local.optimizer.lr=1e30")
+    assert said.code == 0, said.err
+    assert said.err.endswith(
+        "note: 6 updates were rejected (not finite, of the wrong shape, or part of a refused step): paid for, not used\n"
+    )
+    assert "an update was rejected 6 times" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_report_that_cannot_be_put_there_leaves_nothing(motley: Motley, tmp_path: Path) -> None:
+    assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
+    (tmp_path / "page.html").mkdir()
+    said = motley("report", "out", "--out", "page.html")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert said.err.startswith("motley: cannot write page.html: ")
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "page.html", "q.toml", "digits.toml"}
+
+
+def test_a_report_comes_apart_for_a_paper(motley: Motley, tmp_path: Path) -> None:
+    assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
+    said = motley("report", "out", "--format", "csv,latex")
+    assert (said.code, said.out.strip()) == (0, str(Path("out") / "paper"))
+    assert {"summary.csv", "summary.tex", "methods.tex", "references.bib"} <= {
+        p.name for p in (tmp_path / "out/paper").iterdir()
+    }
+    assert motley("report", "out", "--format", "csv", "--format", "svg", "--out", "figures").code == 0
+    assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".csv", ".svg"}
+    said = motley("report", "out", "--format", "pdff")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert said.err.startswith("motley: format: got 'pdff' (did you mean 'pdf'?)")
+
+
+def test_a_damaged_record_is_one_sentence(motley: Motley, tmp_path: Path) -> None:
+    assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
+    for text, words in (("{", "cannot be read"), ("[]", "run.json"), ('{"citations": 3}', "holds 3 under 'citations'")):
+        (tmp_path / "out" / "run.json").write_text(text)
+        for command in ("report", "cite"):
+            said = motley(command, "out")
+            assert (said.code, said.err.count("\n")) == (2, 1)
+            assert words in said.err
+
+
+def test_too_little_memory_is_one_sentence(motley: Motley, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def greedy(*_: Any, **__: Any) -> Any:
+        raise MemoryError("Unable to allocate 745. GiB")
+
+    monkeypatch.setattr("motley.tasks.quadratic.Quadratic.load", greedy)
+    message = "there is not enough memory for this experiment (Unable to allocate 745. GiB); choose a smaller model"
+    refused(motley("run", "q.toml"), message, tmp_path)
+
+
+def test_a_name_like_markup_is_printed_as_it_is(motley: Motley) -> None:
+    said = motley("run", "q.toml", "--out", "out", "--no-report", "--set", "name=[/foo]")
+    assert said.code == 0, said.err
+    assert "[/foo]: loss" in said.out
+    assert "[/foo], finished after round 2 of 2" in said.err
+    said = motley("compare", "q.toml", "--seeds", "0,1", "--no-report", "--set", "name=[bold]x[/bold]")
+    assert said.code == 0, said.err
+    assert "[bold]x[/bold]" in said.out
+
+
+def test_a_record_of_a_stranger_cannot_command_the_terminal(motley: Motley, tmp_path: Path) -> None:
+    assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
+    path = tmp_path / "out" / "run.json"
+    record = json.loads(path.read_text())
+    del record["digest"]  # a stranger can leave it out
+    record["name"] = "\x1b[2J[/foo]"
+    record["citations"][0]["bibtex"] += "\x1b]0;title\x07"
+    path.write_text(json.dumps(record))
+    assert "\x1b" not in motley("cite", "out").out
+    assert motley("report", "out").code == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "\x1b" not in page
+    assert "\\x1b[2J[/foo]" in page
+
+
+def test_a_byte_order_mark_is_forgiven(motley: Motley, tmp_path: Path) -> None:
+    (tmp_path / "q.toml").write_text("\ufeff" + QUADRATIC)
+    assert motley("run", "q.toml", "--no-report").code == 0
+
+
+def test_a_folder_in_use_is_refused(motley: Motley, tmp_path: Path) -> None:
+    from motley.experiments.store import RunFolder
+
+    with RunFolder(tmp_path / "out").lock():
+        said = motley("run", "q.toml", "--out", "out")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "out is in use by another run" in said.err
+
+
+def test_the_folder_of_another_run_is_refused(motley: Motley) -> None:
+    assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
+    said = motley("run", "q.toml", "--out", "out", "--set", "seed=1")
+    assert said.code == 2
+    assert "out holds another run (small, " in said.err
+
+
+# ------------------------------------------------------------------------------------------------ what it does
+
+
+def test_version_and_help(motley: Motley) -> None:
+    assert motley("--version").out == f"motley {__version__}\n"
+    for argv in ([], ["--help"]):
+        assert "compare" in motley(*argv).out
+    assert "--allow-other-numerics" in motley("run", "--help").out
+    assert CliRunner().invoke(app, ["--version"]).output == f"motley {__version__}\n"
+
+
+def test_run_prints_a_summary_and_leaves_a_run(motley: Motley, tmp_path: Path) -> None:
+    said = motley("run", "q.toml", "--out", "out", "--set", "stop.rounds=3", "--no-report")
+    assert said.code == 0, said.err
+    assert "small" in said.out
+    assert said.out.splitlines()[-1] == "tables: out"
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["finished"]
+    assert record["config"]["stop"]["rounds"] == 3
+
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    assert motley("run", "q.toml", "--out", "out", "--set", "stop.rounds=3", "--resume", "--no-report").code == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before  # finished: nothing to do
+
+
+def test_without_out_a_run_goes_below_runs(motley: Motley, tmp_path: Path) -> None:
+    assert motley("run", "q.toml", "--no-report").code == 0
+    (folder,) = (tmp_path / "runs" / "small").iterdir()
+    assert (folder / "run.json").is_file()
+
+
+def test_compare_report_and_cite(motley: Motley, tmp_path: Path) -> None:
+    said = motley("compare", "q.toml", "--over", "selector.name=uniform,power_of_choice", "--seeds", "0,1", "--out", "all")
+    assert said.code == 0, said.err
+    assert "power_of_choice" in said.out
+    assert (tmp_path / "all" / "report.html").is_file()
+    assert "report: all/report.html" in said.out
+
+    said = motley("report", "all", "--out", "mine.html")
+    assert said.out == "mine.html\n"
+    assert (tmp_path / "mine.html").is_file()
+
+    said = motley(
+        "compare",
+        "q.toml",
+        "--over",
+        "selector.name=uniform,power_of_choice",
+        "--seeds",
+        "0,1",
+        "--out",
+        "all",
+        "--target",
+        "0.5",
+    )
+    assert "until 0.5" in said.out
+    assert "2 of 2" in said.out or "> " in said.out
+    assert motley("report", "all", "--target", "0.5").code == 0
+    assert "Until 0.5" in (tmp_path / "all" / "report.html").read_text()
+    said = motley("report", "all", "--target", "-1")
+    assert (said.code, said.err) == (2, "motley: target: got -1 for loss; expected a positive number\n")
+
+    said = motley("cite", "all")
+    assert [line for line in said.out.splitlines() if line.startswith("@")] == [
+        "@inproceedings{cho2022towards,",
+        "@inproceedings{mcmahan2017communication,",
+    ]
+
+
+def test_a_failed_run_of_a_comparison_is_told_and_the_others_kept(motley: Motley, monkeypatch: pytest.MonkeyPatch) -> None:
+    from motley.core.errors import DataError
+    from motley.experiments import sweep
+
+    real = sweep.run
+
+    def broken(experiment: Any, **options: Any) -> Any:
+        if experiment.seed == 0:
+            raise DataError("the samples are gone")
+        return real(experiment, **options)
+
+    monkeypatch.setattr(sweep, "run", broken)
+    said = motley("compare", "q.toml", "--seeds", "0,1", "--out", "all", "--no-report")
+    assert said.code == 2
+    assert "failed: small seed 0: the samples are gone" in said.err
+    assert said.err.endswith("motley: 1 of 2 runs finished; the same command tries the others again\n")
+    assert "tables: all" in said.out
+
+
+def test_list_shows_names_and_options(motley: Motley) -> None:
+    said = motley("list", "selectors").out
+    assert "uniform" in said
+    assert "single uploads, or numbers made of them, must be seen" in said
+    assert "ray                    Trains chunks of clients in the actors of a Ray cluster" in motley("list", "engines").out
+    assert "    d                    a whole number or none; default null" in said
+    rows = json.loads(motley("list", "networks", "--json").out)
+    assert {row["name"] for row in rows} >= {"constant", "uniform"}
+    assert {"selector", "preset", "recipe"} <= set(motley("list").out.split())
+
+
+def test_list_shows_presets_and_recipes(motley: Motley) -> None:
+    line = "fedavg                 Draws clients uniformly and averages their models by numbers of samples.\n"
+    assert line in motley("list", "presets").out
+    assert all(len(row) < 160 for row in motley("list", "presets").out.splitlines())
+    (flexcom,) = [row for row in json.loads(motley("list", "presets", "--json").out) if row["name"] == "flexcom"]
+    assert flexcom["keys"]["budget"] == {"name": "constant", "average": 0.2}
+    assert (
+        "flash                  FLASH: Federated Learning Across Simultaneous Heterogeneities" in motley("list", "recipes").out
+    )
+    assert "table 1" in {name for row in json.loads(motley("list", "recipes", "--json").out) for name in row["exhibits"]}
+    assert "(did you mean 'recipes'?)" in motley("list", "recipies").err
+
+
+def test_new_selector_writes_what_is_not_there(motley: Motley, tmp_path: Path) -> None:
+    said = motley("new", "selector", "loudest")
+    assert said.out.split() == ["loudest.py", "test_loudest.py"]
+    text = (tmp_path / "loudest.py").read_text()
+    said = motley("new", "selector", "loudest")
+    assert said.code == 2
+    assert said.err == "motley: loudest.py is there already and is not overwritten; choose another name\n"
+    assert (tmp_path / "loudest.py").read_text() == text
+
+
+# ------------------------------------------------------------------------------------------------ ours, and interrupted
+
+
+def test_our_own_error_is_one_and_says_where_the_traceback_is(
+    motley: Motley, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from motley.experiments import registry
+
+    monkeypatch.setattr(registry, "listing", lambda _: 1 / 0)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    said = motley("list", "selectors")
+    assert said.code == 1
+    assert said.err.startswith(
+        "motley: this is a fault of Motley, not yours: ZeroDivisionError: division by zero; please report it"
+    )
+    (log,) = tmp_path.glob("motley-*.log")
+    assert "Traceback" in log.read_text()
+    assert call(["--debug", "list", "selectors"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))  # the traceback cannot be kept: it is shown
+    assert call(["list", "selectors"]) == 1
+    assert "please report it with the traceback above" in capsys.readouterr().err
+
+
+def test_an_interruption_says_how_to_go_on(motley: Motley, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("motley.experiments.run.run", stopped)
+    said = motley("run", "q.toml")
+    assert said.code == 130
+    assert "go on with the same command and --resume" in said.err
+
+
+def test_a_process_interrupted_and_resumed_ends_like_one_that_was_not(tmp_path: Path) -> None:
+    (tmp_path / "q.toml").write_text(QUADRATIC.replace("rounds = 2", "rounds = 1000"))
+    command = [sys.executable, "-m", "motley", "run", "q.toml", "--out", "out", "--no-report"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    options: Any = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
+    hear: Any = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - shells in the background have it ignored
+    with subprocess.Popen(command, preexec_fn=hear, **options) as process:
+        while not list(tmp_path.glob("out/checkpoints/*")) and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "go on with the same command and --resume" in err
+    assert "Traceback" not in err
+
+    again = subprocess.run([*command, "--resume"], timeout=120, **options)
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["finished"]
+
+
+# ------------------------------------------------------------------------------------------------ importing
+
+
+def test_importing_motley_is_light() -> None:
+    script = """
+import sys, motley, motley.cli
+heavy = {"torch", "sklearn", "pyarrow", "matplotlib", "scipy", "pydantic", "optuna"}
+heavy &= set(sys.modules)
+assert not heavy, heavy
+assert sorted(motley.__all__) == motley.__all__
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_is_there() -> None:
+    import motley as package
+
+    for name in package.__all__:
+        assert getattr(package, name).__doc__, name
+    assert package.selectors.build("uniform").seed == 0
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = package.nonsense

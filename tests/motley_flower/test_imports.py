@@ -1,0 +1,57 @@
+"""What the strategy side of the adapter may import: a server that chooses clients needs neither torch nor the round loop."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import motley
+import motley_flower
+
+FOLDER = Path(motley.__file__).parent / "adapters" / "flower"
+FILES = sorted([*FOLDER.glob("[a-z]*.py"), *FOLDER.glob("strategy/[a-z]*.py")])
+FILES.remove(FOLDER / "strategy" / "torch_measures.py")  # a client app's, loaded where it uses torch itself
+
+
+def module(path):
+    return ".".join(path.relative_to(FOLDER.parents[2]).with_suffix("").parts)
+
+
+def test_the_strategy_side_loads_nothing_heavy():
+    names = ", ".join(map(module, FILES))
+    heavy = "'torch', 'flwr', 'motley.rounds', 'motley.engines', 'sklearn'"
+    code = f"import sys, {names}; from motley_flower import enrolled, with_selector"
+    code += f"; sys.exit(' '.join(set(sys.modules) & {{{heavy}}}) or None)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_strategy_side_imports_core_and_the_selectors_alone(path):
+    allowed = ("motley.core", "motley_flower.", "motley.selectors", "motley_flower.secure.")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("motley"):
+            assert str(node.module).startswith(allowed), f"{path.stem} imports {node.module}"
+            assert ".deployed" not in str(node.module), f"{path.stem} imports {node.module}"
+
+
+def test_every_public_name_is_found_in_its_module():
+    for name in motley_flower.__all__:
+        assert getattr(motley_flower, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = motley_flower.nothing
+
+
+def test_without_flower_the_error_says_what_to_install(monkeypatch):
+    from motley_flower.messages import flower
+    from motley.core.errors import ConfigError
+
+    for word in [word for word in sys.modules if word.partition(".")[0] == "flwr"]:
+        monkeypatch.delitem(sys.modules, word)
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    with pytest.raises(ConfigError, match=r"pip install '.\[flower\]'"):
+        flower()

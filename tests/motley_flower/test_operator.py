@@ -1,0 +1,193 @@
+"""A deployment's folder: who gets which files, with which modes; clients added, revoked and given new keys; the dated log."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from motley.cli import call
+from tests.motley_flower.conftest import HERE
+
+pytest.importorskip("cryptography")
+from motley_flower.client_list import ClientList, fingerprint
+from motley_flower.operator.kits import add_client, begin, open_deployment, revoke_client
+from motley.core.errors import ConfigError, StoreError
+
+ROOT = Path(__file__).resolve().parents[2]
+NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
+OPENSSH = shutil.which("ssh-keygen")
+OPENSSL = shutil.which("openssl")
+
+
+@pytest.fixture
+def there(tmp_path):
+    return begin(tmp_path / "there", "fl.example.org:443", ["site_alder", "site_birch"])
+
+
+def log(there):
+    return [json.loads(line) for line in (there.folder / "log.jsonl").read_text().splitlines()]
+
+
+def done(*command):
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+
+
+def test_init_writes_what_each_party_needs_and_nobody_else_can_read(there):
+    assert {path.name for path in there.folder.iterdir()} == {
+        "README.md", "authority", "clients", "clients.toml", "deployment.toml", "log.jsonl", "server",
+    }  # fmt: skip
+    assert {path.name for path in (there.folder / "clients" / "site_alder").iterdir()} == {
+        "README.md", "ca.crt", "node.key", "node.pub", "start",
+    }  # fmt: skip
+    assert {path.name for path in (there.folder / "server").iterdir()} == {
+        "ca.crt", "flwr", "nginx.conf", "server.crt", "server.key", "start",
+    }  # fmt: skip
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (there.folder, *there.folder.rglob("*")))
+    listed = ClientList(there.folder / "clients.toml")
+    assert listed.names == {0: "site_alder", 1: "site_birch"}
+    assert [(one["event"], one.get("name")) for one in log(there)] == [
+        ("begun", None), ("added", "site_alder"), ("added", "site_birch"),
+    ]  # fmt: skip
+    assert open_deployment(there.folder) == there
+    page = (there.folder / "clients" / "site_birch" / "README.md").read_text()
+    assert "`site_birch`, client 1, of the deployment at `fl.example.org:443`" in page
+    assert fingerprint(listed.clients[1].key) in page
+    assert "site_alder" not in page
+
+
+@pytest.mark.skipif(OPENSSL is None or OPENSSH is None, reason="openssl and ssh-keygen are not installed")
+def test_other_tools_read_the_certificates_and_keys(there):
+    server, authority = there.folder / "server" / "server.crt", there.folder / "server" / "ca.crt"
+    for name in (("-verify_hostname", "fl.example.org"), ("-verify_ip", "127.0.0.1")):
+        found = done(OPENSSL, "verify", "-x509_strict", "-CAfile", authority, "-purpose", "sslserver", *name, server)
+        assert found.returncode == 0, found.stderr
+    assert done(OPENSSL, "verify", "-CAfile", authority, "-verify_hostname", "other.org", server).returncode
+    kit = there.folder / "clients" / "site_alder"
+    listed = ClientList(there.folder / "clients.toml").clients[0]
+    assert fingerprint(listed.key) in done(OPENSSH, "-lf", kit / "node.pub").stdout
+    assert done(OPENSSH, "-y", "-P", "", "-f", kit / "node.key").stdout.split()[:2] == listed.key.split()
+
+
+@pytest.mark.skipif(NGINX is None, reason="nginx is not installed; apt-get install nginx-light")
+def test_nginx_takes_the_configuration(tmp_path):
+    there = begin(tmp_path / "there", "localhost:28443", ["a"])
+    (there.folder / "server" / "nginx-temp").mkdir()
+    found = done(NGINX, "-t", "-p", f"{there.folder / 'server'}/", "-c", "nginx.conf")
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize("who", ["server", "clients/site_alder"])
+def test_start_says_what_is_missing(there, who, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("dirname", "mkdir"):
+        (tools / name).symlink_to(shutil.which(name))
+    start = there.folder / who / "start"
+    text = start.read_text().replace("/usr/sbin", str(tools))
+    start.write_text(text)
+    found = subprocess.run(["/bin/sh", start], env={"PATH": str(tools)}, capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    missing = (
+        "nginx is not there: apt-get install nginx-light" if who == "server" else "flower-supernode is not there: activate"
+    )
+    assert missing in found.stderr
+    assert done("sh", "-n", start).returncode == 0
+
+
+def test_a_client_is_added_revoked_and_given_a_new_key(there):
+    cedar = add_client(there, "site_cedar")
+    assert cedar.id == 2
+    with pytest.raises(ConfigError, match="site_cedar is a client already; give it a new key with motley deployment revoke"):
+        add_client(there, "site_cedar")
+    gone = revoke_client(there, "site_alder")
+    assert ClientList(there.folder / "clients.toml").clients[0].revoked == gone.revoked
+    with pytest.raises(ConfigError, match="got 'site_alder', which is no client; expected one of site_birch, site_cedar"):
+        revoke_client(there, "site_alder")
+    again = add_client(there, "site_alder")
+    assert (again.id, again.revoked) == (0, "")
+    assert again.key != gone.key
+    told = log(there)[-1]
+    assert (told["event"], told["key"], told["before"]) == ("changed", fingerprint(again.key), fingerprint(gone.key))
+    assert [one["event"] for one in log(there)] == ["begun", "added", "added", "added", "revoked", "changed"]
+
+
+@pytest.mark.skipif(OPENSSH is None, reason="ssh-keygen is not installed")
+def test_a_client_brings_its_own_key_and_never_one_that_was_revoked(there, tmp_path):
+    pair = tmp_path / "node.key"
+    assert done(OPENSSH, "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", pair).returncode == 0
+    one = add_client(there, "site_elm", pair.with_suffix(".key.pub"))
+    assert one.key == " ".join(pair.with_suffix(".key.pub").read_text().split()[:2])
+    kit = there.folder / "clients" / "site_elm"
+    assert not (kit / "node.key").exists()
+    assert "The operator does not have it" in (kit / "README.md").read_text()
+    revoke_client(there, "site_elm")
+    with pytest.raises(ConfigError, match=r"was revoked; expected a new pair"):
+        add_client(there, "site_elm", pair.with_suffix(".key.pub"))
+    other = tmp_path / "other"
+    assert done(OPENSSH, "-q", "-t", "ed25519", "-N", "", "-f", other).returncode == 0
+    with pytest.raises(ConfigError, match="a key ssh-ed25519, which Flower does not take"):
+        add_client(there, "site_fir", other.with_suffix(".pub"))
+    with pytest.raises(ConfigError, match="holds no public key"):
+        add_client(there, "site_fir", pair)
+
+
+def test_mistakes_are_sentences(there, tmp_path, capsys):
+    with pytest.raises(StoreError, match="holds something; expected a new folder"):
+        begin(there.folder, "a.org", ["a"])
+    for server in ("", "https://a.org", "a.org:0", "a.org:x"):
+        with pytest.raises(ConfigError, match="expected a name or address that clients connect to"):
+            begin(tmp_path / "new", server, ["a"])
+    for names in (["a", "a"], ["../a"], [""]):
+        with pytest.raises(ConfigError, match="expected names of their own"):
+            begin(tmp_path / "new", "a.org", names)
+    with pytest.raises(ConfigError, match="got no client"):
+        begin(tmp_path / "new", "a.org", [])
+    with pytest.raises(ConfigError, match="holds no deployment"):
+        open_deployment(tmp_path)
+    assert not (tmp_path / "new").exists()
+    assert call(["deployment", "init", str(tmp_path / "new"), "--server", "a.org", "--clients", "a,b"]) == 0
+    assert tomllib.loads((tmp_path / "new" / "clients.toml").read_text())["client"][1]["name"] == "b"
+    assert call(["deployment", "revoke", "c", "--dir", str(tmp_path / "new")]) == 2
+    assert "expected one of a, b" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(HERE, reason="Flower is installed")
+def test_without_flower_check_says_what_to_install_and_revoke_does_what_it_can(there, capsys):
+    assert call(["deployment", "revoke", "site_alder", "--dir", str(there.folder)]) == 0
+    said = capsys.readouterr()
+    assert "is refused from the next round on" in said.out
+    assert "Flower is not installed" in said.err
+
+
+def test_a_server_that_does_not_answer_is_no_shut_door(there, tmp_path, capsys):
+    there = begin(tmp_path / "local", "127.0.0.1:9", ["a"])
+    assert call(["deployment", "check", str(there.folder)]) == 0
+    said = capsys.readouterr()
+    assert "?     the server: 127.0.0.1:9 does not answer" in said.out
+    assert "0 doors are open, 1 could not be tried" in said.err
+    (there.folder / "clients.toml").chmod(0o644)
+    assert call(["deployment", "check", str(there.folder)]) == 1
+    assert "OPEN  file modes: others can open clients.toml; chmod -R go=" in capsys.readouterr().out
+
+
+def test_the_command_loads_nothing_heavy():
+    code = "import sys, motley_flower.command; sys.exit(' '.join({'torch', 'flwr', 'cryptography'} & set(sys.modules)) or None)"
+    assert done(sys.executable, "-c", code).returncode == 0
+
+
+def test_the_example_without_certificates_says_so_first_and_stays_on_this_machine():
+    example = ROOT / "examples" / "flower" / "run"
+    found = done(example, "--host", "0.0.0.0")
+    assert found.returncode == 2
+    assert found.stdout.startswith(
+        "WITHOUT CERTIFICATES: nothing is encrypted, and whoever reaches 0.0.0.0:18000 runs code here"
+    )
+    assert "0.0.0.0 is not this machine alone" in found.stderr
+    assert "add --insecure" in found.stderr

@@ -1,0 +1,234 @@
+"""Motley's own loop under secure aggregation: the simulation but for rounding, whoever drops out; what is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import partial
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+import motley
+from motley_flower.deployed.client_app import Node
+from motley_flower.deployed.grid_transport import bytes_in
+from motley_flower.deployed.protocol import open_order
+from motley_flower.deployed.secure_rounds import ClientSecrets
+from motley.core.errors import ConfigError
+from motley_flower.secure.client import SecureClient
+from motley_flower.secure.keyfiles import new_identity
+from motley_flower.secure.terms import HEADER, SecureOptions
+from tests.motley_flower.client_runtimes import answers, columns, deploy, experiment
+from tests.motley_flower.fake_grid import FakeGrid, FakeNode
+
+OPTIONS = SecureOptions(clip=1.0, bits=24)
+LEVEL = 2.0 / (2**24 - 1)
+
+
+@pytest.fixture
+def keys(tmp_path):
+    register = {k: new_identity(tmp_path / f"key-{k}") for k in range(6)}
+    (tmp_path / "register.json").write_text(json.dumps(register))
+    return tmp_path
+
+
+def setting(**keys):
+    return experiment(**{"weights": "uniform", "cohort": 5, "stop": {"rounds": 3}, **keys})
+
+
+def federation(setup, keys, failing=None, options=OPTIONS, delays=None, cap=None):
+    """Nodes 100, 101, ...; ``failing``: client -> (kind of order, step of secure aggregation or None) at which its app raises."""
+    node = Node(setup, keys / "clients", secrets=ClientSecrets(options, keys / "key-{client}", keys / "register.json", cap))
+
+    def app(client, message, context):
+        kind, step = ({} if failing is None else failing).get(client, ("", None))
+        if message.metadata.message_type != "query.motley_enrol":
+            order = open_order(bytes_in(message))
+            if order.kind == kind and (step is None or order.secure[0] == step):
+                raise RuntimeError("lost")
+        return answers(node, message, context)
+
+    made = {k: FakeNode(partial(app, k), {"partition-id": k}, (delays or {}).get(k, 1.0)) for k in range(setup.population)}
+    return FakeGrid({100 + k: node for k, node in made.items()})
+
+
+def secured(grid, setup, keys, options=OPTIONS, **more):
+    register = keys / "register.json"
+    return deploy(grid, setup, keys / "real", secure_aggregation=options, register=register, **more)
+
+
+def apart(first, second):
+    """The largest difference between two runs' models."""
+    one, two = (load_file(run.directory / "model.safetensors") for run in (first, second))
+    return max(float((one[name] - two[name]).abs().max()) for name in one)
+
+
+def test_it_is_the_simulation_but_for_rounding(keys):
+    setup = setting()
+    real = secured(federation(setup, keys), setup, keys)
+    simulated = motley.run(setup, out=keys / "simulated")
+    assert columns(real, "clients")["client"].tolist() == columns(simulated, "clients")["client"].tolist()
+    assert set(real.column("clients", "outcome")) == {"accepted"}
+    assert 0 < apart(real, simulated) < 100 * LEVEL  # three rounds of local steps carry a rounding on
+    assert np.isnan(columns(real, "clients")["update_norm"]).all()  # no number of a single update leaves a client
+
+
+def test_weights_by_samples(keys):
+    setup = setting(weights="examples")
+    options = SecureOptions(clip=1.0, bits=24, max_weight=2000, modulus_bits=64)
+    real = secured(federation(setup, keys, options=options), setup, keys, options)
+    assert apart(real, motley.run(setup, out=keys / "simulated")) < 100 * LEVEL
+
+
+@pytest.mark.parametrize(("kind", "step"), [("secure", 1), ("secure", 2), ("train", None), ("secure", 4), ("secure", 5)])
+def test_a_client_that_is_lost_at_any_message(keys, kind, step):
+    setup = setting(cohort=6, stop={"rounds": 1})
+    real = secured(federation(setup, keys, {2: (kind, step)}), setup, keys)
+    told = dict(zip(real.column("clients", "client").tolist(), real.column("clients", "outcome"), strict=True))
+    assert told.pop(2) == ("accepted" if step in (4, 5) else "dropped")
+    assert set(told.values()) == {"accepted"}
+
+
+def test_garbage_envelopes_cost_their_sender_its_part_and_name_it(keys, monkeypatch):
+    honest = SecureClient.share
+
+    def share(self, message):
+        answer = honest(self, message)
+        return answer[:HEADER] + bytes(len(answer) - HEADER) if self.client == 2 else answer
+
+    monkeypatch.setattr(SecureClient, "share", share)
+    setup = setting(cohort=6, stop={"rounds": 1})
+    real = secured(federation(setup, keys), setup, keys)
+    told = dict(zip(real.column("clients", "client").tolist(), real.column("clients", "outcome"), strict=True))
+    assert told == {**dict.fromkeys(range(6), "accepted"), 2: "rejected"}
+    why = columns(real, "incidents")["reason"].tolist()
+    assert "its envelopes could not be opened by clients 0, 1, 3, 4, 5" in why
+
+
+def test_the_claim_is_in_the_record_and_in_the_log(keys, caplog):
+    caplog.set_level(logging.INFO, "motley.flower")
+    setup = setting(cohort=6, stop={"rounds": 1})
+    claim = secured(federation(setup, keys), setup, keys).meta["secure_aggregation"]["claim"]
+    assert claim == (
+        "of every cohort of 6, 5 clients must remain; no single update is opened to a server that may send anything and works "
+        "together with up to 3 clients of the cohort"
+    )
+    assert claim in caplog.text
+
+
+def test_a_late_client_has_dropped_out_of_the_sum(keys):
+    setup = setting(cohort=5, stop={"rounds": 1}, synchrony={"name": "deadline", "seconds": 30.0, "over_select": 1.2})
+    on = federation(setup, keys)
+    inner = on.nodes[104].app
+
+    def slow(message, context):
+        order = message.metadata.message_type != "query.motley_enrol" and open_order(bytes_in(message))
+        on.nodes[104].delay_s = 1.0
+        if order and order.kind == "secure" and order.secure[0] == 2:
+            on.nodes[104].delay_s = 60.0  # of the next message, to train
+        return inner(message, context)
+
+    on.nodes[104].app = slow
+    real = secured(on, setup, keys)
+    told = dict(zip(real.column("clients", "client").tolist(), real.column("clients", "outcome"), strict=True))
+    assert told.pop(4) == "late"
+    assert set(told.values()) == {"accepted"}
+
+
+def test_below_the_threshold_the_model_stays(keys):
+    setup = setting(cohort=6, stop={"rounds": 1})
+    on = federation(setup, keys, dict.fromkeys((1, 3), ("train", None)))
+    real = secured(on, setup, keys)
+    told = dict(zip(real.column("clients", "client").tolist(), real.column("clients", "outcome"), strict=True))
+    assert told == {0: "rejected", 1: "dropped", 2: "rejected", 3: "dropped", 4: "rejected", 5: "rejected"}
+    assert real.column("rounds", "accepted").tolist() == [0]
+    assert any("nothing is unmasked" in why for why in real.column("incidents", "reason").tolist())
+    steps = [open_order(bytes_in(m)).secure[:1] for m in on.sent if m.metadata.message_type == "query.motley" and bytes_in(m)]
+    assert bytes([4]) not in steps
+    assert bytes([5]) not in steps
+
+
+def test_a_server_that_is_killed_goes_on_with_fresh_keys(keys):
+    setup = setting(stop={"rounds": 4})
+    on = federation(setup, keys)
+
+    def stop_after_two(done):
+        if done.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        secured(on, setup, keys, told=stop_after_two)
+    done = secured(on, setup, keys)
+    assert done.finished
+    assert set(done.column("clients", "outcome")) == {"accepted"}
+    assert apart(done, motley.run(setup, out=keys / "simulated")) < 100 * LEVEL
+
+
+def test_what_sums_disclose_is_warned_of_across_a_kill(keys, caplog):
+    """The sum of all six, and after the kill that of five, disclose the sixth."""
+    setup, failing = setting(cohort=6, stop={"rounds": 2}), {}
+    on = federation(setup, keys, failing)
+
+    def stop_after_one(done):
+        failing[4] = "train", None
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        secured(on, setup, keys, told=stop_after_one)
+    assert "the cohorts so far disclose" not in caplog.text
+    secured(on, setup, keys)
+    assert "round 2: the cohorts so far disclose the update of client 4" in caplog.text
+
+
+def test_a_client_with_secrets_sends_nothing_in_the_clear(keys):
+    setup = setting(stop={"rounds": 1})
+    on = federation(setup, keys)
+    real = deploy(on, setup, keys / "real")
+    assert set(real.column("clients", "outcome")) == {"dropped"}
+    assert any(
+        "asks for clear updates, and this client sends masked ones" in why
+        for why in real.column("incidents", "reason").tolist()
+    )
+
+
+def test_the_secrets_of_a_client_are_its_own(keys):
+    setup = setting(stop={"rounds": 1})
+    secured(federation(setup, keys), setup, keys)
+    files = list((keys / "clients").rglob("secure-*.bin"))
+    assert len(files) == 5
+    assert all(file.stat().st_mode & 0o077 == 0 for file in files)
+
+
+@pytest.mark.parametrize(
+    ("changed", "options", "message"),
+    [
+        ({"selector": "divfl"}, {}, "DivFL needs numbers of single updates"),
+        ({"algorithm": "scaffold"}, {}, "clients send more than an update"),
+        (
+            {"algorithm": "qfedavg"},
+            {},
+            "secure_aggregation: this experiment has no secure sum: the algorithm needs single updates",
+        ),
+        ({"compressor": "qsgd"}, {}, "compressed updates cannot be masked"),
+        (
+            {"synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"}},
+            {},
+            "Buffered has no cohort that is summed as a whole",
+        ),
+        ({"weights": "examples"}, {}, 'weights = "examples" and max_weight = 1 do not go together'),
+        ({}, {"max_weight": 5}, 'weights = "uniform" and max_weight = 5 do not go together'),
+        ({"cohort": 2}, {}, "got a cohort of 2; expected 3 to 200"),
+        (
+            {"cohort": 4, "synchrony": {"name": "deadline", "over_select": 1.5}},
+            {},
+            "over_select asks 6 clients, of which 5 must remain, and the server steps when 4 have delivered; lower over_select",
+        ),
+        ({"weights": "examples"}, {"max_weight": 2000}, "overflows 32; set modulus_bits = 64"),
+    ],
+)
+def test_what_is_refused(keys, changed, options, message):
+    setup = setting(**changed)
+    chosen = SecureOptions(**{"clip": 1.0, "bits": 20, "max_weight": 1, **options})
+    with pytest.raises(ConfigError, match=message):
+        secured(FakeGrid(), setup, keys, chosen)

@@ -1,0 +1,124 @@
+"""The recipes of the package: each is whole, each builds at every scale, and together they run once in every way they know."""
+
+from pathlib import Path
+
+import pytest
+
+import motley_papers
+from motley.experiments.run import run
+from motley_papers.earlier import read_rows
+from motley_papers.recipe import SCALES, names, read
+from motley_papers.reproduce import distinct, plan
+from motley_papers.telling import rows_of_text
+
+FOLDER = Path(motley_papers.__file__).parent
+PAPERS = {
+    "chapter": [],
+    "fedcvr_bolt": ["table 1", "table 2", "table 3", "table 4"],
+    "flash": ["table 1", "figure 2", "figure 3", "figure 4", "figure 5"],
+    "hetero_select": [*(f"table {n}" for n in (1, 2, 3)), *(f"figure {n}" for n in range(1, 8))],
+    "hetero_select_v1": [*(f"table {n}" for n in (1, 2, 3, 4)), *(f"figure {n}" for n in range(2, 8))],
+    "league": [],
+    "pfl_cifar10": [],
+}
+MOST = 60
+"""Runs of two rounds in which every code path of all recipes occurs."""
+
+
+def smoke():
+    """The fewest runs at ``smoke`` that use every component, word and switch of any recipe but the league (``test_league.py``)."""
+    experiments = [e for name in names() if name != "league" for e in plan(read(name), read(name).exhibit, "smoke").values()]
+    return distinct(experiments)
+
+
+def test_there_is_a_recipe_for_each_paper():
+    assert names() == sorted(PAPERS)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_table_and_figure_is_there(name):
+    recipe = read(name)
+    for wanted in PAPERS[name]:
+        assert recipe.choose([wanted])
+    assert recipe.notes
+    assert recipe.expected or name in ("chapter", "league", "pfl_cifar10")  # which print no figures
+    assert recipe.scale["small"].minutes
+
+
+@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_cell_is_an_experiment(name, scale):
+    recipe = read(name)
+    made = plan(recipe, recipe.exhibit, scale, seeds=[0])
+    assert made
+    if scale == "smoke":
+        assert {e.stop.rounds for e in made.values()} <= {1, 2}
+        assert all(e.task.get("data", "digits") == "digits" for e in made.values())
+
+
+def test_smoke_is_small():
+    assert 0 < len(smoke()) <= MOST
+
+
+@pytest.mark.filterwarnings("ignore:.*has no instructions for bfloat16")
+def test_every_way_runs(tmp_path):
+    for experiment in smoke():
+        assert run(experiment, out=tmp_path / experiment.run_id()).finished
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*/measured/*/measured.csv")), ids=lambda p: "-".join(p.parts[-4:-1]))
+def test_what_was_measured_names_its_runs(path):
+    rows = read_rows(path)
+    assert rows
+    assert all(len(row.run) == 12 for row in rows)  # a row counts while the recipe plans this run
+    assert (path.parent / "report.html").is_file()
+    assert (path.parent / "verdicts.csv").is_file()
+
+
+@pytest.mark.parametrize("name", names())
+def test_smoke_needs_no_data_and_other_scales_say_what_they_need(name: str) -> None:
+    found = read(name)
+    assert found.data("smoke") == {}
+    assert found.data("small")
+    assert found.data("paper")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*/measured/*/verdicts.csv")), ids=lambda p: "-".join(p.parts[-4:-1]))
+def test_stored_verdicts_are_those_of_the_recipes_claims(path):
+    recipe, scale = read(path.parents[2].name), path.parent.name
+    claims = {claim.text: claim for claim in recipe.claim}
+    for row in rows_of_text(path.read_text()):
+        claim = claims[row["claim"]]
+        protocol = recipe.protocol(recipe.named(claim.exhibit), scale, claim)
+        assert (row["source"], row["protocol"]) == (claim.source, protocol.words)
+        if protocol.kind == "other data":
+            assert "contradicted" not in (row["verdict"], row["sign"])
+            assert row["size"] == ""
+
+
+def test_figure_6a_is_claimed_as_the_paper_has_it():
+    recipe = read("hetero_select")
+    claims = [claim for claim in recipe.claim if claim.exhibit == "figure 6a"]
+    assert [claim.source for claim in claims] == [
+        "Section VI-C: fairness dominates at cold start",
+        "Section VI-C: diversity takes over near round 20",
+    ]
+    assert all("over all clients" in claim.untested for claim in claims)
+
+
+def test_seeds_that_were_added_after_a_look_are_admitted_to():
+    assert read("hetero_select_v1").named("table 1").scale["small"].looks == [5, 13, 20]
+
+
+def test_the_papers_title_is_whole():
+    title = "HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous Federated Learning"
+    assert read("hetero_select").title == title
+    assert f"{{{title}}}" in (FOLDER.parent / "core" / "papers.bib").read_text()
+
+
+@pytest.mark.parametrize("name", ["flash", "hetero_select_v1"])
+def test_no_title_names_data_that_another_scale_replaces(name):
+    recipe = read(name)
+    replaced = [e for e in recipe.exhibit if recipe.protocol(e, "small").kind == "other data" and e.cells("small")]
+    assert replaced
+    assert not [exhibit.name for exhibit in replaced if "CIFAR" in exhibit.title]

@@ -1,0 +1,215 @@
+import csv
+import re
+
+import pytest
+
+from motley.cli import call
+from motley.core.errors import ConfigError
+from motley_papers import page as pages
+from motley_papers.output import write, write_for_print
+from motley_papers.page import exhibit_tables, page
+from motley_papers.reproduce import reproduce
+from motley_papers.verdict_tables import verdict_table
+from motley.results.load import load_all
+from tests.motley_papers.toy import EXPECTED, RECIPE, folder
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return folder(tmp_path_factory.mktemp("recipe") / "toy")
+
+
+@pytest.fixture(scope="module")
+def made(toy, tmp_path_factory):
+    """All of the toy at small, run once."""
+    return reproduce(toy, out=tmp_path_factory.mktemp("out") / "small")
+
+
+def test_every_run_is_made_once(made):
+    assert len(load_all(made.directory)) == made.planned == 4
+    assert len(made.runs["table 1", ("random",)]) == 2
+    assert made.runs["table 2", ("0.3", "random")][0].directory == made.runs["table 1", ("random",)][0].directory
+    assert not made.failures
+
+
+def test_what_is_finished_is_not_run_again(toy, made):
+    before = {path: path.stat().st_mtime_ns for path in made.directory.rglob("run.json")}
+    again = reproduce(toy, out=made.directory)
+    assert {path: path.stat().st_mtime_ns for path in made.directory.rglob("run.json")} == before
+    assert len(again.all_runs()) == 4
+
+
+def test_each_exhibit_shows_its_own_seeds_and_those_asked_for(made, tmp_path):
+    text = RECIPE.replace('scale.small.only = { alpha = ["0.3"] }', 'scale.small = { only = { alpha = ["0.3"] }, seeds = [0] }')
+    recipe = folder(tmp_path / "toy", text)
+
+    def shown(**options):
+        found = reproduce(recipe, out=made.directory, run=False, **options)
+        notes = [exhibit_tables(found, exhibit)[0].note for exhibit in found.exhibits[:2]]
+        return [re.search(r"Mean.*?\).|One seed.*?\).", note)[0] for note in notes], list(
+            found.runs["table 2", ("0.3", "random")]
+        )
+
+    both = "Mean ± standard deviation over 2 seeds (0, 1)."
+    assert shown() == ([both, "One seed (0)."], [0])  # seed 1 of table 2 is there, for table 1 shares the run
+    assert shown(seeds=[1]) == ([both, both], [0, 1])
+
+
+def test_a_table_says_when_its_cells_are_of_unequally_many_seeds(toy, tmp_path):
+    reproduce(toy, ["table 1"], out=tmp_path, only={"method": ["random"]}, overrides=["stop.rounds=1"])
+    found = reproduce(toy, ["table 1"], out=tmp_path, seeds=[1], overrides=["stop.rounds=1"])
+    (table,) = exhibit_tables(found, found.exhibits[0])
+    assert table.note.startswith("Mean ± standard deviation over 1 to 2 seeds (0, 1).")
+
+
+def test_what_another_exhibit_shows_as_printed_is_not_repeated(made, tmp_path):
+    text = RECIPE.replace(
+        'like = "table 1"', 'like = "table 1"\nmeasures = ["final"]\nscale.small.only = { method = ["power_of_choice"] }'
+    )
+
+    def rows(name, expected):
+        found = reproduce(folder(tmp_path / name, text, expected), ["figure 1"], out=made.directory, run=False)
+        return [row.label for row in exhibit_tables(found, found.exhibits[0])[0].rows]
+
+    assert rows("toy", EXPECTED) == ["power_of_choice"]
+    assert rows("own", EXPECTED + "figure 1,random,final,70,\n") == ["random", "power_of_choice"]
+
+
+@pytest.mark.usefixtures("drawn")
+def test_an_exhibit_comes_apart_for_a_paper(made):
+    folder = write_for_print(made, ["pdf", "latex", "csv"])
+    names = {path.name for path in folder.iterdir()}
+    assert {"verdicts.tex", "references.bib", "measured.csv", "verdicts.csv"} <= names
+    assert "table-1.tex" in names
+    assert any(name.startswith("figure-1-") and name.endswith(".pdf") for name in names)
+    assert {path.suffix for path in folder.iterdir()} <= {".pdf", ".tex", ".bib", ".csv"}
+    with pytest.raises(ConfigError, match="format: got 'png'; expected some of pdf, svg, latex, csv"):
+        write_for_print(made, ["png"])
+
+
+def test_nothing_is_run_when_only_a_report_is_wanted(toy, tmp_path):
+    found = reproduce(toy, out=tmp_path / "none", run=False)
+    assert (found.all_runs(), found.planned, list(tmp_path.iterdir())) == ([], 4, [])
+    assert {one.verdict for one in found.judged} == {"not tested"}
+
+
+def test_claims_without_runs_are_folded_away(toy, made, tmp_path):
+    def titles(found):
+        said = next(block for block in page(found).blocks if getattr(block, "title", "") == "Claims")
+        return [(block.title, block.folded) for block in said.blocks if block.kind == "section"]
+
+    assert titles(reproduce(toy, out=tmp_path, run=False)) == [("Not tested: 2 claims", True)]
+    assert titles(made) == [("Every comparison", True)]
+
+
+def test_part_of_it(toy, tmp_path):
+    found = reproduce(toy, ["table 1"], out=tmp_path, seeds=[5], only={"method": ["random"]}, overrides=["stop.rounds=1"])
+    assert [run.seed for run in found.all_runs()] == [5]
+    assert found.cells(found.exhibits[0])[0].name == "random"
+    assert found.all_runs()[0].tables["rounds"].num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": "tiny"}, "scale: got 'tiny'; expected one of: smoke, small, paper"),
+        (
+            {"only": {"methods": ["random"]}},
+            "only: no exhibit has the axis 'methods' (did you mean 'method'?); there are: method, alpha",
+        ),
+        ({"only": {"method": ["oort"]}}, "only: method has no value 'oort'; it has: power_of_choice, random"),
+        ({"exhibits": ["table 9"]}, "toy has no table 9"),
+    ],
+)
+def test_what_is_not_there_is_said_before_anything_runs(toy, tmp_path, options, message):
+    with pytest.raises(ConfigError) as error:
+        reproduce(toy, out=tmp_path / "none", **options)
+    assert message in str(error.value)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path):
+    text = RECIPE.replace('"partition.alpha" = 1.0', '"task.data" = "nowhere/at.all"').replace(
+        'scale.small.only = { alpha = ["0.3"] }', ""
+    )
+    found = reproduce(folder(tmp_path / "toy", text), out=tmp_path / "out", seeds=[0])
+    assert len(found.all_runs()) == 2
+    (failure,) = found.failures
+    assert failure.point.label == "table 2 1.0 / random"
+    (_, warned, *_) = page(found).blocks
+    assert any("table 2 1.0 / random, seed 0, failed: " in line for line in warned.items)
+    assert "2 of 3 runs are finished; the same command goes on." in warned.items
+
+
+def test_the_files(made):
+    html, markdown, table, verdicts, _ = write(made)
+    text = html.read_text()
+    assert not re.search(r"""(?:src|href)\s*=\s*["']https?:|url\(\s*["']?https?:|@import""", text)
+    for words in (
+        "A toy: published and measured",
+        "Table 1. Methods",
+        ">(71.50 ± 2.00)<",
+        "table 1, random, final (%): ",
+        "It learns",
+        "confirmed",
+        "READING: 16",
+    ):
+        assert words in text
+    assert "The batch size, see the code, is not said." in text
+    assert text.count('<nav class="methods"') == 1  # table 1 compares two methods; table 2 is cut to one, figure 1 has none
+    assert re.search(r'<section id="table-1-methods" data-methods>.*?<tr class="method-1"><th scope="row">', text, re.DOTALL)
+    prose = markdown.read_text()
+    assert "## Table 2. Skew" in prose
+    assert "| random |" in prose
+    rows = table.read_text().splitlines()
+    assert rows[0] == "exhibit,cell,measure,seed,value,exact,run,target"
+    # three measures of two cells and one of one, two seeds each; 90 % is not reached in three rounds
+    assert len(rows) == 1 + 2 * (3 * 2 + 1)
+    claims = list(csv.DictReader(verdicts.read_text().splitlines()))
+    assert [row["sign"] for row in claims] == [c.verdict for one in made.judged for c in one.contrasts]
+    assert [(row["verdict"], row["alone"]) for row in claims] == [(one.verdict, one.alone) for one in made.judged]
+    assert [row["source"] for row in claims] == ["Table 1", ""]
+    assert {row["protocol"] for row in claims} == {"reduced: see the notes"}
+    assert all((",false," in row) == row.endswith(",0.9") == ("seconds_to_target" in row) for row in rows[1:])
+
+
+def test_numbers_are_those_of_the_runs(made):
+    exhibit = made.recipe.named("table 1")
+    final = made.values(exhibit, "final")["random",]
+    run = made.runs["table 1", ("random",)][0]
+    last = [row for row in run.tables["evaluations"].to_pylist() if row["scope"] == "mean"][-1]
+    assert final[0].value == pytest.approx(100 * last["accuracy"])
+    (learns, _) = verdict_table(made.judged).rows
+    assert learns.label == "It learns"
+    assert [cell.text for cell in learns.cells[:2]] == ["Table 1", "reduced: see the notes"]
+    assert learns.cells[4].text == "more than chance"
+
+
+def test_the_command(toy, made, capsys):
+    assert call(["reproduce", str(toy), "--table", "1", "--out", str(made.directory), "--no-run"]) == 0
+    out = capsys.readouterr().out
+    assert "table 1. Methods" in out
+    assert "table 2" not in out
+    assert "report.html" in out.splitlines()[-5]
+
+
+def test_the_command_says_what_is_wrong(toy, tmp_path, capsys):
+    assert call(["reproduce", "nothing"]) == 2
+    assert "there is no recipe 'nothing'" in capsys.readouterr().err
+    assert call(["reproduce", str(toy), "--only", "method=oort", "--out", str(tmp_path)]) == 2
+    assert "method has no value 'oort'" in capsys.readouterr().err
+
+
+def test_a_failed_run_ends_the_command_with_its_code(tmp_path, capsys):
+    text = RECIPE.replace('selector = "uniform" }\npower', 'selector = "uniform", "task.data" = "nowhere/at.all" }\npower')
+    recipe = folder(tmp_path / "toy", text, EXPECTED)
+    assert call(["reproduce", str(recipe), "--table", "1", "--seeds", "0", "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr()
+    assert "failed: table 1 random seed 0:" in said.err
+    assert "1 of 2 runs finished" in said.err
+    assert "report.html" in said.out
+
+
+def test_a_page_has_no_marks_of_markdown():
+    told = "It is *not confirmed*; **bold**, `x`, [a page](b.md), mu* = 2 * 3 with w* and f(w*); *contradicted*."
+    assert pages._plain(told) == "It is not confirmed; bold, x, a page, mu* = 2 * 3 with w* and f(w*); contradicted."

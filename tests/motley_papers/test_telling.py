@@ -1,0 +1,90 @@
+"""Results in words: numbers come from cells, and a sentence without its number is left out."""
+
+import pytest
+
+from motley.core.errors import ConfigError
+from motley_papers.earlier import MeasuredRow
+from motley_papers.page import page
+from motley_papers.recipe import names, read
+from motley_papers.reproduce import reproduce
+from motley_papers.telling import ScaleNumbers, fill, kept_numbers
+from tests.motley_papers.toy import folder
+
+LEARNS = {
+    "claim": "It learns",
+    "comparison": "above 1 (random)",
+    "sign": "confirmed",
+    "verdict": "confirmed",
+    "difference": "9.5",
+    "low": "-8.25",
+    "high": "27.25",
+}
+
+
+def row(seed, value, exact="true"):
+    return MeasuredRow("table 1", "random", "final", seed, value, exact, "0" * 12, "")
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return folder(tmp_path / "toy")
+
+
+def told(toy, text, *rows, verdicts=(LEARNS,)):
+    (toy / "result.md").write_text(text)
+    return fill(read(toy), lambda scale: ScaleNumbers(rows, verdicts) if scale == "small" else None)
+
+
+def test_numbers_of_cells(toy):
+    text = "It has {{small | table 1 | random | final}} % ({{ small | table 1 |\nrandom | final | seeds }} seeds)."
+    assert told(toy, text, row(0, "71.504"), row(1, "72.5")) == "It has 72.00 % (2 seeds)."
+    assert told(toy, text, row(0, "71.5", "false")) == "It has more than 71.50 % (1 seeds)."
+
+
+def test_numbers_of_claims(toy):
+    text = "Learning is *{{small | claim | it learns}}*: {{small | claim | it learns | above}}."
+    assert told(toy, text) == "Learning is *confirmed*: +9.50 [−8.25, 27.25], confirmed."
+
+
+def test_a_paragraph_without_its_number_is_left_out(toy):
+    text = "Plain.\n\nIt has {{small | table 1 | random | final}}.\n\nAt paper {{paper | table 1 | random | final}}."
+    assert told(toy, text) == "Plain."
+    assert told(toy, text, row(0, "1")) == "Plain.\n\nIt has 1.00."
+    assert told(toy, "{{small | claim | it learns}}", verdicts=[{**LEARNS, "verdict": "not tested"}]) == ""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "tiny | table 1 | random | final", "small | table 9 | random | final", "small | table 1 | oort | final",
+        "small | table 1 | random | mse", "small | table 1 | random | final | mean", "small | table 1", "small",
+        "small | claim | nothing of the kind", "small | claim | e", "small | claim | it learns | below",
+        "small | claim | it learns | above | more",
+    ],
+)  # fmt: skip
+def test_a_place_that_is_not_there_is_refused(toy, place):
+    with pytest.raises(ConfigError, match=r"toy/result\.md: got \{\{.*; expected SCALE \| EXHIBIT \| CELL \| MEASURE"):
+        told(toy, f"{{{{{place}}}}}")
+
+
+def test_the_report_opens_with_the_result(toy, tmp_path):
+    (toy / "result.md").write_text("Random selection ends at {{small | table 1 | random | final}} %.\n")
+    found = reproduce(toy, ["table 1"], out=tmp_path / "out", overrides=["stop.rounds=1"])
+    result = page(found).blocks[0]
+    assert result.title == "Result"
+    beside, *_ = result.blocks
+    said, picture = beside.blocks
+    own, told, counts, words = said.blocks
+    assert own.blocks[0].items[0].startswith("table 1, random, final (%): ")
+    assert told.text.startswith("Random selection ends at ")
+    assert sum(number for number, *_ in counts.counts) == 1
+    assert words.text.startswith("The paper's own claims, after Holm's correction: on a reduced scale 1 ")
+    assert "Claims of ours, corrected apart: 1 " in words.text
+    assert picture.about.startswith("Where the comparisons of 2 claims lie: ")
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_recipes_tell_their_results(name):
+    recipe = read(name)
+    assert recipe.result
+    fill(recipe, lambda scale: kept_numbers(recipe, scale))

@@ -1,0 +1,29 @@
+"""docs/deploy/production.md: its length, and the table of what each party can do, every cell of which names a test that there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "deploy" / "production.md").read_text()
+TESTS = {
+    name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
+}
+
+
+def test_the_page_is_short() -> None:
+    assert len(PAGE.split()) <= 1200
+
+
+def test_every_cell_is_held_by_a_test() -> None:
+    table = PAGE.partition("{#parties}")[2].partition("## ")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("|")][2:]
+    assert len(rows) >= 8
+    for wants, *cells in rows:
+        named: set[str] = set()
+        for cell in cells:
+            found = set(re.findall(r"`(test_\w+)`", cell))
+            assert found <= TESTS, f"{wants}: {found - TESTS}"
+            assert found or ("the same test" in cell and named), f"{wants}: {cell}"
+            named |= found

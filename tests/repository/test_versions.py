@@ -1,0 +1,84 @@
+"""The versions that pyproject.toml declares are those that make test-lowest and make test-pythons can try."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+DEPENDENCIES = [Requirement(one) for one in PROJECT["dependencies"]]
+
+
+def named(package):
+    """Return a package's name as indexes write it."""
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
+def pinned(name="constraints.txt"):
+    found = re.findall(r"^([\w.-]+)==([^ ;\n]+)", (ROOT / name).read_text(encoding="utf-8"), re.M)
+    return {named(package): Version(version) for package, version in found}
+
+
+def bounds():
+    return {named(one.name): str(one.specifier) for one in DEPENDENCIES}
+
+
+def test_every_dependency_has_one_lower_bound_and_no_other():
+    """scripts/test-lowest makes an exact version of a bound by writing == for >=."""
+    assert {name for name, bound in bounds().items() if not re.fullmatch(r">=[0-9.]+", bound)} == set()
+
+
+def test_the_pinned_versions_lie_within_the_bounds():
+    for name in ("constraints.txt", "constraints-flower.txt"):
+        versions = pinned(name)
+        outside = {one.name for one in DEPENDENCIES if not one.specifier.contains(versions[named(one.name)])}
+        assert outside == set(), name
+
+
+def test_the_lower_bound_of_torch_is_the_version_that_is_tested():
+    """Every test runs with the pinned torch and none with another, so nothing is promised of older ones."""
+    assert Version(bounds()["torch"].removeprefix(">=")).release[:2] == pinned()["torch"].release[:2]
+    assert pinned()["torch"] == pinned("constraints-flower.txt")["torch"]
+
+
+def test_the_lowest_python_is_the_first_of_the_classifiers():
+    versions = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+    assert PROJECT["requires-python"] == f">={versions[0]}"
+    assert versions == sorted(versions, key=Version)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["constraints.txt", "constraints-docs.txt", "constraints-notebook.txt", "constraints-ray.txt", "constraints-trackers.txt"],
+)
+def test_every_pin_has_hashes(name):
+    """Without one, pip install --require-hashes refuses; with an index's address, a checkout would ask somebody's index."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    entries = re.split(r"\n(?=[a-z])", text)[1:]
+    assert len(entries) == len(pinned(name)) > 10
+    for entry in entries:
+        head, *hashes = entry.strip().split(" \\\n")
+        assert re.fullmatch(r"[a-z0-9.-]+==[\w.]+( ; .+)?", head)
+        assert hashes, head
+        assert all(re.fullmatch(r" {4}--hash=sha256:[0-9a-f]{64}", one) for one in hashes), head
+    assert "://" not in text
+
+
+def test_whatever_the_default_environment_needs_is_pinned():
+    """All that pyproject.toml asks for, by any way; pip resolves nothing there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    versions = pinned()
+    for one in map(Requirement, [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]):
+        assert versions[named(one.name)] in one.specifier, one
+    (build,) = map(Requirement, project["build-system"]["requires"])
+    assert str(build.specifier) == f"=={versions['hatchling']}"
+
+
+def test_no_extra_asks_an_index_for_motley_itself():
+    extras = PROJECT["optional-dependencies"]
+    assert not [one for asked in extras.values() for one in asked if one.startswith(PROJECT["name"])]
+    assert set(extras["dev"]) >= {*extras["privacy"], *extras["tune"], *extras["tensorboard"]}

@@ -1,0 +1,90 @@
+"""The wheel holds all it needs: it is built, installed into an environment of its own, and run far from the source."""
+
+from __future__ import annotations
+
+import os
+import site
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+DIGITS = """
+name = "far away"
+method = "fedprox"
+population = 8
+cohort = 3
+stop = { rounds = 3 }
+task = { name = "image", data = "digits", model = "digits_mlp" }
+partition = { name = "dirichlet", alpha = 0.5 }
+"""
+
+
+def said(*command: str | Path, cwd: Path) -> str:
+    """What a command prints, run without a way back to the source."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") and name != "VIRTUAL_ENV"}
+    done = subprocess.run([str(word) for word in command], cwd=cwd, env=clean, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def built(kind: str, ending: str, out: Path) -> Path:
+    """The distribution of a kind (``wheel``, ``sdist``) built into a folder."""
+    pytest.importorskip("build")
+    pytest.importorskip("hatchling")
+    said(sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", out, ROOT, cwd=out)
+    (found,) = out.glob(f"*{ending}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("wheel", ".whl", tmp_path_factory.mktemp("dist"))
+
+
+def test_what_is_in_the_wheel(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    presets = {f"packages/motley/src/motley/experiments/presets/{path.name}" for path in (ROOT / "packages/motley/src/motley/experiments/presets").glob("*.toml")}
+    assert presets
+    assert names >= presets | {"motley/py.typed", "packages/motley/src/motley/results/page.html.j2", "motley/cli.py"}
+    assert all(name.startswith(("motley/", "motley_fl-")) for name in names)
+    assert not [name for name in names if "__pycache__" in name or "/measured/" in name]
+
+
+def test_what_is_in_the_source_distribution(tmp_path: Path) -> None:
+    """The code, its tests and the recipes, without the 15 MB that were measured with the recipes."""
+    with tarfile.open(built("sdist", ".tar.gz", tmp_path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names >= {"motley/cli.py", "packages/motley-papers/src/motley_papers/flash/recipe.toml", "tests/repository/test_wheel.py", "examples/demo.toml"}
+    assert not [name for name in names if "/measured/" in name]
+
+
+def test_the_wheel_runs_far_from_the_source(wheel: Path, tmp_path: Path) -> None:
+    home = tmp_path / "environment"
+    venv.create(home, with_pip=False)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
+    borrowed = [path for path in (*site.getsitepackages(), sysconfig.get_path("purelib")) if Path(path).is_dir()]
+    # the heavy packages are those of this environment; an editable install of the source among them stays out: its .pth is not read
+    (packages / "borrowed.pth").write_text("\n".join(dict.fromkeys(borrowed)) + "\n")
+    said(
+        sys.executable, "-m", "pip", "--python", home / "bin" / "python", "install", "--no-deps", "--no-index",
+        "--ignore-installed", "--quiet", wheel, cwd=tmp_path,
+    )  # fmt: skip
+    far = tmp_path / "far" / "away"
+    far.mkdir(parents=True)
+    (far / "exp.toml").write_text(DIGITS)
+    where = said(home / "bin" / "python", "-c", "import motley; print(motley.__file__)", cwd=far)
+    assert Path(where.strip()).is_relative_to(packages)
+    printed = said(home / "bin" / "motley", "run", "exp.toml", "--out", "out", cwd=far)
+    assert "report: out/report.html" in printed
+    assert {path.name for path in (far / "out").iterdir()} >= {"run.json", "rounds.parquet", "model.safetensors", "report.html"}
+    assert "motley" in said(home / "bin" / "motley", "--version", cwd=far)
