@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-compose test-hostile test-privacy test-flower test-flower-faults test-deployment test-ray test-trackers test-notebook test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
+.PHONY: help install demo test test-core test-slow test-chaos test-compose test-hostile test-privacy test-flower test-flower-faults test-deployment test-ray test-trackers test-notebook test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -13,6 +13,9 @@ demo: install  ## three selectors on scikit-learn's digits, a table and a report
 
 test: install  ## the test suite (about 12 minutes)
 	@scripts/test
+
+test-core: install  ## the tests of the library alone, without deployments, recipes and pages
+	@scripts/test tests/motley packages/motley
 
 test-slow: install  ## the long tests: 30 kills and resumes, statistics
 	@scripts/test -m slow

@@ -2,7 +2,7 @@
 
     python benchmarks/loopback.py [--rounds 4] [--folder DIR]
 
-Needs Flower (``pip install '.[flower]'``). For each of three models a deployment is run to its end. Every SuperNode reaches
+Needs Flower (``pip install ./packages/motley ./packages/motley-flower``). For each of three models a deployment is run to its end. Every SuperNode reaches
 the SuperLink through a proxy of this script that counts the bytes of both directions, which is what would leave a client's machine
 (without the headers of TCP and IP). Where the kernel allows it (Linux, ``unshare``), all of it runs in a network of its own, whose
 loopback interface counts everything that Flower's processes tell each other. Writes ``benchmarks/measured/loopback.json``.
@@ -206,7 +206,7 @@ def started(folder: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     environment = {
         **os.environ, "FLWR_HOME": str(folder / "home"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "OMP_NUM_THREADS": "1",
-        "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT),
+        "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sorted(ROOT.glob("packages/*/src"))])),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }  # fmt: skip
     running: list[subprocess.Popen[bytes]] = []

@@ -22,8 +22,8 @@ from typing import Any
 from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.store import slug
-from motley_papers.recipe import Recipe, read
 from motley.tuning.study import tune
+from motley_papers.recipe import Recipe, read
 
 ENTRANT, AFTERWARDS = "entrant", ", fine-tuned"
 FOLDER = Path(__file__).resolve().parent / "league_plan"

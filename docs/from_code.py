@@ -12,7 +12,6 @@ from cells import code, prose, table
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from motley_flower.strategy.reporting import MEASURED_BEFORE, MEASURED_IN_TRAINING
 from motley.core.keys import PURPOSES
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.core.server_signals import UPDATE_SIGNALS
@@ -21,6 +20,7 @@ from motley.results.privacy import OCCASIONS, signals_in_words
 from motley.results.schema import TABLES
 from motley.selectors.catalogue import CATALOGUE as SELECTORS
 from motley.testing.selectors import CHECKS
+from motley_flower.strategy.reporting import MEASURED_BEFORE, MEASURED_IN_TRAINING
 
 __all__ = ["ORDER", "columns", "components", "contract", "deployed_rules", "keys", "presets", "purposes", "signals"]
 

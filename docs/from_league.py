@@ -11,6 +11,8 @@ from typing import Any
 
 from cells import ROOT, code, prose, table
 
+from motley.results.blocks import Picture
+from motley.results.measures import Censored
 from motley_papers.advice import KINDS, OUTSIDE, Proof, league_evidence, proof
 from motley_papers.difference_map import difference_map
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
@@ -18,8 +20,6 @@ from motley_papers.measuring import measure_of
 from motley_papers.ranks import Ranking
 from motley_papers.recipe import Exhibit, RankPlan, Recipe, read
 from motley_papers.standings import rankings, standings_table, summary
-from motley.results.blocks import Picture
-from motley.results.measures import Censored
 
 __all__ = ["league_advice", "league_entrants", "league_environments", "league_standings", "league_tuned", "pictures"]
 

@@ -78,7 +78,18 @@ def run(stage: Stage, options: Options, state: dict[str, Any], path: Path, until
     at |= {"status": "running", "calls": at["calls"] + 1}
     write(path, state)
     begin = time.monotonic()
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            [
+                str(ROOT),
+                str(ROOT / "packages/motley/src"),
+                str(ROOT / "packages/motley-papers/src"),
+                os.environ.get("PYTHONPATH", ""),
+            ]
+        ),
+        "PYTHONUNBUFFERED": "1",
+    }
     with open(options.out / f"{stage.name}.log", "ab") as log:
         child = subprocess.Popen(
             stage.command(options), cwd=ROOT, stdout=log, stderr=log, env=environment, preexec_fn=_die_with_parent

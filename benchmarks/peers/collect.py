@@ -113,7 +113,7 @@ def flute(path: Path, limit_s: float) -> None:
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "motley", "run", str(HERE / "flute.toml"), "--out", f"{folder}/run", "--no-report"]
             start = time.perf_counter()
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sorted(ROOT.glob("packages/*/src"))]))}
             done = subprocess.run(
                 command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
             )

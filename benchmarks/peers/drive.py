@@ -136,7 +136,11 @@ def make(peer: Peer, run: Run, turn: int | str) -> None:
     shutil.rmtree(run.out, ignore_errors=True)
     run.out.mkdir(parents=True)
     command = [str(python_of(peer)), str(HERE / f"with_{peer.name}.py"), *run.arguments()]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}"} if not peer.package else dict(os.environ)
+    environment = (
+        {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sorted(ROOT.glob("packages/*/src"))]))}
+        if not peer.package
+        else dict(os.environ)
+    )
     load_before, start = os.getloadavg()[0], time.monotonic()
     with (run.out / "log").open("w") as log:
         found = tree.watched(command, environment, run.out, log, LIMIT_S)

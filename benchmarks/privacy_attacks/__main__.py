@@ -24,7 +24,11 @@ ROOT = HERE.parents[1]
 
 def outcome(script: Path, tree: Path) -> dict[str, Any]:
     """Return what a script printed when it attacked the code of a tree."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, [tree, *sorted(tree.glob("packages/*/src"))])),
+        "OMP_NUM_THREADS": "1",
+    }
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=tree,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from motley.experiments.config import Experiment
 from motley_flower.deployed.client_runtime import ClientRuntime
 from motley_flower.deployed.protocol import Order, open_answer, pack
-from motley.experiments.config import Experiment
 
 MULTIPLIER = 5.0
 INTERVALS = {"loss": (0.0, 5.0), "num_examples": (0.0, 100.0)}

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from motley_flower.deployed.secure_rounds import ClientSecrets
 from motley.core.errors import SecureAggregationError
+from motley_flower.deployed.secure_rounds import ClientSecrets
 from motley_flower.secure.draws import DrawServer
 from motley_flower.secure.keyfiles import new_identity
 from motley_flower.secure.round import SecureRound

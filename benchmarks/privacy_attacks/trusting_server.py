@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from motley.core.errors import ConfigError
+from motley.experiments.config import Experiment
+from motley.transport import wire
 from motley_flower.deployed.client_runtime import ClientRuntime
 from motley_flower.deployed.protocol import Order, open_answer, pack
 from motley_flower.deployed.secure_rounds import ClientSecrets
-from motley.core.errors import ConfigError
-from motley.experiments.config import Experiment
 from motley_flower.secure.keyfiles import new_identity
 from motley_flower.secure.round import SecureRound
 from motley_flower.secure.terms import SecureOptions, SecureTerms
-from motley.transport import wire
 
 CLIP, CLIENTS = 0.5, 6
 PRIVACY = {"clip": CLIP, "delta": 1e-5, "noise_multiplier": 1.0}

@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from same_results import trees
 from same_results.digests import asked, names
 from same_results.renames import Renames
 
@@ -62,7 +63,7 @@ def _git(*words: str) -> bytes:
 
 def environment(tree: Path) -> dict[str, str]:
     """The environment in which a version runs: its own code first, one thread."""
-    path = os.pathsep.join([str(tree), str(ROOT / "scripts")])
+    path = os.pathsep.join(map(str, [*trees.sources(tree), ROOT / "scripts"]))
     alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     data = packs()
     return {**os.environ, **alone, "PYTHONPATH": path, **({} if data is None else {"MOTLEY_DATA": str(data)})}

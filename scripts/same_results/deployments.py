@@ -78,7 +78,8 @@ def deployed(tree: Path, keys: Mapping[str, Any], delays: Mapping[int, float], f
 def chosen(tree: Path, record: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Five rounds of ``FedAvg`` with a selector: the rows of who took part, and the arrays in the end."""
     import motley
-    from motley_flower import with_selector
+
+    with_selector = trees.module(tree, "motley_flower").with_selector
 
     trees.stand_ins(tree)
     apps = trees.apps(tree)

@@ -11,7 +11,42 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["apps", "is_old", "measured", "model_file", "registry", "sites", "stand_ins", "tables", "took_part"]
+__all__ = [
+    "apps",
+    "is_old",
+    "measured",
+    "model_file",
+    "module",
+    "registry",
+    "sites",
+    "sources",
+    "stand_ins",
+    "tables",
+    "took_part",
+]
+
+
+_MOVED = {
+    "motley_flower": "motley.adapters.flower",
+    "motley_papers": "motley.recipes",
+    "tests.motley_flower": "tests.adapters.flower",
+}
+"""Modules that were elsewhere while there was one distribution: newer name -> older."""
+
+
+def sources(tree: Path) -> list[Path]:
+    """The folders in which a tree's modules lie."""
+    return [tree, *sorted(tree.glob("packages/*/src"))]
+
+
+def module(tree: Path, name: str) -> ModuleType:
+    """Import a module of a tree by its newer name."""
+    older = not (tree / "packages").is_dir()
+    for new, old in _MOVED.items() if older else ():
+        if name == new or name.startswith(f"{new}."):
+            name = old + name.removeprefix(new)
+            break
+    return importlib.import_module(name)
 
 
 def is_old(tree: Path) -> bool:
@@ -31,26 +66,26 @@ def tables(tree: Path, run: Any) -> Mapping[str, Any]:
 
 def stand_ins(tree: Path) -> None:
     """Put stand-ins in the place of Flower's own words, whether Flower is installed or not."""
-    sys.modules.update(importlib.import_module("tests.motley_flower.stand_ins").modules())
+    sys.modules.update(module(tree, "tests.motley_flower.stand_ins").modules())
 
 
 def sites(tree: Path) -> ModuleType:
     """The tests' federation of sites in this process: ``federation(experiment, folder, delays)`` and ``deploy(grid, ...)``."""
-    return importlib.import_module(f"tests.motley_flower.{'sites' if is_old(tree) else 'client_runtimes'}")
+    return module(tree, f"tests.motley_flower.{'sites' if is_old(tree) else 'client_runtimes'}")
 
 
 def measured(tree: Path, recipe: str, out: Path) -> tuple[list[Any], str]:
     """Run a recipe at its smallest scale: its runs, each once, and ``measured.csv`` as text."""
-    reproduce = importlib.import_module("motley_papers.reproduce").reproduce
+    reproduce = module(tree, "motley_papers.reproduce").reproduce
     found = reproduce(recipe, scale="smoke", out=out)
     if found.failures:
         raise RuntimeError(f"{len(found.failures)} runs failed, the first: {found.failures[0].error}")
     if (tree / "motley" / "recipes" / "tables.py").is_file():
-        rows = csv.reader(importlib.import_module("motley_papers.tables").number_files(found)["measured.csv"].splitlines())
+        rows = csv.reader(module(tree, "motley_papers.tables").number_files(found)["measured.csv"].splitlines())
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(row[:6] for row in rows)  # without what older code does not write
         return found.all_runs(), text.getvalue()
-    return found.all_runs(), importlib.import_module("motley_papers.page").measured_csv(found)
+    return found.all_runs(), module(tree, "motley_papers.page").measured_csv(found)
 
 
 def registry(tree: Path) -> ModuleType:
@@ -60,7 +95,7 @@ def registry(tree: Path) -> ModuleType:
 
 def apps(tree: Path) -> ModuleType:
     """The tests' client apps on a grid in this process: ``grid(count)`` and ``model()``."""
-    return importlib.import_module("tests.motley_flower.apps")
+    return module(tree, "tests.motley_flower.apps")
 
 
 def took_part(tree: Path, strategy: Any) -> list[Any]:

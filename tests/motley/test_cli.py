@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from motley import __version__
 from motley.cli import app, call
+from tests.places import PYTHONPATH
 
 QUADRATIC = """
 name = "small"
@@ -429,7 +430,7 @@ def test_an_interruption_says_how_to_go_on(motley: Motley, monkeypatch: pytest.M
 def test_a_process_interrupted_and_resumed_ends_like_one_that_was_not(tmp_path: Path) -> None:
     (tmp_path / "q.toml").write_text(QUADRATIC.replace("rounds = 2", "rounds = 1000"))
     command = [sys.executable, "-m", "motley", "run", "q.toml", "--out", "out", "--no-report"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     options: Any = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
     hear: Any = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - shells in the background have it ignored
     with subprocess.Popen(command, preexec_fn=hear, **options) as process:

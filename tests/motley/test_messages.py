@@ -13,15 +13,16 @@ import pytest
 import typer
 
 import motley
-from motley_flower import free_ports
-from motley_flower.operator import pages
 from motley.cli import call
 from motley.commands.options import raise_failures
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.experiments.config import Experiment
 from motley.experiments.sweep import Failure, Point
 from motley.results.model_health import model_health
+from motley_flower import free_ports
+from motley_flower.operator import pages
 from tests.motley.results import fake
+from tests.places import PYTHONPATH
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS: dict[str, Any] = {"task": {"name": "tabular", "data": "iris"}, "population": 4, "cohort": 2, "stop": {"rounds": 2}}
@@ -172,7 +173,7 @@ def tools(tmp_path: Path) -> dict[str, str]:
         (tmp_path / name).chmod(0o755)
     (tmp_path / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (tmp_path / "python").chmod(0o755)
-    return {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    return {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": PYTHONPATH, "TMPDIR": str(tmp_path)}
 
 
 def said_by(script: Path, tools: dict[str, str], *argv: str) -> tuple[int, str]:

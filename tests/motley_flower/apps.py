@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from motley.selectors import Selector, build
 from motley_flower.messages import flower
 from motley_flower.strategy.wrapper import with_selector
-from motley.selectors import Selector, build
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 
 D = 3

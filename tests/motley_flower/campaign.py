@@ -11,17 +11,17 @@ import numpy as np
 import psutil
 import torch
 
+from motley.transport.packet import Packet
 from motley_flower.client_list import ClientList
 from motley_flower.deployed.client_app import Node
 from motley_flower.deployed.grid_transport import GridTransport, bytes_in, content_of
 from motley_flower.deployed.server_app import run
 from motley_flower.messages import flower
-from motley.transport.packet import Packet
+from tests.motley.core.test_codec import forged
 from tests.motley_flower.client_runtimes import SOON, answers, experiment
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 from tests.motley_flower.keys import client_file, public_key
 from tests.motley_flower.test_protocol import SPOILED, changed, numbered, opened, parts_of, with_part
-from tests.motley.core.test_codec import forged
 
 HONEST, HOSTILE = tuple(range(10)), (10, 11)
 LIMITS = dataclasses.replace(SOON, work_s=60.0, query_s=20.0, pause_s=2.0, longest_pause_s=8.0)

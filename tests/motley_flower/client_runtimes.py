@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 from safetensors.torch import load_file
 
+from motley.experiments.config import Experiment
 from motley_flower.deployed.client_app import Node
 from motley_flower.deployed.grid_transport import GridTransport
 from motley_flower.deployed.server_app import Limits, run
-from motley.experiments.config import Experiment
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 
 BASE = {

@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-import motley
+from tests.places import PYTHONPATH
 
-ROOT = Path(motley.__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 PROJECT = """
 [project]
@@ -96,7 +96,7 @@ class Loopback:
         self.environment = {
             **os.environ, "FLWR_HOME": str(folder / "home"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "OMP_NUM_THREADS": "1",
-            "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT),
+            "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1", "PYTHONPATH": PYTHONPATH,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }  # fmt: skip
 

@@ -11,7 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.motley_flower.loopback import ROOT, free_ports, until
+from tests.motley_flower.loopback import free_ports, until
+from tests.places import PYTHONPATH
 
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
 
@@ -24,7 +25,7 @@ class Proxied:
         self.port, self.link_port, *self.ports = free_ports(2 + len(names) + 3)
         self.names, self.running = list(names), {}
         self.environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1",
+            **os.environ, "PYTHONPATH": PYTHONPATH, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "FLWR_HOME": str(folder / "nobody"),

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 import motley
+from motley.selectors import build
 from motley_flower.messages import flower
 from motley_flower.strategy.state import MOST_REFUSALS
 from motley_flower.strategy.wrapper import with_selector
-from motley.selectors import build
 from tests.motley_flower.apps import model, reply, weights
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 from tests.motley_flower.keys import client_file, public_key

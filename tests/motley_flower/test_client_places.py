@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from motley.core.errors import ConfigError
 from motley_flower.client_list import ClientList, fingerprint
 from motley_flower.node_registry import NodeRegistry
-from motley.core.errors import ConfigError
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode, echo
 from tests.motley_flower.keys import client_file, public_key
 

@@ -13,14 +13,14 @@ import torch
 from torch import nn
 
 import motley
+from motley.core.errors import CodecError, ConfigError, DataError
+from motley.experiments.build import prepare
 from motley_flower.deployed.client_app import Node, serve
 from motley_flower.deployed.client_runtime import ClientRuntime
 from motley_flower.deployed.client_state import ClientStateFile
 from motley_flower.deployed.own_data import client_task, server_task
 from motley_flower.deployed.protocol import Order, agreement, open_answer, pack
 from motley_flower.deployed.server_app import Limits, refuses
-from motley.core.errors import CodecError, ConfigError, DataError
-from motley.experiments.build import prepare
 from tests.motley_flower.client_runtimes import BASE, SOON, answers, columns, deploy, experiment, federation, same_model
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 

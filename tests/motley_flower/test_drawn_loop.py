@@ -8,12 +8,12 @@ import json
 
 import pytest
 
+from motley.core.errors import ConfigError
 from motley_flower.deployed.backend import DeployedClients
 from motley_flower.deployed.grid_transport import bytes_in
 from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.secure_rounds import DeployedSums
 from motley_flower.deployed.server_app import Limits
-from motley.core.errors import ConfigError
 from motley_flower.secure.drawable import DrawTable
 from motley_flower.secure.draws import DrawServer, verify_draws
 from motley_flower.secure.keyfiles import as_register, new_identity

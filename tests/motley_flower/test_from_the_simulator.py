@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from motley_flower.strategy.wrapper import with_selector
 from motley.core.records import Report
 from motley.experiments.build import build as simulate
 from motley.experiments.config import Experiment
 from motley.selectors import Selector, build
+from motley_flower.strategy.wrapper import with_selector
 from tests.motley_flower.apps import fedavg, grid, model
 
 N, M = 12, 4

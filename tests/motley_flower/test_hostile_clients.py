@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from motley.core.errors import CodecError, ConfigError
+from motley.selectors.base import Selector
+from motley.transport import wire
+from motley.transport.packet import Packet
 from motley_flower.client_list import ClientList
 from motley_flower.deployed.client_registry import Limits
 from motley_flower.deployed.grid_transport import GridTransport
 from motley_flower.deployed.server_app import run
 from motley_flower.messages import _in_words
-from motley.core.errors import CodecError, ConfigError
-from motley.selectors.base import Selector
-from motley.transport import wire
-from motley.transport.packet import Packet
 from tests.motley_flower.client_runtimes import SOON, columns, deploy, experiment, federation, same_model
 from tests.motley_flower.fake_grid import FakeNode
 from tests.motley_flower.keys import client_file, public_key

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import motley
+from motley.experiments.build import build
+from motley.selectors.base import Selector
 from motley_flower.deployed.grid_transport import GridTransport
 from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.server_app import run
-from motley.experiments.build import build
-from motley.selectors.base import Selector
 from tests.motley_flower.client_runtimes import SOON, columns, deploy, experiment, federation, same_model
 from tests.motley_flower.fake_grid import FakeGrid
 

@@ -10,8 +10,8 @@ import pytest
 
 import motley
 from motley.rounds.checkpoint import Checkpoints
-from tests.motley_flower.client_runtimes import columns, deploy, experiment, federation, same_model
 from tests.motley.experiments.trackers.backends import FakeMLflow, FakeWandB
+from tests.motley_flower.client_runtimes import columns, deploy, experiment, federation, same_model
 
 
 class KilledError(BaseException):

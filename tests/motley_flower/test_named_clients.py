@@ -7,11 +7,11 @@ import re
 import pytest
 
 import motley
+from motley.core.errors import ConfigError
 from motley_flower import participation
 from motley_flower.client_list import ClientList
 from motley_flower.deployed.grid_transport import GridTransport
 from motley_flower.deployed.server_app import run
-from motley.core.errors import ConfigError
 from tests.motley_flower import apps
 from tests.motley_flower.client_runtimes import SOON, experiment, federation
 from tests.motley_flower.fake_grid import FakeNode

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from motley.core.errors import ConfigError
+from motley.core.records import Outcome
 from motley_flower.checks import NodeError
 from motley_flower.messages import flower
 from motley_flower.node_registry import ENROL, NodeRegistry, read_enrolment
-from motley.core.errors import ConfigError
-from motley.core.records import Outcome
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode, echo, echo_nodes
 
 

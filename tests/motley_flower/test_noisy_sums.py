@@ -12,16 +12,16 @@ import pytest
 import torch
 
 import motley
+from motley.core.errors import ConfigError, SecureAggregationError
+from motley.experiments.build import prepare
+from motley.privacy import distributed
+from motley.privacy.distributed import ClientNoise
 from motley_flower.deployed.client_app import Node
 from motley_flower.deployed.client_runtime import ClientRuntime
 from motley_flower.deployed.client_sums import NoisySums
 from motley_flower.deployed.grid_transport import bytes_in
 from motley_flower.deployed.protocol import agreement, open_answer, open_order
 from motley_flower.deployed.secure_rounds import ClientSecrets, secure_refusal
-from motley.core.errors import ConfigError, SecureAggregationError
-from motley.experiments.build import prepare
-from motley.privacy import distributed
-from motley.privacy.distributed import ClientNoise
 from motley_flower.secure.keyfiles import new_identity
 from motley_flower.secure.terms import SecureOptions, SecureTerms
 from tests.motley_flower.client_runtimes import answers, deploy, experiment

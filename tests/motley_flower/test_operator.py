@@ -16,9 +16,9 @@ from motley.cli import call
 from tests.motley_flower.conftest import HERE
 
 pytest.importorskip("cryptography")
+from motley.core.errors import ConfigError, StoreError
 from motley_flower.client_list import ClientList, fingerprint
 from motley_flower.operator.kits import add_client, begin, open_deployment, revoke_client
-from motley.core.errors import ConfigError, StoreError
 
 ROOT = Path(__file__).resolve().parents[2]
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")

@@ -15,6 +15,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from motley.core.errors import CodecError, ConfigError, StoreError
+from motley.core.records import Outcome, SignalRequirements
+from motley.engines.local import Sequential
+from motley.experiments.build import prepare
+from motley.privacy.ledger import PrivacyState
+from motley.rounds.private import PrivateRounds
+from motley.selectors.base import Selector
+from motley.transport import wire
 from motley_flower.deployed.client_app import Node
 from motley_flower.deployed.client_ledger import ClientLedger
 from motley_flower.deployed.client_runtime import ClientRuntime
@@ -22,15 +30,7 @@ from motley_flower.deployed.grid_transport import bytes_in
 from motley_flower.deployed.protocol import Order, open_answer, pack
 from motley_flower.deployed.secure_rounds import secure_refusal
 from motley_flower.deployed.server_app import refuses
-from motley.core.errors import CodecError, ConfigError, StoreError
-from motley.core.records import Outcome, SignalRequirements
-from motley.engines.local import Sequential
-from motley.experiments.build import prepare
-from motley.privacy.ledger import PrivacyState
-from motley.rounds.private import PrivateRounds
 from motley_flower.secure.terms import SecureOptions
-from motley.selectors.base import Selector
-from motley.transport import wire
 from tests.motley_flower.client_runtimes import answers, deploy, experiment, federation
 
 pytest.importorskip("dp_accounting")

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import motley
-from motley_flower.deployed.protocol import PROTOCOL, SPARE, Answer, Order, open_answer, open_order, pack, unpack
 from motley.core import codec
 from motley.core.errors import CodecError
 from motley.transport import wire
 from motley.transport.packet import Packet
+from motley_flower.deployed.protocol import PROTOCOL, SPARE, Answer, Order, open_answer, open_order, pack, unpack
 from tests.motley_flower.client_runtimes import SOON, columns, deploy, experiment, federation, same_model
 
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from motley_flower.deployed.server_app import refuses
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
+from motley_flower.deployed.server_app import refuses
 
 
 def test_statistics_of_a_table_are_not_exchanged(tmp_path: Path) -> None:

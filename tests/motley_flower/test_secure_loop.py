@@ -11,11 +11,11 @@ import pytest
 from safetensors.torch import load_file
 
 import motley
+from motley.core.errors import ConfigError
 from motley_flower.deployed.client_app import Node
 from motley_flower.deployed.grid_transport import bytes_in
 from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.secure_rounds import ClientSecrets
-from motley.core.errors import ConfigError
 from motley_flower.secure.client import SecureClient
 from motley_flower.secure.keyfiles import new_identity
 from motley_flower.secure.terms import HEADER, SecureOptions

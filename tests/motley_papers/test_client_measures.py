@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 import motley
-from motley_papers.measuring import measure_of
 from motley.results.measures import Censored
+from motley_papers.measuring import measure_of
 from tests.motley.results import fake
 
 

@@ -9,10 +9,10 @@ from motley.algorithms import CATALOGUE as ALGORITHMS
 from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.run import run
+from motley.selectors.catalogue import CATALOGUE as SELECTORS
 from motley_papers.advice import PERSONAL
 from motley_papers.recipe import read
 from motley_papers.reproduce import distinct, plan
-from motley.selectors.catalogue import CATALOGUE as SELECTORS
 
 PLANNED = Path(__file__).resolve().parents[2] / "benchmarks" / "league_plan"
 

@@ -5,8 +5,8 @@ from math import log
 import pytest
 
 import motley
-from motley_papers.measuring import measure_of
 from motley.results import measures
+from motley_papers.measuring import measure_of
 from tests.motley.results import fake
 
 

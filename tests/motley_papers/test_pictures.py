@@ -2,10 +2,10 @@
 
 import pytest
 
-from motley_papers import pictures
-from motley_papers.pictures import ExhibitData, draw
 from motley.results import figures
 from motley.results.measures import Spread
+from motley_papers import pictures
+from motley_papers.pictures import ExhibitData, draw
 
 MEASURED = {
     ("1", "a"): Spread(10, 1, 3),

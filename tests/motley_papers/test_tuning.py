@@ -3,9 +3,9 @@
 import pytest
 
 from motley.core.errors import ConfigError
+from motley.results.measures import Censored
 from motley_papers.recipe import Claim, Exhibit, read
 from motley_papers.verdicts import judge
-from motley.results.measures import Censored
 from tests.motley_papers.toy import RECIPE, folder
 
 TABLE = Exhibit(name="t", title="", measures=["final"], axes={"data": {"x": {}, "y": {}, "z": {}}, "mu": {"0": {}, "1": {}}})

@@ -6,6 +6,7 @@ import pytest
 
 from motley.cli import call
 from motley.core.errors import ConfigError, DataError
+from motley.results.sequential import SpendingPlan, level_at
 from motley_papers.keeping import keep
 from motley_papers.page import page
 from motley_papers.recipe import read
@@ -15,7 +16,6 @@ from motley_papers.tables import verdicts_csv
 from motley_papers.telling import rows_of_text
 from motley_papers.until import open_comparisons, seconds_of, until_decided
 from motley_papers.verdict_tables import verdict_table
-from motley.results.sequential import SpendingPlan, level_at
 from tests.motley_papers.toy import RECIPE, folder
 
 FAST = RECIPE.replace("stop = { rounds = 3 }", "stop = { rounds = 1 }")

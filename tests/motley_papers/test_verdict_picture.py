@@ -4,10 +4,10 @@ import re
 
 import pytest
 
+from motley.results.measures import Censored
 from motley_papers.recipe import Claim, Exhibit
 from motley_papers.verdict_picture import distance, verdict_picture
 from motley_papers.verdicts import judge
-from motley.results.measures import Censored
 
 pytestmark = pytest.mark.usefixtures("drawn")
 

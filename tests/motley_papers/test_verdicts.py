@@ -2,12 +2,12 @@
 
 import pytest
 
+from motley.results.measures import Censored
+from motley.results.sequential import SpendingPlan
 from motley_papers.claim import Protocol
 from motley_papers.recipe import Claim, Exhibit
 from motley_papers.verdict_tables import verdict_table
 from motley_papers.verdicts import corrected, judge
-from motley.results.measures import Censored
-from motley.results.sequential import SpendingPlan
 
 METHODS = {"a": {}, "b": {}, "c": {}}
 TABLE = Exhibit(name="table 1", title="", measures=["final"], axes={"method": METHODS})

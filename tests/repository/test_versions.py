@@ -8,9 +8,16 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+import motley
+
 ROOT = Path(__file__).resolve().parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CHECKOUT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+FILES = {path.parent.name: tomllib.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("packages/*/pyproject.toml")}
+PROJECT = FILES["motley"]["project"]
 DEPENDENCIES = [Requirement(one) for one in PROJECT["dependencies"]]
+BESIDE = [Requirement(one) for name in ("motley-flower", "motley-papers") for one in FILES[name]["project"]["dependencies"]]
+ELSEWHERE = {"flwr"}
+"""What the default environment does without: Flower is in constraints-flower.txt alone."""
 
 
 def named(package):
@@ -70,15 +77,29 @@ def test_every_pin_has_hashes(name):
 
 def test_whatever_the_default_environment_needs_is_pinned():
     """All that pyproject.toml asks for, by any way; pip resolves nothing there."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     versions = pinned()
-    for one in map(Requirement, [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]):
-        assert versions[named(one.name)] in one.specifier, one
-    (build,) = map(Requirement, project["build-system"]["requires"])
-    assert str(build.specifier) == f"=={versions['hatchling']}"
+    needed = [*DEPENDENCIES, *BESIDE, *map(Requirement, CHECKOUT["dependency-groups"]["dev"])]
+    for one in needed:
+        assert one.name in ELSEWHERE or versions[named(one.name)] in one.specifier, one
+    for file in FILES.values():
+        (build,) = map(Requirement, file["build-system"]["requires"])
+        assert str(build.specifier) == f"=={versions['hatchling']}"
 
 
-def test_no_extra_asks_an_index_for_motley_itself():
-    extras = PROJECT["optional-dependencies"]
-    assert not [one for asked in extras.values() for one in asked if one.startswith(PROJECT["name"])]
-    assert set(extras["dev"]) >= {*extras["privacy"], *extras["tune"], *extras["tensorboard"]}
+def test_the_three_distributions_have_one_version_and_one_lowest_python():
+    assert {FILES[name]["project"]["version"] for name in ("motley-flower", "motley-papers")} == {motley.__version__}
+    assert {file["project"]["requires-python"] for file in FILES.values()} == {PROJECT["requires-python"]}
+
+
+def test_nothing_asks_an_index_for_motley_itself():
+    """None of the three is in an index: whoever registered the name would run code here."""
+    extras = [
+        one for file in FILES.values() for asked in file["project"].get("optional-dependencies", {}).values() for one in asked
+    ]
+    assert not [one for one in [*map(Requirement, extras), *DEPENDENCIES, *BESIDE] if named(one.name).startswith("motley")]
+
+
+def test_the_tests_need_what_extras_bring():
+    extras, dev = PROJECT["optional-dependencies"], set(CHECKOUT["dependency-groups"]["dev"])
+    flower = set(FILES["motley-flower"]["project"]["dependencies"]) - {"flwr>=1.41,<2", *PROJECT["dependencies"]}
+    assert dev >= {*extras["privacy"], *extras["tune"], *extras["tensorboard"], *flower}

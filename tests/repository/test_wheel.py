@@ -36,40 +36,19 @@ def said(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def built(kind: str, ending: str, out: Path) -> Path:
-    """The distribution of a kind (``wheel``, ``sdist``) built into a folder."""
+def built(package: str, kind: str, ending: str, out: Path) -> Path:
+    """The distribution of a package and a kind (``wheel``, ``sdist``) built into a folder."""
     pytest.importorskip("build")
     pytest.importorskip("hatchling")
-    said(sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", out, ROOT, cwd=out)
-    (found,) = out.glob(f"*{ending}")
+    folder = ROOT / "packages" / package
+    said(sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", out, folder, cwd=out)
+    (found,) = out.glob(f"{package.replace('-', '_')}*{ending}")
     return found
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built("wheel", ".whl", tmp_path_factory.mktemp("dist"))
-
-
-def test_what_is_in_the_wheel(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-    presets = {f"packages/motley/src/motley/experiments/presets/{path.name}" for path in (ROOT / "packages/motley/src/motley/experiments/presets").glob("*.toml")}
-    assert presets
-    assert names >= presets | {"motley/py.typed", "packages/motley/src/motley/results/page.html.j2", "motley/cli.py"}
-    assert all(name.startswith(("motley/", "motley_fl-")) for name in names)
-    assert not [name for name in names if "__pycache__" in name or "/measured/" in name]
-
-
-def test_what_is_in_the_source_distribution(tmp_path: Path) -> None:
-    """The code, its tests and the recipes, without the 15 MB that were measured with the recipes."""
-    with tarfile.open(built("sdist", ".tar.gz", tmp_path)) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert names >= {"motley/cli.py", "packages/motley-papers/src/motley_papers/flash/recipe.toml", "tests/repository/test_wheel.py", "examples/demo.toml"}
-    assert not [name for name in names if "/measured/" in name]
-
-
-def test_the_wheel_runs_far_from_the_source(wheel: Path, tmp_path: Path) -> None:
-    home = tmp_path / "environment"
+def environment(wheel: Path, folder: Path) -> Path:
+    """An environment with this wheel alone, beside the libraries of the one that runs the tests."""
+    home = folder / "environment"
     venv.create(home, with_pip=False)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
     borrowed = [path for path in (*site.getsitepackages(), sysconfig.get_path("purelib")) if Path(path).is_dir()]
@@ -77,8 +56,57 @@ def test_the_wheel_runs_far_from_the_source(wheel: Path, tmp_path: Path) -> None
     (packages / "borrowed.pth").write_text("\n".join(dict.fromkeys(borrowed)) + "\n")
     said(
         sys.executable, "-m", "pip", "--python", home / "bin" / "python", "install", "--no-deps", "--no-index",
-        "--ignore-installed", "--quiet", wheel, cwd=tmp_path,
+        "--ignore-installed", "--quiet", wheel, cwd=folder,
     )  # fmt: skip
+    return home
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("motley", "wheel", ".whl", tmp_path_factory.mktemp("dist"))
+
+
+def test_what_is_in_the_wheel(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    folder = ROOT / "packages/motley/src/motley/experiments/presets"
+    presets = {f"motley/experiments/presets/{path.name}" for path in folder.glob("*.toml")}
+    assert presets
+    assert names >= presets | {"motley/py.typed", "motley/results/page.html.j2", "motley/cli.py"}
+    assert all(name.startswith(("motley/", "motley_fl-")) for name in names)
+    assert not [name for name in names if "__pycache__" in name]
+    assert wheel.stat().st_size < 1_000_000
+
+
+def test_what_is_in_the_other_wheels(tmp_path: Path) -> None:
+    """The papers' wheel has the numbers that were measured with the recipes."""
+    with zipfile.ZipFile(built("motley-papers", "wheel", ".whl", tmp_path)) as archive:
+        names = set(archive.namelist())
+    assert names >= {"motley_papers/flash/recipe.toml", "motley_papers/command.py"}
+    assert [name for name in names if "/measured/" in name]
+    with zipfile.ZipFile(built("motley-flower", "wheel", ".whl", tmp_path)) as archive:
+        names = set(archive.namelist())
+    assert names >= {"motley_flower/command.py", "motley_flower/secure/terms.py"}
+
+
+def test_what_is_in_the_source_distribution(tmp_path: Path) -> None:
+    with tarfile.open(built("motley", "sdist", ".tar.gz", tmp_path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names >= {"src/motley/cli.py", "README.md", "LICENSE", "pyproject.toml"}
+
+
+def test_without_the_other_distributions_the_command_says_where_they_are(wheel: Path, tmp_path: Path) -> None:
+    home = environment(wheel, tmp_path)
+    for command in ("reproduce", "deployment"):
+        done = subprocess.run([home / "bin" / "motley", command, "x", "--some"], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 2
+        assert f"{command!r} comes with motley-" in done.stderr
+        assert "pip install ./packages/motley-" in done.stderr
+
+
+def test_the_wheel_runs_far_from_the_source(wheel: Path, tmp_path: Path) -> None:
+    home = environment(wheel, tmp_path)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
     far = tmp_path / "far" / "away"
     far.mkdir(parents=True)
     (far / "exp.toml").write_text(DIGITS)

@@ -144,11 +144,11 @@ def test_checking_never_ends_in_another_error(value):
 
 
 def test_entry_points_add_names_and_ours_win(monkeypatch):
-    from motley.core import components
+    from motley.core import extensions
 
     group, other = "motley.toy", "motley.another"
     named = [("mine", "toys:Mine", group), ("ball", "toys:Other", group), ("not_ours", "toys:Mine", other)]
     points = [metadata.EntryPoint(*one) for one in named]
-    monkeypatch.setattr(components, "_entry_points", lambda: metadata.EntryPoints(points))
+    monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(points))
     catalogue = Catalogue("toy", {"ball": "ours:Ball"})
     assert catalogue.targets == {"mine": "toys:Mine", "ball": "ours:Ball"}

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from motley.core.fingerprint import UNKNOWN, FingerprintError, fingerprint, fingerprint_or_reason
+from tests.places import PYTHONPATH
 
 FACTOR = 2.0
 
@@ -207,7 +208,7 @@ PARTS = "def penalty(out):\n    return {} * out.sum()\n\ndef late(x):\n    retur
 
 
 def _in_a_process(folder: Path, hash_seed: int) -> str:
-    env = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(Path(__file__).parents[3])}
+    env = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": PYTHONPATH}
     return subprocess.run([sys.executable, "main.py"], cwd=folder, env=env, capture_output=True, text=True, check=True).stdout
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-import motley
 from motley.core.errors import ConfigError
 from motley.core.keys import PURPOSES, Key, Streams
+from tests.places import PYTHONPATH
 
 MASK = (1 << 64) - 1
 
@@ -117,7 +116,7 @@ def test_same_in_another_process():
             capture_output=True,
             text=True,
             check=True,
-            env={"PYTHONHASHSEED": salt, "PYTHONPATH": str(Path(motley.__file__).parents[1])},
+            env={"PYTHONHASHSEED": salt, "PYTHONPATH": PYTHONPATH},
         )
         assert done.stdout.split()[0] == here
 

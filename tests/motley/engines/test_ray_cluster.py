@@ -315,7 +315,7 @@ def test_a_cluster_that_does_not_come_up_is_a_sentence(address, kind, said, star
 
 @pytest.mark.skipif(HERE, reason="Ray is installed")
 def test_without_ray_the_extra_is_named():
-    with pytest.raises(ConfigError, match=r"Ray is not installed; get it with: pip install '.\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"Ray is not installed; get it with: pip install './packages/motley\[ray\]'"):
         build(Experiment(**TINY, engine="ray"))
 
 

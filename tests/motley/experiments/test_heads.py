@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from motley_flower.deployed.server_app import refuses
 from motley.core.errors import ConfigError
 from motley.core.ragged import Ragged
 from motley.experiments.build import build, prepare
 from motley.experiments.config import Experiment
 from motley.tasks.base import Federation, Task
 from motley.tasks.flat import FlatModule
+from motley_flower.deployed.server_app import refuses
 from tests.rows import Rows
 
 SIZES, DEPTH = (8, 12, 20), 4 * 3 + 3  # the last layer has 4 rows of 3 weights and a bias

@@ -22,6 +22,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.run import run, with_own
 from motley.tasks import from_clients, own_task
 from motley.tasks.base import Federation, Task
+from tests.places import PYTHONPATH
 
 KEYS: dict[str, Any] = {"cohort": 2, "stop": {"rounds": 2}, "evaluate": {"every": 1}}
 
@@ -186,7 +187,7 @@ def test_the_same_program_in_another_process_is_the_same_run() -> None:
     line = "from tests.motley.experiments.test_own_task import *; print([with_own(KEYS, VARIANTS[n]()).run_id() for n in sorted(VARIANTS)])"
     found = []
     for seed in ("1", "2"):
-        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[3])}
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": PYTHONPATH}
         found.append(subprocess.run([sys.executable, "-c", line], env=env, capture_output=True, text=True, check=True).stdout)
     assert found[0] == found[1] != ""
 

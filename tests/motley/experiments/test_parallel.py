@@ -23,6 +23,7 @@ from motley.experiments.run import run
 from motley.experiments.store import RunFolder
 from motley.experiments.sweep import compare
 from tests.motley.resume.conftest import assert_same
+from tests.places import PYTHONPATH
 
 ROOT = Path(__file__).parents[3]
 KEYS: dict[str, Any] = {
@@ -183,7 +184,7 @@ def test_control_c_ends_all_and_keeps_what_was_done(tmp_path: Path) -> None:
         "--no-report",
     ]
     options: Any = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    options["env"] = {**os.environ, "PYTHONPATH": str(ROOT)}
+    options["env"] = {**os.environ, "PYTHONPATH": PYTHONPATH}
     hear: Any = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - shells in the background have it ignored
     with subprocess.Popen(command, preexec_fn=hear, start_new_session=True, **options) as process:
         while len(list(tmp_path.glob("out/small/*/checkpoints/*"))) < 2 and process.poll() is None:

@@ -106,5 +106,5 @@ def test_each_run_has_one_node(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(HERE, reason="Ray is installed")
 def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"pip install '.\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"pip install './packages/motley\[ray\]'"):
         compare(KEYS, out=tmp_path, on_ray="auto")

@@ -230,7 +230,7 @@ def test_the_error_without_the_library_names_the_extra(monkeypatch):
         return real(name, *args, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match=r"pip install '.\[privacy\]'"):
+    with pytest.raises(ConfigError, match=r"pip install './packages/motley\[privacy\]'"):
         bound.__wrapped__((every(3.0),), DELTA, "zero_out")
 
 

@@ -11,8 +11,8 @@ import math
 import pytest
 
 from motley.core.errors import DataError
-from motley_papers.measuring import measure_of
 from motley.results import picks
+from motley_papers.measuring import measure_of
 from tests.motley.results import fake
 
 ROUNDS = [1] * 4 + [2, 2, 3, 3, 4, 4, 5, 5, 7, 7]

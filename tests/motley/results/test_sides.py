@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from motley_papers.recipe import Claim, Exhibit
-from motley_papers.verdicts import judge
 from motley.results.measures import Censored
 from motley.results.power import LEVEL, holm
 from motley.results.sequential import SpendingPlan
 from motley.results.sides import least_std, of_all, sides_of
+from motley_papers.recipe import Claim, Exhibit
+from motley_papers.verdicts import judge
 
 MANY = 8_000
 MOST = LEVEL / 2 + 3 * (LEVEL / 2 * (1 - LEVEL / 2) / MANY) ** 0.5

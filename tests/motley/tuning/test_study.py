@@ -340,6 +340,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_without_optuna_the_command_to_install_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(
-        ConfigError, match=r"tuning needs Optuna, which is not installed; run: pip install '.\[tune\]' in a checkout"
+        ConfigError,
+        match=r"tuning needs Optuna, which is not installed; run: pip install './packages/motley\[tune\]' in a checkout",
     ):
         motley.tune(KEYS, OVER)

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 import motley
+from motley.core.errors import ConfigError, StoreError
+from motley.results.model_health import model_health
+from motley.selectors import build
 from motley_flower.messages import flower
 from motley_flower.recorded.plain_values import UnwritableError, pack, unpack
 from motley_flower.recorded.selection_state import AS_THEY_ARE, CONVERTED
 from motley_flower.strategy.participation import participation
 from motley_flower.strategy.state import SelectionState
 from motley_flower.strategy.wrapper import with_selector
-from motley.core.errors import ConfigError, StoreError
-from motley.results.model_health import model_health
-from motley.selectors import build
 from tests.motley_flower.apps import fedavg, grid, loss_at, model, nodes, sgd, weights
 from tests.motley_flower.conftest import HERE
 from tests.motley_flower.fake_grid import FakeGrid

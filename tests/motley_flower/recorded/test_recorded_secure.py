@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import motley
-from motley_flower.messages import flower
-from motley_flower.strategy.secure_sums import SecureSums
-from motley_flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError
+from motley.selectors import build
+from motley_flower.messages import flower
 from motley_flower.secure.draws import verify_draws
 from motley_flower.secure.keyfiles import as_register
 from motley_flower.secure.round import CohortHistory
-from motley.selectors import build
+from motley_flower.strategy.secure_sums import SecureSums
+from motley_flower.strategy.wrapper import with_selector
 from tests.motley_flower.apps import fedavg, model, outcomes, weights
 from tests.motley_flower.strategy.test_secure_strategy import DRAWN, LEVEL, OPTIONS, federation, keys, run
 

@@ -8,12 +8,12 @@ import pytest
 
 from motley.core.errors import ConfigError, RoundAbandonedError, SecureAggregationError
 from motley.core.records import Outcome, Reports
+from motley.selectors import CATALOGUE, build
 from motley_flower.secure import draws
 from motley_flower.secure.drawable import DrawTable, check_drawable
 from motley_flower.secure.draws import DRAWS, DrawClient, DrawServer, draw, verify_draws
 from motley_flower.secure.primitives import sign
 from motley_flower.secure.terms import SecureOptions, bitmap
-from motley.selectors import CATALOGUE, build
 from tests.motley_flower.secure.rounds import entropy_of, people
 
 N, M = 9, 4

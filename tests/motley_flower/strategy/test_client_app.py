@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from motley_flower.strategy.client_app import enrolled, measured, wanted
 from motley.core.errors import ConfigError
+from motley_flower.strategy.client_app import enrolled, measured, wanted
 from tests.motley_flower.apps import outcomes, run, sgd
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 

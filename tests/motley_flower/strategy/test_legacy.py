@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import motley
-from motley_flower import with_reports, with_selector
 from motley.core.errors import ConfigError
 from motley.selectors import build
+from motley_flower import with_reports, with_selector
 from tests.motley_flower import apps
 from tests.motley_flower.conftest import HERE
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode

@@ -7,12 +7,12 @@ import logging
 import numpy as np
 import pytest
 
-import motley
+import motley_flower
+from motley.core.errors import ConfigError
+from motley.selectors import build
 from motley_flower.client_list import ClientList
 from motley_flower.majority import Majority
 from motley_flower.messages import flower
-from motley.core.errors import ConfigError
-from motley.selectors import build
 from tests.motley_flower.apps import (
     D,
     fedavg,

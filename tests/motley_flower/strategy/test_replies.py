@@ -8,13 +8,13 @@ import struct
 import numpy as np
 import pytest
 
+from motley.core.errors import ConfigError
+from motley.core.records import Outcome
+from motley.selectors import build
 from motley_flower.checks import NodeError, number_of, numbers_of, whole_number
 from motley_flower.messages import flower
 from motley_flower.strategy.replies import array_of
 from motley_flower.strategy.wrapper import with_selector
-from motley.core.errors import ConfigError
-from motley.core.records import Outcome
-from motley.selectors import build
 from tests.motley_flower.apps import (
     D,
     fedavg,

@@ -12,12 +12,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from motley_flower.messages import flower
-from motley_flower.strategy.reporting import with_reports
-from motley_flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.selectors import CATALOGUE, build
+from motley_flower.messages import flower
+from motley_flower.strategy.reporting import with_reports
+from motley_flower.strategy.wrapper import with_selector
 from tests.motley_flower.apps import fedavg, grid, observed_reports, outcomes, run
 from tests.motley_flower.apps import reply as answer
 from tests.motley_flower.conftest import HERE
@@ -223,9 +223,7 @@ def test_an_app_that_measures_nothing_is_told_what_to_report(monkeypatch):
 
     on = sites(2, reporting())
     with monkeypatch.context() as changed:
-        changed.setattr(
-            "motley_flower.strategy.reporting.sys.modules", {k: v for k, v in sys.modules.items() if k != "torch"}
-        )
+        changed.setattr("motley_flower.strategy.reporting.sys.modules", {k: v for k, v in sys.modules.items() if k != "torch"})
         with pytest.raises(ConfigError, match=r'imports torch at the top .* with_reports\(app, reports=\["loss_rms"\]\)'):
             trained(on, "oort")
 

@@ -9,12 +9,12 @@ import threading
 import numpy as np
 import pytest
 
-from motley_flower.messages import LinkError, content_bits, flower
-from motley_flower.strategy.participation import participation
-from motley_flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.selectors import CATALOGUE, Selector, build
+from motley_flower.messages import LinkError, content_bits, flower
+from motley_flower.strategy.participation import participation
+from motley_flower.strategy.wrapper import with_selector
 from tests.motley_flower.apps import (
     fedavg,
     grid,

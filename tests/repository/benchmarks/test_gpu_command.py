@@ -21,6 +21,7 @@ from benchmarks.gpu import stages
 from benchmarks.gpu.records import Rows, read, write
 from benchmarks.gpu.summary import summary
 from motley.experiments.run import run
+from tests.places import PYTHONPATH
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -120,7 +121,7 @@ def test_killed_between_and_within_stages_it_goes_on(tmp_path: Path) -> None:
     """SIGKILL when the second stage has a row: the first is not run again, the second goes on with its rows."""
     line = [sys.executable, "-m", "benchmarks.gpu", "--smoke", "--device", "cpu", "--out", str(tmp_path), "--only", "tests",
             "agreement", "workloads", "pfl_cifar10", "recipes"]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     first = subprocess.Popen(line, cwd=ROOT, env=environment)
     while first.poll() is None and not read(tmp_path / "agreement.json").get("rows"):
         time.sleep(0.05)

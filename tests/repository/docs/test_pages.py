@@ -185,9 +185,9 @@ def test_every_public_object_has_a_page(monkeypatch: pytest.MonkeyPatch) -> None
     """Public is what a package names in ``__all__`` for its users, and what a page tells them to import, but for the components,
     which have a page of their own, and constants."""
     import motley
-    import motley_flower
     import motley.selectors
     import motley.tasks
+    import motley_flower
     from motley.experiments import registry
 
     monkeypatch.syspath_prepend(ROOT / "docs")
@@ -220,17 +220,21 @@ def test_every_page_is_in_the_menu() -> None:
 
 
 def test_no_page_installs_what_does_not_exist() -> None:
-    """Motley is in no package index: a command takes it from the checkout (``pip install '.[flower]'``, of extras that there are)
+    """Motley is in no package index: a command takes it from the checkout (``./packages/motley``, of extras that there are)
     or a wheel that lies there, or from an address (``motley-fl @ ...``)."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "packages/motley/pyproject.toml").read_text())["project"]["optional-dependencies"]
     files = [
         *PAGES,
         *(path for path in (ROOT / "examples").rglob("*") if path.suffix in (".py", ".toml", ".md") or path.name == "run"),
     ]
     for file in files:
         for command in re.findall(r"pip install ([^\n`]+)", file.read_text(encoding="utf-8")):
-            assert not re.search(r"(?<!\./)motley(?!-fl(\[\w+\])? @ )", command), f"{file.name}: pip install {command}"
-            asked = set(re.findall(r"(?<![\w])\.\[([\w,]+)\]", command))
+            assert not re.search(r"(?<![\w/])motley(?!-fl(\[\w+\])? @ )", command), f"{file.name}: pip install {command}"
+            folders = re.findall(r"\./(packages/[\w-]+)", command)
+            assert all((ROOT / folder / "pyproject.toml").is_file() for folder in folders), (
+                f"{file.name}: pip install {command}"
+            )
+            asked = {one for group in re.findall(r"packages/motley\[([\w,]+)\]", command) for one in group.split(",")}
             assert asked <= set(extras), f"{file.name}: pip install {command}"
 
 

@@ -34,15 +34,15 @@ KEYS = ("examine", "quantise", "memory")
 
 
 def _code() -> Iterator[Path]:
-    yield from sorted((ROOT / "motley").rglob("*.py"))
+    yield from sorted((ROOT / "packages").rglob("*.py"))
 
 
 def _texts() -> Iterator[Path]:
     """Everything that users and authors read; not the changelog, nor what was measured and written by older versions."""
     yield from _code()
     for folder, pattern in (
-        ("motley", "*.toml"),
-        ("motley", "*.md"),
+        ("packages", "*.toml"),
+        ("packages", "*.md"),
         ("examples", "*"),
         ("docs", "*.md"),
         ("docs", "*.py"),

@@ -187,7 +187,7 @@ def openssh_key(data: bytes) -> str:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
     except ModuleNotFoundError:
-        said = f"the file of clients needs cryptography, which comes with Flower; {install_hint('flower')}"
+        said = f"the file of clients needs cryptography; {install_hint(folder='motley-flower')}"
         raise ConfigError(said, "clients") from None
     load: Any = serialization.load_pem_public_key if data.lstrip().startswith(b"-----") else serialization.load_ssh_public_key
     try:

@@ -112,7 +112,7 @@ def flower(module: str = "app") -> Any:
     except ModuleNotFoundError as missing:
         if not (missing.name or "").startswith("flwr"):
             raise
-        raise ConfigError(f"Flower is not installed; expected the extra, {install_hint('flower')}") from None
+        raise ConfigError(f"Flower is not installed; {install_hint(folder='motley-flower')}") from None
 
 
 def content_bits(content: Any) -> float:

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
+from motley.core.arrays import Floats, Ids
+from motley.core.errors import ConfigError
+from motley.core.records import SIGNALS, Outcome, Report
 from motley_flower.checks import AppError, NodeError, number_of, only_metrics, whole_number
 from motley_flower.client_list import ClientList
 from motley_flower.client_places import NOBODY, ClientPlaces
 from motley_flower.majority import Majority
 from motley_flower.messages import WALL_CLOCK, Grid, Outbox, SentMessage, WallClock, content_bits, flower
-from motley.core.arrays import Floats, Ids
-from motley.core.errors import ConfigError
-from motley.core.records import SIGNALS, Outcome, Report
 
 __all__ = ["ENROL", "EXAMPLES", "LOG", "RECORD", "Enrolment", "NodeRegistry", "read_enrolment"]
 

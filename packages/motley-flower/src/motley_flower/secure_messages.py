@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from motley_flower.messages import flower
 from motley.core.errors import ConfigError, SecureAggregationError, install_hint
+from motley_flower.messages import flower
 
 __all__ = ["RECORD", "SECURE", "missing_extra", "secure_bytes", "secure_record", "secure_run"]
 
@@ -49,6 +49,4 @@ def secure_run(content: Any) -> str:
 
 def missing_extra(error: ModuleNotFoundError) -> ConfigError:
     """Return the error to raise where the libraries of secure aggregation are not installed."""
-    return ConfigError(
-        f"secure aggregation needs {error.name}; expected the extra, {install_hint('privacy')}", "secure_aggregation"
-    )
+    return ConfigError(f"secure aggregation needs {error.name}; {install_hint(folder='motley-flower')}", "secure_aggregation")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from motley.core.csv_text import csv_text
 from motley.core.errors import ConfigError
+from motley.results import page as pages
+from motley.results.page import replace_files
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.page import page
 from motley_papers.reproduce import Reproduction, reproduce
 from motley_papers.tables import measured_rows, number_files
-from motley.results import page as pages
-from motley.results.page import replace_files
 
 __all__ = ["keep"]
 

@@ -16,12 +16,12 @@ from math import log
 import numpy as np
 
 from motley.core.errors import ConfigError, suggest
-from motley_papers import client_measures, quadratic_measures
 from motley.results import measures, picks
 from motley.results.load import Run
 from motley.results.measures import Censored
 from motley.results.metrics import written_scope
 from motley.results.summary import MB
+from motley_papers import client_measures, quadratic_measures
 
 __all__ = ["MEASURES", "WALL_TIMES", "Measure", "measure_of", "to_a_target"]
 

@@ -12,13 +12,6 @@ from rich.table import Table as Printed
 from rich.text import Text
 
 from motley.core.untrusted import printable
-from motley_papers.earlier import CURVES
-from motley_papers.own_runs import FEW, own_sentences
-from motley_papers.page import dropped, exhibit_section, exhibit_tables, page
-from motley_papers.recipe import names, read
-from motley_papers.reproduce import Reproduction
-from motley_papers.tables import number_files
-from motley_papers.verdict_tables import verdict_table
 from motley.results import latex
 from motley.results.blocks import Table, UniqueNames
 from motley.results.figures import for_print
@@ -26,6 +19,13 @@ from motley.results.load import citations
 from motley.results.page import replace_files
 from motley.results.page import write as write_page
 from motley.results.print_files import check_formats, pictures_of
+from motley_papers.earlier import CURVES
+from motley_papers.own_runs import FEW, own_sentences
+from motley_papers.page import dropped, exhibit_section, exhibit_tables, page
+from motley_papers.recipe import names, read
+from motley_papers.reproduce import Reproduction
+from motley_papers.tables import number_files
+from motley_papers.verdict_tables import verdict_table
 
 __all__ = ["overview", "rows", "show", "write", "write_for_print"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from motley_papers.measuring import Measure, measure_of
-from motley_papers.recipe import Cell, Exhibit
-from motley_papers.reproduce import Reproduction
 from motley.results.blocks import BulletList, Section
 from motley.results.measures import Censored, spread
 from motley.results.summary import plus_minus, short_number, with_decimals
+from motley_papers.measuring import Measure, measure_of
+from motley_papers.recipe import Cell, Exhibit
+from motley_papers.reproduce import Reproduction
 
 __all__ = ["FEW", "own_runs", "own_sentences"]
 

@@ -35,11 +35,11 @@ from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.data_variants import download_mb
 from motley.experiments.error_messages import config_error
+from motley.results.measures import AXES
 from motley_papers.claim import Claim, Place, Protocol, RecipeTable
 from motley_papers.measuring import measure_of
 from motley_papers.pictures import AXES_OF, BY_MEASURE, PICTURES
 from motley_papers.tuned import with_tuned
-from motley.results.measures import AXES
 
 __all__ = ["Cell", "Claim", "Exhibit", "RankPlan", "Recipe", "Scale", "Scaled", "names", "read"]
 

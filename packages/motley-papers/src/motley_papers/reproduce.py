@@ -14,15 +14,15 @@ from motley.experiments.config import Experiment
 from motley.experiments.forecast import range_in_words
 from motley.experiments.store import RunFolder
 from motley.experiments.sweep import Failure, Point, run_points
+from motley.results.load import Run, load
+from motley.results.measures import Censored
+from motley.results.sequential import SpendingPlan
 from motley_papers.claim import Place
 from motley_papers.earlier import MEASURED, Earlier, MeasuredRow, read_rows, still_planned
 from motley_papers.measuring import WALL_TIMES, measure_of, to_a_target
 from motley_papers.recipe import SCALES, Cell, Claim, Exhibit, Recipe, Scale, Scaled, read
 from motley_papers.sequential_plan import SequentialPlan, read_plan
 from motley_papers.verdicts import Judged, corrected, judge
-from motley.results.load import Run, load
-from motley.results.measures import Censored
-from motley.results.sequential import SpendingPlan
 
 __all__ = ["Reproduction", "distinct", "plan", "reproduce", "target_of"]
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from math import inf, isfinite, isnan
 from typing import Literal
 
-from motley_papers.difference_map import difference_map, legend
-from motley_papers.measuring import measure_of
-from motley_papers.ranks import Ranking, Scores, Standing, rank
-from motley_papers.recipe import Exhibit, RankPlan
 from motley.results.blocks import DASH, Block, BulletList, Section, Table, TableCell, TableRow, Text, non_empty
 from motley.results.measures import Censored
 from motley.results.power import LEVEL
 from motley.results.summary import short_number
+from motley_papers.difference_map import difference_map, legend
+from motley_papers.measuring import measure_of
+from motley_papers.ranks import Ranking, Scores, Standing, rank
+from motley_papers.recipe import Exhibit, RankPlan
 
 __all__ = ["lower_is_better", "rankings", "scores", "standings", "standings_table", "summary"]
 

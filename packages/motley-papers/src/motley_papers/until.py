@@ -19,14 +19,14 @@ import numpy as np
 from motley.core.errors import ConfigError
 from motley.experiments.store import RunFolder
 from motley.experiments.sweep import Failure, Point, run_points
-from motley_papers.recipe import Cell, Claim, Recipe
-from motley_papers.reproduce import Reproduction, reproduce
-from motley_papers.sequential_plan import SequentialPlan
-from motley_papers.verdicts import DECIDED, Contrast, cells_of, comparisons
 from motley.results.load import load
 from motley.results.measures import Spread
 from motley.results.power import LEVEL, p_value
 from motley.results.sequential import SpendingPlan
+from motley_papers.recipe import Cell, Claim, Recipe
+from motley_papers.reproduce import Reproduction, reproduce
+from motley_papers.sequential_plan import SequentialPlan
+from motley_papers.verdicts import DECIDED, Contrast, cells_of, comparisons
 
 __all__ = ["MOST_SEEDS", "OpenComparison", "open_comparisons", "seconds_of", "until_decided"]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import copysign, inf, isfinite
 from typing import TYPE_CHECKING
 
-from motley_papers.verdicts import Contrast, Judged, Verdict
 from motley.results.blocks import Picture
 from motley.results.figures import NARROW, mark, new_figure, shorter, styled, to_svg
+from motley_papers.verdicts import Contrast, Judged, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

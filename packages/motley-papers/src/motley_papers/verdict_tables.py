@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from math import exp, isfinite, isinf, isnan
 from typing import Literal
 
-from motley_papers.claim import KINDS
-from motley_papers.measuring import measure_of
-from motley_papers.verdicts import Contrast, Judged, Verdict
 from motley.results.blocks import DASH, Block, Section, Table, TableCell, TableRow, Text, non_empty
 from motley.results.measures import Spread
 from motley.results.power import MOST_PAIRS
 from motley.results.summary import short_number
+from motley_papers.claim import KINDS
+from motley_papers.measuring import measure_of
+from motley_papers.verdicts import Contrast, Judged, Verdict
 
 __all__ = ["ORDER", "TONES", "claim_blocks", "counted_words", "headline", "verdict_table", "words_of"]
 

@@ -19,14 +19,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from motley_papers.claim import WHOLE, Place, Protocol
-from motley_papers.measuring import measure_of
-from motley_papers.recipe import Cell, Claim, Exhibit
-from motley_papers.tuning import after_tuning
 from motley.results.measures import Censored, Interval, Spread, spread
 from motley.results.power import LEVEL, holm, pairs_needed, resolvable
 from motley.results.sequential import SpendingPlan
 from motley.results.sides import Sides, least_std, of_all, sides_of
+from motley_papers.claim import WHOLE, Place, Protocol
+from motley_papers.measuring import measure_of
+from motley_papers.recipe import Cell, Claim, Exhibit
+from motley_papers.tuning import after_tuning
 
 __all__ = [
     "DECIDED",

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
@@ -20,9 +20,7 @@ import typer
 
 from motley.commands import audit as audit_command
 from motley.commands import data as data_command
-from motley.commands import deployment as deployment_command
 from motley.commands import inspect as inspect_command
-from motley.commands import reproduce as reproduce_command
 from motley.commands import tune as tune_command
 from motley.commands import watch as watch_command
 from motley.commands.options import (
@@ -39,6 +37,7 @@ from motley.commands.options import (
     tell,
 )
 from motley.core.errors import StoreError, UserError
+from motley.core.extensions import COMES_WITH, extension, required_extension
 from motley.core.untrusted import printable, shortened
 
 if TYPE_CHECKING:
@@ -63,7 +62,6 @@ motley COMMAND --help has the options of a command."""
 app = typer.Typer(name="motley", pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=False, epilog=EXAMPLES)
 
 app.add_typer(data_command.app, name="data")
-app.add_typer(deployment_command.app, name="deployment")
 
 # Typer carries its own copy of click in some versions and the real one in others: ask it for the class.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -72,6 +70,31 @@ _LONGEST = 1000
 """Characters of an error message; the middle of a longer one is left out."""
 _WIDTH = 160
 """Columns of the summary where no terminal says how wide it is."""
+
+
+def _missing(name: str) -> Callable[[], None]:
+    """Return a command that says which distribution has it."""
+
+    def missing() -> None:
+        required_extension("command", name)
+
+    return missing
+
+
+def _add_commands() -> None:
+    """Add the commands of the distributions beside this one; one that is missing says where it is."""
+    for name in ("deployment", "reproduce"):
+        found = extension("command", name)
+        if found is None:
+            about = f"Comes with {COMES_WITH[name]}, which is not installed."
+            lenient = {"allow_extra_args": True, "ignore_unknown_options": True}
+            app.command(name, help=about, context_settings=lenient, add_help_option=False)(_missing(name))
+            continue
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given.")]
@@ -299,7 +322,7 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
     tell(f"tables: {directory}")
 
 
-app.command()(reproduce_command.reproduce)
+_add_commands()
 app.command("audit-privacy")(audit_command.audit_privacy)
 app.command()(inspect_command.inspect)
 app.command()(tune_command.tune)
@@ -346,9 +369,8 @@ def _listing(kind: str) -> list[dict[str, Any]]:
 
     found = registry.kind_of(kind, ("preset", "recipe"))
     if found == "recipe":
-        from motley_papers.output import rows
-
-        return rows()
+        rows: list[dict[str, Any]] = required_extension("listing", "recipe")()
+        return rows
     return document.preset_rows() if found == "preset" else registry.listing(found)
 
 

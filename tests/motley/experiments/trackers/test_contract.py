@@ -163,7 +163,7 @@ def test_one_that_is_not_installed_costs_a_warning(tool: Backend, tmp_path: Path
     done, said = run(tmp_path / "run", tool.name)
     assert done.finished
     assert said == [
-        f"log: {tool.name} is not installed, so the run is not logged there; pip install '.[{tool.name}]' in a checkout of Motley"
+        f"log: {tool.name} is not installed, so the run is not logged there; pip install './packages/motley[{tool.name}]' in a checkout of Motley"
     ]
 
 

@@ -14,12 +14,15 @@ import pytest
 import motley
 from tests.motley.experiments.trackers.backends import REAL, RealMLflow, RealWandB
 from tests.motley.experiments.trackers.test_contract import KEYS
+from tests.places import PYTHONPATH
 
 pytestmark = list(REAL)
 OVER = {"selector.name": ["uniform", "power_of_choice"]}
 KILLED = """
 import json, os, signal, sys
 import motley
+from tests.places import PYTHONPATH
+from tests.places import PYTHONPATH
 
 def die(done):
     if done.round == 3:
@@ -74,7 +77,7 @@ def test_names_in_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_process_that_is_killed_loses_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {**KEYS, "log": ["mlflow", "wandb"]}
     command = [sys.executable, "-c", KILLED, json.dumps(keys), str(tmp_path / "run")]
-    env = {**os.environ, "PYTHONPATH": str(Path(motley.__file__).parents[1])}
+    env = {**os.environ, "PYTHONPATH": PYTHONPATH}
     assert subprocess.run(command, env=env, check=False).returncode == -signal.SIGKILL
     motley.run(keys, out=tmp_path / "run", resume=True)
     motley.run(keys, out=tmp_path / "whole")

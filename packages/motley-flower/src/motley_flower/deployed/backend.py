@@ -27,13 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from motley_flower.deployed.client_registry import ClientRegistry, Limits
-from motley_flower.deployed.dispatches import DeployedDispatch, landed_table, waiting_table
-from motley_flower.deployed.incidents import in_a_line
-from motley_flower.deployed.protocol import pack
-from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.deployed.transport import Reply, WaitingTransport
-from motley_flower.messages import failure_of_app
 from motley.algorithms.base import ClientState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.claims import with_values
@@ -49,6 +42,13 @@ from motley.rounds.in_flight import InFlight
 from motley.rounds.state import RunState
 from motley.rounds.upload import ReceivedUpload, UploadPipeline
 from motley.timing.synchrony import ServerStep
+from motley_flower.deployed.client_registry import ClientRegistry, Limits
+from motley_flower.deployed.dispatches import DeployedDispatch, landed_table, waiting_table
+from motley_flower.deployed.incidents import in_a_line
+from motley_flower.deployed.protocol import pack
+from motley_flower.deployed.request_codec import RequestCodec
+from motley_flower.deployed.transport import Reply, WaitingTransport
+from motley_flower.messages import failure_of_app
 
 if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import DeployedSums

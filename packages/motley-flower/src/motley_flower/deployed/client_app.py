@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from motley_flower.messages import flower
-from motley_flower.node_registry import ENROL
 from motley.core.errors import ConfigError
 from motley.core.files import private_files
+from motley_flower.messages import flower
+from motley_flower.node_registry import ENROL
 
 if TYPE_CHECKING:
+    from motley.experiments.config import Experiment
+    from motley.tasks.base import Task
     from motley_flower.deployed.client_runtime import ClientRuntime
     from motley_flower.deployed.secure_rounds import ClientSecrets
-    from motley.experiments.config import Experiment
     from motley_flower.secure.terms import SecureOptions
-    from motley.tasks.base import Task
 
 __all__ = ["Node", "serve"]
 
@@ -55,8 +55,8 @@ class Node:
         ------
         ConfigError: the node has no folder.
         """
-        from motley_flower.deployed.client_runtime import ClientRuntime
         from motley.experiments.run import as_experiment
+        from motley_flower.deployed.client_runtime import ClientRuntime
 
         folder, data = self.folder or config.get("folder"), self.data or config.get("data")
         if not folder:

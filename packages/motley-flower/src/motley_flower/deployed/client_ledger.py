@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from motley_flower.deployed.protocol import Told
 from motley.core.errors import ConfigError, StoreError
 from motley.core.files import changed, disk_error, replacing, sync_folder, with_digest
+from motley_flower.deployed.protocol import Told
 
 __all__ = ["ClientLedger"]
 

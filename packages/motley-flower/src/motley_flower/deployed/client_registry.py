@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from motley_flower.deployed.incidents import IncidentLog, in_a_line
-from motley_flower.deployed.protocol import Order
-from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.deployed.transport import Reply, WaitingTransport
-from motley_flower.messages import failure_of_app
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError, ConfigError
 from motley.core.outliers import MOST_TIMES, weight_cap
 from motley.core.records import Reports
 from motley.transport.ledger import Direction, Kind, Ledger
+from motley_flower.deployed.incidents import IncidentLog, in_a_line
+from motley_flower.deployed.protocol import Order
+from motley_flower.deployed.request_codec import RequestCodec
+from motley_flower.deployed.transport import Reply, WaitingTransport
+from motley_flower.messages import failure_of_app
 
 __all__ = ["ClientRegistry", "Limits"]
 

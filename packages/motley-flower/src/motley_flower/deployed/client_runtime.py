@@ -20,10 +20,6 @@ import torch
 from torch import Tensor
 
 from motley import __version__
-from motley_flower.deployed.client_signals import ClientSignals
-from motley_flower.deployed.client_state import ClientStateFile
-from motley_flower.deployed.client_sums import NoisySums
-from motley_flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
 from motley.algorithms.base import Part
 from motley.core.errors import CodecError, ConfigError
 from motley.engines.base import MEASURED, REPORTED, Job, TrainResult
@@ -35,6 +31,10 @@ from motley.transport import wire
 from motley.transport.feedback import compress_update
 from motley.transport.packet import Packet
 from motley.transport.upload_config import merge_state, split_state
+from motley_flower.deployed.client_signals import ClientSignals
+from motley_flower.deployed.client_state import ClientStateFile
+from motley_flower.deployed.client_sums import NoisySums
+from motley_flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
 
 if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import ClientSecrets

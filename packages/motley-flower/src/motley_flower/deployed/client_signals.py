@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from motley_flower.deployed.client_ledger import ClientLedger
-from motley_flower.deployed.protocol import Noise, Order, Told, agreement
 from motley.core.errors import ConfigError
 from motley.experiments.config import Experiment
 from motley.experiments.lineage import digest_of
 from motley.experiments.privacy import cap, sum_cap
 from motley.privacy.noise import SystemRandomness, bounded, released
 from motley.privacy.options import HISTOGRAM, SignalNoise, check_noise
+from motley_flower.deployed.client_ledger import ClientLedger
+from motley_flower.deployed.protocol import Noise, Order, Told, agreement
 
 __all__ = ["ClientSignals"]
 

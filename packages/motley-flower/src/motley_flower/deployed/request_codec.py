@@ -14,9 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motley_flower.checks import signal_shape
-from motley_flower.deployed.dispatches import DeployedDispatch
-from motley_flower.deployed.protocol import SPARE, Answer, Noise, Order, agreement, open_answer, packet_spec
 from motley.algorithms.base import Part, Parts
 from motley.core.arrays import Floats
 from motley.core.errors import CodecError
@@ -28,6 +25,9 @@ from motley.privacy.options import HISTOGRAM
 from motley.rounds.config import RunConfig
 from motley.transport import wire
 from motley.transport.packet import PacketSpec
+from motley_flower.checks import signal_shape
+from motley_flower.deployed.dispatches import DeployedDispatch
+from motley_flower.deployed.protocol import SPARE, Answer, Noise, Order, agreement, open_answer, packet_spec
 
 __all__ = ["RequestCodec"]
 

@@ -19,11 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from motley_flower.deployed.client_registry import ClientRegistry
-from motley_flower.deployed.client_sums import NoisySums
-from motley_flower.deployed.dispatches import DeployedDispatch
-from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.secure_messages import missing_extra
 from motley.algorithms.base import Part, Parts
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, RoundAbandonedError
@@ -35,6 +30,11 @@ from motley.rounds.config import RunConfig
 from motley.rounds.state import RunState
 from motley.timing.deadline import Deadline
 from motley.timing.synchrony import Synchronous
+from motley_flower.deployed.client_registry import ClientRegistry
+from motley_flower.deployed.client_sums import NoisySums
+from motley_flower.deployed.dispatches import DeployedDispatch
+from motley_flower.deployed.request_codec import RequestCodec
+from motley_flower.secure_messages import missing_extra
 
 try:
     from motley_flower.secure.drawable import DrawTable, check_drawable

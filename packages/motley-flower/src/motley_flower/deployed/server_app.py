@@ -27,12 +27,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from motley_flower.client_list import ClientList
-from motley_flower.deployed.backend import DeployedBackend, DeployedClients
-from motley_flower.deployed.client_registry import ClientRegistry, Limits
-from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.deployed.transport import Transport, WaitingTransport
-from motley_flower.real_run import REAL, stopping_in_a_sentence
 from motley.core.errors import ConfigError
 from motley.core.files import private_files, replacing
 from motley.experiments.build import Ready, prepare
@@ -58,11 +52,17 @@ from motley.rounds.upload import UploadPipeline, initial_client_state
 from motley.selectors.base import Selector
 from motley.tasks.base import Task
 from motley.timing.asynchronous import Asynchronous
+from motley_flower.client_list import ClientList
+from motley_flower.deployed.backend import DeployedBackend, DeployedClients
+from motley_flower.deployed.client_registry import ClientRegistry, Limits
+from motley_flower.deployed.request_codec import RequestCodec
+from motley_flower.deployed.transport import Transport, WaitingTransport
+from motley_flower.real_run import REAL, stopping_in_a_sentence
 
 if TYPE_CHECKING:
-    from motley_flower.deployed.secure_rounds import DeployedSums
     from motley.algorithms.base import Parts
     from motley.privacy.distributed import ClientNoise
+    from motley_flower.deployed.secure_rounds import DeployedSums
     from motley_flower.secure.terms import SecureOptions
 
 __all__ = ["Limits", "deployment", "refuses", "run"]

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from motley_flower.messages import flower
 from motley.core.errors import ConfigError
+from motley_flower.messages import flower
 
 __all__ = ["Address", "Called", "call", "load_private_key", "new_private_key", "pem_of", "signed"]
 

@@ -24,7 +24,7 @@ try:
     )
     from cryptography.x509.oid import ExtendedKeyUsageOID
 except ModuleNotFoundError:
-    raise ConfigError(f"keys and certificates need cryptography, which comes with Flower; {install_hint('flower')}") from None
+    raise ConfigError(f"keys and certificates need cryptography; {install_hint(folder='motley-flower')}") from None
 
 __all__ = ["new_authority", "new_client_key", "new_server_certificate", "write_secret"]
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from motley.core.errors import ConfigError, StoreError
+from motley.core.files import disk_error
 from motley_flower.client_list import LOG_NAME, ClientList, ListedClient, fingerprint, openssh_key
 from motley_flower.operator import pages
 from motley_flower.operator.certificates import new_authority, new_client_key, new_server_certificate, write_secret
-from motley.core.errors import ConfigError, StoreError
-from motley.core.files import disk_error
 
 __all__ = ["Deployment", "add_client", "begin", "open_deployment", "revoke_client"]
 

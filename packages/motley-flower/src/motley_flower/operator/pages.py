@@ -138,7 +138,7 @@ CLIENT_PAGE = """\
 You are `{name}`, client {client}, of the deployment at `{server}:{port}`.
 
 1. Install Motley with Flower in an environment of its own, of the version that the operator names:
-   `pip install '.[flower]'` in a checkout of it.
+   `pip install ./packages/motley ./packages/motley-flower` in a checkout of it.
 2. Compare your key with the operator by telephone, not by the mail that brought this folder:
    `ssh-keygen -lf node.pub` must say `{fingerprint}`.
 3. Start: `./start`, under a supervisor (systemd, a container's restart policy). It needs an
@@ -186,9 +186,9 @@ a medium that you lock away |
 
 Never send `authority/ca.key`, `server/server.key`, or one client's folder to another.
 
-1. Install nginx (`apt-get install nginx-light`) and Motley with Flower: `pip install '.[flower]'`
-   in a checkout of it. Open port {port} of this machine to the clients, and no other:
-   not {link_port}.
+1. Install nginx (`apt-get install nginx-light`) and Motley with Flower:
+   `pip install ./packages/motley ./packages/motley-flower` in a checkout of it. Open port {port} of
+   this machine to the clients, and no other: not {link_port}.
 2. Start `server/start`, under a supervisor.
 3. `motley deployment check .` tries the doors as an outsider would, and ends with 1 where one is
    open.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from motley.core.errors import ConfigError
 from motley_flower.client_list import openssh_key
 from motley_flower.messages import flower
 from motley_flower.operator.calls import Address, call, pem_of
 from motley_flower.operator.kits import Deployment
-from motley.core.errors import ConfigError
 
 __all__ = ["register_clients"]
 

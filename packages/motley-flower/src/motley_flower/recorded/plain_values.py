@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from motley.core import codec
 from motley_flower.messages import flower
 from motley_flower.strategy.attributes import nested
-from motley.core import codec
 
 __all__ = ["AttributeValues", "UnwritableError", "attributes_of", "pack", "unpack"]
 

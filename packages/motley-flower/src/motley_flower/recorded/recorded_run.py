@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from motley.core.errors import ConfigError, StoreError
+from motley.core.round_line import round_of
 from motley_flower.node_registry import LOG
 from motley_flower.real_run import stopping_in_a_sentence
 from motley_flower.recorded.plain_values import AttributeValues, attributes_of, pack, unpack
@@ -33,8 +35,6 @@ from motley_flower.recorded.run_tables import (
 from motley_flower.recorded.selection_state import participation_rows, restore_selection, save_selection
 from motley_flower.strategy.round_observer import Metrics, RoundObserver, named_metrics
 from motley_flower.strategy.state import OpenRound
-from motley.core.errors import ConfigError, StoreError
-from motley.core.round_line import round_of
 
 if TYPE_CHECKING:
     import os

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import save
 
-from motley_flower.real_run import REAL
 from motley.core.errors import ContractError, StoreError
 from motley.core.files import disk_error, replacing
 from motley.experiments.registry import record_of
@@ -25,6 +24,7 @@ from motley.results.report import report as write_report
 from motley.results.schema import TABLES
 from motley.results.writer import Writer, remove_streams, to_batch
 from motley.rounds.checkpoint import Checkpoints
+from motley_flower.real_run import REAL
 
 if TYPE_CHECKING:
     from motley_flower.strategy.coordinator import SelectionCoordinator

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from motley.core.records import Outcome
 from motley_flower.deployed.incidents import IncidentLog
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.round_observer import named_metrics
-from motley.core.records import Outcome
 
 __all__ = ["client_rows", "evaluation_rows", "federation_rows", "incident_rows", "mean_metrics", "round_row", "traffic_columns"]
 

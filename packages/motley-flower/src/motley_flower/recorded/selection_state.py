@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from motley.selectors.base import Selector
 from motley_flower.node_registry import Enrolment
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.participation import ExchangeRow, ParticipationRow
 from motley_flower.strategy.reply_forms import ReplyForm
-from motley.selectors.base import Selector
 
 __all__ = ["AS_THEY_ARE", "CONVERTED", "participation_rows", "restore_selection", "save_selection"]
 

@@ -1,6 +1,6 @@
 """The cryptographic functions of secure aggregation, each by a library: ``cryptography`` and pycryptodome's Shamir shares.
 
-``pip install '.[privacy]'`` in a checkout brings both.
+``pip install ./packages/motley-flower`` in a checkout brings both.
 """
 
 from __future__ import annotations

@@ -16,7 +16,16 @@ import numpy as np
 from motley.core.errors import RoundAbandonedError, SecureAggregationError
 from motley_flower.secure.client import mask_key, pair_key
 from motley_flower.secure.encoding import Words
-from motley_flower.secure.primitives import ENVELOPE, SEED, add_stream, combine_shares, derive, is_public_key, public_key, verify
+from motley_flower.secure.primitives import (
+    ENVELOPE,
+    SEED,
+    add_stream,
+    combine_shares,
+    derive,
+    is_public_key,
+    public_key,
+    verify,
+)
 from motley_flower.secure.terms import KEYS_SIZE, SIGNATURE, SecureTerms, Step, listed, opened, peers, sealed
 
 __all__ = ["SecureServer"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from motley_flower.messages import flower
-from motley_flower.node_registry import RECORD
 from motley.core.errors import ConfigError
 from motley.core.records import Cohort
+from motley_flower.messages import flower
+from motley_flower.node_registry import RECORD
 
 __all__ = ["address_messages", "ask_for"]
 

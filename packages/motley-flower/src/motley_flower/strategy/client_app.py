@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from motley.core.errors import ConfigError
 from motley_flower.messages import flower
 from motley_flower.node_registry import EXAMPLES, RECORD
-from motley.core.errors import ConfigError
 
 __all__ = ["counts_of", "enrolled", "measured", "wanted"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from motley.core.records import SIGNALS, SignalRequirements
 from motley_flower.checks import only_metrics
 from motley_flower.node_registry import RECORD
-from motley.core.records import SIGNALS, SignalRequirements
 
 __all__ = ["ClientNeeds"]
 

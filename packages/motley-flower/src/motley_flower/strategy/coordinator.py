@@ -16,6 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from motley.core.arrays import Floats
+from motley.core.errors import ConfigError
+from motley.core.files import disk_error, replacing
+from motley.core.keys import Streams
+from motley.core.records import Outcome, Report
+from motley.core.server_signals import LAST_UPDATE, UPDATE_SIGNALS, Value
+from motley.core.untrusted import printable, shortened
+from motley.selectors.base import Selector
 from motley_flower.checks import AppError
 from motley_flower.messages import Grid, SentMessage, content_bits, failure_of_app
 from motley_flower.node_registry import EXAMPLES, LOG, NodeRegistry
@@ -30,14 +38,6 @@ from motley_flower.strategy.sample_counts import SampleCounts
 from motley_flower.strategy.server_signals import LEARNING_RATES, ReplySignals, arrays_of, last_layer, model_vector
 from motley_flower.strategy.settings import SelectionSettings
 from motley_flower.strategy.state import MOST_REFUSALS, OpenRound, SelectionState
-from motley.core.arrays import Floats
-from motley.core.errors import ConfigError
-from motley.core.files import disk_error, replacing
-from motley.core.keys import Streams
-from motley.core.records import Outcome, Report
-from motley.core.server_signals import LAST_UPDATE, UPDATE_SIGNALS, Value
-from motley.core.untrusted import printable, shortened
-from motley.selectors.base import Selector
 
 if TYPE_CHECKING:
     from motley_flower.strategy.secure_sums import SecureSums

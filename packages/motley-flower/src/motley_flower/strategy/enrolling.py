@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from motley_flower.node_registry import NodeRegistry
 from motley.core.errors import ConfigError
 from motley.core.records import Report
 from motley.selectors.base import Selector
+from motley_flower.node_registry import NodeRegistry
 
 __all__ = ["observe_enrolments"]
 

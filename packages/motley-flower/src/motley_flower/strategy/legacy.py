@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from motley.core.errors import ConfigError
+from motley.core.keys import Key
 from motley_flower.checks import NodeError
 from motley_flower.messages import flower
 from motley_flower.node_registry import EXAMPLES
 from motley_flower.strategy.replies import array_header
-from motley.core.errors import ConfigError
-from motley.core.keys import Key
 
 __all__ = ["adapted", "is_legacy"]
 

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from motley.core.errors import ConfigError
+from motley.core.records import SIGNALS
+from motley.core.server_signals import Value
 from motley_flower.checks import AppError, NodeError, only_metrics
 from motley_flower.messages import SentMessage, content_bits, exchange, flower
 from motley_flower.node_registry import RECORD, NodeRegistry
 from motley_flower.strategy.replies import signals_of
 from motley_flower.strategy.state import OpenRound, SelectionState
-from motley.core.errors import ConfigError
-from motley.core.records import SIGNALS
-from motley.core.server_signals import Value
 
 __all__ = ["PROBE", "SignalProber"]
 

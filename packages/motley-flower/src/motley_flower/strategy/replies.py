@@ -19,12 +19,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.server_signals import Value
+from motley.core.untrusted import one_line
 from motley_flower.checks import AppError, NodeError, check_names, number_of, numbers_of, only_metrics, signal_of
 from motley_flower.messages import content_bits, flower
 from motley_flower.node_registry import EXAMPLES
 from motley_flower.strategy.reply_forms import Item, ReplyForm, RunForm, arrays_form, metric_items
-from motley.core.server_signals import Value
-from motley.core.untrusted import one_line
 
 __all__ = ["CheckedReply", "ClientResult", "ReplyReader", "WeightBound", "array_header", "array_of", "signals_of"]
 

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from motley.core.errors import ConfigError
 from motley_flower.messages import flower
 from motley_flower.node_registry import ENROL, EXAMPLES, RECORD
 from motley_flower.strategy.client_app import counts_of, measured, wanted
 from motley_flower.strategy.probing import PROBE
-from motley.core.errors import ConfigError
 
 __all__ = ["MEASURED_BEFORE", "MEASURED_IN_TRAINING", "with_reports"]
 

@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from motley_flower.node_registry import EXAMPLES, NodeRegistry
-from motley_flower.strategy.replies import WeightBound
 from motley.core.errors import ConfigError
 from motley.core.outliers import weight_cap
 from motley.core.records import Report
+from motley_flower.node_registry import EXAMPLES, NodeRegistry
+from motley_flower.strategy.replies import WeightBound
 
 __all__ = ["SampleCounts"]
 

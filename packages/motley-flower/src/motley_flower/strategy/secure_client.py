@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from motley.core.errors import ConfigError, SecureAggregationError
+from motley.core.files import private_files
 from motley_flower.messages import flower
 from motley_flower.node_registry import EXAMPLES
 from motley_flower.secure_messages import RECORD, missing_extra, secure_bytes, secure_record, secure_run
 from motley_flower.strategy.server_signals import arrays_of
-from motley.core.errors import ConfigError, SecureAggregationError
-from motley.core.files import private_files
 
 try:
     from motley_flower.secure.endpoint import AGREEMENTS, SecureEndpoint

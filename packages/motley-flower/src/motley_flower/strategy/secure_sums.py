@@ -16,6 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from motley.core.errors import ConfigError, RoundAbandonedError
+from motley.core.records import Cohort
+from motley.core.server_signals import UPDATE_SIGNALS
+from motley.selectors.base import Selector
 from motley_flower.messages import SentMessage, content_bits, exchange, flower
 from motley_flower.node_registry import EXAMPLES, LOG
 from motley_flower.secure_messages import RECORD, SECURE, missing_extra, secure_bytes, secure_record
@@ -23,10 +27,6 @@ from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.server_signals import arrays_of
 from motley_flower.strategy.settings import SelectionSettings
 from motley_flower.strategy.state import OpenRound
-from motley.core.errors import ConfigError, RoundAbandonedError
-from motley.core.records import Cohort
-from motley.core.server_signals import UPDATE_SIGNALS
-from motley.selectors.base import Selector
 
 try:
     from motley_flower.secure.drawable import DrawTable, check_drawable

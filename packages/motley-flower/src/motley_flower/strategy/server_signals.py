@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from motley_flower.strategy.replies import ClientResult
-from motley_flower.strategy.state import SelectionState
 from motley.core.arrays import Floats
 from motley.core.keys import Streams
 from motley.core.server_signals import LAST_UPDATE, Value, next_consensus, update_signals
+from motley_flower.strategy.replies import ClientResult
+from motley_flower.strategy.state import SelectionState
 
 __all__ = ["LEARNING_RATES", "ReplySignals", "arrays_of", "last_layer", "model_vector"]
 

@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
+from motley.core.errors import ConfigError
 from motley_flower.client_list import ClientList
 from motley_flower.messages import WALL_CLOCK, WallClock
-from motley.core.errors import ConfigError
 
 __all__ = ["SelectionSettings"]
 

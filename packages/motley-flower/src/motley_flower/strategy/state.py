@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from motley.core.arrays import Floats, Ids
+from motley.core.last_updates import LastUpdates
+from motley.core.records import Cohort, Report
 from motley_flower.messages import Grid, SentMessage, content_bits
 from motley_flower.node_registry import LOG
 from motley_flower.strategy.participation import ExchangeRow, ParticipationRow
 from motley_flower.strategy.replies import CheckedReply
 from motley_flower.strategy.reply_forms import ReplyForm, RunForm
-from motley.core.arrays import Floats, Ids
-from motley.core.last_updates import LastUpdates
-from motley.core.records import Cohort, Report
 
 __all__ = ["MOST_REFUSALS", "OpenRound", "SelectionState"]
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from motley_flower.messages import flower
-from motley_flower.strategy.attributes import nested
-from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley.core.errors import UserError
 from motley.core.outliers import outlying_of_arrays
 from motley.core.untrusted import one_line
+from motley_flower.messages import flower
+from motley_flower.strategy.attributes import nested
+from motley_flower.strategy.coordinator import SelectionCoordinator
 
 __all__ = ["GuardedStep"]
 

@@ -16,6 +16,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from motley.core.errors import ConfigError
+from motley.core.files import private_files
+from motley.selectors import build
+from motley.selectors.base import Selector
 from motley_flower.client_list import ClientList
 from motley_flower.limited_grid import LimitedGrid
 from motley_flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
@@ -25,14 +29,10 @@ from motley_flower.strategy.legacy import adapted, is_legacy
 from motley_flower.strategy.round_observer import ObservedStrategy, RoundObserver
 from motley_flower.strategy.settings import SelectionSettings
 from motley_flower.strategy.stepping import GuardedStep
-from motley.core.errors import ConfigError
-from motley.core.files import private_files
-from motley.selectors import build
-from motley.selectors.base import Selector
 
 if TYPE_CHECKING:
-    from motley_flower.strategy.secure_sums import SecureSums
     from motley_flower.secure.terms import SecureOptions
+    from motley_flower.strategy.secure_sums import SecureSums
 
 __all__ = ["with_selector"]
 

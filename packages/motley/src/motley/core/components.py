@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from importlib import metadata
 from typing import Any, Literal
 
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.extensions import extensions
 
 __all__ = ["Catalogue", "Option", "check_option", "class_named", "imports", "require_declared"]
 
@@ -47,14 +47,6 @@ class Option:
     default: Any
 
 
-@cache
-def _entry_points() -> metadata.EntryPoints:
-    """Return the entry points of all installed packages, which are looked for once."""
-    found: Any = metadata.entry_points()
-    points: metadata.EntryPoints = found
-    return points
-
-
 @dataclass(frozen=True)
 class Catalogue:
     """All components of one kind.
@@ -76,7 +68,7 @@ class Catalogue:
     @cached_property
     def targets(self) -> dict[str, str]:
         """Name -> ``"module:Class"``, including entry points, which cannot replace built-in names, and registered names."""
-        found = {point.name: point.value for point in _entry_points().select(group=f"motley.{self.kind}")}
+        found = {name: point.value for name, point in extensions(self.kind).items()}
         return {**found, **self.builtin}
 
     @cached_property

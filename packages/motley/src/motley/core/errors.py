@@ -100,13 +100,14 @@ class ContractError(MotleyError):
     """A component broke the contract of its kind."""
 
 
-def install_hint(extra: str) -> str:
-    """Return the command that installs the libraries of an extra, from a checkout.
+def install_hint(extra: str = "", folder: str = "motley") -> str:
+    """Return the command that installs a distribution, with the libraries of an extra, from a checkout.
 
     Motley is in no package index. A command that asked one for it by name would run the code of
     whoever registers that name.
     """
-    return f"pip install '.[{extra}]' in a checkout of Motley"
+    what = f"'./packages/{folder}[{extra}]'" if extra else f"./packages/{folder}"
+    return f"pip install {what} in a checkout of Motley"
 
 
 def suggest(got: str, allowed: Iterable[str]) -> str:

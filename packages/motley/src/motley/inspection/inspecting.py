@@ -12,6 +12,7 @@ import numpy as np
 from motley.core.arrays import Floats, Ints
 from motley.core.client_names import name_of
 from motley.core.errors import ConfigError, UserError
+from motley.core.extensions import extension, extensions
 from motley.core.keys import Key, Streams
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
@@ -27,7 +28,6 @@ from motley.inspection.pitfalls_of_sets import one_constant_for_all, pitfalls_of
 from motley.inspection.planned import synchronous_loop
 from motley.inspection.sources import InspectionSource, source_of
 from motley.inspection.system import system_findings
-from motley_papers.advice import advice_lines
 from motley.results.blocks import Picture
 from motley.results.load import Run
 from motley.results.measures import grouped_notes
@@ -92,8 +92,14 @@ def inspect(
     labels = _labels([source.label for source in sources])
     found = [_one(source, label, rounds, folder, said) for source, label in zip(sources, labels, strict=True)]
     shared = one_constant_for_all([keys for source in sources for keys in source.keys]) if more else None
-    advice = [] if more else advice_lines(found[0].inspection.profile())
+    advice = [] if more else _advice(found[0].inspection.profile())
     return Inspected(found, [shared] if shared else [], advice)
+
+
+def _advice(profile: Mapping[str, float]) -> list[str]:
+    """Return what installed packages advise for clients that differ so, at most five lines each."""
+    found = [extension("advice", name) for name in extensions("advice")]
+    return [line for advise in found if advise is not None for line in advise(profile)]
 
 
 def _labels(names: Sequence[str]) -> list[str]:

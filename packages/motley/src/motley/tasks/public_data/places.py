@@ -19,7 +19,7 @@ def places(folder: Path | None = None) -> Iterator[Path]:
         yield folder
     if os.environ.get("MOTLEY_DATA"):
         yield Path(os.environ["MOTLEY_DATA"])
-    for base in (Path.cwd(), Path(__file__).resolve().parents[3]):
+    for base in (Path.cwd(), *Path(__file__).resolve().parents[6:7]):
         yield base / "data"
         yield base.parent / "shared" / "data"
     yield CACHE.expanduser()

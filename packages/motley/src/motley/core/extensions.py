@@ -1,0 +1,62 @@
+"""What other distributions add to Motley, found by their entry points.
+
+Motley imports none of them: the command asks here what is installed beside it. A distribution adds
+a command to the group ``motley.command``, a kind of ``motley list`` to ``motley.listing``, advice
+for ``motley inspect`` to ``motley.advice``, and components to the group of their kind.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from motley.core.errors import ConfigError
+
+__all__ = ["COMES_WITH", "extension", "extensions", "required_extension"]
+
+COMES_WITH = {"deployment": "motley-flower", "recipe": "motley-papers", "reproduce": "motley-papers"}
+"""Commands and kinds that a distribution of Motley's repository adds, and its folder there."""
+
+
+def extensions(group: str) -> dict[str, metadata.EntryPoint]:
+    """Return what installed packages add to a group, by name; nothing of it is imported."""
+    return {point.name: point for point in _entry_points().select(group=f"motley.{group}")}
+
+
+def extension(group: str, name: str) -> Any:
+    """Import and return what a package adds to a group under a name; None where none does."""
+    point = extensions(group).get(name)
+    if point is None:
+        return None
+    try:
+        return point.load()
+    except ModuleNotFoundError as error:
+        # an editable installation whose folder is gone still has its entry points
+        if error.name != point.module.partition(".")[0]:
+            raise
+        return None
+
+
+def required_extension(group: str, name: str) -> Any:
+    """Import and return what a package adds to a group under a name.
+
+    Raises
+    ------
+    ConfigError: it is not installed.
+    """
+    found = extension(group, name)
+    if found is None:
+        folder = COMES_WITH[name]
+        raise ConfigError(
+            f"{name!r} comes with {folder}, which is not installed; in a checkout of Motley: pip install ./packages/{folder}"
+        )
+    return found
+
+
+@cache
+def _entry_points() -> metadata.EntryPoints:
+    """Return the entry points of all installed packages, which are looked for once."""
+    found: Any = metadata.entry_points()
+    points: metadata.EntryPoints = found
+    return points
