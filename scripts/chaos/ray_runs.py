@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from same_results import trees
+
 from motley.results.load import load
 from motley.results.schema import EQUAL_TABLES
 
@@ -33,7 +35,7 @@ class RayRun:
         table = json.dumps({"name": "ray", "address": address, **engine})
         command = [sys.executable, "-W", "ignore", "-m", "chaos.slow_run", str(out), str(rounds), algorithm, table]
         here = Path(__file__).parents[2]
-        path = os.pathsep.join(map(str, (code or here, here / "scripts")))
+        path = os.pathsep.join(map(str, (*trees.sources(code or here), here / "scripts")))
         self.begun_s = time.time()
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(

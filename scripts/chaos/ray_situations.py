@@ -18,6 +18,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from same_results import trees
+
 from chaos.ray_runs import RayRun, same_bits
 from tests.motley.engines.ray_nodes import Node, RayNodes
 
@@ -170,7 +172,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("--only", action="append", choices=NAMES)
     given = parser.parse_args(words)
     code = given.code.resolve()
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (code, Path(__file__).parents[1])))  # of the nodes
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (*trees.sources(code), Path(__file__).parents[1])))  # of the nodes
     with tempfile.TemporaryDirectory(prefix="ray-situations-") as place:
         situations = Situations(Path(place), code, given.limit)
         for name in given.only or NAMES:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import PYTHONPATH
+
 from .ray_nodes import RayNodes
 
 HERE = importlib.util.find_spec("ray") is not None
@@ -35,7 +37,7 @@ engine = { name = "ray", threads = 2, workers = 2 }
 
 def copied(folder: Path) -> Path:
     """A copy of Motley's package, to be changed; returns what a node's PYTHONPATH is then."""
-    shutil.copytree(ROOT / "motley", folder / "motley", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "packages/motley/src/motley", folder / "motley", ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
@@ -76,7 +78,7 @@ def head(cluster: RayNodes) -> Iterator[RayNodes]:
 def motley(folder: Path, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command in a folder where no copy of Motley lies, for Ray's workers look into the driver's folder first."""
     command = [sys.executable, "-c", PROGRAM, *words]
-    home = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(env or {})}
+    home = {"PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1", **(env or {})}
     return subprocess.run(
         command, cwd=folder, env={**os.environ, **home}, capture_output=True, text=True, timeout=240, check=False
     )
@@ -140,7 +142,7 @@ def test_other_code_under_the_same_version_and_no_motley_at_all(head: RayNodes, 
     (tmp_path / "exp.toml").write_text(EXPERIMENT.replace(", threads = 2, workers = 2", ""))
     done = run(tmp_path, head.address)
     assert done.returncode == 0, done.stderr
-    assert "is not used: other code in packages/motley/src/motley/engines/workers.py\n" in done.stderr
+    assert "is not used: other code in motley/engines/workers.py\n" in done.stderr
     assert "is not used: ModuleNotFoundError: No module named 'motley'\n" in done.stderr
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert sorted(said.partition(":")[0] for said in record["nodes"].values()) == ["left out", "left out", "worked"]
@@ -179,7 +181,7 @@ def test_a_module_or_a_file_that_only_the_driver_has(head: RayNodes, tmp_path: P
     (lib / "my_model.py").write_text(MODEL)
 
     def told(name: str) -> str:
-        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{lib}", "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, "PYTHONPATH": f"{PYTHONPATH}:{lib}", "OMP_NUM_THREADS": "1"}
         words = [sys.executable, "-c", SCRIPT, head.address, name]
         done = subprocess.run(words, cwd=here, env=env, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 1
@@ -284,7 +286,7 @@ def test_the_commands_of_the_page_work_before_and_after_a_local_run() -> None:
     text = IN_NAMESPACES.replace("FIRST", BLOCKS["first node"] + "\n").replace("SECOND", BLOCKS["second node"] + "\n")
     text = text.replace("LINE", BLOCKS["run"].strip())
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
-    env |= {"PYTHON": sys.executable, "PROGRAM": PROGRAM, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    env |= {"PYTHON": sys.executable, "PROGRAM": PROGRAM, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
     experiment = EXPERIMENT.replace(", threads = 2, workers = 2", "")
     done = subprocess.run(
