@@ -111,11 +111,10 @@ def divided(
     most = there if threads is None else min(threads, there)
     smallest = worker_cores or 1
     if not room(nodes, smallest, gpus) or smallest > most:
-        needs = f"{_cores(smallest)} and {gpus:g} GPUs" if gpus else _cores(smallest)
         key = "engine.worker_cores" if worker_cores else "engine"
         raise ConfigError(
-            f"a worker of {needs} fits on no node of the cluster ({in_words(nodes)}), and this run may use {_cores(most)}; "
-            "expected a node with room for one",
+            f"a worker of {_needs(smallest, gpus)} fits on no node of the cluster ({in_words(nodes)}), and this run may use "
+            f"{_cores(most)}; expected a node with room for one",
             key,
         )
     if workers is not None and worker_cores is not None:
@@ -125,7 +124,7 @@ def divided(
     if count > fits:
         raise ConfigError(
             f"got {count}, and this run may use {most} cores ({in_words(nodes)}); expected at most {fits} worker"
-            f"{'s' * (fits != 1)} of {needs_words(smallest, gpus)}",
+            f"{'s' * (fits != 1)} of {_needs(smallest, gpus)}",
             "engine.workers",
         )
     each = smallest
@@ -134,9 +133,9 @@ def divided(
     return count, each
 
 
-def needs_words(cores: int, gpus: float) -> str:
-    """Return ``1 core``, or ``1 core and 0.5 GPUs``."""
-    return f"{_cores(cores)} and {gpus:g} GPUs" if gpus else _cores(cores)
+def _needs(cores: int, gpus: float) -> str:
+    """Return ``1 core``, or ``1 core and 0.5 GPU``."""
+    return f"{_cores(cores)} and {gpus:g} GPU" if gpus else _cores(cores)
 
 
 class ClusterState:
@@ -236,10 +235,10 @@ class ClusterState:
         cluster = (
             f"the cluster has {free} of {sum(node.cores for node in nodes.values())} cores free ({in_words(nodes.values())})"
         )
-        self._waits = f"waits for room for a worker: {cluster}"
+        self._waits = f"waits for a worker: {cluster}"
         if without_s > self.wait_s:
             raise ConfigError(
-                f"got {self.wait_s:g}: no worker of {needs_words(self.cores, self.gpus)} was ready within so many seconds; {cluster}, "
+                f"got {self.wait_s:g}: no worker of {_needs(self.cores, self.gpus)} was ready within so many seconds; {cluster}, "
                 f"{held}; end another run, add a node, or wait longer, e.g. engine.wait_s = {6 * self.wait_s:g}",
                 "engine.wait_s",
             )

@@ -9,6 +9,7 @@ A run whose driver is killed is begun again with the same command. Nothing else 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -29,7 +30,7 @@ __all__ = ["main"]
 
 ALGORITHMS = ("fedavg", "scaffold", "fedprox")
 ENGINE = {"workers": 3, "worker_cores": 1}
-ROUNDS, LIMIT_S = 16, 600.0
+ROUNDS, LIMIT_S = 24, 600.0
 NODES = 3
 """Nodes beside the head at most."""
 KINDS = ("kill an actor", "stop an actor", "kill a node", "stop a node", "add a node", "kill the driver")
@@ -59,8 +60,8 @@ class Campaign:
         done: list[str] = []
         begun_s = time.monotonic()
         while time.monotonic() < begun_s + LIMIT_S and run.process.poll() is None:
-            run.wait(rng.uniform(1.0, 8.0))
-            if len(done) < count and run.rounds() and run.process.poll() is None:
+            run.wait(rng.uniform(0.5, 5.0))
+            if len(done) < count and run.process.poll() is None:
                 kind = rng.choice(KINDS)
                 did = self._disturb(kind, rng, run)
                 done += [kind] if did else []
@@ -173,8 +174,8 @@ def _summary(rows: list[Row]) -> Row:
 def main(words: list[str]) -> None:
     """Run a campaign and print what came of it; exit with 1 if a run did not end in the same bits."""
     parser = argparse.ArgumentParser(prog="scripts/test-ray-chaos campaign", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--disturbances", type=int, default=100, help="of all runs together")
+    parser.add_argument("--runs", type=int, default=30, help="at least so many")
+    parser.add_argument("--disturbances", type=int, default=100, help="at least so many, of all runs together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="one line of JSON for every run; a campaign goes on where its log ends")
     parser.add_argument("--summary", type=Path, help="file for the campaign's numbers")
@@ -184,11 +185,13 @@ def main(words: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="ray-chaos-") as place, RayNodes() as cluster:
         campaign = Campaign(given.seed, Path(place), cluster)
         campaign._repair()
-        for number in range(given.runs):
+        for number in itertools.count():
+            left = given.disturbances - sum(len(row["disturbances"]) for row in rows)
+            if number >= given.runs and left <= 0:
+                break
             if number in {row["number"] for row in rows}:
                 continue
-            left = given.disturbances - sum(len(row["disturbances"]) for row in rows)
-            rows.append(campaign.run(number, -(-left // (given.runs - number))))
+            rows.append(campaign.run(number, max(1, -(-left // max(1, given.runs - number)))))
             print(json.dumps(rows[-1]), flush=True)
             if given.log is not None:
                 given.log.parent.mkdir(parents=True, exist_ok=True)

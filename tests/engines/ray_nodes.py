@@ -88,6 +88,7 @@ class Node:
         """Kill all processes of the node at once, and remove its namespace."""
         self.kill_processes()
         if self.namespace:
+            _ip("link", "del", self.name)  # the kernel takes its time to do so with the namespace
             _ip("netns", "del", self.name)
 
     def kill_processes(self) -> None:

@@ -36,7 +36,7 @@ def test_workers_have_their_cores_on_one_node(cores, threads, workers, worker_co
                            "expected at most 2 workers of 1 core"),
     ((1, 1), (None, 2), 0, r"engine\.worker_cores: a worker of 2 cores fits on no node of the cluster \(10\.0\.0\.1 has 1 core, "),
     ((2,), (1, 4), 0, "a worker of 4 cores fits on no node"),
-    ((2,), (None, None), 1.0, "a worker of 1 core and 1 GPUs fits on no node"),
+    ((2,), (None, None), 1.0, "a worker of 1 core and 1 GPU fits on no node"),
 ])  # fmt: skip
 def test_what_fits_nowhere_is_a_sentence(cores, asked, gpus, said):
     with pytest.raises(ConfigError, match=said):
@@ -71,7 +71,7 @@ def test_waiting_is_said_and_ends_with_a_sentence(cluster):
     state.on_wait(0.0)
     assert state.condition(2) == "0 of 2 workers on 0 nodes"
     state.on_wait(2.0)
-    assert "waits for room for a worker: the cluster has 0 of 2 cores free" in state.condition(2)
+    assert "waits for a worker: the cluster has 0 of 2 cores free" in state.condition(2)
     with pytest.raises(ConfigError, match=r"engine\.wait_s: got 5: no worker of 1 core was ready .* engine\.wait_s = 30"):
         state.on_wait(6.0)
     first, _ = cluster.nodes.values()
