@@ -27,21 +27,23 @@ import psutil
 
 HERE = Path(__file__).resolve().parent
 WORKERS = 2
-ENGINES = ("sequential", "threads", "batched", "processes", "ray")
+DISTRIBUTED = ("processes", "ray")
 LOADS: dict[str, dict[str, Any]] = {
     "CNN, cohort 40": {"model": "cnn", "population": 400, "cohort": 40},
     "MLP of 0.2 million, cohort 100": {"model": "mlp", "population": 400, "cohort": 100},
 }
 """Clients of 150 samples, one epoch of batches of 32: five steps each."""
+LOCAL = {"cnn": "threads", "mlp": "batched"}
+"""The engine of one process that ``auto`` takes for a model."""
 
 
 def case(load: str, engine: str, rounds: int) -> dict[str, float]:
-    """Run some rounds and return seconds of processor and wall, and bytes, of a round after the first."""
+    """Return seconds of processor and wall, and bytes, of a round after the first."""
     import motley
     from motley.engines.processes import Processes
 
     Processes.available_cores = classmethod(lambda cls, setting: WORKERS)  # type: ignore[method-assign]
-    workers = {"workers": WORKERS, "threads": WORKERS} if engine in ("processes", "ray") else {}
+    workers = {"workers": WORKERS} if engine in DISTRIBUTED else {}
     given = dict(LOADS[load])
     loop = motley.build(
         {
@@ -58,7 +60,7 @@ def case(load: str, engine: str, rounds: int) -> dict[str, float]:
         with counted_bytes() as count:
             loop.step()
             before, wall, sent = spent(), time.perf_counter(), dict(count)
-            aggregate = loop.watch.lap() and 0.0
+            loop.watch.lap()
             for _ in range(rounds):
                 loop.step()
             aggregate = loop.watch.lap()["aggregate"]
@@ -142,9 +144,8 @@ def compared(load: str, versions: dict[str, Path], turns: int, rounds: int, name
         medians = {
             engine: {name: statistics.median(one[name] for one in some) for name in some[0]} for engine, some in engines.items()
         }
-        local = [medians[name]["processor_s"] for name in medians if name not in ("processes", "ray")]
         for one in medians.values():
-            one["to_one_process"] = one["processor_s"] / min(local)
+            one["to_one_process"] = one["processor_s"] / medians[names[0]]["processor_s"]
         out[version] = medians
     return out
 
@@ -156,7 +157,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--only", default="", help="workloads whose name contains this")
-    parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--case", nargs=2, metavar=("WORKLOAD", "ENGINE"))
     options = parser.parse_args()
     if options.case:
@@ -165,12 +165,12 @@ def main() -> None:
     versions = {} if options.before is None else {"before": options.before}
     versions["now"] = HERE.parent
     here = importlib.util.find_spec("ray") is not None
-    names = [name for name in options.engines.split(",") if name != "ray" or here]
+    names = [name for name in DISTRIBUTED if name != "ray" or here]
     load_before = os.getloadavg()[0]
     rows = []
     for load in LOADS:
         if options.only.lower() in load.lower():
-            own = [name for name in names if name != "batched" or "MLP" in load]
+            own = [LOCAL[LOADS[load]["model"]], *names]
             rows.append(compared(load, versions, options.turns, options.rounds, own))
     report = {"workers": WORKERS, "load_before": load_before, "rows": rows}
     options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ from motley.algorithms.aggregators.cluster_means import ClusterMeans
 from motley.algorithms.aggregators.gather import Gather
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.aggregators.robust import Median
-from motley.algorithms.base import BLOCK, Part, Run, Upload, aggregate
+from motley.algorithms.base import BLOCK, BlockRun, Part, Upload, aggregate
 from motley.engines.placement import aligned_runs
 
 TINY = 2.0**-53
@@ -118,7 +118,7 @@ def test_joined_sums_have_every_kind_of_part():
     whole = [Upload(parts(0), 1.0, position=0), Upload(parts(1), 3.0, position=8)]
     joined = Mean().init()
     for block, one in enumerate(whole):
-        joined = Mean().join(joined, Run(0, block), Mean().partial(Mean().add(Mean().init(), one)))
+        joined = Mean().join(joined, BlockRun(0, block), Mean().partial(Mean().add(Mean().init(), one)))
     found = Mean().finish(joined, "weight")
     assert found["a"].tolist() == [(1 + 3 * 2) / 4, (2 + 3 * 3) / 4]
     assert found["b"].tolist() == found["a"].tolist()
@@ -134,4 +134,4 @@ def test_rules_that_see_single_uploads_join_no_sums():
     with pytest.raises(NotImplementedError, match="Median joins no sums"):
         Median().partial([])
     with pytest.raises(NotImplementedError, match="Median joins no sums"):
-        Median().join([], Run(0, 0), None)
+        Median().join([], BlockRun(0, 0), None)

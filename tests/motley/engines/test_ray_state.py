@@ -46,14 +46,16 @@ def test_what_fits_nowhere_is_a_sentence(cores, asked, gpus, said):
 @pytest.fixture
 def cluster(monkeypatch):
     """A cluster whose nodes the test changes."""
-    made = SimpleNamespace(nodes=nodes(1, 1), available_resources=lambda: {"CPU": 0.0})
+    made = SimpleNamespace(nodes=nodes(1, 1), differ={}, available_resources=lambda: {"CPU": 0.0})
+    made.usable = lambda wait_s=0.0: [node for node in made.nodes if node not in made.differ]
+    made.left_out = lambda: {made.nodes[node].ip: why for node, why in made.differ.items() if node in made.nodes}
     monkeypatch.setattr(ray_state, "alive_nodes", lambda: made.nodes)
     monkeypatch.setattr(ray_state, "ray_package", lambda: made)
     return made
 
 
 def test_nodes_that_come_and_go_are_noted_once(cluster):
-    state = ClusterState(1, 0, None)
+    state = ClusterState(cluster, 1, 0, None)
     cluster.nodes = nodes(1, 1, 4)
     state.look()
     state.look()
@@ -66,8 +68,18 @@ def test_nodes_that_come_and_go_are_noted_once(cluster):
     assert state.take_events() == []
 
 
+def test_a_node_that_joins_and_differs_is_noted_once_and_not_used(cluster):
+    state = ClusterState(cluster, 1, 0, None)
+    cluster.nodes, cluster.differ = nodes(1, 1, 4), {"2": "Motley 0.0.9 in place of 0.1.0"}
+    state.look()
+    state.look()
+    said = "the node 10.0.0.3 has joined the cluster and is not used: Motley 0.0.9 in place of 0.1.0"
+    assert [event[1:] for event in state.take_events()] == [("refused", said)]
+    assert set(state.nodes) == {"0", "1"}
+
+
 def test_waiting_is_said_and_ends_with_a_sentence(cluster):
-    state = ClusterState(1, 0, 5.0)
+    state = ClusterState(cluster, 1, 0, 5.0)
     state.on_wait(0.0)
     assert state.condition(2) == "0 of 2 workers on 0 nodes"
     state.on_wait(2.0)
@@ -80,7 +92,7 @@ def test_waiting_is_said_and_ends_with_a_sentence(cluster):
 
 
 def test_the_slowest_node_is_named_where_one_stands_out(cluster):
-    state = ClusterState(1, 0, None)
+    state = ClusterState(cluster, 1, 0, None)
     for number, node in enumerate(cluster.nodes.values()):
         state.arrived(number, node, replaces=number == 1)
         state.spent(node, seconds=1.0 + number, steps=10)

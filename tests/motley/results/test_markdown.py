@@ -21,8 +21,6 @@ from motley.results.report import report
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
 
-pytestmark = pytest.mark.usefixtures("drawn")
-
 SVG = '<svg role="img" xmlns="http://www.w3.org/2000/svg"><g id="bars-1"/></svg>'
 
 
@@ -42,6 +40,7 @@ def rows_of(text):
     return [[re.split(r"(?<!\\) \| ", line.strip("| ")) for line in table.strip().split("\n")] for table in tables]
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_report_is_all_there(folder):
     out = report(folder, folder / "out" / "small.md", target=0.5)
     text = out.read_text(encoding="utf-8")
@@ -66,6 +65,7 @@ def test_the_report_is_all_there(folder):
     assert "http" not in re.sub(r"```.*?```", "", text, flags=re.DOTALL)
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_same_bytes_twice(folder):
     first = report(folder, folder / "a.md")
     texts = {path.name: path.read_bytes() for path in (folder / "a_pictures").iterdir()}

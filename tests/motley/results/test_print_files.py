@@ -20,8 +20,6 @@ from motley.results.report import report
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
 
-pytestmark = pytest.mark.usefixtures("drawn")
-
 CURVES = ["curve-round", "curve-seconds", "curve-bits", "curve-paper-bits"]
 AWKWARD = r"50 % of $x_1 & #2 ~ ^ \input{a} α 方 --x"
 
@@ -82,6 +80,7 @@ def test_letters_are_vectors_and_widths_those_of_a_column_and_a_page(paper):
         assert text.startswith("<?xml")
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_same_runs_give_the_same_bytes(folder, paper, tmp_path):
     again = report(folder, tmp_path / "again", 0.5, ["pdf", "svg", "latex", "csv"])
     assert {path.name for path in again.iterdir()} == {path.name for path in paper.iterdir()}

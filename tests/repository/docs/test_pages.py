@@ -158,6 +158,7 @@ def _motley(words: list[str], where: str, run: bool) -> None:
         assert cli.call(words) == 0, f"{where}: motley {shlex.join(words)}"
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_pages_say_what_the_code_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys, options, signals and columns on the pages are those of the code; ``python docs/generate.py`` writes them anew."""
     monkeypatch.syspath_prepend(ROOT / "docs")

@@ -19,7 +19,7 @@ from torch import Tensor
 from motley.algorithms.job import ClientState, JobContext, PreTrainingSignals, Tensors
 from motley.algorithms.local import Solver
 from motley.algorithms.phases import RECEIVED, GradientCorrection, Phase, Tuning
-from motley.algorithms.upload import BLOCK, UPDATES, Fold, Part, Parts, Run, Upload
+from motley.algorithms.upload import BLOCK, UPDATES, BlockRun, Fold, Part, Parts, Upload
 from motley.algorithms.weights import Divide
 from motley.core.components import require_declared
 from motley.core.keys import Key
@@ -33,6 +33,7 @@ __all__ = [
     "UPDATES",
     "Aggregator",
     "Algorithm",
+    "BlockRun",
     "ClientState",
     "Correction",
     "ExtraExchange",
@@ -46,7 +47,6 @@ __all__ = [
     "Parts",
     "Phase",
     "PreTrainingSignals",
-    "Run",
     "Server",
     "ServerContext",
     "ServerState",
@@ -289,8 +289,7 @@ class Correction(_MethodPart):
 class Aggregator(_MethodPart):
     """The rule that combines uploads into one total. ``upload_visibility``: whether it needs single uploads (``each``) or only their
     sum. ``compares``: the rule compares uploads with each other, so with one upload it equals the mean. ``plain_sum``: the total is
-    a weighted sum, so that an upload of norm C moves it by C at most. ``joins``: sums of parts of the uploads, made in several
-    processes, can be joined (:meth:`partial`, :meth:`join`)."""
+    a weighted sum, so that an upload of norm C moves it by C at most. ``joins``: whether it has :meth:`partial` and :meth:`join`."""
 
     paper: ClassVar[Paper | None] = None
     upload_visibility: ClassVar[Literal["sum", "each"]] = "sum"
@@ -310,17 +309,14 @@ class Aggregator(_MethodPart):
 
     @abstractmethod
     def add(self, total: Any, upload: Upload) -> Any:
-        """Add one upload to the accumulator and return the accumulator; it may be changed in place. Uploads come in order of
-        client id, and so of their positions."""
+        """Add one upload to the accumulator, in place or not, and return it. Uploads come in order of client id and position."""
 
     def partial(self, total: Any) -> Any:
-        """Return the sum of an accumulator whose uploads lie in one :class:`~motley.algorithms.upload.Run`, to be sent to
-        another process; None if it has no upload. The accumulator is used up."""
+        """Return the sum of uploads in one :class:`~motley.algorithms.upload.BlockRun`; None if there is none."""
         raise NotImplementedError(f"{type(self).__name__} joins no sums")
 
-    def join(self, total: Any, run: Run, partial: Any) -> Any:
-        """Add the sum of a run of positions to the accumulator and return the accumulator, which then has the bits that it
-        would have with the run's uploads. Runs come in order of their positions, also among single uploads."""
+    def join(self, total: Any, run: BlockRun, partial: Any) -> Any:
+        """Add a run's sum as its uploads would be, and return the accumulator. Runs come in order of their positions."""
         raise NotImplementedError(f"{type(self).__name__} joins no sums")
 
     @abstractmethod

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["BLOCK", "UPDATES", "Fold", "Part", "Parts", "Run", "Upload"]
+__all__ = ["BLOCK", "UPDATES", "BlockRun", "Fold", "Part", "Parts", "Upload"]
 
 BLOCK = 8
 """Consecutive positions whose uploads are summed one after the other; blocks are then added in pairs
@@ -55,7 +55,7 @@ class Upload(NamedTuple):
     position: int = -1
 
 
-class Run(NamedTuple):
+class BlockRun(NamedTuple):
     """An aligned run of blocks, a node of the binary tree in which sums are added.
 
     Parameters

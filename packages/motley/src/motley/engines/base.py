@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from motley.algorithms.base import (
     Algorithm,
+    BlockRun,
     ClientState,
     Parts,
     PreTrainingSignals,
-    Run,
     Tensors,
     Tuning,
 )
@@ -240,7 +240,7 @@ class RunSum(NamedTuple):
     run: the positions. results: of its jobs, in order, without uploads. partial: the uploads' sum.
     """
 
-    run: Run
+    run: BlockRun
     results: Sequence[TrainResult]
     partial: Any
 

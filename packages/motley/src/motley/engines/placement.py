@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from motley.algorithms.base import BLOCK, Run
+from motley.algorithms.base import BLOCK, BlockRun
 from motley.engines.base import Job
 
-__all__ = ["ClientSeconds", "Part", "aligned_runs", "makespan", "parts_of", "uneven"]
+__all__ = ["ClientSeconds", "PlannedCall", "aligned_runs", "makespan", "parts_of", "uneven"]
 
 UNEVEN = 1.25
 """Sums travel where the busiest worker has at most so many times its share of the work."""
@@ -45,7 +45,7 @@ class ClientSeconds:
         return [job.steps * self._each.get(job.client, usual) for job in jobs]
 
 
-class Part(NamedTuple):
+class PlannedCall(NamedTuple):
     """Consecutive blocks of positions that one call trains.
 
     Parameters
@@ -53,12 +53,12 @@ class Part(NamedTuple):
     runs: whose sums it sends. positions: of its jobs. cost: expected.
     """
 
-    runs: list[Run]
+    runs: list[BlockRun]
     positions: range
     cost: float
 
 
-def aligned_runs(first: int, last: int) -> list[Run]:
+def aligned_runs(first: int, last: int) -> list[BlockRun]:
     """Return the fewest aligned runs that make up the blocks from ``first`` to before ``last``.
 
     >>> [run.positions for run in aligned_runs(3, 8)]
@@ -69,12 +69,12 @@ def aligned_runs(first: int, last: int) -> list[Run]:
         level = 0
         while not first & (1 << level) and first + (2 << level) <= last:
             level += 1
-        found.append(Run(level, first >> level))
+        found.append(BlockRun(level, first >> level))
         first += 1 << level
     return found
 
 
-def parts_of(costs: Sequence[float], workers: int, stacked: bool, least: int = 1) -> list[Part]:
+def parts_of(costs: Sequence[float], workers: int, stacked: bool, least: int = 1) -> list[PlannedCall]:
     """Divide a step's positions into parts of about equal costs.
 
     Parameters
@@ -83,7 +83,7 @@ def parts_of(costs: Sequence[float], workers: int, stacked: bool, least: int = 1
     least: parts at least, if there are so many blocks.
     """
     blocks = [sum(costs[at : at + BLOCK]) for at in range(0, len(costs), BLOCK)]
-    best: list[Part] = []
+    best: list[PlannedCall] = []
     for times in range(1, 1 + (1 if stacked else MOST_PARTS)):
         count = min(max(least, times * workers), len(blocks))
         parts = _cut(blocks, count, len(costs))
@@ -105,7 +105,7 @@ def _share(costs: Sequence[float], workers: int) -> float:
     return max(sum(costs) / workers, max(costs, default=0.0))
 
 
-def makespan(parts: Sequence[Part], workers: int) -> float:
+def makespan(parts: Sequence[PlannedCall], workers: int) -> float:
     """Return the cost of the busiest worker, where the costliest part that is left goes to the worker
     that is free first."""
     busy = [0.0] * workers
@@ -114,7 +114,7 @@ def makespan(parts: Sequence[Part], workers: int) -> float:
     return max(busy)
 
 
-def _cut(blocks: Sequence[float], count: int, positions: int) -> list[Part]:
+def _cut(blocks: Sequence[float], count: int, positions: int) -> list[PlannedCall]:
     """Cut blocks into ``count`` consecutive parts of about equal costs."""
     ends = list(itertools.accumulate(blocks))
     cuts = [0]
@@ -128,5 +128,5 @@ def _cut(blocks: Sequence[float], count: int, positions: int) -> list[Part]:
     for first, last in itertools.pairwise(cuts):
         runs = aligned_runs(first, whole if last == len(blocks) else last)
         own = range(first * BLOCK, min(last * BLOCK, positions))
-        found.append(Part(runs, own, sum(blocks[first:last])))
+        found.append(PlannedCall(runs, own, sum(blocks[first:last])))
     return found

@@ -40,7 +40,9 @@ def agree(address: str | None) -> None:
     ------
     ConfigError: the cluster wants a token and none is here, or another one; or it wants none where this process insists on one.
     """
-    ray = importlib.import_module("ray._raylet")
+    ray = None
+    with suppress(ImportError):  # a module of Ray's own, which may move
+        ray = importlib.import_module("ray._raylet")
     if not hasattr(ray, "AuthenticationTokenLoader") or "/" in (address or ""):
         return  # a Ray without tokens, or an address of Ray's client, which authenticates by itself
     if address is None:

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from motley.algorithms.base import Run
+from motley.algorithms.base import BlockRun
 from motley.core.errors import ConfigError, EngineError, MotleyError
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Job, Reduction, RunSum, Setting, TrainResult
@@ -139,7 +139,7 @@ def _trained(results: Iterable[TrainResult]) -> Timed:
 def _summed(
     engine: Engine,
     jobs: Sequence[Job],
-    runs: Sequence[Run],
+    runs: Sequence[BlockRun],
     count: int,
     stack: int,
     reduction: Reduction,

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.sum_tree import SumTree
-from motley.algorithms.base import Aggregator, Fold, Run, Upload
+from motley.algorithms.base import Aggregator, BlockRun, Fold, Upload
 from motley.algorithms.weights import Divide
 
 __all__ = ["Mean", "Sums"]
@@ -91,7 +91,7 @@ class Mean(Aggregator):
         return tree.folded()
 
     @override
-    def join(self, total: Any, run: Run, partial: Any) -> Any:
+    def join(self, total: Any, run: BlockRun, partial: Any) -> Any:
         tree: SumTree[Sums] = total
         if partial is not None:
             tree.put(run, partial)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, Self, TypeVar
 
-from motley.algorithms.base import BLOCK, Run
+from motley.algorithms.base import BLOCK, BlockRun
 
 __all__ = ["SumTree"]
 
@@ -42,19 +42,19 @@ class SumTree(Generic[Sums]):
     """
 
     empty: Callable[[], Sums]
-    nodes: list[tuple[Run, Sums]] = field(default_factory=list)
+    nodes: list[tuple[BlockRun, Sums]] = field(default_factory=list)
     end: int = 0
 
     def at(self, position: int) -> Sums:
         """Return the sums to which the upload at a position is added; -1: the next position."""
         position = self.end if position < 0 else position
-        block = Run(0, position // BLOCK)
+        block = BlockRun(0, position // BLOCK)
         if not self.nodes or self.nodes[-1][0] != block:
             self.put(block, self.empty())
         self.end = position + 1
         return self.nodes[-1][1]
 
-    def put(self, run: Run, sums: Sums) -> None:
+    def put(self, run: BlockRun, sums: Sums) -> None:
         """Add the sums of a run whose blocks lie behind all earlier ones."""
         self._complete(run.number << run.level)
         self.nodes.append((run, sums))
@@ -67,11 +67,11 @@ class SumTree(Generic[Sums]):
             if block >> (level + 1) == number >> 1:
                 return
             self.nodes.pop()
-            if number % 2 and self.nodes and self.nodes[-1][0] == Run(level, number - 1):
+            if number % 2 and self.nodes and self.nodes[-1][0] == BlockRun(level, number - 1):
                 _, left = self.nodes.pop()
                 left.join(sums)
                 sums = left
-            self.nodes.append((Run(level + 1, number >> 1), sums))
+            self.nodes.append((BlockRun(level + 1, number >> 1), sums))
 
     def folded(self) -> Sums | None:
         """Return the sum of all uploads, None if there is none; the tree is empty afterwards."""
