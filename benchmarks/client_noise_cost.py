@@ -3,8 +3,8 @@
     python benchmarks/client_noise_cost.py [--data DIR] [--seeds 0 1 2]
 
 examples/private.toml under uniform cohorts, half as long (MNIST, 500 clients, 100 a round, 30
-rounds, at most 8 sums of a client), at the same epsilon: noise by the server, by clients without colluders, and with
-33 of them. Accuracy is the mean of the last three evaluations. Writes
+rounds, at most 8 sums of a client), at the same epsilon: noise by the server, by clients without
+colluders, and with 33 of them. Accuracy is the mean of the last three evaluations. Writes
 ``benchmarks/measured/client_noise_cost.json``.
 """
 
@@ -35,7 +35,8 @@ def measured(epsilon: float, who: str, seeds: list[int], data: Path | None) -> d
     keys.pop("grid")
     keys["privacy"] |= {"epsilon": epsilon, "max_rounds": 8, **WHO[who]}
     keys["stop"] = {"rounds": 30}
-    scores, plan = [], None
+    scores = []
+    plan = None
     for seed in seeds:
         loop = build(Experiment(**{**keys, "seed": seed, "selector": "uniform"}), data)
         while not loop.done:
@@ -44,11 +45,13 @@ def measured(epsilon: float, who: str, seeds: list[int], data: Path | None) -> d
         plan = loop.config.privacy
     record = plan.record(seeded=True)  # type: ignore[union-attr]
     return {
-        "epsilon": epsilon, "noise_by": who, "accuracy": float(np.mean(scores)),
+        "epsilon": epsilon,
+        "noise_by": who,
+        "accuracy": float(np.mean(scores)),
         "deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
         "noise_multiplier": record["noise_multiplier"],
         "of_a_full_sum": record.get("full_multiplier", record["noise_multiplier"]),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

@@ -1,12 +1,14 @@
-"""What compressing one client's update costs: milliseconds and bytes of every compressor, at AlexNet's and ResNet-18's size.
+"""What compressing one client's update costs: milliseconds and bytes of every compressor, at
+AlexNet's and ResNet-18's size.
 
     python benchmarks/compression.py [OUT.json] [--theta 0.2] [--repetitions 7]
 
-The update is heavy-tailed random numbers, one scale per layer. *compress* is error feedback, choice, quantising, the decoded vector
-and the client's next state (:func:`motley.transport.feedback.compress_update`); *encode* and *decode* are the wire format. The best
-repetition counts (another process on the machine can only slow one down); one thread. *peak* is the most memory that compress and
-encode allocate, in a run of its own. ``hutchinson`` is one probe of curvature at AlexNet on one batch of 32, over three layers and
-over all.
+The update is heavy-tailed random numbers, one scale per layer. *compress* is error feedback,
+choice, quantising, the decoded vector and the client's next state
+(:func:`motley.transport.feedback.compress_update`); *encode* and *decode* are the wire format. The
+best repetition counts (another process on the machine can only slow one down); one thread. *peak*
+is the most memory that compress and encode allocate, in a run of its own. ``hutchinson`` is one
+probe of curvature at AlexNet on one batch of 32, over three layers and over all.
 """
 
 from __future__ import annotations
@@ -83,11 +85,17 @@ def best(work: Callable[[], Any], repetitions: int) -> float:
 def measure(case: str, name: str, theta: float, repetitions: int) -> dict[str, Any]:
     """One compressor on one model, in this process."""
     torch.set_num_threads(1)
-    compressor, layout, key = CASES[case], layout_of(model(name)), Key(0)
-    v, e = update(layout), update(layout).flip(0) * 0.5
+    compressor = CASES[case]
+    layout = layout_of(model(name))
+    key = Key(0)
+    v = update(layout)
+    e = update(layout).flip(0) * 0.5
     feedback = NoFeedback() if case == "identity" else Adaptive()
     state = None if case == "identity" else {"e": e}
-    curvature = {layer: v[layout.layers[layer]].abs() for layer in compressor.curvature_layers(theta, layout, key, None)}
+    curvature = {
+        layer: v[layout.layers[layer]].abs()
+        for layer in compressor.curvature_layers(theta, layout, key, None)
+    }
 
     def compressed() -> CompressedUpdate:
         return compress_update(feedback, compressor, v, state, theta, theta, layout, key, curvature)
@@ -111,10 +119,15 @@ def curvature(name: str, repetitions: int) -> dict[str, float]:
     """A probe of three layers and of all; beside it one local step's forward and backward pass."""
     torch.set_num_threads(1)
     module = model(name).train()
-    x, y = torch.randn(32, *MODEL[name]), torch.arange(32) % 10
+    x = torch.randn(32, *MODEL[name])
+    y = torch.arange(32) % 10
     everything = [p for p in module.parameters() if p.requires_grad]
     layers = list(layout_of(module).layers)
-    some = [p for layer in (layers[1], layers[len(layers) // 2], layers[-2]) for p in module.get_submodule(layer).parameters()]
+    some = [
+        p
+        for layer in (layers[1], layers[len(layers) // 2], layers[-2])
+        for p in module.get_submodule(layer).parameters()
+    ]
 
     def loss() -> torch.Tensor:
         return torch.nn.functional.cross_entropy(module(x), y)
@@ -131,14 +144,19 @@ def curvature(name: str, repetitions: int) -> dict[str, float]:
 
 def _fresh(call: str) -> Any:
     here = str(Path(__file__).parent)
-    code = f"import sys, json; sys.path.insert(0, {here!r}); import compression; print(json.dumps(compression.{call}))"
+    code = (
+        f"import sys, json; sys.path.insert(0, {here!r}); import compression; "
+        f"print(json.dumps(compression.{call}))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="time and bytes of every compressor")
-    parser.add_argument("out", nargs="?", default=Path(__file__).parent / "results" / "compression.json", type=Path)
+    parser.add_argument(
+        "out", nargs="?", default=Path(__file__).parent / "results" / "compression.json", type=Path
+    )
     parser.add_argument("--theta", type=float, default=0.2)
     parser.add_argument("--repetitions", type=int, default=7)
     given = parser.parse_args()
@@ -154,7 +172,10 @@ def main() -> None:
             table.title = f"{name}, {row['parameters']:,} parameters, theta {given.theta}"
         console.print(table)
     found["hutchinson"] = _fresh(f"curvature('alexnet', {given.repetitions})")
-    console.print("Hutchinson, AlexNet, batch 32, ms:", {k: round(v, 1) for k, v in found["hutchinson"].items()})
+    console.print(
+        "Hutchinson, AlexNet, batch 32, ms:",
+        {k: round(v, 1) for k, v in found["hutchinson"].items()},
+    )
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(found, indent=2) + "\n")
 

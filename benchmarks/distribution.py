@@ -1,11 +1,13 @@
-"""Measures what distribution costs: processor time and bytes of engines with workers beside those without.
+"""Measures what distribution costs: processor time and bytes of engines with workers beside those
+without.
 
     python benchmarks/distribution.py [OUT.json] [--before FOLDER] [--rounds N] [--turns N]
 
-Each engine runs the same rounds in a fresh process; the user and system time of that process and all it
-started is counted after a first round, which starts the workers. Bytes are those of the blocks that the
-run writes for its workers and reads from them. ``--before``: another version's checkout, which takes its
-turns between those of this one. ``ray`` is left out where it is not installed. MNIST must be at hand.
+Each engine runs the same rounds in a fresh process; the user and system time of that process and
+all it started is counted after a first round, which starts the workers. Bytes are those of the
+blocks that the run writes for its workers and reads from them. ``--before``: another version's
+checkout, which takes its turns between those of this one. ``ray`` is left out where it is not
+installed. MNIST must be at hand.
 """
 
 from __future__ import annotations
@@ -59,12 +61,15 @@ def case(load: str, engine: str, rounds: int) -> dict[str, float]:
     try:
         with counted_bytes() as count:
             loop.step()
-            before, wall, sent = spent(), time.perf_counter(), dict(count)
+            before = spent()
+            wall = time.perf_counter()
+            sent = dict(count)
             loop.watch.lap()
             for _ in range(rounds):
                 loop.step()
             aggregate = loop.watch.lap()["aggregate"]
-            used, took = spent() - before, time.perf_counter() - wall
+            used = spent() - before
+            took = time.perf_counter() - wall
             found = {name: (count[name] - sent[name]) / rounds for name in count}
         memory = max((child.memory_info().rss for child in children()), default=0)
         return {
@@ -99,7 +104,8 @@ def counted_bytes() -> Iterator[dict[str, int]]:
     from motley.engines import processes, ray_cluster, serialization
 
     count = {"bytes_down": 0, "bytes_up": 0}
-    wrap, unwrap = serialization.wrap, serialization.unwrap
+    wrap = serialization.wrap
+    unwrap = serialization.unwrap
 
     def wrapped(obj: object, allocate: Any) -> Any:
         def counting(size: int) -> Any:
@@ -130,7 +136,9 @@ def measured(load: str, engine: str, rounds: int, code: Path) -> dict[str, float
     return found
 
 
-def compared(load: str, versions: dict[str, Path], turns: int, rounds: int, names: list[str]) -> dict[str, Any]:
+def compared(
+    load: str, versions: dict[str, Path], turns: int, rounds: int, names: list[str]
+) -> dict[str, Any]:
     """Return the medians of all engines and versions, which take turns."""
     rows: dict[str, dict[str, list[dict[str, float]]]] = {}
     for _ in range(turns):
@@ -142,7 +150,8 @@ def compared(load: str, versions: dict[str, Path], turns: int, rounds: int, name
     out: dict[str, Any] = {"workload": load, "turns": turns, "rounds": rounds}
     for version, engines in rows.items():
         medians = {
-            engine: {name: statistics.median(one[name] for one in some) for name in some[0]} for engine, some in engines.items()
+            engine: {name: statistics.median(one[name] for one in some) for name in some[0]}
+            for engine, some in engines.items()
         }
         for one in medians.values():
             one["to_one_process"] = one["processor_s"] / medians[names[0]]["processor_s"]
@@ -152,7 +161,9 @@ def compared(load: str, versions: dict[str, Path], turns: int, rounds: int, name
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what distribution costs")
-    parser.add_argument("out", nargs="?", default=HERE / "measured" / "distribution.json", type=Path)
+    parser.add_argument(
+        "out", nargs="?", default=HERE / "measured" / "distribution.json", type=Path
+    )
     parser.add_argument("--before", type=Path, help="checkout of another version")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turns", type=int, default=3)

@@ -1,11 +1,13 @@
-"""Measures the engines' client steps per second against a plain centralised PyTorch loop on the same machine.
+"""Measures the engines' client steps per second against a plain centralised PyTorch loop on the
+same machine.
 
     python benchmarks/engines.py [OUT.json] [--quick] [--only WORKLOAD]
 
-Every workload is trained by the engine that ``engine = "auto"`` selects, through its public ``train``, and by a textbook loop with
-the same model, batch size and learning rate on preloaded tensors, on one torch thread and on all. They take turns in one process; the
-ratio compares best repetitions (other processes can only slow one down), and medians are reported too. Data are random numbers,
-since no step's cost depends on them. ``scaling.py`` compares the engines with each other.
+Every workload is trained by the engine that ``engine = "auto"`` selects, through its public
+``train``, and by a textbook loop with the same model, batch size and learning rate on preloaded
+tensors, on one torch thread and on all. They take turns in one process; the ratio compares best
+repetitions (other processes can only slow one down), and medians are reported too. Data are random
+numbers, since no step's cost depends on them. ``scaling.py`` compares the engines with each other.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ _CHARACTERS = 76
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and a cohort: ``sizes`` are the clients' samples, ``goal`` is the wanted ratio to the loop (None: only reported)."""
+    """A model and a cohort: ``sizes`` are the clients' samples, ``goal`` is the wanted ratio to the
+    loop (None: only reported)."""
 
     name: str
     model: str
@@ -63,28 +66,67 @@ class Workload:
 
 
 def dirichlet_sizes() -> tuple[int, ...]:
-    """Return sizes of ten clients as Dirichlet 0.1 makes them of 60,000 MNIST samples and 100 clients: a few large, many small."""
+    """Return sizes of ten clients as Dirichlet 0.1 makes them of 60,000 MNIST samples and 100
+    clients: a few large, many small."""
     rng = np.random.default_rng(5)
     shares = rng.dirichlet(np.full(100, 0.1), size=10)
     return tuple(int(n) for n in np.maximum(10, (shares.sum(0) * 6000).astype(int))[:10])
 
 
-GREY, COLOUR = (1, 28, 28), (3, 32, 32)
+GREY = (1, 28, 28)
+COLOUR = (3, 32, 32)
 WORKLOADS = (
-    Workload("logistic regression, batch 100", "logistic_regression", GREY, (600,) * 10, LocalWork(100, epochs=10), 3.0, 15),
-    Workload("logistic regression, batch 10", "logistic_regression", GREY, (600,) * 100, LocalWork(10, epochs=1), 8.0, 11),
+    Workload(
+        "logistic regression, batch 100",
+        "logistic_regression",
+        GREY,
+        (600,) * 10,
+        LocalWork(100, epochs=10),
+        3.0,
+        15,
+    ),
+    Workload(
+        "logistic regression, batch 10",
+        "logistic_regression",
+        GREY,
+        (600,) * 100,
+        LocalWork(10, epochs=1),
+        8.0,
+        11,
+    ),
     Workload("MLP, equal sizes", "mlp", GREY, (600,) * 10, LocalWork(100, epochs=10), 1.4),
-    Workload("MLP, Dirichlet 0.1 sizes", "mlp", GREY, dirichlet_sizes(), LocalWork(100, epochs=10), 1.2),
+    Workload(
+        "MLP, Dirichlet 0.1 sizes", "mlp", GREY, dirichlet_sizes(), LocalWork(100, epochs=10), 1.2
+    ),
     Workload("two-conv CNN, batch 32", "cnn", COLOUR, (640,) * 6, LocalWork(32, epochs=1), 1.1, 5),
     Workload("AlexNet, batch 32", "alexnet", COLOUR, (640,) * 4, LocalWork(32, epochs=1), 1.1, 5),
-    Workload("ResNet-18, batch 32", "resnet18", COLOUR, (128,) * 4, LocalWork(32, epochs=1), None, 2),
-    Workload("LEAF's LSTM, 80 characters, batch 16", "leaf_lstm", (80,), (64,) * 6, LocalWork(16, epochs=1), 1.0, 5),
-    Workload("transformer, 80 characters, batch 16", "transformer", (80,), (64,) * 6, LocalWork(16, epochs=1), 1.0, 5),
+    Workload(
+        "ResNet-18, batch 32", "resnet18", COLOUR, (128,) * 4, LocalWork(32, epochs=1), None, 2
+    ),
+    Workload(
+        "LEAF's LSTM, 80 characters, batch 16",
+        "leaf_lstm",
+        (80,),
+        (64,) * 6,
+        LocalWork(16, epochs=1),
+        1.0,
+        5,
+    ),
+    Workload(
+        "transformer, 80 characters, batch 16",
+        "transformer",
+        (80,),
+        (64,) * 6,
+        LocalWork(16, epochs=1),
+        1.0,
+        5,
+    ),
 )
 
 
 def setting(load: Workload, device: str = "cpu", precision: Precision = "float32") -> Setting:
-    """Return the setting of a federation of random samples under FedProx; the cohort is all clients."""
+    """Return the setting of a federation of random samples under FedProx; the cohort is all
+    clients."""
     rng = np.random.default_rng(0)
     n = sum(load.sizes)
     model = MODELS.build(load.model)
@@ -126,10 +168,13 @@ def federated(engine: Engine, setting: Setting) -> Callable[[], int]:
 
 
 def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]:
-    """Return a function that runs the textbook loop over all clients' samples and returns its steps."""
-    data, batch = setting.task.federation, setting.work.batch_size
+    """Return a function that runs the textbook loop over all clients' samples and returns its
+    steps."""
+    data = setting.task.federation
+    batch = setting.work.batch_size
     model = construct(setting.task.model, 0).to(setting.device).train()
-    samples, targets = data.x.to(setting.device), data.y.to(setting.device)
+    samples = data.x.to(setting.device)
+    targets = data.y.to(setting.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     generator = torch.Generator().manual_seed(0)
 
@@ -141,8 +186,13 @@ def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]
             order = torch.randperm(len(samples), generator=generator).to(setting.device)
             for at in order.split(batch)[: steps - done]:
                 optimizer.zero_grad()
-                x, y = samples.index_select(0, at), targets.index_select(0, at)
-                with nullcontext() if setting.precision == "float32" else products(setting.precision, setting.device):
+                x = samples.index_select(0, at)
+                y = targets.index_select(0, at)
+                with (
+                    nullcontext()
+                    if setting.precision == "float32"
+                    else products(setting.precision, setting.device)
+                ):
                     outputs = model(x)
                 nn.functional.cross_entropy(outputs.float().flatten(0, -2), y.flatten()).backward()
                 optimizer.step()
@@ -155,7 +205,9 @@ def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]
     return once
 
 
-def speeds(runs: dict[str, Callable[[], int]], repetitions: int, seconds: float = math.inf) -> dict[str, list[float]]:
+def speeds(
+    runs: dict[str, Callable[[], int]], repetitions: int, seconds: float = math.inf
+) -> dict[str, list[float]]:
     """Return the steps per second of every run in every turn; the first turn only warms up.
 
     No turn after the third begins later than ``seconds`` after the first.
@@ -181,7 +233,9 @@ def measure(load: Workload, repetitions: int) -> dict[str, object]:
     total = int(built.work.total(built.task.federation.train.sizes).sum())
     cores = len(os.sched_getaffinity(0))
     runs = {"engine": federated(engine, built)}
-    runs |= {f"loop, {n} threads": centralised(built, n, max(4, total // 2)) for n in sorted({1, cores})}
+    runs |= {
+        f"loop, {n} threads": centralised(built, n, max(4, total // 2)) for n in sorted({1, cores})
+    }
     found = speeds(runs, repetitions)
     engine.close()
     best = {key: max(value) for key, value in found.items()}
@@ -200,9 +254,14 @@ def measure(load: Workload, repetitions: int) -> dict[str, object]:
 
 
 def measure_on(
-    load: Workload, device: str, names: Sequence[str], seconds: float, precision: Precision = "float32"
+    load: Workload,
+    device: str,
+    names: Sequence[str],
+    seconds: float,
+    precision: Precision = "float32",
 ) -> dict[str, object]:
-    """Measure one workload on a device: every one of these engines that takes it, beside the plain loop there."""
+    """Measure one workload on a device: every one of these engines that takes it, beside the plain
+    loop there."""
     built = setting(load, device, precision)
     kinds = {name: ENGINES.get(name) for name in names}
     engines = {name: kind(built) for name, kind in kinds.items() if kind.refuses(built) is None}
@@ -216,20 +275,36 @@ def measure_on(
     median = {key: statistics.median(value) for key, value in found.items()}
     fastest = max(engines, key=lambda name: median[name])
     return {
-        "client_steps": total, "engine": fastest, "best_steps_per_s": best, "median_steps_per_s": median,
-        "turns": len(found["loop"]), "ratio": best[fastest] / best["loop"], "median_ratio": median[fastest] / median["loop"],
-    }  # fmt: skip
+        "client_steps": total,
+        "engine": fastest,
+        "best_steps_per_s": best,
+        "median_steps_per_s": median,
+        "turns": len(found["loop"]),
+        "ratio": best[fastest] / best["loop"],
+        "median_ratio": median[fastest] / median["loop"],
+    }
 
 
 def table(rows: list[dict[str, object]]) -> Table:
     """Return the rows as a table for the terminal."""
     out = Table(title="Client steps per second, best repetition (median)")
-    for column in ("workload", "engine", "engine /s", "loop 1 thread /s", "loop all threads /s", "ratio", "goal"):
+    for column in (
+        "workload",
+        "engine",
+        "engine /s",
+        "loop 1 thread /s",
+        "loop all threads /s",
+        "ratio",
+        "goal",
+    ):
         out.add_column(column, justify="left" if column in ("workload", "engine") else "right")
     for row in rows:
-        best, median = row["best_steps_per_s"], row["median_steps_per_s"]
+        best = row["best_steps_per_s"]
+        median = row["median_steps_per_s"]
         cells = [
-            f"{best[key]:,.0f} ({median[key]:,.0f})" if best[key] >= 100 else f"{best[key]:.2f} ({median[key]:.2f})"
+            f"{best[key]:,.0f} ({median[key]:,.0f})"
+            if best[key] >= 100
+            else f"{best[key]:.2f} ({median[key]:.2f})"
             for key in best
         ]
         goal = "-" if row["goal"] is None else f">= {row['goal']:.1f}"
@@ -244,7 +319,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three repetitions of everything")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
     options = parser.parse_args()
-    console, rows = Console(width=140), []
+    console = Console(width=140)
+    rows = []
     for load in WORKLOADS:
         if options.only.lower() in load.name.lower():
             repetitions = min(3, load.repetitions) if options.quick else load.repetitions

@@ -1,7 +1,8 @@
-"""Bits that other encodings of an update would take: columns of the comparison with the wire format, never what a run bills, because
-their lengths depend on values.
+"""Bits that other encodings of an update would take: columns of the comparison with the wire
+format, never what a run bills, because their lengths depend on values.
 
-Reference: docs/methods/compression.md#bits. Bits, without heads; ``size`` N, ``kept`` kappa, values of 32 bits.
+Reference: docs/methods/compression.md#bits. Bits, without heads; ``size`` N, ``kept`` kappa, values
+of 32 bits.
 
     papers' account   32 theta N                                  positions are free
     list              kappa (32 + ceil(log2 N))
@@ -12,8 +13,8 @@ Reference: docs/methods/compression.md#bits. Bits, without heads; ``size`` N, ``
     entropy           kappa 32 + N H(p), the least average of any encoding of random positions
     Elias (QSGD)      32 + (3 + 1.5 log2(2 (s^2 + N) / (s (s + sqrt N)))) s (s + sqrt N)
 
-INTERPRETATION-R: Golomb after Sattler et al., IEEE TNNLS 2019, for a random mask; Elias after QSGD's theorem, a bound of the
-sparse regime (s at most sqrt N).
+INTERPRETATION-R: Golomb after Sattler et al., IEEE TNNLS 2019, for a random mask; Elias after
+QSGD's theorem, a bound of the sparse regime (s at most sqrt N).
 
 >>> round(golomb_gap_bits(0.01), 4), elias_bits(10**6, 1)
 (8.1079, 19498)
@@ -58,7 +59,8 @@ def dense_bits(size: int) -> int:
 
 
 def golomb_gap_bits(p: float) -> float:
-    """Return the mean bits of one gap between kept positions, each kept with probability ``p`` in (0, 1)."""
+    """Return the mean bits of one gap between kept positions, each kept with probability ``p`` in
+    (0, 1)."""
     phi = (1.0 + math.sqrt(5.0)) / 2.0
     power = max(0, 1 + math.floor(math.log2(math.log(phi - 1.0) / math.log1p(-p))))
     return power + 1.0 / -math.expm1(2.0**power * math.log1p(-p))

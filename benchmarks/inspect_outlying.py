@@ -1,15 +1,17 @@
-"""How often motley inspect names an odd client, in the right kind, and how often it names a clean one.
+"""How often motley inspect names an odd client, in the right kind, and how often it names a clean
+one.
 
     # faults planted at one client of real tables
     python benchmarks/inspect_outlying.py odd [--seeds 40]
     # federations of 10 to 1,000 clients without any fault
     python benchmarks/inspect_outlying.py clean [--seeds 100]
 
-Both write their table into ``benchmarks/measured/inspect_outlying.json``. The tables are scikit-learn's; rows are divided equally, in
-unequal parts, or by a Dirichlet law over classes. The fault is planted at a client drawn among those that hold 15 rows or more.
-``plain`` is a detector that has no federation to think of: on the pooled rows, a two-sided test of one client against the rest at 5 %
-after Bonferroni over clients and columns (Mann-Whitney for columns, Fisher's exact test on the errors of logistic regression for
-labels).
+Both write their table into ``benchmarks/measured/inspect_outlying.json``. The tables are
+scikit-learn's; rows are divided equally, in unequal parts, or by a Dirichlet law over classes. The
+fault is planted at a client drawn among those that hold 15 rows or more. ``plain`` is a detector
+that has no federation to think of: on the pooled rows, a two-sided test of one client against the
+rest at 5 % after Bonferroni over clients and columns (Mann-Whitney for columns, Fisher's exact test
+on the errors of logistic regression for labels).
 """
 
 from __future__ import annotations
@@ -76,12 +78,17 @@ def divided(y: Array, clients: int, skew: str, rng: Rng) -> Array:
     return owner
 
 
-def planted(kind: str, strength: float, x: Array, y: Array, owner: Array, rng: Rng) -> tuple[Array, Array, Array, int]:
+def planted(
+    kind: str, strength: float, x: Array, y: Array, owner: Array, rng: Rng
+) -> tuple[Array, Array, Array, int]:
     """Return the rows with a fault of one client, and that client."""
-    x, y, owner = x.copy(), y.copy(), owner.copy()
+    x = x.copy()
+    y = y.copy()
+    owner = owner.copy()
     sizes = np.bincount(owner)
     odd = int(rng.choice(np.flatnonzero(sizes >= min(15, np.sort(sizes)[-3]))))
-    mine, classes = np.flatnonzero(owner == odd), int(y.max()) + 1
+    mine = np.flatnonzero(owner == odd)
+    classes = int(y.max()) + 1
     j = int(rng.choice([j for j in range(x.shape[1]) if len(np.unique(x[:, j])) > 10]))
     some = mine[rng.random(len(mine)) < strength]
     if kind == "units":
@@ -91,7 +98,9 @@ def planted(kind: str, strength: float, x: Array, y: Array, owner: Array, rng: R
     elif kind == "constant column":
         x[mine, j] = np.median(x[:, j])
     elif kind == "swapped labels":  # of two classes some rows, of several some classes in a ring
-        held = np.argsort(-np.bincount(y[mine], minlength=classes))[: max(2, round(strength * classes))]
+        held = np.argsort(-np.bincount(y[mine], minlength=classes))[
+            : max(2, round(strength * classes))
+        ]
         renamed = np.arange(classes)
         renamed[held] = np.roll(held, 1)
         y[some if classes == 2 else mine] = renamed[y[some if classes == 2 else mine]]
@@ -103,7 +112,9 @@ def planted(kind: str, strength: float, x: Array, y: Array, owner: Array, rng: R
         x[some], y[some] = x[source], y[source]
     elif kind == "absent class":
         kept = ~((owner == odd) & (y == np.bincount(y[mine]).argmax()))
-        x, y, owner = x[kept], y[kept], owner[kept]
+        x = x[kept]
+        y = y[kept]
+        owner = owner[kept]
     return x, y, owner, odd
 
 
@@ -111,18 +122,29 @@ def found(x: Array, y: Array, owner: Array, seed: int) -> list[tuple[int, str]]:
     """Return the clients that are named, with the kind."""
     data = of_arrays(x, y, owner)
     ids = np.unique(owner)
-    return [(int(ids[one.client]), one.kind) for one in outlying_clients(data, sample_hashes(data), Key(seed))]
+    return [
+        (int(ids[one.client]), one.kind)
+        for one in outlying_clients(data, sample_hashes(data), Key(seed))
+    ]
 
 
 def plain(kind: str, x: Array, y: Array, owner: Array, odd: int) -> bool | None:
-    """Return whether the plain detector finds the client; None where there is none for this kind."""
-    own, clients = owner == odd, len(np.unique(owner))
+    """Return whether the plain detector finds the client; None where there is none for this
+    kind."""
+    own = owner == odd
+    clients = len(np.unique(owner))
     if kind in ("units", "offset", "constant column"):
         many = clients * x.shape[1]
-        tests = (mannwhitneyu(x[own, j], x[~own, j]).pvalue for j in range(x.shape[1]) if np.ptp(x[:, j]) > 0)
+        tests = (
+            mannwhitneyu(x[own, j], x[~own, j]).pvalue
+            for j in range(x.shape[1])
+            if np.ptp(x[:, j]) > 0
+        )
         return min(tests) < 0.05 / many
     if kind in ("swapped labels", "random labels"):
-        model = make_pipeline(QuantileTransformer(n_quantiles=100), LogisticRegression(max_iter=200))
+        model = make_pipeline(
+            QuantileTransformer(n_quantiles=100), LogisticRegression(max_iter=200)
+        )
         wrong = cross_val_predict(model, x, y, cv=3) != y
         counts = [[int((wrong & part).sum()), int((~wrong & part).sum())] for part in (own, ~own)]
         return bool(fisher_exact(counts, "greater").pvalue < 0.05 / clients)
@@ -152,7 +174,9 @@ def odd(seeds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _odd(x: Array, y: Array, clients: int, skew: str, kind: str, strength: float, seeds: int) -> dict[str, Any]:
+def _odd(
+    x: Array, y: Array, clients: int, skew: str, kind: str, strength: float, seeds: int
+) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     for seed in range(seeds):
@@ -183,7 +207,8 @@ def _cancer(clients: int, rng: Rng) -> tuple[Array, Array]:
 
 
 def clean(seeds: int) -> list[dict[str, Any]]:
-    """Count federations without a fault in which a client is named; large ones are drawn with replacement and blurred."""
+    """Count federations without a fault in which a client is named; large ones are drawn with
+    replacement and blurred."""
     real = [
         ("breast_cancer", 10, seeds),
         ("breast_cancer", 30, seeds),
@@ -192,7 +217,10 @@ def clean(seeds: int) -> list[dict[str, Any]]:
         ("digits", 40, seeds // 2),
     ]
     cases: list[tuple[str, int, Callable[[Rng], tuple[Array, Array]], int]] = [
-        *((name, clients, lambda rng, name=name: table(name), times) for name, clients, times in real),
+        *(
+            (name, clients, lambda rng, name=name: table(name), times)
+            for name, clients, times in real
+        ),
         ("breast_cancer, blurred", 100, lambda rng: _cancer(100, rng), seeds // 2),
         ("digits, blurred", 100, lambda rng: _digits(100, rng), seeds // 4),
         ("breast_cancer, blurred", 1000, lambda rng: _cancer(1000, rng), seeds // 5),
@@ -200,7 +228,8 @@ def clean(seeds: int) -> list[dict[str, Any]]:
     rows = []
     for name, clients, make, times in cases:
         for skew in SKEWS:
-            named, begin = Counter[str](), time.perf_counter()
+            named = Counter[str]()
+            begin = time.perf_counter()
             for seed in range(times):
                 rng = np.random.default_rng([seed, 11])
                 x, y = make(rng)
@@ -223,7 +252,9 @@ def clean(seeds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("odd", "clean"))
     parser.add_argument("--seeds", type=int, default=0)
     given = parser.parse_args()

@@ -1,12 +1,14 @@
-"""How good the estimates of motley.heterogeneity are: truth and estimate of known worlds; the time for 10^5 clients.
+"""How good the estimates of motley.heterogeneity are: truth and estimate of known worlds; the time
+for 10^5 clients.
 
     python benchmarks/inspect_truth.py [--data digits|mnist|...] [--clients 30] \\
         [--seeds 0,1,2] [--only concepts]
     python benchmarks/inspect_truth.py --large 100000
 
-The first prints one line per world: true and estimated label noise, its deviation over clients, concept shift (share of samples that
-two random clients call differently), domains, and the estimated label divergence and feature shift, which have no true value. The
-second builds so many clients with 20 samples of 64 numbers each, and says how long everything took and how much memory.
+The first prints one line per world: true and estimated label noise, its deviation over clients,
+concept shift (share of samples that two random clients call differently), domains, and the
+estimated label divergence and feature shift, which have no true value. The second builds so many
+clients with 20 samples of 64 numbers each, and says how long everything took and how much memory.
 """
 
 from __future__ import annotations
@@ -46,14 +48,19 @@ WORLDS: dict[str, dict[str, Any]] = {
     "two concepts": SWAP,
     "four concepts": {"concept_shift": {"name": "swap", "clusters": 4, "share": 0.6}},
     "two concepts, Dirichlet 0.3": {**SWAP, **SKEW},
-    "two concepts, symmetric noise 0.2": {**SWAP, "label_noise": {"name": "symmetric", "rate": 0.2}},
+    "two concepts, symmetric noise 0.2": {
+        **SWAP,
+        "label_noise": {"name": "symmetric", "rate": 0.2},
+    },
     "two concepts, four domains": {**SWAP, **DOMAINS},
 }
 
 
 def world(data: str, clients: int, seed: int, parts: Mapping[str, Any]) -> Task:
     keys = {"partition": "iid", "population": clients, "cohort": 2, "stop": {"rounds": 1}, **parts}
-    return task_of(Experiment(task={"name": "image", "data": data, "model": "mlp"}, seed=seed, **keys))
+    return task_of(
+        Experiment(task={"name": "image", "data": data, "model": "mlp"}, seed=seed, **keys)
+    )
 
 
 def true_concept_shift(task: Task, parts: Mapping[str, Any], seed: int) -> float:
@@ -71,17 +78,22 @@ def line(name: str, data: str, clients: int, seeds: list[int]) -> str:
     rows = []
     for seed in seeds:
         task = world(data, clients, seed, WORLDS[name])
-        found, noise = measure(task, Key(seed)), task.federation.noise
+        found = measure(task, Key(seed))
+        noise = task.federation.noise
         pairs = (
-            (noise.mean(), "label_noise"), (noise.std(), "label_noise_spread"),
-            (true_concept_shift(task, WORLDS[name], seed), "concept_shift"), (len(np.unique(task.federation.domain)), "domains"),
-        )  # fmt: skip
+            (noise.mean(), "label_noise"),
+            (noise.std(), "label_noise_spread"),
+            (true_concept_shift(task, WORLDS[name], seed), "concept_shift"),
+            (len(np.unique(task.federation.domain)), "domains"),
+        )
         rows.append(
             [x for truth, about in pairs for x in (truth, found[about].value)]
             + [found[about].value for about in ("label_divergence", "feature_shift")]
         )
     mean = np.mean(rows, axis=0)
-    cells = [f"{mean[i]:.2f} / {mean[i + 1]:.2f}" for i in range(0, 8, 2)] + [f"{one:.2f}" for one in mean[8:]]
+    cells = [f"{mean[i]:.2f} / {mean[i + 1]:.2f}" for i in range(0, 8, 2)] + [
+        f"{one:.2f}" for one in mean[8:]
+    ]
     return f"| {name} | " + " | ".join(cells) + " |"
 
 
@@ -93,15 +105,23 @@ def large(clients: int) -> None:
     x += centre[y]
     begin = time.perf_counter()
     found = measure_arrays(x, y, np.repeat(np.arange(clients), 20), Key(0))
-    seconds, held = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    seconds = time.perf_counter() - begin
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
-        f"{clients} clients, {len(x)} samples of 64 numbers ({x.nbytes / 2**30:.2f} GiB): {seconds:.1f} s, {held:.2f} GiB at most"
+        f"{clients} clients, {len(x)} samples of 64 numbers ({x.nbytes / 2**30:.2f} GiB): "
+        f"{seconds:.1f} s, {held:.2f} GiB at most"
     )
-    print(", ".join(f"{name} {value:.3f}" for name, value in found.profile().items() if not np.isnan(value)))
+    print(
+        ", ".join(
+            f"{name} {value:.3f}" for name, value in found.profile().items() if not np.isnan(value)
+        )
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="digits")
     parser.add_argument("--clients", type=int, default=30)
     parser.add_argument("--seeds", default="0,1,2")
@@ -112,11 +132,17 @@ def main() -> None:
         large(options.large)
         return
     print(
-        "| world | label noise, true / estimated | its deviation | concept shift | domains | label divergence | feature shift |"
+        "| world | label noise, true / estimated | its deviation | concept shift | domains | label "
+        "divergence | feature shift |"
     )
     print("| --- |" + " --- |" * 6)
     for name in (name for name in WORLDS if options.only in name):
-        print(line(name, options.data, options.clients, [int(one) for one in options.seeds.split(",")]), flush=True)
+        print(
+            line(
+                name, options.data, options.clients, [int(one) for one in options.seeds.split(",")]
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-"""What a deployment puts on the wire beside what the ledger counts: one SuperLink and two SuperNodes on this machine.
+"""What a deployment puts on the wire beside what the ledger counts: one SuperLink and two
+SuperNodes on this machine.
 
     python benchmarks/loopback.py [--rounds 4] [--folder DIR]
 
-Needs Flower (``pip install ./packages/motley ./packages/motley-flower``). For each of three models a deployment is run to its end. Every SuperNode reaches
-the SuperLink through a proxy of this script that counts the bytes of both directions, which is what would leave a client's machine
-(without the headers of TCP and IP). Where the kernel allows it (Linux, ``unshare``), all of it runs in a network of its own, whose
-loopback interface counts everything that Flower's processes tell each other. Writes ``benchmarks/measured/loopback.json``.
+Needs Flower (``pip install ./packages/motley ./packages/motley-flower``). For each of three models
+a deployment is run to its end. Every SuperNode reaches the SuperLink through a proxy of this script
+that counts the bytes of both directions, which is what would leave a client's machine (without the
+headers of TCP and IP). Where the kernel allows it (Linux, ``unshare``), all of it runs in a network
+of its own, whose loopback interface counts everything that Flower's processes tell each other.
+Writes ``benchmarks/measured/loopback.json``.
 """
 
 from __future__ import annotations
@@ -92,10 +95,19 @@ serve(app, KEYS)
 def keys(hidden: Sequence[int], rounds: int) -> dict[str, Any]:
     """Return the experiment: both clients train the model in every round."""
     return {
-        "name": "counted", "population": NODES, "cohort": NODES, "stop": {"rounds": rounds}, "split": {"test": "global"},
-        "task": {"name": "image", "data": "digits", "model": {"name": "digits_mlp", "hidden": list(hidden)}},
-        "local": {"steps": 2, "batch_size": 16}, "engine": {"name": "sequential", "threads": 1},
-    }  # fmt: skip
+        "name": "counted",
+        "population": NODES,
+        "cohort": NODES,
+        "stop": {"rounds": rounds},
+        "split": {"test": "global"},
+        "task": {
+            "name": "image",
+            "data": "digits",
+            "model": {"name": "digits_mlp", "hidden": list(hidden)},
+        },
+        "local": {"steps": 2, "batch_size": 16},
+        "engine": {"name": "sequential", "threads": 1},
+    }
 
 
 # ------------------------------------------------------------------------------------- counting
@@ -110,7 +122,9 @@ class Proxy:
     """
 
     def __init__(self, to: int) -> None:
-        self.to, self.up, self.down = to, 0, 0
+        self.to = to
+        self.up = 0
+        self.down = 0
         self.server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self.server.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
@@ -122,10 +136,13 @@ class Proxy:
                 far = socket.create_connection(("127.0.0.1", self.to))
                 for source, sink, name in ((near, far, "up"), (far, near, "down")):
                     source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    threading.Thread(target=self._pump, args=(source, sink, name), daemon=True).start()
+                    threading.Thread(
+                        target=self._pump, args=(source, sink, name), daemon=True
+                    ).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket, name: str) -> None:
-        """Copy bytes until either side ends; only this thread writes a connection's count of a direction."""
+        """Copy bytes until either side ends; only this thread writes a connection's count of a
+        direction."""
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 with _COUNTING:
@@ -143,7 +160,8 @@ class Counts:
     """Samples what the proxies, and the loopback interface, have counted, five times a second."""
 
     def __init__(self, proxies: Sequence[Proxy]) -> None:
-        self.proxies, self.over = proxies, threading.Event()
+        self.proxies = proxies
+        self.over = threading.Event()
         self.rows = [(time.time(), *self._now())]
         self.thread = threading.Thread(target=self._sample, daemon=True)
         self.thread.start()
@@ -157,18 +175,24 @@ class Counts:
 
     def between(self, begin: float, end: float) -> list[int]:
         """Return (down, up, loopback) between two moments."""
-        first, last = (max((row for row in self.rows if row[0] <= at), default=self.rows[0]) for at in (begin, end))
+        first, last = (
+            max((row for row in self.rows if row[0] <= at), default=self.rows[0])
+            for at in (begin, end)
+        )
         return [int(b - a) for a, b in zip(first[1:], last[1:], strict=True)]
 
 
 def loopback_bytes() -> int:
-    """Return the bytes received by the loopback interface since it is up; 0 where nothing says so."""
+    """Return the bytes received by the loopback interface since it is up; 0 where nothing says
+    so."""
     path = Path("/proc/net/dev")
     lines = path.read_text().splitlines() if path.exists() else []
-    return next((int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith("lo:")), 0)
+    return next(
+        (int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith("lo:")), 0
+    )
 
 
-# ------------------------------------------------------------------------------------- real processes
+# ----------------------------------------------------------------------------------- real processes
 
 
 def free_ports(n: int) -> list[int]:
@@ -202,19 +226,30 @@ def answers(port: int) -> bool:
 
 @contextmanager
 def started(folder: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Yield a function that starts a process with a log; all of them, and their children, are stopped at the end."""
+    """Yield a function that starts a process with a log; all of them, and their children, are
+    stopped at the end."""
     environment = {
-        **os.environ, "FLWR_HOME": str(folder / "home"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "OMP_NUM_THREADS": "1",
-        "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sorted(ROOT.glob("packages/*/src"))])),
+        **os.environ,
+        "FLWR_HOME": str(folder / "home"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        "OMP_NUM_THREADS": "1",
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sorted(ROOT.glob("packages/*/src"))])),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }  # fmt: skip
+    }
     running: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *command: str) -> subprocess.Popen[bytes]:
         with (folder / f"{name}.log").open("ab") as log:
             options: dict[str, Any] = {"env": environment, "cwd": folder, "start_new_session": True}
-            running.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **options))
+            running.append(
+                subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **options)
+            )
         return running[-1]
 
     try:
@@ -233,33 +268,58 @@ def write_app(folder: Path, experiment: dict[str, Any], port: int) -> None:
     """Write Flower's configuration and the app."""
     (folder / "app" / "counted").mkdir(parents=True)
     (folder / "home").mkdir()
-    link = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+    link = (
+        '[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = '
+        f'"127.0.0.1:{port}"\ninsecure = true\n'
+    )
     (folder / "home" / "config.toml").write_text(link)
     (folder / "app" / "pyproject.toml").write_text(PROJECT)
-    for name, text in {"__init__": f"KEYS = {experiment!r}\n", "server": SERVER, "client": CLIENT}.items():
+    for name, text in {
+        "__init__": f"KEYS = {experiment!r}\n",
+        "server": SERVER,
+        "client": CLIENT,
+    }.items():
         (folder / "app" / "counted" / f"{name}.py").write_text(text)
 
 
 def deployed(folder: Path, experiment: dict[str, Any]) -> tuple[Counts, float, float]:
-    """Run a deployment to its end; return what was counted, and the moments between which the nodes were idle."""
+    """Run a deployment to its end; return what was counted, and the moments between which the nodes
+    were idle."""
     link, *ports = free_ports(1 + NODES)
     write_app(folder, experiment, link)
     proxies = [Proxy(link) for _ in range(NODES)]
-    counts, out = Counts(proxies), folder / "run"
+    counts = Counts(proxies)
+    out = folder / "run"
     with started(folder) as start:
         options = ("--insecure", "--host", "127.0.0.1")
-        start("superlink", "flower-superlink", *options, "--port", str(link), "--disable-runtime-dependency-installation")
+        start(
+            "superlink",
+            "flower-superlink",
+            *options,
+            "--port",
+            str(link),
+            "--disable-runtime-dependency-installation",
+        )
         until(lambda: answers(link), 120, "the SuperLink does not come up")
         for k, (port, proxy) in enumerate(zip(ports, proxies, strict=True)):
             config = f'partition-id={k} folder="{folder}/site-{k}"'
-            there = ("--superlink", f"127.0.0.1:{proxy.port}", "--port", str(port), "--node-config", config)
+            there = (
+                "--superlink",
+                f"127.0.0.1:{proxy.port}",
+                "--port",
+                str(port),
+                "--node-config",
+                config,
+            )
             start(f"node-{k}", "flower-supernode", *options, *there)
         until(lambda: all(proxy.down for proxy in proxies), 120, "the SuperNodes do not connect")
         time.sleep(10)
         begin = time.time()
         time.sleep(IDLE_S)
         end = time.time()
-        app = start("run", "flwr", "run", str(folder / "app"), "here", "--stream", "-c", f'out="{out}"')
+        app = start(
+            "run", "flwr", "run", str(folder / "app"), "here", "--stream", "-c", f'out="{out}"'
+        )
         until(lambda: app.poll() is not None, 1200, "the run does not end")
         time.sleep(1)
     counts.over.set()
@@ -272,7 +332,8 @@ def deployed(folder: Path, experiment: dict[str, Any]) -> tuple[Counts, float, f
 
 
 def measured(folder: Path, hidden: Sequence[int], rounds: int) -> dict[str, Any]:
-    """Return the bytes of each round but the first, whose start is not marked: of the ledger, at the proxies, on the loopback."""
+    """Return the bytes of each round but the first, whose start is not marked: of the ledger, at
+    the proxies, on the loopback."""
     import motley
 
     counts, begin, end = deployed(folder, keys(hidden, rounds))
@@ -290,25 +351,51 @@ def measured(folder: Path, hidden: Sequence[int], rounds: int) -> dict[str, Any]
         rows.append({"round": row["round"], "seconds": took, **ledger, **counted})
     model = (folder / "run" / "model.safetensors").stat().st_size
     names = ("down", "up", "loopback")
-    rates = dict(zip(names, (round(value, 1) for value in (idle[0], idle[1], idle[2] - idle[0] - idle[1])), strict=True))
-    return {"parameters": done.meta["parameters"], "model_file": model, "idle_bytes_per_s": rates, "rounds": rows}
+    rates = dict(
+        zip(
+            names,
+            (round(value, 1) for value in (idle[0], idle[1], idle[2] - idle[0] - idle[1])),
+            strict=True,
+        )
+    )
+    return {
+        "parameters": done.meta["parameters"],
+        "model_file": model,
+        "idle_bytes_per_s": rates,
+        "rounds": rows,
+    }
 
 
 def begin_alone() -> None:
-    """Begin this process anew with a loopback interface of its own, where that is possible and not done already."""
+    """Begin this process anew with a loopback interface of its own, where that is possible and not
+    done already."""
     tools = [shutil.which(name) for name in ("unshare", "ip")]
     if ALONE in os.environ or not all(tools):
         return
-    if subprocess.run(["unshare", "-rn", "ip", "link", "set", "lo", "up"], check=False).returncode == 0:
+    if (
+        subprocess.run(["unshare", "-rn", "ip", "link", "set", "lo", "up"], check=False).returncode
+        == 0
+    ):
         os.environ[ALONE] = "yes"
-        command = ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable, *sys.argv)
+        command = (
+            "unshare",
+            "-rn",
+            "sh",
+            "-c",
+            'ip link set lo up && exec "$@"',
+            "sh",
+            sys.executable,
+            *sys.argv,
+        )
         os.execvp(command[0], command)
 
 
 def main() -> None:
     """Measure all models and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=4, help="of each deployment; the first is not counted")
+    parser.add_argument(
+        "--rounds", type=int, default=4, help="of each deployment; the first is not counted"
+    )
     parser.add_argument("--folder", type=Path, help="for logs and results, kept")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
@@ -325,7 +412,9 @@ def main() -> None:
         "nodes": NODES,
         "own_loopback": ALONE in os.environ,
     }
-    options.out.write_text(json.dumps({**about, "models": models}, indent=1) + "\n", encoding="utf-8")
+    options.out.write_text(
+        json.dumps({**about, "models": models}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

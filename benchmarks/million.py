@@ -1,23 +1,29 @@
-"""What a run with a million clients costs: seconds to the end of round 1, seconds a round outside training, memory, checkpoints.
+"""What a run with a million clients costs: seconds to the end of round 1, seconds a round outside
+training, memory, checkpoints.
 
     python benchmarks/million.py [OUT.json] [--clients 1000000] [--rounds 20] \\
         [--only CASE] [--long 10000]
 
 Every case runs in a process of its own, on one thread of torch.
 
-*runs*: clients of four samples of 16 numbers, memory-mapped from ``.npy`` files, a linear model, a cohort of 1,000, one local epoch,
-log-normal devices, uniform links drawn anew each round, and clients that are online for half of each day (``day_night``), by
-``motley.run`` with its tables, checkpoints and model. *command to round 1* counts everything from the start of the interpreter to the
-end of round 1: imports, mapping and dividing the samples, their fingerprint, enrolment, the table ``federation``, the evaluation of
-the untrained model, and the round. *outside training* is the wall time of a round without local training and without what probes
-measure on clients' samples (median; the first round left out). *peak* is the largest resident memory of the whole process, mapped
-samples included. *resume*: ``motley.run(..., resume=True)`` in the same process, to the end of its first round.
+*runs*: clients of four samples of 16 numbers, memory-mapped from ``.npy`` files, a linear model, a
+cohort of 1,000, one local epoch, log-normal devices, uniform links drawn anew each round, and
+clients that are online for half of each day (``day_night``), by ``motley.run`` with its tables,
+checkpoints and model. *command to round 1* counts everything from the start of the interpreter to
+the end of round 1: imports, mapping and dividing the samples, their fingerprint, enrolment, the
+table ``federation``, the evaluation of the untrained model, and the round. *outside training* is
+the wall time of a round without local training and without what probes measure on clients' samples
+(median; the first round left out). *peak* is the largest resident memory of the whole process,
+mapped samples included. *resume*: ``motley.run(..., resume=True)`` in the same process, to the end
+of its first round.
 
 *federations*: seconds and peak of making one, and seconds that making the samples alone takes.
 
-*selectors*: the rule alone among ten times as many clients, a hundred chosen a round, as ``benchmarks/selection.py`` measures it.
+*selectors*: the rule alone among ten times as many clients, a hundred chosen a round, as
+``benchmarks/selection.py`` measures it.
 
-*long*: rounds with a cohort of ten: medians of the second tenth and of the last, and resident memory there.
+*long*: rounds with a cohort of ten: medians of the second tenth and of the last, and resident
+memory there.
 """
 
 from __future__ import annotations
@@ -39,11 +45,22 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-SAMPLES, WIDTH, CLASSES, COHORT = 4, 16, 4, 1_000
+SAMPLES = 4
+WIDTH = 16
+CLASSES = 4
+COHORT = 1_000
 SELECTORS: dict[str, dict[str, Any]] = {
-    "uniform": {}, "power_of_choice": {}, "oort": {}, "hetero_select_v1": {"probe": "last_report"}, "hetero_select": {},
-}  # fmt: skip
-WORLD = {"device": {"name": "log_normal"}, "network": {"name": "uniform"}, "availability": {"name": "day_night"}}
+    "uniform": {},
+    "power_of_choice": {},
+    "oort": {},
+    "hetero_select_v1": {"probe": "last_report"},
+    "hetero_select": {},
+}
+WORLD = {
+    "device": {"name": "log_normal"},
+    "network": {"name": "uniform"},
+    "availability": {"name": "day_night"},
+}
 INSIDE = ("train_s", "measure_s")
 """Parts of a round that are the clients' own work."""
 
@@ -67,7 +84,10 @@ def blocks(clients: int) -> Iterator[tuple[Any, Any]]:
     rng = np.random.default_rng(0)
     for _ in range(clients // 1000):
         shape = (1000 * SAMPLES, WIDTH)
-        yield rng.standard_normal(shape, dtype=np.float32), rng.integers(0, CLASSES, len(range(shape[0])))
+        yield (
+            rng.standard_normal(shape, dtype=np.float32),
+            rng.integers(0, CLASSES, len(range(shape[0]))),
+        )
 
 
 def one_by_one(clients: int) -> Iterator[tuple[Any, Any]]:
@@ -81,7 +101,8 @@ def write(folder: Path, clients: int) -> None:
     """Write the samples of all clients as arrays."""
     rows = clients * SAMPLES
     x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (rows, WIDTH))
-    y, at = np.empty(rows, np.int64), 0
+    y = np.empty(rows, np.int64)
+    at = 0
     for some, labels in blocks(clients):
         x[at : at + len(some)], y[at : at + len(some)] = some, labels
         at += len(some)
@@ -101,24 +122,38 @@ def federation(kind: str, folder: Path, clients: int) -> dict[str, float]:
             pass
         alone = time.perf_counter() - began
     given = (np.load(folder / "x.npy"), np.load(folder / "y.npy")) if kind == "arrays" else None
-    before, began, used = resident_mib(), time.perf_counter(), time.process_time()
+    before = resident_mib()
+    began = time.perf_counter()
+    used = time.process_time()
     if kind == "generator":
         from_clients(one_by_one(clients), test_fraction=0.25)
     elif given is not None:
         from_arrays(*given, np.repeat(np.arange(clients), SAMPLES), test_fraction=0.25)
     else:
         from_files(folder, test_fraction=0.25)
-    took, used = time.perf_counter() - began, time.process_time() - used
-    return {"seconds": took, "processor_s": used, "samples_s": alone, "peak_mib": peak_mib(), "before_mib": before}
+    took = time.perf_counter() - began
+    used = time.process_time() - used
+    return {
+        "seconds": took,
+        "processor_s": used,
+        "samples_s": alone,
+        "peak_mib": peak_mib(),
+        "before_mib": before,
+    }
 
 
 def experiment(selector: str, rounds: int, cohort: int = COHORT) -> dict[str, Any]:
     """Return the experiment of a case."""
     return {
-        "name": "million", "cohort": cohort, "stop": {"rounds": rounds}, "selector": {"name": selector, **SELECTORS[selector]},
-        "local": {"epochs": 1, "batch_size": SAMPLES}, "evaluate": {"every": rounds, "per_client": False},
-        "checkpoint": {"every_rounds": rounds, "every_s": 1e9}, **WORLD,
-    }  # fmt: skip
+        "name": "million",
+        "cohort": cohort,
+        "stop": {"rounds": rounds},
+        "selector": {"name": selector, **SELECTORS[selector]},
+        "local": {"epochs": 1, "batch_size": SAMPLES},
+        "evaluate": {"every": rounds, "per_client": False},
+        "checkpoint": {"every_rounds": rounds, "every_s": 1e9},
+        **WORLD,
+    }
 
 
 def run(selector: str, folder: Path, rounds: int) -> dict[str, Any]:
@@ -132,22 +167,44 @@ def run(selector: str, folder: Path, rounds: int) -> dict[str, Any]:
     made = time.time()
     task = own_task(given, _linear)
     ends: list[tuple[float, float, float]] = []
-    keys, out = experiment(selector, rounds), folder / "run"
-    motley.run(keys, task=task, out=out, on_round=lambda _: ends.append((time.time(), peak_mib(), time.process_time())))
-    finished, peak = time.time(), peak_mib()
+    keys = experiment(selector, rounds)
+    out = folder / "run"
+    motley.run(
+        keys,
+        task=task,
+        out=out,
+        on_round=lambda _: ends.append((time.time(), peak_mib(), time.process_time())),
+    )
+    finished = time.time()
+    peak = peak_mib()
     held = motley.load(out)
     times = held.tables["timings"].to_pydict()
-    spent = [wall - sum(times[name][i] or 0.0 for name in INSIDE) for i, wall in enumerate(times["wall_s"])]
-    parts = {name: statistics.median(v or 0.0 for v in times[name][1:]) for name in times if name != "round"}
+    spent = [
+        wall - sum(times[name][i] or 0.0 for name in INSIDE)
+        for i, wall in enumerate(times["wall_s"])
+    ]
+    parts = {
+        name: statistics.median(v or 0.0 for v in times[name][1:])
+        for name in times
+        if name != "round"
+    }
     began = float(os.environ["BEGAN"])
     checkpoint = max((out / "checkpoints").glob("*.mtly")).stat().st_size
     return {
-        "import_s": imported - began, "federation_s": made - imported, "round_1_s": ends[0][0] - made,
-        "to_round_1_s": ends[0][0] - began, "to_round_1_processor_s": ends[0][2],
-        "outside_s": statistics.median(spent[1:]), "outside_max_s": max(spent[1:]),
-        "parts": parts, "finish_s": finished - ends[-1][0], "peak_mib": peak, "peak_round_1_mib": ends[0][1],
-        "checkpoint_bytes": checkpoint, **resumed(keys, task, folder / "again", rounds),
-    }  # fmt: skip
+        "import_s": imported - began,
+        "federation_s": made - imported,
+        "round_1_s": ends[0][0] - made,
+        "to_round_1_s": ends[0][0] - began,
+        "to_round_1_processor_s": ends[0][2],
+        "outside_s": statistics.median(spent[1:]),
+        "outside_max_s": max(spent[1:]),
+        "parts": parts,
+        "finish_s": finished - ends[-1][0],
+        "peak_mib": peak,
+        "peak_round_1_mib": ends[0][1],
+        "checkpoint_bytes": checkpoint,
+        **resumed(keys, task, folder / "again", rounds),
+    }
 
 
 def _linear() -> Any:
@@ -157,7 +214,8 @@ def _linear() -> Any:
 
 
 def resumed(keys: dict[str, Any], task: Any, out: Path, rounds: int) -> dict[str, float]:
-    """Stop a run by an error after its third round, which saves a checkpoint, and go on for a round."""
+    """Stop a run by an error after its third round, which saves a checkpoint, and go on for a
+    round."""
     import motley
 
     stamps: list[float] = []
@@ -184,13 +242,21 @@ def long(selector: str, folder: Path, rounds: int) -> dict[str, float]:
     task = own_task(from_files(folder, test_fraction=0.25), _linear)
     held: list[tuple[float, float]] = []
     keys = experiment(selector, rounds, cohort=10)
-    motley.run(keys, task=task, out=folder / "run", on_round=lambda _: held.append((time.perf_counter(), resident_mib())))
+    motley.run(
+        keys,
+        task=task,
+        out=folder / "run",
+        on_round=lambda _: held.append((time.perf_counter(), resident_mib())),
+    )
     laps = [b[0] - a[0] for a, b in itertools.pairwise(held)]
     tenth = rounds // 10
     return {
-        "rounds": rounds, "early_s": statistics.median(laps[tenth : 2 * tenth]), "late_s": statistics.median(laps[-tenth:]),
-        "early_mib": held[2 * tenth][1], "late_mib": held[-1][1],
-    }  # fmt: skip
+        "rounds": rounds,
+        "early_s": statistics.median(laps[tenth : 2 * tenth]),
+        "late_s": statistics.median(laps[-tenth:]),
+        "early_mib": held[2 * tenth][1],
+        "late_mib": held[-1][1],
+    }
 
 
 def selector(name: str, clients: int) -> dict[str, float]:
@@ -227,7 +293,9 @@ def measured(case: str, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Measure every case and write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", nargs="?", type=Path, default=HERE / "measured" / "million.json")
     parser.add_argument("--clients", type=int, default=1_000_000, help="a multiple of 1,000")
     parser.add_argument("--rounds", type=int, default=20)
@@ -241,10 +309,21 @@ def main() -> None:
     import torch
 
     cases = [("federations", name, 0) for name in ("files", "arrays", "generator")]
-    cases += [("runs", name, args.rounds) for name in SELECTORS] + [("long", name, args.long) for name in ("uniform", "oort")]
+    cases += [("runs", name, args.rounds) for name in SELECTORS] + [
+        ("long", name, args.long) for name in ("uniform", "oort")
+    ]
     cases += [("selectors", name, 0) for name in SELECTORS]
-    found: dict[str, Any] = {"cores": len(os.sched_getaffinity(0)), "torch": torch.__version__, "clients": args.clients}
-    found |= {"cohort": COHORT, "samples": SAMPLES, "width": WIDTH, "load_before": os.getloadavg()[0]}
+    found: dict[str, Any] = {
+        "cores": len(os.sched_getaffinity(0)),
+        "torch": torch.__version__,
+        "clients": args.clients,
+    }
+    found |= {
+        "cohort": COHORT,
+        "samples": SAMPLES,
+        "width": WIDTH,
+        "load_before": os.getloadavg()[0],
+    }
     with tempfile.TemporaryDirectory() as held:
         folder = Path(held) / "samples"
         folder.mkdir()

@@ -1,11 +1,14 @@
-"""What a round costs outside training: selection, planning, clock, ledger, aggregation, tables; peak memory; import time.
+"""What a round costs outside training: selection, planning, clock, ledger, aggregation, tables;
+peak memory; import time.
 
     python benchmarks/overhead.py [OUT.json]
 
 Three questions, each in a fresh process so that memory is its own:
 
-* milliseconds per round outside training and measuring (median), K = 100 and m = 10, K = 100,000 and m = 100, per selector;
-* peak resident memory with K = 10,000 clients and the MLP, and how much of it came after the first rounds;
+* milliseconds per round outside training and measuring (median), K = 100 and m = 10, K = 100,000
+  and m = 100, per selector;
+* peak resident memory with K = 10,000 clients and the MLP, and how much of it came after the first
+  rounds;
 * seconds of ``import motley``, and whether torch came with it.
 """
 
@@ -30,17 +33,25 @@ CASES = [
 
 
 def overhead(population: int, cohort: int, selector: str, rounds: int = 40) -> dict[str, float]:
-    """Median milliseconds per round by part, on Synthetic data with a logistic regression (its training is left out)."""
+    """Median milliseconds per round by part, on Synthetic data with a logistic regression (its
+    training is left out)."""
     from motley.experiments.build import build
     from motley.experiments.config import Experiment
     from motley.results.writer import Writer
 
     experiment = Experiment(
-        task={"name": "synthetic", "sizes": "equal", "examples": 10}, partition="by_writer", population=population,
-        cohort=cohort, stop={"rounds": rounds}, selector=selector, probe={"batches": 1},
-        local={"steps": 1, "batch_size": 8}, device={"name": "uniform", "low": 0.1, "high": 1.0},
-        network={"name": "uniform"}, evaluate={"every": rounds, "per_client": False},
-    )  # fmt: skip
+        task={"name": "synthetic", "sizes": "equal", "examples": 10},
+        partition="by_writer",
+        population=population,
+        cohort=cohort,
+        stop={"rounds": rounds},
+        selector=selector,
+        probe={"batches": 1},
+        local={"steps": 1, "batch_size": 8},
+        device={"name": "uniform", "low": 0.1, "high": 1.0},
+        network={"name": "uniform"},
+        evaluate={"every": rounds, "per_client": False},
+    )
     with tempfile.TemporaryDirectory() as folder:
         simulation = build(experiment, writer=Writer(Path(folder)))
         laps = []
@@ -49,22 +60,33 @@ def overhead(population: int, cohort: int, selector: str, rounds: int = 40) -> d
             began = time.perf_counter()
             simulation.writer.flush()
             lap = simulation.watch.lap()
-            laps.append({**{name: lap.get(name, 0.0) for name in OUTSIDE}, "flush": time.perf_counter() - began})
+            laps.append(
+                {
+                    **{name: lap.get(name, 0.0) for name in OUTSIDE},
+                    "flush": time.perf_counter() - began,
+                }
+            )
     laps = laps[3:]
     parts = {name: 1e3 * statistics.median(lap[name] for lap in laps) for name in laps[0]}
     return {"total": 1e3 * statistics.median(sum(lap.values()) for lap in laps), **parts}
 
 
 def memory(population: int = 10_000, rounds: int = 60) -> dict[str, float]:
-    """Peak resident MiB of a whole run with the MLP on 784 inputs, after 20 rounds and at the end."""
+    """Peak resident MiB of a whole run with the MLP on 784 inputs, after 20 rounds and at the
+    end."""
     from motley.experiments.build import build
     from motley.experiments.config import Experiment
     from motley.results.writer import Writer
 
     experiment = Experiment(
-        task={"name": "image", "data": "mnist", "model": "mlp"}, population=population, cohort=10, stop={"rounds": rounds},
-        partition="iid", local={"epochs": 10, "batch_size": 100}, evaluate={"every": 20},
-    )  # fmt: skip
+        task={"name": "image", "data": "mnist", "model": "mlp"},
+        population=population,
+        cohort=10,
+        stop={"rounds": rounds},
+        partition="iid",
+        local={"epochs": 10, "batch_size": 100},
+        evaluate={"every": 20},
+    )
     peak = {}
     with tempfile.TemporaryDirectory() as folder:
         simulation = build(experiment, writer=Writer(Path(folder)))
@@ -93,7 +115,10 @@ def _start(code: str) -> float:
 def _fresh(call: str) -> dict[str, Any]:
     """One of the functions above in a process of its own."""
     here = str(Path(__file__).parent)
-    code = f"import sys, json; sys.path.insert(0, {here!r}); import overhead; print(json.dumps(overhead.{call}))"
+    code = (
+        f"import sys, json; sys.path.insert(0, {here!r}); import overhead; "
+        f"print(json.dumps(overhead.{call}))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if done.returncode:
         return {"failed": 1.0, "why": done.stderr.strip().splitlines()[-1]}
@@ -104,13 +129,27 @@ def main() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    out = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "overhead.json")
-    table = Table("K", "m", "selector", "total", *OUTSIDE, "flush", title="milliseconds a round, outside training (median)")
+    out = Path(
+        sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "overhead.json"
+    )
+    table = Table(
+        "K",
+        "m",
+        "selector",
+        "total",
+        *OUTSIDE,
+        "flush",
+        title="milliseconds a round, outside training (median)",
+    )
     found: dict[str, Any] = {"rounds": []}
     for case in CASES:
         ms = _fresh(f"overhead({case['population']}, {case['cohort']}, {case['selector']!r})")
         found["rounds"].append({**case, **ms})
-        shown = [f"{ms[name]:.2f}" for name in ("total", *OUTSIDE, "flush")] if "total" in ms else [str(ms)]
+        shown = (
+            [f"{ms[name]:.2f}" for name in ("total", *OUTSIDE, "flush")]
+            if "total" in ms
+            else [str(ms)]
+        )
         table.add_row(f"{case['population']:,}", str(case["cohort"]), case["selector"], *shown)
     found["memory"], found["import"] = _fresh("memory()"), importing()
     console = Console()

@@ -1,4 +1,5 @@
-"""Personalised methods here and in PFLlib, on the same files, from the same initial weights: accuracy and processor seconds.
+"""Personalised methods here and in PFLlib, on the same files, from the same initial weights:
+accuracy and processor seconds.
 
     git clone https://github.com/TsingZ0/PFLlib && git -C PFLlib checkout d832e76
     # or --pfllib; its files are read, never changed
@@ -9,17 +10,21 @@
     # writes benchmarks/measured/pfllib.json
     python benchmarks/pfllib.py collect
 
-``run`` makes the clients' files, then every run that is not done yet, one after the other, each in a process and a thread of its own.
-It may be stopped and started again: the record of a finished run lies in the folder ``--work``, or has been collected, and is not made
-again. ``collect`` adds the records of that folder to those collected earlier.
+``run`` makes the clients' files, then every run that is not done yet, one after the other, each in
+a process and a thread of its own. It may be stopped and started again: the record of a finished run
+lies in the folder ``--work``, or has been collected, and is not made again. ``collect`` adds the
+records of that folder to those collected earlier.
 
-The files: MNIST's are those that lie in PFLlib's repository; CIFAR-10's are made by PFLlib's functions as its
-``generate_Cifar10.py`` calls them (NumPy's seed 1, Dirichlet 0.1, 20 clients), from the data pack. PFLlib drops a short last
-batch and Motley does not, so every training part is cut to its first 300 rows at most, a multiple of 10. All test rows stay.
+The files: MNIST's are those that lie in PFLlib's repository; CIFAR-10's are made by PFLlib's
+functions as its ``generate_Cifar10.py`` calls them (NumPy's seed 1, Dirichlet 0.1, 20 clients),
+from the data pack. PFLlib drops a short last batch and Motley does not, so every training part is
+cut to its first 300 rows at most, a multiple of 10. All test rows stay.
 
-PFLlib sets the seed 0 everywhere; seed s replaces it. Its modules that are not needed here (HDF5, torchvision, plots) are replaced by
-empty ones, and its own ``main.py`` is run. It evaluates after i server steps as Motley does. The processor seconds of a round leave
-out evaluations, and are those of the process (user and system), so that other work on the machine disturbs them less than wall time.
+PFLlib sets the seed 0 everywhere; seed s replaces it. Its modules that are not needed here (HDF5,
+torchvision, plots) are replaced by empty ones, and its own ``main.py`` is run. It evaluates after i
+server steps as Motley does. The processor seconds of a round leave out evaluations, and are those
+of the process (user and system), so that other work on the machine disturbs them less than wall
+time.
 """
 
 from __future__ import annotations
@@ -53,7 +58,8 @@ CLIENTS = 20
 
 
 class Protocol(NamedTuple):
-    """How much of the data is used, and how long and how training goes; ``suffix``: of the data set's name."""
+    """How much of the data is used, and how long and how training goes; ``suffix``: of the data
+    set's name."""
 
     suffix: str
     rows: int
@@ -68,11 +74,13 @@ PROTOCOLS = {
     "beside": Protocol("", rows=300, tests=None, batch=10, lr=0.005, rounds=50, every=5),
     "whole": Protocol("-whole", rows=20, tests=20, batch=20, lr=0.05, rounds=3, every=3),
 }
-"""``whole``: a client's part is one batch, in float64, so that both sides take the same steps and must agree up to rounding."""
+"""``whole``: a client's part is one batch, in float64, so that both sides take the same steps and
+must agree up to rounding."""
 
 
 class Data(NamedTuple):
-    """A data set: its name at PFLlib, the channels of an image, and the inputs of the model's first linear layer."""
+    """A data set: its name at PFLlib, the channels of an image, and the inputs of the model's first
+    linear layer."""
 
     theirs: str
     channels: int
@@ -83,7 +91,8 @@ DATA = {"mnist": Data("MNIST", 1, 1024), "cifar10": Data("Cifar10", 3, 1600)}
 
 
 class Compared(NamedTuple):
-    """A method: its name and options at PFLlib and here, and whether the model compared is the shared one."""
+    """A method: its name and options at PFLlib and here, and whether the model compared is the
+    shared one."""
 
     theirs: tuple[str, ...]
     ours: Mapping[str, Any]
@@ -95,11 +104,14 @@ METHODS = {
     "fedavg": Compared(("FedAvg",), {"name": "fedavg"}, shared=True),
     "fedper": Compared(("FedPer",), {"name": "fedper"}),
     "fedrep": Compared(("FedRep",), {"name": "fedrep", "head_epochs": 1}),
-    "fedbabu": Compared(("FedBABU", "-fte", "0"), {"name": "fedbabu", "tune_epochs": 0}, shared=True),
+    "fedbabu": Compared(
+        ("FedBABU", "-fte", "0"), {"name": "fedbabu", "tune_epochs": 0}, shared=True
+    ),
     "ditto": Compared(("Ditto", "-mu", "1"), {"name": "ditto", "lam": 1.0}),
     "fedala": Compared(("FedALA",), {"name": "fedala"}),
 }
-"""FedBABU is compared before its fine-tuning: PFLlib's starts from a client's last local model, and happens once, at the end."""
+"""FedBABU is compared before its fine-tuning: PFLlib's starts from a client's last local model, and
+happens once, at the end."""
 
 
 # ---- the clients' files ----
@@ -114,7 +126,11 @@ def prepare(data: Data, protocol: Protocol, pfllib: Path, work: Path) -> None:
     for half, clients in zip(("train", "test"), parts, strict=True):
         (folder / half).mkdir(parents=True, exist_ok=True)
         for k, (x, y) in enumerate(clients):
-            rows = min(len(y), protocol.rows) // protocol.batch * protocol.batch if half == "train" else protocol.tests
+            rows = (
+                min(len(y), protocol.rows) // protocol.batch * protocol.batch
+                if half == "train"
+                else protocol.tests
+            )
             np.savez(folder / half / f"{k}.npz", data={"x": x[:rows], "y": y[:rows]})
     (folder / "ready").touch()
 
@@ -123,15 +139,19 @@ Parts = list[tuple[np.ndarray, np.ndarray]]
 
 
 def _stored(folder: Path) -> tuple[Parts, Parts] | None:
-    """Return the training and test parts that lie in PFLlib's repository; None if there are none."""
+    """Return the training and test parts that lie in PFLlib's repository; None if there are
+    none."""
     if not (folder / "train" / "0.npz").is_file():
         return None
-    train, test = ([_read(folder / half / f"{k}.npz") for k in range(CLIENTS)] for half in ("train", "test"))
+    train, test = (
+        [_read(folder / half / f"{k}.npz") for k in range(CLIENTS)] for half in ("train", "test")
+    )
     return train, test
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return one client's ``(x, y)``; the files hold a pickled dictionary, so read only files that you trust."""
+    """Return one client's ``(x, y)``; the files hold a pickled dictionary, so read only files that
+    you trust."""
     data = np.load(path, allow_pickle=True)["data"].tolist()
     return data["x"].astype(np.float32), data["y"].astype(np.int64)
 
@@ -139,22 +159,29 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
 def _divided(pfllib: Path) -> tuple[Parts, Parts]:
     """Return training and test parts of CIFAR-10 as PFLlib's functions divide it.
 
-    Within a class, samples are in the order of the original files, and PFLlib shuffles class by class, so that the parts are PFLlib's.
+    Within a class, samples are in the order of the original files, and PFLlib shuffles class by
+    class, so that the parts are PFLlib's.
     """
     from motley.tasks.datasets import load_dataset
 
     images = load_dataset("cifar10")
-    spec = importlib.util.spec_from_file_location("dataset_utils", pfllib / "dataset" / "utils" / "dataset_utils.py")
+    spec = importlib.util.spec_from_file_location(
+        "dataset_utils", pfllib / "dataset" / "utils" / "dataset_utils.py"
+    )
     utils = importlib.util.module_from_spec(spec)
     with mock.patch.dict(sys.modules, {"ujson": json}), contextlib.redirect_stdout(io.StringIO()):
         spec.loader.exec_module(utils)
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002 - what PFLlib draws from
         order = np.argsort(images.test, kind="stable")  # training half first
-        x, y = images.x.numpy()[order], images.y.numpy()[order]
+        x = images.x.numpy()[order]
+        y = images.y.numpy()[order]
         divided = utils.separate_data((x, y), CLIENTS, 10, True, False, "dir", class_per_client=2)
         halves = utils.split_data(*divided[:2])
-    scaled = [[((part["x"].astype(np.float32) / 255 - 0.5) / 0.5, part["y"]) for part in half] for half in halves]
+    scaled = [
+        [((part["x"].astype(np.float32) / 255 - 0.5) / 0.5, part["y"]) for part in half]
+        for half in halves
+    ]
     return scaled[0], scaled[1]
 
 
@@ -168,13 +195,32 @@ class Found(NamedTuple):
     models: np.ndarray
 
 
-def theirs(data: Data, protocol: Protocol, method: Compared, seed: int, pfllib: Path, work: Path) -> Found:
+def theirs(
+    data: Data, protocol: Protocol, method: Compared, seed: int, pfllib: Path, work: Path
+) -> Found:
     """Run PFLlib's ``main.py`` and return what its evaluations found."""
     (work / "theirs").mkdir(exist_ok=True)
     os.chdir(work / "theirs")  # it reads ../dataset
     sys.path.insert(0, str(pfllib / "system"))
-    argv = ["main.py", "-dev", "cpu", "-data", data.theirs + protocol.suffix, "-algo", *method.theirs]
-    argv += ["-gr", str(protocol.rounds), "-eg", str(protocol.every), "-lr", str(protocol.lr), "-lbs", str(protocol.batch)]
+    argv = [
+        "main.py",
+        "-dev",
+        "cpu",
+        "-data",
+        data.theirs + protocol.suffix,
+        "-algo",
+        *method.theirs,
+    ]
+    argv += [
+        "-gr",
+        str(protocol.rounds),
+        "-eg",
+        str(protocol.every),
+        "-lr",
+        str(protocol.lr),
+        "-lbs",
+        str(protocol.batch),
+    ]
     argv += ["-ls", "1", "-nc", str(CLIENTS), *(["-s", "100"] if protocol.suffix else [])]
     seeded = partial(_seeded, torch.manual_seed, seed)
     with mock.patch.dict(sys.modules, _absent()), mock.patch.object(torch, "manual_seed", seeded):
@@ -185,10 +231,21 @@ def theirs(data: Data, protocol: Protocol, method: Compared, seed: int, pfllib: 
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002 - what PFLlib draws from
         watch = _Watch(protocol, serverbase.Server, "evaluate", "test_metrics")
-        if method.theirs[0] == "Ditto":  # the shared model is examined first, then each client's own
-            watch = _Watch(protocol, serverditto.Ditto, "evaluate_personalized", "test_metrics_personalized", also=watch)
-        made, path, kind = models.FedAvgCNN, work / _weights(data, seed), torch.float64 if protocol.suffix else torch.float32
-        models.FedAvgCNN = lambda *args, **options: _remembered(made(*args, **options), path).to(kind)
+        # the shared model is examined first, then each client's own
+        if method.theirs[0] == "Ditto":
+            watch = _Watch(
+                protocol,
+                serverditto.Ditto,
+                "evaluate_personalized",
+                "test_metrics_personalized",
+                also=watch,
+            )
+        made = models.FedAvgCNN
+        path = work / _weights(data, seed)
+        kind = torch.float64 if protocol.suffix else torch.float32
+        models.FedAvgCNN = lambda *args, **options: _remembered(made(*args, **options), path).to(
+            kind
+        )
         images = data_utils.process_image
         data_utils.process_image = lambda read: [(x.to(kind), y) for x, y in images(read)]
         files = dict.fromkeys(("save_results", "save_global_model"), lambda server: None)
@@ -204,10 +261,24 @@ def _seeded(really: Callable[[int], Any], seed: int, theirs: int) -> Any:
 
 def _absent() -> dict[str, ModuleType]:
     """Return empty modules in place of those that PFLlib imports and these methods do not use."""
-    names = ("h5py", "torchvision", "torchvision.transforms", "matplotlib", "matplotlib.pyplot", "calmsize", "cvxpy")
-    modules = {name: mock.MagicMock() for name in names if importlib.util.find_spec(name.partition(".")[0]) is None}
+    names = (
+        "h5py",
+        "torchvision",
+        "torchvision.transforms",
+        "matplotlib",
+        "matplotlib.pyplot",
+        "calmsize",
+        "cvxpy",
+    )
+    modules = {
+        name: mock.MagicMock()
+        for name in names
+        if importlib.util.find_spec(name.partition(".")[0]) is None
+    }
     quiet = {"utils.result_utils": "average_data", "utils.mem_utils": "MemReporter"}
-    return modules | {name: mock.MagicMock(**{member: mock.MagicMock()}) for name, member in quiet.items()}
+    return modules | {
+        name: mock.MagicMock(**{member: mock.MagicMock()}) for name, member in quiet.items()
+    }
 
 
 def _weights(data: Data, seed: int) -> str:
@@ -215,7 +286,8 @@ def _weights(data: Data, seed: int) -> str:
 
 
 def _remembered(module: nn.Module, path: Path) -> nn.Module:
-    """Return PFLlib's model, with the stored initial weights if there are any; otherwise they are stored."""
+    """Return PFLlib's model, with the stored initial weights if there are any; otherwise they are
+    stored."""
     if not path.is_file():
         np.savez(path, *[parameter.detach().numpy() for parameter in module.parameters()])
     return _loaded(module, path)
@@ -231,12 +303,23 @@ def _loaded(module: nn.Module, path: Path) -> nn.Module:
 class _Watch:
     """Notes what an evaluation of PFLlib's server finds, and the processor seconds spent in it."""
 
-    def __init__(self, protocol: Protocol, server: type, evaluate: str, measure: str, also: _Watch | None = None) -> None:
-        self.protocol, self.due = protocol, protocol.rounds // protocol.every + 1
+    def __init__(
+        self,
+        protocol: Protocol,
+        server: type,
+        evaluate: str,
+        measure: str,
+        also: _Watch | None = None,
+    ) -> None:
+        self.protocol = protocol
+        self.due = protocol.rounds // protocol.every + 1
         self.found: list[dict[str, float]] = []
         self.models = np.zeros(0)
-        self.seconds, self.start, self.also = 0.0, time.process_time(), also
-        original, metrics = getattr(server, evaluate), getattr(server, measure)
+        self.seconds = 0.0
+        self.start = time.process_time()
+        self.also = also
+        original = getattr(server, evaluate)
+        metrics = getattr(server, measure)
 
         def noted(self_: Any) -> Any:
             found = metrics(self_)
@@ -256,13 +339,22 @@ class _Watch:
 
     def record(self) -> Found:
         """Return what was found; PFLlib trains once more after the last evaluation."""
-        total, beside = time.process_time() - self.start, self.also.seconds if self.also else 0.0
+        total = time.process_time() - self.start
+        beside = self.also.seconds if self.also else 0.0
+        # FedBABU examines its clients' last local models once more, as fine-tuned for 0 epochs
         rows, shared = (
-            [{"round": self.protocol.every * i, **row} for i, row in enumerate(watch.found[: self.due])] if watch else []
+            [
+                {"round": self.protocol.every * i, **row}
+                for i, row in enumerate(watch.found[: self.due])
+            ]
+            if watch
+            else []
             for watch in (self, self.also)
-        )  # FedBABU examines its clients' last local models once more, as fine-tuned for 0 epochs
+        )
         seconds = (total - self.seconds - beside) / (self.protocol.rounds + 1)
-        return Found({"rows": rows, "shared": shared, "round_s": seconds, "total_s": total}, self.models)
+        return Found(
+            {"rows": rows, "shared": shared, "round_s": seconds, "total_s": total}, self.models
+        )
 
 
 def _flat(module: nn.Module) -> np.ndarray:
@@ -270,8 +362,12 @@ def _flat(module: nn.Module) -> np.ndarray:
 
 
 def _figures(right: np.ndarray, examples: np.ndarray) -> dict[str, float]:
-    """Return the share of right answers over all clients' test samples, and the deviation of the clients' accuracies, in percent."""
-    return {"accuracy": 100 * float(right.sum() / examples.sum()), "deviation": 100 * float(np.std(right / examples))}
+    """Return the share of right answers over all clients' test samples, and the deviation of the
+    clients' accuracies, in percent."""
+    return {
+        "accuracy": 100 * float(right.sum() / examples.sum()),
+        "deviation": 100 * float(np.std(right / examples)),
+    }
 
 
 def ours(data: Data, protocol: Protocol, method: Compared, seed: int, work: Path) -> Found:
@@ -280,19 +376,46 @@ def ours(data: Data, protocol: Protocol, method: Compared, seed: int, work: Path
     from motley.rounds import loop
     from motley.tasks import from_clients, own_task
 
-    folder, weights = work / "dataset" / (data.theirs + protocol.suffix), work / _weights(data, seed)
-    train, test = ([_read(folder / half / f"{k}.npz") for k in range(CLIENTS)] for half in ("train", "test"))
+    folder = work / "dataset" / (data.theirs + protocol.suffix)
+    weights = work / _weights(data, seed)
+    train, test = (
+        [_read(folder / half / f"{k}.npz") for k in range(CLIENTS)] for half in ("train", "test")
+    )
     task = own_task(from_clients(train, test=test), lambda: _loaded(network(data), weights))
-    algorithm = {**method.ours, **({"share": 1.0} if protocol.suffix and method.ours["name"] == "fedala" else {})}
+    algorithm = {
+        **method.ours,
+        **({"share": 1.0} if protocol.suffix and method.ours["name"] == "fedala" else {}),
+    }
     experiment = motley.Experiment(
-        name="pfllib", task="own", seed=seed, cohort=CLIENTS, stop={"rounds": protocol.rounds}, algorithm=algorithm,
+        name="pfllib",
+        task="own",
+        seed=seed,
+        cohort=CLIENTS,
+        stop={"rounds": protocol.rounds},
+        algorithm=algorithm,
         weights="examples",
-        local={"epochs": 1, "batch_size": protocol.batch, "optimizer": {"name": "sgd", "lr": protocol.lr}}, engine="sequential",
-        evaluate={"every": protocol.every, "per_client": True}, dtype="float64" if protocol.suffix else "float32",
-    )  # fmt: skip
-    spent, models, evaluate = 0.0, np.zeros(0), loop.evaluate
+        local={
+            "epochs": 1,
+            "batch_size": protocol.batch,
+            "optimizer": {"name": "sgd", "lr": protocol.lr},
+        },
+        engine="sequential",
+        evaluate={"every": protocol.every, "per_client": True},
+        dtype="float64" if protocol.suffix else "float32",
+    )
+    spent = 0.0
+    models = np.zeros(0)
+    evaluate = loop.evaluate
 
-    def timed(engine: Any, model: Any, federation: Any, per_client: bool, personal: Any, *args: Any, **options: Any) -> Any:
+    def timed(
+        engine: Any,
+        model: Any,
+        federation: Any,
+        per_client: bool,
+        personal: Any,
+        *args: Any,
+        **options: Any,
+    ) -> Any:
         nonlocal spent, models
         before = time.process_time()
         found = evaluate(engine, model, federation, per_client, personal, *args, **options)
@@ -306,11 +429,21 @@ def ours(data: Data, protocol: Protocol, method: Compared, seed: int, work: Path
         table = motley.run(experiment, task=task, out=Path(temporary) / "run").tables["evaluations"]
     total = time.process_time() - start
     rows, shared = (_rows(table, scope) for scope in ("client", "shared_client"))
-    return Found({"rows": rows, "shared": shared, "round_s": (total - spent) / protocol.rounds, "total_s": total}, models)
+    return Found(
+        {
+            "rows": rows,
+            "shared": shared,
+            "round_s": (total - spent) / protocol.rounds,
+            "total_s": total,
+        },
+        models,
+    )
 
 
 def _rows(table: Any, scope: str) -> list[dict[str, float]]:
-    scopes, versions, accuracy, examples = (table[name].to_numpy() for name in ("scope", "version", "accuracy", "examples"))
+    scopes, versions, accuracy, examples = (
+        table[name].to_numpy() for name in ("scope", "version", "accuracy", "examples")
+    )
     mine = scopes == scope
     return [
         {"round": int(step), **_figures((accuracy * examples)[at], examples[at])}
@@ -319,47 +452,87 @@ def _rows(table: Any, scope: str) -> list[dict[str, float]]:
 
 
 def network(data: Data) -> nn.Sequential:
-    """Return PFLlib's ``CNN`` for the data: two unpadded 5 x 5 convolutions with pooling, 512 hidden units, 10 classes."""
-    layers = [nn.Conv2d(data.channels, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(data.width, 512), nn.ReLU(), nn.Linear(512, 10))
+    """Return PFLlib's ``CNN`` for the data: two unpadded 5 x 5 convolutions with pooling, 512
+    hidden units, 10 classes."""
+    layers = [
+        nn.Conv2d(data.channels, 32, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    ]
+    return nn.Sequential(
+        *layers, nn.Flatten(), nn.Linear(data.width, 512), nn.ReLU(), nn.Linear(512, 10)
+    )
 
 
 # ---- all the runs ----
 
 
 def runs(args: argparse.Namespace) -> Iterator[tuple[str, int, str, str, Path]]:
-    """Yield data set, seed, method, side and file of every run, seed by seed; PFLlib first, which stores the initial weights."""
+    """Yield data set, seed, method, side and file of every run, seed by seed; PFLlib first, which
+    stores the initial weights."""
     for data in args.data:
         for seed in args.seeds:
             for method in args.methods:
                 for side in ("theirs", "ours"):
-                    yield data, seed, method, side, args.work / f"{args.protocol}-{data}-{seed}-{method}-{side}.json"
+                    yield (
+                        data,
+                        seed,
+                        method,
+                        side,
+                        args.work / f"{args.protocol}-{data}-{seed}-{method}-{side}.json",
+                    )
 
 
 def run_all(args: argparse.Namespace) -> None:
     """Make the files and every run that is not done yet, each in a process of its own."""
-    one_thread = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")}
+    one_thread = {
+        **os.environ,
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    }
     args.work.mkdir(parents=True, exist_ok=True)
-    made = {_place(row) for row in _collected(args.out, "runs")} if args.protocol == "beside" else set()
+    made = (
+        {_place(row) for row in _collected(args.out, "runs")}
+        if args.protocol == "beside"
+        else set()
+    )
     for data, seed, method, side, path in runs(args):
         prepare(DATA[data], PROTOCOLS[args.protocol], args.pfllib, args.work)
         if path.is_file() or (data, seed, method, side) in made:
             continue
         command = [sys.executable, __file__, "one", data, str(seed), method, side, str(path)]
-        command += ["--pfllib", str(args.pfllib), "--work", str(args.work), "--protocol", args.protocol]
+        command += [
+            "--pfllib",
+            str(args.pfllib),
+            "--work",
+            str(args.work),
+            "--protocol",
+            args.protocol,
+        ]
         with (args.work / "log.txt").open("a", encoding="utf-8") as log:
             done = subprocess.run(command, env=one_thread, stdout=log, stderr=log, check=False)
         print(
-            f"{time.strftime('%H:%M:%S')} {path.stem}: {'done' if done.returncode == 0 else 'failed, see log.txt'}", flush=True
+            f"{time.strftime('%H:%M:%S')} {path.stem}: "
+            f"{'done' if done.returncode == 0 else 'failed, see log.txt'}",
+            flush=True,
         )
 
 
 def run_one(args: argparse.Namespace) -> None:
     """Make one run and write its record."""
     torch.set_num_threads(1)
-    data, method, start, load = DATA[args.one_data], METHODS[args.method], time.perf_counter(), os.getloadavg()[0]
+    data = DATA[args.one_data]
+    method = METHODS[args.method]
+    start = time.perf_counter()
+    load = os.getloadavg()[0]
     common = (data, PROTOCOLS[args.protocol], method, args.seed)
-    found = theirs(*common, args.pfllib, args.work) if args.side == "theirs" else ours(*common, args.work)
+    found = (
+        theirs(*common, args.pfllib, args.work)
+        if args.side == "theirs"
+        else ours(*common, args.work)
+    )
     if args.protocol == "whole":
         np.save(args.path.with_suffix(".npy"), found.models)
     record = {**found.record, "wall_s": time.perf_counter() - start, "load_before": load}
@@ -369,21 +542,36 @@ def run_one(args: argparse.Namespace) -> None:
 
 
 def collect(args: argparse.Namespace) -> None:
-    """Write the records of all finished runs to one file, and how far the clients' models of the two sides are apart."""
+    """Write the records of all finished runs to one file, and how far the clients' models of the
+    two sides are apart."""
     args.protocol = "beside"
     found = [
-        {"data": data, "seed": seed, "method": method, "side": side, **_rounded(json.loads(path.read_text(encoding="utf-8")))}
+        {
+            "data": data,
+            "seed": seed,
+            "method": method,
+            "side": side,
+            **_rounded(json.loads(path.read_text(encoding="utf-8"))),
+        }
         for data, seed, method, side, path in runs(args)
         if path.is_file()
     ]
     args.protocol = "whole"
     pairs = list(runs(args))
     whole = [
-        {"data": data, "seed": seed, "method": method, **_apart(args.work, DATA[data], seed, one, two)}
+        {
+            "data": data,
+            "seed": seed,
+            "method": method,
+            **_apart(args.work, DATA[data], seed, one, two),
+        }
         for (data, seed, method, _, one), (*_, two) in zip(pairs[::2], pairs[1::2], strict=True)
         if one.is_file() and two.is_file()
     ]
-    found, whole = (_joined(_collected(args.out, name), rows) for name, rows in (("runs", found), ("whole", whole)))
+    found, whole = (
+        _joined(_collected(args.out, name), rows)
+        for name, rows in (("runs", found), ("whole", whole))
+    )
     head = {"commit": COMMIT, "torch": torch.__version__, "cores": os.cpu_count()}
     lists = [
         f'"{name}": [\n' + ",\n".join(f"  {json.dumps(row)}" for row in rows) + "\n]"
@@ -394,16 +582,21 @@ def collect(args: argparse.Namespace) -> None:
 
 
 def _apart(work: Path, data: Data, seed: int, theirs: Path, ours: Path) -> dict[str, Any]:
-    """Return the largest distance between the two sides' models of a client, over how far PFLlib's has moved from where it began:
-    of all weights, and of the base alone."""
+    """Return the largest distance between the two sides' models of a client, over how far PFLlib's
+    has moved from where it began: of all weights, and of the base alone."""
     a, b = (np.load(path.with_suffix(".npy")).astype(float) for path in (theirs, ours))
     first = _flat(_loaded(network(data), work / _weights(data, seed))).astype(float)
     rows = [json.loads(path.read_text(encoding="utf-8"))["rows"] for path in (theirs, ours)]
     base = len(first) - 513 * 10
     apart = [
-        (np.linalg.norm((a - b)[:, :end], axis=1) / np.linalg.norm((a - first)[:, :end], axis=1)).max() for end in (None, base)
+        (
+            np.linalg.norm((a - b)[:, :end], axis=1) / np.linalg.norm((a - first)[:, :end], axis=1)
+        ).max()
+        for end in (None, base)
     ]
-    found = {name: float(f"{value:.2g}") for name, value in zip(("apart", "base"), apart, strict=True)}
+    found = {
+        name: float(f"{value:.2g}") for name, value in zip(("apart", "base"), apart, strict=True)
+    }
     return {**found, "accuracy": [round(side[-1]["accuracy"], 4) for side in rows]}
 
 
@@ -413,7 +606,8 @@ def _collected(path: Path, name: str) -> list[dict[str, Any]]:
 
 
 def _joined(earlier: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return records of both, those of now where both have one, in the order in which they are run."""
+    """Return records of both, those of now where both have one, in the order in which they are
+    run."""
     known = {_place(row): row for row in (*earlier, *now)}
     return sorted(
         known.values(),
@@ -427,7 +621,8 @@ def _joined(earlier: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[di
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what tells a record from the others: data set, seed, method, and side if it is of one."""
+    """Return what tells a record from the others: data set, seed, method, and side if it is of
+    one."""
     return row["data"], row["seed"], row["method"], row.get("side")
 
 
@@ -440,7 +635,9 @@ def _rounded(value: Any) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("run", "collect", "one"):
         command = commands.add_parser(name)
@@ -454,7 +651,9 @@ def main() -> None:
             command.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
             command.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
             command.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-        command.add_argument("--pfllib", type=Path, default=Path(os.environ.get("MOTLEY_PFLLIB", "PFLlib")))
+        command.add_argument(
+            "--pfllib", type=Path, default=Path(os.environ.get("MOTLEY_PFLLIB", "PFLlib"))
+        )
         command.add_argument("--work", type=Path, default=Path("runs/pfllib"))
         command.add_argument("--protocol", choices=PROTOCOLS, default="beside")
         command.add_argument("--out", type=Path, default=OUT)

@@ -1,10 +1,12 @@
-"""Time of a round of personalised methods in the engines ``sequential``, ``threads`` and ``batched``: ten clients, an MLP.
+"""Time of a round of personalised methods in the engines ``sequential``, ``threads`` and
+``batched``: ten clients, an MLP.
 
     python benchmarks/phases.py
 
-The model is 784-200-200-10, in batches of 32; every client takes 20 steps (FedRep: an epoch of the head before, as long). A round is
-the training of all ten, or, for ``tuning``, the same steps of fine-tuning before an examination. Times are the processor's, of all
-threads, on one core. Engines take turns, over and over, and the smallest time of each counts.
+The model is 784-200-200-10, in batches of 32; every client takes 20 steps (FedRep: an epoch of the
+head before, as long). A round is the training of all ten, or, for ``tuning``, the same steps of
+fine-tuning before an examination. Times are the processor's, of all threads, on one core. Engines
+take turns, over and over, and the smallest time of each counts.
 """
 
 from __future__ import annotations
@@ -40,16 +42,27 @@ METHODS = (
     "tuning",
     "apfl",
 )
-CLIENTS, STEPS, BATCH, REPEATS = 10, 20, 32, 5
+CLIENTS = 10
+STEPS = 20
+BATCH = 32
+REPEATS = 5
 
 
 def _setting(method: object) -> Setting:
     count = STEPS * BATCH
-    x, y = torch.randn(CLIENTS * count, 1, 28, 28), torch.arange(CLIENTS * count) % 10
+    x = torch.randn(CLIENTS * count, 1, 28, 28)
+    y = torch.arange(CLIENTS * count) % 10
     bounds = np.arange(CLIENTS + 1) * count
     nobody = Ragged(np.zeros(CLIENTS + 1, np.int64), np.zeros(0, np.int64))
-    federation = Federation(x, y, Ragged(bounds, np.arange(bounds[-1])), y.clone(), nobody, nobody, None, 10)
-    plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), AGGREGATORS.build("mean"), SERVERS.build("average"))
+    federation = Federation(
+        x, y, Ragged(bounds, np.arange(bounds[-1])), y.clone(), nobody, nobody, None, 10
+    )
+    plain = Algorithm(
+        LOSSES.build("cross_entropy"),
+        Correction(),
+        AGGREGATORS.build("mean"),
+        SERVERS.build("average"),
+    )
     algorithm = CATALOGUE.build("fedavg" if method == "tuning" else method).change(plain)
     task = Task("phases", federation, factory("mlp", (1, 28, 28), 10))
     return Setting(task, algorithm, SGD(lr=0.01), LocalWork(batch_size=BATCH, epochs=1), threads=1)
@@ -57,7 +70,8 @@ def _setting(method: object) -> Setting:
 
 def _round(engine: Engine, tuned: bool) -> Callable[[], Iterable[object]]:
     setting = engine.setting  # type: ignore[attr-defined]
-    correction, jobs = setting.algorithm.correction, [Job(k, k, STEPS, 0.01) for k in range(CLIENTS)]
+    correction = setting.algorithm.correction
+    jobs = [Job(k, k, STEPS, 0.01) for k in range(CLIENTS)]
     model = initial(setting.task.model, setting.streams.key("init"))
     server = setting.algorithm.server.init(correction.sent(model), CLIENTS)
     states = dict.fromkeys(range(CLIENTS), correction.initial_state(model))
@@ -67,12 +81,17 @@ def _round(engine: Engine, tuned: bool) -> Callable[[], Iterable[object]]:
 
 
 def main() -> None:
-    """Print milliseconds of a round in each engine that takes the method, and their ratio to the sequential one's."""
+    """Print milliseconds of a round in each engine that takes the method, and their ratio to the
+    sequential one's."""
     torch.set_num_threads(1)
     found = []
     for method in METHODS:
         setting = _setting(method)
-        engines = [kind(setting) for kind in (Sequential, Threads, Batched) if kind.refuses(setting) is None]
+        engines = [
+            kind(setting)
+            for kind in (Sequential, Threads, Batched)
+            if kind.refuses(setting) is None
+        ]
         rounds = {engine.name: _round(engine, method == "tuning") for engine in engines}
         best = dict.fromkeys(rounds, float("inf"))
         for _ in range(REPEATS):

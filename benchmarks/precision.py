@@ -1,10 +1,12 @@
-"""Measures the engines in bfloat16 against float32: client steps per second of whole rounds of local training.
+"""Measures the engines in bfloat16 against float32: client steps per second of whole rounds of
+local training.
 
     python benchmarks/precision.py [OUT.json] [--quick] [--only WORKLOAD]
 
-Every workload is trained by the engine that ``engine = "auto"`` selects, through its public ``train``, on one thread. The precisions
-take turns in one process; ratios compare best repetitions and medians. Data are random numbers, as in ``engines.py``. Then
-``python docs/generate.py`` puts the table into ``docs/engines.md``.
+Every workload is trained by the engine that ``engine = "auto"`` selects, through its public
+``train``, on one thread. The precisions take turns in one process; ratios compare best repetitions
+and medians. Data are random numbers, as in ``engines.py``. Then ``python docs/generate.py`` puts
+the table into ``docs/engines.md``.
 """
 
 from __future__ import annotations
@@ -38,18 +40,30 @@ class Compared:
     goal: float | None
 
 
-def compared(name: str, model: str, shape: tuple[int, ...], sizes: tuple[int, ...], goal: float | None, work: LocalWork = BATCH,
-             repetitions: int = 7) -> Compared:  # fmt: skip
+def compared(
+    name: str,
+    model: str,
+    shape: tuple[int, ...],
+    sizes: tuple[int, ...],
+    goal: float | None,
+    work: LocalWork = BATCH,
+    repetitions: int = 7,
+) -> Compared:
     """Return a workload of plain federated averaging."""
     return Compared(Workload(name, model, shape, sizes, work, goal, repetitions), goal)
 
 
-HUNDRED, TEXT = LocalWork(100, epochs=5), LocalWork(16, epochs=1)
+HUNDRED = LocalWork(100, epochs=5)
+TEXT = LocalWork(16, epochs=1)
 WORKLOADS = (
     compared("MLP, batch 100", "mlp", GREY, (600,) * 10, 1.8, HUNDRED),
-    compared("logistic regression, batch 100", "logistic_regression", GREY, (600,) * 10, None, HUNDRED),
+    compared(
+        "logistic regression, batch 100", "logistic_regression", GREY, (600,) * 10, None, HUNDRED
+    ),
     compared("LEAF's CNN (FEMNIST), batch 32", "leaf_cnn", GREY, (320,) * 2, 1.8),
-    compared("LEAF's CNN (FEMNIST), batch 100", "leaf_cnn", GREY, (1000,), None, LocalWork(100, epochs=1)),
+    compared(
+        "LEAF's CNN (FEMNIST), batch 100", "leaf_cnn", GREY, (1000,), None, LocalWork(100, epochs=1)
+    ),
     compared("two-conv CNN, batch 32", "cnn", COLOUR, (640,), None),
     compared("pfl's CNN (CIFAR-10), batch 32", "simple_cnn", COLOUR, (640,), 1.8),
     compared("AlexNet, batch 32", "alexnet", COLOUR, (640,), 1.3),
@@ -64,7 +78,9 @@ def measure(one: Compared, repetitions: int) -> dict[str, object]:
     """Measure one workload: a row of the table."""
     plain = setting(one.load)
     plain = replace(plain, threads=1, algorithm=plain.algorithm.replace(correction=Correction()))
-    name, engines, runs = resolve_auto(plain), [], {}
+    name = resolve_auto(plain)
+    engines = []
+    runs = {}
     for precision in PRECISIONS:
         built = replace(plain, precision=precision)
         engines.append(ENGINES.get(name)(built))
@@ -75,9 +91,14 @@ def measure(one: Compared, repetitions: int) -> dict[str, object]:
     best = {key: max(value) for key, value in found.items()}
     median = {key: statistics.median(value) for key, value in found.items()}
     return {
-        "workload": one.load.name, "engine": name, "best_steps_per_s": best, "median_steps_per_s": median,
-        "ratio": best["bfloat16"] / best["float32"], "median_ratio": median["bfloat16"] / median["float32"], "goal": one.goal,
-    }  # fmt: skip
+        "workload": one.load.name,
+        "engine": name,
+        "best_steps_per_s": best,
+        "median_steps_per_s": median,
+        "ratio": best["bfloat16"] / best["float32"],
+        "median_ratio": median["bfloat16"] / median["float32"],
+        "goal": one.goal,
+    }
 
 
 def main() -> None:
@@ -88,12 +109,19 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     load = os.getloadavg()[0]
-    console, rows = Console(width=140), []
+    console = Console(width=140)
+    rows = []
     for one in WORKLOADS:
         if options.only.lower() in one.load.name.lower():
             rows.append(measure(one, 3 if options.quick else one.load.repetitions))
-            console.print(f"{one.load.name}: {rows[-1]['ratio']:.2f} ({rows[-1]['median_ratio']:.2f})")
-    about = {"torch": torch.__version__, "instructions": bfloat16_instructions("cpu"), "load_before": load}
+            console.print(
+                f"{one.load.name}: {rows[-1]['ratio']:.2f} ({rows[-1]['median_ratio']:.2f})"
+            )
+    about = {
+        "torch": torch.__version__,
+        "instructions": bfloat16_instructions("cpu"),
+        "load_before": load,
+    }
     options.out.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
     console.print(f"written to {options.out}")
 

@@ -1,11 +1,14 @@
-"""Measures every engine's client steps per second, relative to the sequential engine, and its memory.
+"""Measures every engine's client steps per second, relative to the sequential engine, and its
+memory.
 
     python benchmarks/scaling.py [OUT.json] [--quick] [--only WORKLOAD]
 
-Every engine that accepts a workload of ``engines.py`` trains it through its public ``train`` on all cores. The engines take turns in
-one process, so that ratios compare repetitions of the same minutes; the best repetitions and the medians are reported. Then each
-engine runs alone in a fresh process, and the memory of that process and all its descendants is sampled while it trains; pages that
-several processes share count once. ``ray`` is left out where it is not installed. Five to six minutes on two cores.
+Every engine that accepts a workload of ``engines.py`` trains it through its public ``train`` on all
+cores. The engines take turns in one process, so that ratios compare repetitions of the same
+minutes; the best repetitions and the medians are reported. Then each engine runs alone in a fresh
+process, and the memory of that process and all its descendants is sampled while it trains; pages
+that several processes share count once. ``ray`` is left out where it is not installed. Five to six
+minutes on two cores.
 """
 
 from __future__ import annotations
@@ -35,9 +38,16 @@ from motley.engines.base import Engine, Setting
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("sequential", "batched", "vmap", "threads", "processes", "ray")
-LOADS = ("logistic regression, batch 100", "logistic regression, batch 10", "MLP, equal sizes", "two-conv CNN, batch 32")
-TURNS, TURNS_S = 15, 30.0
-ALONE_S, LOOK_S = 2.0, 0.05
+LOADS = (
+    "logistic regression, batch 100",
+    "logistic regression, batch 10",
+    "MLP, equal sizes",
+    "two-conv CNN, batch 32",
+)
+TURNS = 15
+TURNS_S = 30.0
+ALONE_S = 2.0
+LOOK_S = 0.05
 """Seconds that an engine trains while its memory is sampled, and seconds between samples."""
 
 
@@ -52,7 +62,9 @@ def compared(load: Workload, turns: int) -> dict[str, object]:
     built = setting(load)
     engines = {name: kind(built) for name, kind in accepting(built).items()}
     try:
-        found = speeds({name: federated(engine, built) for name, engine in engines.items()}, turns, TURNS_S)
+        found = speeds(
+            {name: federated(engine, built) for name, engine in engines.items()}, turns, TURNS_S
+        )
     finally:
         for engine in engines.values():
             engine.close()
@@ -88,7 +100,9 @@ def alone(load: str, engine: str) -> float:
     """Return the peak MiB of this process and its descendants while the engine trains."""
     built = setting(next(one for one in WORKLOADS if one.name == load))
     there = ENGINES.get(engine)(built)
-    run, peak, over = federated(there, built), [0.0], threading.Event()
+    run = federated(there, built)
+    peak = [0.0]
+    over = threading.Event()
 
     def look() -> None:
         while not over.wait(LOOK_S):
@@ -109,11 +123,17 @@ def alone(load: str, engine: str) -> float:
 
 
 def held() -> float:
-    """Return the MiB of this process and its descendants; a shared page is divided among the processes that share it."""
-    me, kib = psutil.Process(), 0
+    """Return the MiB of this process and its descendants; a shared page is divided among the
+    processes that share it."""
+    me = psutil.Process()
+    kib = 0
     for process in (me, *me.children(recursive=True)):
         with contextlib.suppress(OSError, psutil.Error):  # it is gone
-            found = re.search(r"^Pss: +(\d+)", Path(f"/proc/{process.pid}/smaps_rollup").read_text(), flags=re.MULTILINE)
+            found = re.search(
+                r"^Pss: +(\d+)",
+                Path(f"/proc/{process.pid}/smaps_rollup").read_text(),
+                flags=re.MULTILINE,
+            )
             kib += int(found[1]) if found else 0
     return kib / 1024
 
@@ -126,7 +146,13 @@ def table(rows: list[dict[str, object]]) -> Table:
     for row in rows:
         for name, one in row["engines"].items():
             ratio = f"{one['ratio']:.2f} ({one['median_ratio']:.2f})"
-            out.add_row(row["workload"], name, f"{one['best_steps_per_s']:,.4g}", ratio, f"{one['peak_mib']:,.0f}")
+            out.add_row(
+                row["workload"],
+                name,
+                f"{one['best_steps_per_s']:,.4g}",
+                ratio,
+                f"{one['peak_mib']:,.0f}",
+            )
     return out
 
 
@@ -135,12 +161,18 @@ def main() -> None:
     parser.add_argument("out", nargs="?", default=HERE / "measured" / "scaling.json", type=Path)
     parser.add_argument("--quick", action="store_true", help="three repetitions of everything")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
-    parser.add_argument("--alone", nargs=2, metavar=("WORKLOAD", "ENGINE"), help="measure only the memory of one engine")
+    parser.add_argument(
+        "--alone",
+        nargs=2,
+        metavar=("WORKLOAD", "ENGINE"),
+        help="measure only the memory of one engine",
+    )
     options = parser.parse_args()
     if options.alone:
         sys.stdout.write(f"{alone(*options.alone)}\n")
         return
-    console, rows = Console(width=140), []
+    console = Console(width=140)
+    rows = []
     before = os.getloadavg()[0]  # other work on the machine makes these numbers worthless
     for load in WORKLOADS:
         if load.name in LOADS and options.only.lower() in load.name.lower():

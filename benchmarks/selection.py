@@ -2,10 +2,12 @@
 
     python benchmarks/selection.py [--only oort,flash] [--sizes 1000,10000] [OUT.json]
 
-Every (rule, K) runs in a process of its own. A made-up federation reports in columns whatever the rule's ``needs()`` names; making
-these reports is not timed, and neither is what a probe would cost the clients. The first rounds (cold starts, pilots) are left
-out: *steady* is the median of the rounds after them, *first* the slowest of them. *peak* is what select + observe allocate at most
-on top of the state, *rss* the most that was resident; *state* is what ``to_bytes`` would write, per client.
+Every (rule, K) runs in a process of its own. A made-up federation reports in columns whatever the
+rule's ``needs()`` names; making these reports is not timed, and neither is what a probe would cost
+the clients. The first rounds (cold starts, pilots) are left out: *steady* is the median of the
+rounds after them, *first* the slowest of them. *peak* is what select + observe allocate at most on
+top of the state, *rss* the most that was resident; *state* is what ``to_bytes`` would write, per
+client.
 """
 
 from __future__ import annotations
@@ -26,19 +28,32 @@ import numpy as np
 M = 100
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 HORIZON = 400
-WIDTH = {"label_histogram": 10, "sketch": 64, "gradient_sketch": 256, "gradient": 256, "last_layer": 300}
+WIDTH = {
+    "label_histogram": 10,
+    "sketch": 64,
+    "gradient_sketch": 256,
+    "gradient": 256,
+    "last_layer": 300,
+}
 LIMIT_S = 240.0
 
 # What is quadratic, or holds a vector per client, is asked for up to the size it is meant for.
 LARGEST = {
-    "divfl": 3_550, "fedcg": 3_550, "fedcor": 3_550, "fedcvr_bolt": 10_000, "fedcbs": 100_000, "fedstas": 10_000,
-    "delta": 100_000, "neural_bandit": 100_000,
-}  # fmt: skip
+    "divfl": 3_550,
+    "fedcg": 3_550,
+    "fedcor": 3_550,
+    "fedcvr_bolt": 10_000,
+    "fedcbs": 100_000,
+    "fedstas": 10_000,
+    "delta": 100_000,
+    "neural_bandit": 100_000,
+}
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "adasample": [{}],
     "fedcor": [{"warmup": 3}],
     "fedcs": [{"deadline": 1e3}],
-    "fedcvr_bolt": [{}, {"memory_mb": 3000.0}],  # 200 rounds: older innovations folded, and all of them kept
+    # 200 rounds: older innovations folded, and all of them kept
+    "fedcvr_bolt": [{}, {"memory_mb": 3000.0}],
     "hetero_select": [{"direction": "cosine"}, {"direction": "sketch"}],
     "hetero_select_v1": [{}, {"probe": "last_report"}],
     "power_of_choice": [{}, {"variant": "rpow_d"}],
@@ -50,7 +65,11 @@ def values(name: str, n: int, rng: np.random.Generator) -> np.ndarray:
     """One column of one signal, ``[n]`` or ``[n, d]``."""
     if name in WIDTH:
         width = WIDTH[name]
-        return rng.integers(0, 50, (n, width)).astype(float) if name == "label_histogram" else rng.normal(size=(n, width))
+        return (
+            rng.integers(0, 50, (n, width)).astype(float)
+            if name == "label_histogram"
+            else rng.normal(size=(n, width))
+        )
     if name == "num_examples":
         return rng.integers(10, 500, n).astype(float)
     if name == "cosine":
@@ -74,7 +93,13 @@ def measure(record: dict[str, Any], clients: int, rounds: int) -> dict[str, floa
         for name in needs.enrolled
     }
     selector.observe(
-        0, Reports(ids, np.int8(Outcome.ENROLLED), num_examples=values("num_examples", clients, rng), signals=enrolled)
+        0,
+        Reports(
+            ids,
+            np.int8(Outcome.ENROLLED),
+            num_examples=values("num_examples", clients, rng),
+            signals=enrolled,
+        ),
     )
 
     def one(number: int) -> float:
@@ -95,12 +120,19 @@ def measure(record: dict[str, Any], clients: int, rounds: int) -> dict[str, floa
         chosen = np.sort(cohort.ids)
         n = len(chosen)
         back = Reports(
-            chosen, np.int8(Outcome.REHEARSED if cohort.rehearsal else Outcome.ACCEPTED), version=np.full(n, number - 1.0),
-            num_examples=values("num_examples", n, rng), local_steps=np.full(n, 5.0), staleness=np.zeros(n),
-            download_s=rng.lognormal(size=n), compute_s=rng.lognormal(size=n), upload_s=rng.lognormal(size=n),
-            bits_up=np.full(n, 1e6), bits_down=np.full(n, 1e6),
+            chosen,
+            np.int8(Outcome.REHEARSED if cohort.rehearsal else Outcome.ACCEPTED),
+            version=np.full(n, number - 1.0),
+            num_examples=values("num_examples", n, rng),
+            local_steps=np.full(n, 5.0),
+            staleness=np.zeros(n),
+            download_s=rng.lognormal(size=n),
+            compute_s=rng.lognormal(size=n),
+            upload_s=rng.lognormal(size=n),
+            bits_up=np.full(n, 1e6),
+            bits_down=np.full(n, 1e6),
             signals={name: values(name, n, rng) for name in needs.reported},
-        )  # fmt: skip
+        )
         spent -= time.perf_counter()
         selector.observe(number, back)
         return spent + time.perf_counter()
@@ -118,33 +150,47 @@ def measure(record: dict[str, Any], clients: int, rounds: int) -> dict[str, floa
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return {
-        "steady_s": statistics.median(steady), "steady_max_s": max(steady), "first_s": max(first), "rounds": float(played),
-        "rss_bytes": 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, "peak_bytes": float(peak),
+        "steady_s": statistics.median(steady),
+        "steady_max_s": max(steady),
+        "first_s": max(first),
+        "rounds": float(played),
+        "rss_bytes": 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "peak_bytes": float(peak),
         "state_bytes_per_client": len(selector.to_bytes()) / clients,
-    }  # fmt: skip
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The figures as one line per rule and size."""
-    lines = [f"{'rule':<46} {'K':>9} {'steady ms':>10} {'first ms':>10} {'peak MiB':>9} {'rss MiB':>8} {'state B/client':>14}"]
+    lines = [
+        f"{'rule':<46} {'K':>9} {'steady ms':>10} {'first ms':>10} {'peak MiB':>9} {'rss MiB':>8} "
+        f"{'state B/client':>14}"
+    ]
     for row in rows:
         name = row["rule"] + "".join(f" {key}={value}" for key, value in row["options"].items())
         if "failed" in row:
             lines.append(f"{name:<46} {row['clients']:>9,} {row['failed']}")
             continue
         lines.append(
-            f"{name:<46} {row['clients']:>9,} {1e3 * row['steady_s']:>10.2f} {1e3 * row['first_s']:>10.1f}"
-            f" {row['peak_bytes'] / 2**20:>9.1f} {row['rss_bytes'] / 2**20:>8.0f} {row['state_bytes_per_client']:>14.1f}"
+            f"{name:<46} {row['clients']:>9,} {1e3 * row['steady_s']:>10.2f} "
+            f"{1e3 * row['first_s']:>10.1f} {row['peak_bytes'] / 2**20:>9.1f} "
+            f"{row['rss_bytes'] / 2**20:>8.0f} {row['state_bytes_per_client']:>14.1f}"
         )
     return "\n".join(lines)
 
 
 def main() -> None:
     """Run every case in a fresh process, print the table, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", nargs="?", type=Path, default=Path(__file__).parent / "results" / "selection.json")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "out", nargs="?", type=Path, default=Path(__file__).parent / "results" / "selection.json"
+    )
     parser.add_argument("--only", default="", help="rules, separated by commas")
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="populations, separated by commas")
+    parser.add_argument(
+        "--sizes", default=",".join(map(str, SIZES)), help="populations, separated by commas"
+    )
     parser.add_argument("--rounds", type=int, default=15, help="steady rounds per case")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     args = parser.parse_args()

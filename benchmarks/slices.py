@@ -2,9 +2,9 @@
 
     python benchmarks/slices.py
 
-The model is conv5x5(32)-pool-conv5x5(64)-pool-fc128-fc10 on images of 3 x 32 x 32, in batches of 32. Times are the processor's, of one
-thread. Widths are measured in turn, over and over, and the smallest time of each counts, so that other work on the machine disturbs
-little.
+The model is conv5x5(32)-pool-conv5x5(64)-pool-fc128-fc10 on images of 3 x 32 x 32, in batches
+of 32. Times are the processor's, of one thread. Widths are measured in turn, over and over, and the
+smallest time of each counts, so that other work on the machine disturbs little.
 """
 
 from __future__ import annotations
@@ -28,20 +28,32 @@ from motley.tasks.flat import initial
 from motley.tasks.models import factory
 
 WIDTHS = (1.0, 0.5, 0.25)
-STEPS, BATCH, REPEATS = 10, 32, 12
+STEPS = 10
+BATCH = 32
+REPEATS = 12
 
 
 def main() -> None:
-    """Print seconds per step of each width, their ratio to the whole model's, and the share of the operations."""
+    """Print seconds per step of each width, their ratio to the whole model's, and the share of the
+    operations."""
     torch.set_num_threads(1)
     count = STEPS * BATCH
-    x, y = torch.randn(count, 3, 32, 32), torch.arange(count) % 10
-    train, nobody = Ragged(np.array([0, count]), np.arange(count)), Ragged(np.zeros(2, np.int64), np.zeros(0, np.int64))
+    x = torch.randn(count, 3, 32, 32)
+    y = torch.arange(count) % 10
+    train = Ragged(np.array([0, count]), np.arange(count))
+    nobody = Ragged(np.zeros(2, np.int64), np.zeros(0, np.int64))
     federation = Federation(x, y, train, y.clone(), nobody, nobody, None, 10)
     task = Task("slices", federation, factory("cnn", (3, 32, 32), 10))
-    plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), AGGREGATORS.build("mean"), SERVERS.build("average"))
+    plain = Algorithm(
+        LOSSES.build("cross_entropy"),
+        Correction(),
+        AGGREGATORS.build("mean"),
+        SERVERS.build("average"),
+    )
     algorithm = CATALOGUE.build("heterofl").change(plain)
-    setting = Setting(task, algorithm, SGD(lr=0.01), LocalWork(batch_size=BATCH, steps=STEPS), threads=1)
+    setting = Setting(
+        task, algorithm, SGD(lr=0.01), LocalWork(batch_size=BATCH, steps=STEPS), threads=1
+    )
     engine = Sequential(setting)
     model: ModelState = initial(task.model, setting.streams.key("init"))
     seconds = dict.fromkeys(WIDTHS, float("inf"))

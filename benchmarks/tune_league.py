@@ -6,7 +6,8 @@
     python benchmarks/tune_league.py --out runs/league_plan/tuning
     motley reproduce benchmarks/league_plan --jobs 2 --unmeasured --keep
 
-Both go on where they were stopped. ``tuned.toml`` is written after every entrant, and says what it chose on validation samples.
+Both go on where they were stopped. ``tuned.toml`` is written after every entrant, and says what it
+chose on validation samples.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ from motley.experiments.store import slug
 from motley.tuning.study import tune
 from motley_papers.recipe import Recipe, read
 
-ENTRANT, AFTERWARDS = "entrant", ", fine-tuned"
+ENTRANT = "entrant"
+AFTERWARDS = ", fine-tuned"
 FOLDER = Path(__file__).resolve().parent / "league_plan"
 
 
 def main() -> None:
     """Tune the entrants that have no values yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/league_plan/tuning"))
     parser.add_argument("--scale", default="small")
     parser.add_argument("--jobs", type=int, default=1)
@@ -62,17 +66,30 @@ def tune_all(out: Path, scale: str, jobs: int, only: list[str]) -> None:
             say(f"{name}: {chosen[name]}")
 
 
-def _bases(recipe: Recipe, scale: str, environments: Mapping[str, dict[str, Any]]) -> list[Experiment]:
+def _bases(
+    recipe: Recipe, scale: str, environments: Mapping[str, dict[str, Any]]
+) -> list[Experiment]:
     """Return FedAvg with uniform selection in each environment of tuning."""
-    exhibit = recipe.named("shared").model_copy(update={"axes": {"environment": environments, ENTRANT: {"plain": {}}}})
+    exhibit = recipe.named("shared").model_copy(
+        update={"axes": {"environment": environments, ENTRANT: {"plain": {}}}}
+    )
     return [recipe.experiment(cell, scale, 0) for cell in exhibit.cells(scale)]  # type: ignore[arg-type]
 
 
 def _untuned(only: list[str]) -> Mapping[str, Mapping[str, Any]]:
     """Return the settings, as recipe.toml has them, of the entrants that are tuned themselves."""
     keys = document.parse((FOLDER / "recipe.toml").read_text(encoding="utf-8"), "recipe.toml")
-    tuned_in = [one["axes"][ENTRANT] for one in keys["exhibit"] if one["name"] in ("shared", "personal", "widths")]
-    return {name: settings for one in tuned_in for name, settings in one.items() if not only or name in only}
+    tuned_in = [
+        one["axes"][ENTRANT]
+        for one in keys["exhibit"]
+        if one["name"] in ("shared", "personal", "widths")
+    ]
+    return {
+        name: settings
+        for one in tuned_in
+        for name, settings in one.items()
+        if not only or name in only
+    }
 
 
 def tuned(
@@ -84,20 +101,33 @@ def tuned(
     out: Path,
     jobs: int,
 ) -> dict[str, Any]:
-    """Return the values that an entrant chose among all combinations, each trained at full length with every seed."""
+    """Return the values that an entrant chose among all combinations, each trained at full length
+    with every seed."""
     combinations = prod(map(len, over.values()))
     found = tune(
-        bases, over, per={name: dict(settings)}, trials=combinations, seeds=seeds, test_seeds=[],
-        out=out / slug(name), jobs=jobs, say=say,
-    )  # fmt: skip
+        bases,
+        over,
+        per={name: dict(settings)},
+        trials=combinations,
+        seeds=seeds,
+        test_seeds=[],
+        out=out / slug(name),
+        jobs=jobs,
+        say=say,
+    )
     return dict(found.methods[0].values)
 
 
-def frozen(recipe: Recipe, chosen: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Any]) -> str:
-    """Return the text of tuned.toml. What is fine-tuned afterwards has the values that its method chose without."""
+def frozen(
+    recipe: Recipe, chosen: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Any]
+) -> str:
+    """Return the text of tuned.toml. What is fine-tuned afterwards has the values that its method
+    chose without."""
     lines = [
-        "# Made by benchmarks/tune_league.py from spaces.toml; not written by hand. All combinations of each grid, whole runs,",
-        f"# judged by the clients' validation accuracy, the mean over: {'; '.join(asked['environments'])};",
+        "# Made by benchmarks/tune_league.py from spaces.toml; not written by hand. All "
+        "combinations of each grid, whole runs,",
+        "# judged by the clients' validation accuracy, the mean over: "
+        f"{'; '.join(asked['environments'])};",
         f"# and over the seeds {', '.join(map(str, asked['seeds']))}, none of the league's.",
     ]
     afterwards = recipe.named("after fine-tuning").axes[ENTRANT]
@@ -105,7 +135,13 @@ def frozen(recipe: Recipe, chosen: Mapping[str, Mapping[str, Any]], asked: Mappi
         lines += _table(name, values)
         later = f"{name}{AFTERWARDS}"
         if later in afterwards and later not in chosen:
-            lines += _table(later, {key.replace("algorithm.", "algorithm.method."): value for key, value in values.items()})
+            lines += _table(
+                later,
+                {
+                    key.replace("algorithm.", "algorithm.method."): value
+                    for key, value in values.items()
+                },
+            )
     return "\n".join(lines) + "\n"
 
 

@@ -1,12 +1,15 @@
-"""What an upload costs: the length of real messages, what their places take, and what other codes are estimated to take.
+"""What an upload costs: the length of real messages, what their places take, and what other codes
+are estimated to take.
 
     python benchmarks/uploads.py [--runs FOLDER] [--target 0.9] [--at SECONDS]
 
-Writes ``benchmarks/measured/uploads.json``: bytes of one update of the logistic regression (MNIST) and of AlexNet (CIFAR-10), encoded
-(:mod:`motley.transport.wire`), at several theta. Nothing is timed: every machine writes the same file. With ``--runs``, a folder of
-finished runs such as ``motley compare examples/fedcg_mnist.toml`` leaves, it also writes that experiment's part of
-``benchmarks/measured/traffic.json``: what travelled in which direction in runs of all planned rounds, means over seeds; and with
-``--at`` how far every run was, shorter ones too, when the federation's clock showed so many seconds.
+Writes ``benchmarks/measured/uploads.json``: bytes of one update of the logistic regression (MNIST)
+and of AlexNet (CIFAR-10), encoded (:mod:`motley.transport.wire`), at several theta. Nothing is
+timed: every machine writes the same file. With ``--runs``, a folder of finished runs such as
+``motley compare examples/fedcg_mnist.toml`` leaves, it also writes that experiment's part of
+``benchmarks/measured/traffic.json``: what travelled in which direction in runs of all planned
+rounds, means over seeds; and with ``--at`` how far every run was, shorter ones too, when the
+federation's clock showed so many seconds.
 """
 
 from __future__ import annotations
@@ -49,8 +52,12 @@ CASES: dict[str, Compressor] = {
     "topk then qsgd": Chain(TopK(), QSGD()),
 }
 WHOLE: dict[str, Compressor] = {
-    "identity": Identity(), "qsgd": QSGD(), "fedpaq": FedPAQ(), "terngrad": TernGrad(), "signs": Signs()
-}  # fmt: skip
+    "identity": Identity(),
+    "qsgd": QSGD(),
+    "fedpaq": FedPAQ(),
+    "terngrad": TernGrad(),
+    "signs": Signs(),
+}
 
 
 def sent(compressor: Compressor, v: torch.Tensor, theta: float, layout: Layout) -> int:
@@ -64,7 +71,8 @@ def sent(compressor: Compressor, v: torch.Tensor, theta: float, layout: Layout) 
 
 def of_model(name: str) -> dict[str, Any]:
     layout = layout_of(construct(lambda: MODELS.build(name).build(MODEL[name], 10), 0))
-    size, v = layout.size, torch.from_numpy(np.random.default_rng(0).standard_t(4, layout.size).astype(np.float32))
+    size = layout.size
+    v = torch.from_numpy(np.random.default_rng(0).standard_t(4, layout.size).astype(np.float32))
     rows = []
     for theta in THETAS:
         kept = TopK().spec(theta, layout, Key(0)).kept
@@ -72,13 +80,23 @@ def of_model(name: str) -> dict[str, Any]:
         places = min((listed, "list"), (mapped, "bitmap")) if kept < size else (0, "none")
         rows.append(
             {
-                "theta": theta, "kept": kept, "paper": estimates.seed_bits(size, theta) / 8, "places": places,
+                "theta": theta,
+                "kept": kept,
+                "paper": estimates.seed_bits(size, theta) / 8,
+                "places": places,
                 **{case: sent(compressor, v, theta, layout) for case, compressor in CASES.items()},
-                "golomb": estimates.golomb_bits(size, kept) / 8, "entropy": estimates.entropy_bits(size, kept) / 8,
+                "golomb": estimates.golomb_bits(size, kept) / 8,
+                "entropy": estimates.entropy_bits(size, kept) / 8,
             }
-        )  # fmt: skip
+        )
     whole = {case: sent(compressor, v, 1.0, layout) for case, compressor in WHOLE.items()}
-    return {"model": name, "parameters": size, "rows": rows, "whole": whole, "elias": estimates.elias_bits(size, 1) / 8}
+    return {
+        "model": name,
+        "parameters": size,
+        "rows": rows,
+        "whole": whole,
+        "elias": estimates.elias_bits(size, 1) / 8,
+    }
 
 
 def traffic(folder: Path, target: float, at: float | None) -> dict[str, Any]:
@@ -87,31 +105,53 @@ def traffic(folder: Path, target: float, at: float | None) -> dict[str, Any]:
     groups = group_runs(load_all(folder))
     for label, runs in groups.items():
         spent = [measures.costs(run) for run in runs]
-        if any(one.rounds < run.config["stop"]["rounds"] for one, run in zip(spent, runs, strict=True)):
+        if any(
+            one.rounds < run.config["stop"]["rounds"] for one, run in zip(spent, runs, strict=True)
+        ):
             continue
         mb = {
             kind: float(np.mean([getattr(one, f"{kind}_bits") for one in spent])) / MB
             for kind in ("paper", "up", "down", "probe", "total")
         }
         way = reached(runs, target)
-        costs = {"rounds": way.rounds, "seconds": way.hours, "paper_mb": way.paper_mb, "traffic_mb": way.traffic_mb}
-        until = {name: [one.value * (3600 if name == "seconds" else 1), one.reached] for name, one in costs.items()}
+        costs = {
+            "rounds": way.rounds,
+            "seconds": way.hours,
+            "paper_mb": way.paper_mb,
+            "traffic_mb": way.traffic_mb,
+        }
+        until = {
+            name: [one.value * (3600 if name == "seconds" else 1), one.reached]
+            for name, one in costs.items()
+        }
         rows.append(
-            {"method": label, "seeds": sorted(run.seed for run in runs), "rounds": spent[0].rounds, "mb": mb, "until": until}
+            {
+                "method": label,
+                "seeds": sorted(run.seed for run in runs),
+                "rounds": spent[0].rounds,
+                "mb": mb,
+                "until": until,
+            }
         )
     found: dict[str, Any] = {"target": target, "rows": rows}
     if at is not None:
-        found["early"] = {"seconds": at, "rows": [{"method": label, **early(runs, at)} for label, runs in groups.items()]}
+        found["early"] = {
+            "seconds": at,
+            "rows": [{"method": label, **early(runs, at)} for label, runs in groups.items()],
+        }
     return {next(iter(groups.values()))[0].name: found}
 
 
 def early(runs: Sequence[Run], seconds: float) -> dict[str, float]:
-    """Where the runs of one method stand when the clock shows ``seconds``: means over seeds of their last examinations by then."""
+    """Where the runs of one method stand when the clock shows ``seconds``: means over seeds of
+    their last examinations by then."""
     stands = []
     for run in runs:
         clock = measures.curve(run, "seconds")
         last = int(np.searchsorted(clock.x, seconds, side="right")) - 1
-        rounds, paper, bits = (float(measures.curve(run, axis).x[last]) for axis in ("round", "paper_bits", "bits"))
+        rounds, paper, bits = (
+            float(measures.curve(run, axis).x[last]) for axis in ("round", "paper_bits", "bits")
+        )
         stands.append((rounds, float(clock.y[last]), paper / MB, bits / MB))
     names = ("rounds", "accuracy", "paper_mb", "traffic_mb")
     return dict(zip(names, np.mean(stands, axis=0).tolist(), strict=True))
@@ -132,7 +172,14 @@ def main() -> None:
     write("uploads", {"head": head, "models": [of_model(name) for name in MODEL]})
     if given.runs:
         before = json.loads((HERE / "traffic.json").read_text(encoding="utf-8"))
-        write("traffic", dict(sorted({**before, **traffic(given.runs, given.target, given.at)}.items(), reverse=True)))
+        write(
+            "traffic",
+            dict(
+                sorted(
+                    {**before, **traffic(given.runs, given.target, given.at)}.items(), reverse=True
+                )
+            ),
+        )
 
 
 if __name__ == "__main__":

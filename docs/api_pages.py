@@ -1,6 +1,8 @@
-"""Write one page for every public object: its signature, its docstring, its source, and the pages whose examples use it.
+"""Write one page for every public object: its signature, its docstring, its source, and the pages
+whose examples use it.
 
-What is public stands in :data:`GROUPS`. ``tests/repository/docs`` compares it with the packages' ``__all__`` and with what the pages import.
+What is public stands in :data:`GROUPS`. ``tests/repository/docs`` compares it with the packages'
+``__all__`` and with what the pages import.
 """
 
 from __future__ import annotations
@@ -21,74 +23,161 @@ __all__ = ["FOLDER", "GROUPS", "api", "menu", "pages", "public", "used"]
 FOLDER = ROOT / "docs" / "api"
 GROUPS = {
     "Running": (
-        "motley.run", "motley.compare", "motley.tune", "motley.inspect", "motley.build", "motley.register", "motley.Experiment",
-        "motley.rounds.loop.RoundLoop", "motley.rounds.config.RoundSummary", "motley.experiments.config.load",
-        "motley.tuning.outcome.TuningResult", "motley.tuning.outcome.TunedMethod",
-        "motley.inspection.inspected.Inspected", "motley.inspection.federation.InspectedFederation",
-        "motley.heterogeneity.measure.measure", "motley.heterogeneity.measure.measure_arrays",
-        "motley.heterogeneity.record.Inspection", "motley.heterogeneity.record.Finding",
+        "motley.run",
+        "motley.compare",
+        "motley.tune",
+        "motley.inspect",
+        "motley.build",
+        "motley.register",
+        "motley.Experiment",
+        "motley.rounds.loop.RoundLoop",
+        "motley.rounds.config.RoundSummary",
+        "motley.experiments.config.load",
+        "motley.tuning.outcome.TuningResult",
+        "motley.tuning.outcome.TunedMethod",
+        "motley.inspection.inspected.Inspected",
+        "motley.inspection.federation.InspectedFederation",
+        "motley.heterogeneity.measure.measure",
+        "motley.heterogeneity.measure.measure_arrays",
+        "motley.heterogeneity.record.Inspection",
+        "motley.heterogeneity.record.Finding",
         "motley.heterogeneity.record.OutlyingClient",
     ),
     "Results": (
-        "motley.load", "motley.load_all", "motley.frame", "motley.report", "motley.Run", "motley.TrainedRun",
-        "motley.experiments.trained.ClientModel", "motley.results.load.citations", "motley.results.labels.group_runs",
-        "motley.results.measures", "motley.results.tables", "motley.results.plots", "motley.results.sections",
-        "motley.results.page", "motley.results.blocks",
+        "motley.load",
+        "motley.load_all",
+        "motley.frame",
+        "motley.report",
+        "motley.Run",
+        "motley.TrainedRun",
+        "motley.experiments.trained.ClientModel",
+        "motley.results.load.citations",
+        "motley.results.labels.group_runs",
+        "motley.results.measures",
+        "motley.results.tables",
+        "motley.results.plots",
+        "motley.results.sections",
+        "motley.results.page",
+        "motley.results.blocks",
     ),
     "Selectors": (
-        "motley.selectors.build", "motley.Selector", "motley.selectors.Defence", "motley.SelectionRule",
-        "motley.SelectionContext", "motley.Cohort", "motley.SignalRequirements", "motley.Outcome", "motley.Report",
-        "motley.Reports", "motley.testing.selectors.check_selector",
+        "motley.selectors.build",
+        "motley.Selector",
+        "motley.selectors.Defence",
+        "motley.SelectionRule",
+        "motley.SelectionContext",
+        "motley.Cohort",
+        "motley.SignalRequirements",
+        "motley.Outcome",
+        "motley.Report",
+        "motley.Reports",
+        "motley.testing.selectors.check_selector",
     ),
     "Algorithms and other parts": (
-        "motley.algorithms.base.Algorithm", "motley.algorithms.base.Method", "motley.algorithms.base.Correction",
-        "motley.algorithms.base.GradientCorrection", "motley.algorithms.base.JobContext", "motley.algorithms.fedavg.Average",
-        "motley.algorithms.personal.PersonalLayers", "motley.testing.algorithms.check_algorithm", "motley.world.base.Device",
-        "motley.timing.timeline.plan", "motley.transport.ledger.Ledger",
+        "motley.algorithms.base.Algorithm",
+        "motley.algorithms.base.Method",
+        "motley.algorithms.base.Correction",
+        "motley.algorithms.base.GradientCorrection",
+        "motley.algorithms.base.JobContext",
+        "motley.algorithms.fedavg.Average",
+        "motley.algorithms.personal.PersonalLayers",
+        "motley.testing.algorithms.check_algorithm",
+        "motley.world.base.Device",
+        "motley.timing.timeline.plan",
+        "motley.transport.ledger.Ledger",
     ),
     "Your own data": (
-        "motley.tasks.from_arrays", "motley.tasks.from_clients", "motley.tasks.from_files", "motley.tasks.own_task",
-        "motley.tasks.Metric", "motley.tasks.raw_table.TableOptions",
+        "motley.tasks.from_arrays",
+        "motley.tasks.from_clients",
+        "motley.tasks.from_files",
+        "motley.tasks.own_task",
+        "motley.tasks.Metric",
+        "motley.tasks.raw_table.TableOptions",
     ),
     "In a Flower deployment": (
-        "motley_flower.with_selector", "motley_flower.strategy.settings.SelectionSettings",
-        "motley_flower.SelectionCoordinator", "motley_flower.participation",
-        "motley_flower.ParticipationRow", "motley_flower.with_reports",
-        "motley_flower.enrolled", "motley_flower.wanted",
-        "motley_flower.measured", "motley_flower.run", "motley_flower.serve",
-        "motley_flower.Limits", "motley_flower.server_task", "motley_flower.client_task",
+        "motley_flower.with_selector",
+        "motley_flower.strategy.settings.SelectionSettings",
+        "motley_flower.SelectionCoordinator",
+        "motley_flower.participation",
+        "motley_flower.ParticipationRow",
+        "motley_flower.with_reports",
+        "motley_flower.enrolled",
+        "motley_flower.wanted",
+        "motley_flower.measured",
+        "motley_flower.run",
+        "motley_flower.serve",
+        "motley_flower.Limits",
+        "motley_flower.server_task",
+        "motley_flower.client_task",
     ),
     "Secure aggregation": (
-        "motley_flower.MaskedUpdates", "motley_flower.secure.terms.SecureOptions", "motley_flower.secure.keyfiles.new_identity",
-        "motley_flower.secure.keyfiles.as_register", "motley_flower.secure.draws.verify_draws",
+        "motley_flower.MaskedUpdates",
+        "motley_flower.secure.terms.SecureOptions",
+        "motley_flower.secure.keyfiles.new_identity",
+        "motley_flower.secure.keyfiles.as_register",
+        "motley_flower.secure.draws.verify_draws",
     ),
     "Shared records": (
-        "motley.Key", "motley.core.keys.Streams", "motley.core.sketch.Sketch", "motley.ClientTable", "motley.Layout",
+        "motley.Key",
+        "motley.core.keys.Streams",
+        "motley.core.sketch.Sketch",
+        "motley.ClientTable",
+        "motley.Layout",
         "motley.Paper",
     ),
     "Errors": tuple(
         f"motley.{name}Error"
-        for name in ("Motley", "User", "Config", "Data", "Model", "Store", "Numerics", "Engine", "Codec", "Contract")
+        for name in (
+            "Motley",
+            "User",
+            "Config",
+            "Data",
+            "Model",
+            "Store",
+            "Numerics",
+            "Engine",
+            "Codec",
+            "Contract",
+        )
     ),
-}  # fmt: skip
+}
 """Heading -> the public objects below it, by the names under which they are imported."""
-MEMBERS = {"motley.Experiment": ("replace", "resolved", "run_id", "result_id", "horizon_keys", "papers", "part", "cohort_size")}
+MEMBERS = {
+    "motley.Experiment": (
+        "replace",
+        "resolved",
+        "run_id",
+        "result_id",
+        "horizon_keys",
+        "papers",
+        "part",
+        "cohort_size",
+    )
+}
 """Objects of which not all members are shown."""
 SHOWN = {
-    "motley.heterogeneity.measure.measure": "inspect.md", "motley.heterogeneity.measure.measure_arrays": "inspect.md",
-    "motley.heterogeneity.record.Inspection": "inspect.md", "motley.heterogeneity.record.Finding": "inspect.md",
+    "motley.heterogeneity.measure.measure": "inspect.md",
+    "motley.heterogeneity.measure.measure_arrays": "inspect.md",
+    "motley.heterogeneity.record.Inspection": "inspect.md",
+    "motley.heterogeneity.record.Finding": "inspect.md",
     "motley.heterogeneity.record.OutlyingClient": "inspect.md",
-    "motley.inspection.inspected.Inspected": "inspect.md", "motley.inspection.federation.InspectedFederation": "inspect.md",
-    "motley.rounds.config.RoundSummary": "experiment-file.md#objects", "motley.Run": "results.md", "motley.TrainedRun": "results.md",
-    "motley.experiments.trained.ClientModel": "results.md", "motley.results.load.citations": "results.md",
-    "motley.SelectionRule": "adding-a-method.md", "motley.SelectionContext": "adding-a-method.md",
+    "motley.inspection.inspected.Inspected": "inspect.md",
+    "motley.inspection.federation.InspectedFederation": "inspect.md",
+    "motley.rounds.config.RoundSummary": "experiment-file.md#objects",
+    "motley.Run": "results.md",
+    "motley.TrainedRun": "results.md",
+    "motley.experiments.trained.ClientModel": "results.md",
+    "motley.results.load.citations": "results.md",
+    "motley.SelectionRule": "adding-a-method.md",
+    "motley.SelectionContext": "adding-a-method.md",
     "motley.tasks.raw_table.TableOptions": "own-tables.md",
-    "motley.tuning.outcome.TuningResult": "tuning.md", "motley.tuning.outcome.TunedMethod": "tuning.md",
+    "motley.tuning.outcome.TuningResult": "tuning.md",
+    "motley.tuning.outcome.TunedMethod": "tuning.md",
     "motley_flower.strategy.settings.SelectionSettings": "deploy/your-app.md",
     "motley_flower.SelectionCoordinator": "deploy/your-app.md",
     "motley_flower.ParticipationRow": "deploy/your-app.md",
     **dict.fromkeys((name for name in GROUPS["Errors"]), "quick-start.md#the-same-from-python"),
-}  # fmt: skip
+}
 """Objects that no example names -> the section that shows them at work."""
 FENCE = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 
@@ -108,23 +197,36 @@ def resolve(name: str) -> object:
 
 
 def _file(name: str) -> str:
-    """Return an object's file; ``motley.Run`` and ``motley.run`` must differ also where the case of letters does not count."""
+    """Return an object's file; ``motley.Run`` and ``motley.run`` must differ also where the case of
+    letters does not count."""
     return f"{name}-class.md" if inspect.isclass(resolve(name)) else f"{name}.md"
 
 
 def used(text: str) -> Iterator[str]:
-    """Yield the dotted names below ``motley`` that a page's Python blocks import or reach by attributes."""
+    """Yield the dotted names below ``motley`` that a page's Python blocks import or reach by
+    attributes."""
     for fence in FENCE.finditer(text):
         for node in ast.walk(ast.parse(re.sub(rf"^{fence[1]}", "", fence[2], flags=re.MULTILINE))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "motley":
+            if (
+                isinstance(node, ast.ImportFrom)
+                and (node.module or "").partition(".")[0] == "motley"
+            ):
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
-            elif isinstance(node, ast.Attribute) and (found := ast.unparse(node)).startswith("motley.") and "(" not in found:
+            elif (
+                isinstance(node, ast.Attribute)
+                and (found := ast.unparse(node)).startswith("motley.")
+                and "(" not in found
+            ):
                 yield found
 
 
 def guides() -> list[Path]:
     """Return the pages that are written by hand."""
-    return [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent not in (FOLDER, ROOT / "docs" / "methods")]
+    return [
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if page.parent not in (FOLDER, ROOT / "docs" / "methods")
+    ]
 
 
 @lru_cache(maxsize=1)
@@ -144,7 +246,9 @@ def _examples() -> dict[int, list[Path]]:
 
 
 def _title(page: Path) -> str:
-    heading = re.search(r"^# (.+?)(?: \{#.*)?$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    heading = re.search(
+        r"^# (.+?)(?: \{#.*)?$", page.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     return heading[1] if heading else page.stem
 
 
@@ -159,13 +263,19 @@ def pages() -> dict[Path, str]:
     made = {}
     for name in public():
         thing = resolve(name)
-        lines = [f"::: {name}", "    options:", "      heading_level: 1", "      show_root_full_path: true"]
+        lines = [
+            f"::: {name}",
+            "    options:",
+            "      heading_level: 1",
+            "      show_root_full_path: true",
+        ]
         if name in MEMBERS:
             lines.append(f"      members: [{', '.join(MEMBERS[name])}]")
         if isinstance(thing, ModuleType):
             lines.append("      show_root_toc_entry: false")
         found = [
-            f"[{_title(page)}](../{page.relative_to(ROOT / 'docs').as_posix()})" for page in _examples().get(id(thing), ())
+            f"[{_title(page)}](../{page.relative_to(ROOT / 'docs').as_posix()})"
+            for page in _examples().get(id(thing), ())
         ]
         shown = ["", f"**Used in the examples of** {', '.join(found)}."] if found else []
         if not found and name in SHOWN:
@@ -194,6 +304,7 @@ def menu() -> str:
 
 
 def _label(name: str) -> str:
-    """Return an object's name in the menu: the last part, or all below ``motley`` where another object ends alike."""
+    """Return an object's name in the menu: the last part, or all below ``motley`` where another
+    object ends alike."""
     alike = [other for other in public() if other.rpartition(".")[2] == name.rpartition(".")[2]]
     return name.removeprefix("motley.") if len(alike) > 1 else name.rpartition(".")[2]

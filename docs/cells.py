@@ -15,12 +15,16 @@ ROOT = Path(__file__).resolve().parents[1]
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def prose(text: str) -> str:
     """Return a docstring's sentence as Markdown on one line."""
-    text = re.sub(r":(?:class|func|data|meth|mod):`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", " ".join(text.split()))
+    text = re.sub(
+        r":(?:class|func|data|meth|mod):`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", " ".join(text.split())
+    )
     return text.replace("``", "`").replace("||", "‖")  # a bar would end the cell of a table
 
 

@@ -1,4 +1,5 @@
-"""Shows the package's docstrings as Markdown: sections, parameters, examples and references as they are written there."""
+"""Shows the package's docstrings as Markdown: sections, parameters, examples and references as they
+are written there."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def _names(thing: Object) -> list[str]:
 
 
 def markdown(text: str, names: list[str]) -> str:
-    """A docstring as Markdown; in its sections ``name: ...`` and ``ThatError: ...`` become items of a list."""
+    """A docstring as Markdown; in its sections ``name: ...`` and ``ThatError: ...`` become items of
+    a list."""
     text = _PAGE.sub(r"[\2\3](../\1)", text)  # the objects' pages lie in a folder beside the others
     text = _REFERENCE.sub(r"`\1`", text).replace("``", "`")
     text = _EXAMPLE.sub(lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", text)

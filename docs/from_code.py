@@ -1,4 +1,5 @@
-"""Make the parts of the pages that come from the code: keys of the experiment file, components, signals, columns."""
+"""Make the parts of the pages that come from the code: keys of the experiment file, components,
+signals, columns."""
 
 from __future__ import annotations
 
@@ -22,28 +23,64 @@ from motley.selectors.catalogue import CATALOGUE as SELECTORS
 from motley.testing.selectors import CHECKS
 from motley_flower.strategy.reporting import MEASURED_BEFORE, MEASURED_IN_TRAINING
 
-__all__ = ["ORDER", "columns", "components", "contract", "deployed_rules", "keys", "presets", "purposes", "signals"]
+__all__ = [
+    "ORDER",
+    "columns",
+    "components",
+    "contract",
+    "deployed_rules",
+    "keys",
+    "presets",
+    "purposes",
+    "signals",
+]
 
 ORDER = (
-    "selector", "algorithm", "loss", "aggregator", "server", "optimizer", "lr_schedule", "task", "model", "partition",
-    "label_noise", "feature_shift", "concept_shift", "drift", "device", "network", "availability", "capacity", "failures",
-    "dishonest", "synchrony", "compressor", "feedback", "allocator", "budget", "engine",
-)  # fmt: skip
+    "selector",
+    "algorithm",
+    "loss",
+    "aggregator",
+    "server",
+    "optimizer",
+    "lr_schedule",
+    "task",
+    "model",
+    "partition",
+    "label_noise",
+    "feature_shift",
+    "concept_shift",
+    "drift",
+    "device",
+    "network",
+    "availability",
+    "capacity",
+    "failures",
+    "dishonest",
+    "synchrony",
+    "compressor",
+    "feedback",
+    "allocator",
+    "budget",
+    "engine",
+)
 """Kinds of component in the order of the pages."""
 
-# ---------------------------------------------------------------------------------------------------- the experiment file
+# ------------------------------------------------------------------------------ the experiment file
 
 
 def keys() -> str:
     """List every key of the experiment file: the top level, then each table."""
     parts = [_key_table(config.Experiment, "")]
     for name, inner in tables_of(config.Experiment).items():
-        parts.append(f"### `{name}`\n\n{prose(inner.__doc__ or '')}\n\n{_key_table(inner, name + '.')}")
+        parts.append(
+            f"### `{name}`\n\n{prose(inner.__doc__ or '')}\n\n{_key_table(inner, name + '.')}"
+        )
     return "\n\n".join(parts)
 
 
 def tables_of(model: type, prefix: str = "") -> dict[str, type]:
-    """Return path -> class of every table below a table: a pydantic model or a dataclass, but no component."""
+    """Return path -> class of every table below a table: a pydantic model or a dataclass, but no
+    component."""
     found: dict[str, type] = {}
     for name, field in fields_of(model).items():
         for inner in _arms(field.annotation):
@@ -54,11 +91,14 @@ def tables_of(model: type, prefix: str = "") -> dict[str, type]:
 
 
 def _is_table(kind: Any) -> bool:
-    return isinstance(kind, type) and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind))
+    return isinstance(kind, type) and (
+        issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind)
+    )
 
 
 def fields_of(model: type) -> dict[str, FieldInfo]:
-    """List the keys of a table, each with its type, its default and the text below it in the code."""
+    """List the keys of a table, each with its type, its default and the text below it in the
+    code."""
     if issubclass(model, BaseModel):
         return model.model_fields
     texts = config.Experiment.model_json_schema()["$defs"][model.__name__]["properties"]
@@ -92,8 +132,12 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def _takes(field: FieldInfo) -> str:
-    words = list(dict.fromkeys(_arm(arm) for arm in _arms(field.annotation) if arm is not type(None)))
-    words[0] = " and ".join([words[0], *(bound for bound in map(_bound, _metadata(field)) if bound)])
+    words = list(
+        dict.fromkeys(_arm(arm) for arm in _arms(field.annotation) if arm is not type(None))
+    )
+    words[0] = " and ".join(
+        [words[0], *(bound for bound in map(_bound, _metadata(field)) if bound)]
+    )
     return " or ".join(words).replace("number and", "number,").replace("numbers and", "numbers,")
 
 
@@ -131,9 +175,16 @@ def _metadata(field: FieldInfo) -> list[Any]:
 
 
 def _bound(item: Any) -> str:
-    signs = ((annotated_types.Gt, "gt", "above"), (annotated_types.Ge, "ge", "at least"),
-             (annotated_types.Lt, "lt", "below"), (annotated_types.Le, "le", "at most"))  # fmt: skip
-    return next((f"{word} {getattr(item, name):g}" for kind, name, word in signs if isinstance(item, kind)), "")
+    signs = (
+        (annotated_types.Gt, "gt", "above"),
+        (annotated_types.Ge, "ge", "at least"),
+        (annotated_types.Lt, "lt", "below"),
+        (annotated_types.Le, "le", "at most"),
+    )
+    return next(
+        (f"{word} {getattr(item, name):g}" for kind, name, word in signs if isinstance(item, kind)),
+        "",
+    )
 
 
 def _default(field: FieldInfo) -> str:
@@ -161,7 +212,7 @@ def presets() -> str:
     return table(("`method`", "what it does", "is short for"), rows)
 
 
-# ---------------------------------------------------------------------------------------------------- components
+# --------------------------------------------------------------------------------------- components
 
 
 def components() -> str:
@@ -171,18 +222,31 @@ def components() -> str:
 
 def _kind(kind: str) -> str:
     rows = registry.listing(kind)
-    lines = [f"## `{kind}`", table(("name", "what it is", "options"), [_component(r) for r in rows if r["built"]])]
+    lines = [
+        f"## `{kind}`",
+        table(("name", "what it is", "options"), [_component(r) for r in rows if r["built"]]),
+    ]
     planned = [f"`{row['name']}`" for row in rows if not row["built"]]
-    return "\n\n".join([*lines, *([f"Known, not built yet: {', '.join(planned)}."] if planned else [])])
+    return "\n\n".join(
+        [*lines, *([f"Known, not built yet: {', '.join(planned)}."] if planned else [])]
+    )
 
 
 def _component(row: dict[str, Any]) -> tuple[str, str, str]:
     seen = {"each": " Needs each upload.", "sum": " Needs only the sum of uploads.", None: ""}
     sees = "" if row["leaves"] else seen[row["upload_visibility"]]
-    sees += f" **Reveals {row['reveals']}, also under secure aggregation.**" if row["reveals"] else ""
+    sees += (
+        f" **Reveals {row['reveals']}, also under secure aggregation.**" if row["reveals"] else ""
+    )
     options = [
         f"`{o['name']}`: {prose(o['accepts']).replace(chr(39), '`')}"
-        + (", must be given" if o["required"] else "" if o["default"] is None else f" (`{code(o['default'])}`)")
+        + (
+            ", must be given"
+            if o["required"]
+            else ""
+            if o["default"] is None
+            else f" (`{code(o['default'])}`)"
+        )
         for o in row["options"]
         if o["accepts"] != "Clip or none"  # an experiment says it with the key local.clip
     ]
@@ -193,26 +257,42 @@ def selector_leaves() -> str:
     """List what leaves a client under each selector with its default options."""
     rows = [row for row in registry.listing("selector") if row["leaves"]]
     cells = [
-        (f"`{row['name']}`", *(signals_in_words(row["leaves"][when]) for when in OCCASIONS), row["leaves"]["choice"],
-         row["leaves"]["visibility"], prose(row["leaves"]["private"]))
+        (
+            f"`{row['name']}`",
+            *(signals_in_words(row["leaves"][when]) for when in OCCASIONS),
+            row["leaves"]["choice"],
+            row["leaves"]["visibility"],
+            prose(row["leaves"]["private"]),
+        )
         for row in rows
-    ]  # fmt: skip
-    return table(("selector", *OCCASIONS, "choice depends on data", "needs", "differential privacy"), cells)
+    ]
+    return table(
+        ("selector", *OCCASIONS, "choice depends on data", "needs", "differential privacy"), cells
+    )
 
 
 def algorithm_leaves() -> str:
-    """List what leaves a client under each algorithm with its default options, beside what the selector needs."""
+    """List what leaves a client under each algorithm with its default options, beside what the
+    selector needs."""
     rows = [row for row in registry.listing("algorithm") if row["leaves"]]
     cells = [
-        (f"`{row['name']}`", signals_in_words(row["leaves"]["reported"]), row["leaves"]["visibility"], row["reveals"] or "-",
-         prose(row["leaves"]["private"]))
+        (
+            f"`{row['name']}`",
+            signals_in_words(row["leaves"]["reported"]),
+            row["leaves"]["visibility"],
+            row["reveals"] or "-",
+            prose(row["leaves"]["private"]),
+        )
         for row in rows
-    ]  # fmt: skip
-    return table(("algorithm", "uploaded", "needs", "reveals beside", "differential privacy"), cells)
+    ]
+    return table(
+        ("algorithm", "uploaded", "needs", "reveals beside", "differential privacy"), cells
+    )
 
 
 def deployed_rules() -> str:
-    """List what a Flower client app must send for each selector with its default options, those that ask least first."""
+    """List what a Flower client app must send for each selector with its default options, those
+    that ask least first."""
     rules = {name: SELECTORS.build(name) for name in SELECTORS.names()}
     sent = {name: _sent(rule.needs()) for name, rule in rules.items()}
     rows = []
@@ -220,7 +300,10 @@ def deployed_rules() -> str:
         star = r"\*" if rules[name].upload_visibility == "each" else ""
         cells = (", ".join(f"`{one}`" for one in cell) or "-" for cell in sent[name])
         rows.append((f"`{name}`{star}", _app(sent[name]), *cells))
-    return table(("rule", "client app", "once", "before a choice", "with the update", "the server's own"), rows)
+    return table(
+        ("rule", "client app", "once", "before a choice", "with the update", "the server's own"),
+        rows,
+    )
 
 
 _APPS = ("as it is", "one line", "one line, with labels", "lines of your own")
@@ -235,11 +318,18 @@ def _app(sent: tuple[list[str], list[str], list[str], list[str]]) -> str:
 
 
 def _sent(needs: SignalRequirements) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return what a client app sends at enrolment, at a probe and with an update, and what the server measures or computes."""
+    """Return what a client app sends at enrolment, at a probe and with an update, and what the
+    server measures or computes."""
     kinds = {name: SIGNALS[name].kind for name in (*needs.enrolled, *needs.probed, *needs.reported)}
-    timed = any(kind == "system" for kind in kinds.values()) or {"compute_s", "upload_s", "download_s"} & needs.columns
+    timed = (
+        any(kind == "system" for kind in kinds.values())
+        or {"compute_s", "upload_s", "download_s"} & needs.columns
+    )
     probed = {name for name in needs.probed if kinds[name] not in ("system", "channel")}
-    once = {name for name in needs.enrolled if kinds[name] == "enrolment" and name != "num_examples"}  # which replies have
+    # which replies have
+    once = {
+        name for name in needs.enrolled if kinds[name] == "enrolment" and name != "num_examples"
+    }
     own = (
         {name for name in needs.probed if kinds[name] == "channel"}
         | needs.reported & UPDATE_SIGNALS
@@ -255,13 +345,28 @@ def _sent(needs: SignalRequirements) -> tuple[list[str], list[str], list[str], l
     )
 
 
-# ---------------------------------------------------------------------------------------------------- signals, tables
+# ---------------------------------------------------------------------------------- signals, tables
 
 
 def signals() -> str:
     """List the signals."""
-    rows = [(f"`{name}`", s.kind, ", ".join(s.when), s.shape, s.model, s.data, s.mode, s.text) for name, s in SIGNALS.items()]
-    return table(("signal", "kind", "when", "shape", "at which model", "on which data", "mode", "what it is"), rows)
+    rows = [
+        (f"`{name}`", s.kind, ", ".join(s.when), s.shape, s.model, s.data, s.mode, s.text)
+        for name, s in SIGNALS.items()
+    ]
+    return table(
+        (
+            "signal",
+            "kind",
+            "when",
+            "shape",
+            "at which model",
+            "on which data",
+            "mode",
+            "what it is",
+        ),
+        rows,
+    )
 
 
 def contract() -> str:
@@ -271,5 +376,8 @@ def contract() -> str:
 
 def columns() -> str:
     """List the columns of every table of a run."""
-    rows = [(f"`{name}`", ", ".join(f"`{field.name}`" for field in schema)) for name, schema in TABLES.items()]
+    rows = [
+        (f"`{name}`", ", ".join(f"`{field.name}`" for field in schema))
+        for name, schema in TABLES.items()
+    ]
     return table(("table", "columns"), rows)

@@ -21,7 +21,14 @@ from motley_papers.ranks import Ranking
 from motley_papers.recipe import Exhibit, RankPlan, Recipe, read
 from motley_papers.standings import rankings, standings_table, summary
 
-__all__ = ["league_advice", "league_entrants", "league_environments", "league_standings", "league_tuned", "pictures"]
+__all__ = [
+    "league_advice",
+    "league_entrants",
+    "league_environments",
+    "league_standings",
+    "league_tuned",
+    "pictures",
+]
 
 NOT_RUN = "Not run yet."
 _PICTURE = ROOT / "docs" / "assets" / "league.svg"
@@ -44,7 +51,9 @@ def league_environments() -> str:
 
 def _settings(settings: dict[str, Any]) -> str:
     known = {
-        key: value for key, value in settings.items() if key not in ("target", "stop", "population", "cohort", "split.server")
+        key: value
+        for key, value in settings.items()
+        if key not in ("target", "stop", "population", "cohort", "split.server")
     }
     return ", ".join(f"`{key} = {code(value)}`" for key, value in known.items()) or "-"
 
@@ -52,8 +61,13 @@ def _settings(settings: dict[str, Any]) -> str:
 def league_entrants() -> str:
     """List the entrants by group, and who is excused, with the reason."""
     _, _, plan = _league()
-    groups = [(title, ", ".join(f"`{name}`" for name in names)) for title, names in plan.groups.items()]
-    excused = [f"- `{name.partition('.')[2]}` ({name.partition('.')[0]}): {prose(why)}." for name, why in plan.excused.items()]
+    groups = [
+        (title, ", ".join(f"`{name}`" for name in names)) for title, names in plan.groups.items()
+    ]
+    excused = [
+        f"- `{name.partition('.')[2]}` ({name.partition('.')[0]}): {prose(why)}."
+        for name, why in plan.excused.items()
+    ]
     return "\n\n".join([table(("group", "entrants"), groups), "Not entrants:", "\n".join(excused)])
 
 
@@ -66,33 +80,49 @@ def league_tuned() -> str:
     from motley.experiments import document
 
     chosen = document.parse(path.read_text(encoding="utf-8"), "tuned.toml").get(plan.of, {})
-    rows = [(f"`{name}`", ", ".join(f"`{key} = {code(value)}`" for key, value in one.items())) for name, one in chosen.items()]
+    rows = [
+        (f"`{name}`", ", ".join(f"`{key} = {code(value)}`" for key, value in one.items()))
+        for name, one in chosen.items()
+    ]
     return table(("entrant", "chosen"), rows)
 
 
 def league_advice() -> str:
     """Tell what advice has gained where it was not learned from."""
-    evidence, outside = league_evidence(), league_evidence(OUTSIDE)
+    evidence = league_evidence()
+    outside = league_evidence(OUTSIDE)
     if evidence is None:
         return NOT_RUN
-    return "\n\n".join(_proved(proof(evidence, outside, personal), words) for personal, words in KINDS.items())
+    return "\n\n".join(
+        _proved(proof(evidence, outside, personal), words) for personal, words in KINDS.items()
+    )
 
 
 def _proved(shown: Proof, words: str) -> str:
     """Tell a proof in words and as a table."""
     helped, hurt, abstained = shown.counts
-    gain, winner = (f"{one.mean:+.2f} points [{one.low:+.2f}, {one.high:+.2f}]" for one in (shown.gain, shown.winner))
+    gain, winner = (
+        f"{one.mean:+.2f} points [{one.low:+.2f}, {one.high:+.2f}]"
+        for one in (shown.gain, shown.winner)
+    )
     verdict = "so it is given" if shown.holds else "so it is not given"
     said = (
-        f"With {words}, advice helped {helped} times, hurt {hurt} and abstained {abstained}: {gain} over uniform FedAvg in the mean, "
-        f"{verdict}. Always taking the winner of the evidence gains {winner}, and is worse than uniform FedAvg in "
-        f"{sum(row[2] < 0 for row in shown.by_environment.values())} of {len(shown.by_environment)}."
+        f"With {words}, advice helped {helped} times, hurt {hurt} and abstained {abstained}: "
+        f"{gain} over uniform FedAvg in the mean, {verdict}. Always taking the winner of the "
+        f"evidence gains {winner}, and is worse than uniform FedAvg in "
+        f"{sum(row[2] < 0 for row in shown.by_environment.values())} of "
+        f"{len(shown.by_environment)}."
     )
     rows = [
         (name, f"`{one}`" if one else "-", f"{gain:+.1f}", f"{best:+.1f}")
         for name, (one, gain, best) in shown.by_environment.items()
     ]
-    heads = ("environment", "advised", "gain over uniform FedAvg, points", "gain of always the winner")
+    heads = (
+        "environment",
+        "advised",
+        "gain over uniform FedAvg, points",
+        "gain of always the winner",
+    )
     return (said + "\n\n" + table(heads, rows)).replace("-0.0 ", "+0.0 ")
 
 
@@ -106,7 +136,10 @@ def league_standings() -> str:
     shown = standings_table(plan, ranked)
     rows = [(f"`{row.label}`", *(cell.whole for cell in row.cells)) for row in shown.rows]
     words = summary(plan, ranked[first], first)
-    about = f"![{measure_of(first).title}: difference of every entrant to {plan.against} in every environment](assets/{_PICTURE.name})"
+    about = (
+        f"![{measure_of(first).title}: difference of every entrant to {plan.against} in every "
+        f"environment](assets/{_PICTURE.name})"
+    )
     return "\n\n".join([*_how_many(), *words, about, table(shown.heads, rows), shown.note])
 
 
@@ -133,7 +166,9 @@ def _rows() -> list[MeasuredRow]:
 def _ranked() -> dict[str, Ranking]:
     """Return the rankings of what was measured at ``small``, by measure."""
     _, exhibit, plan = _league()
-    values: dict[str, dict[tuple[str, ...], dict[int, Censored]]] = {name: {} for name in exhibit.measures}
+    values: dict[str, dict[tuple[str, ...], dict[int, Censored]]] = {
+        name: {} for name in exhibit.measures
+    }
     for row in _rows():
         cell = values[row.measure].setdefault(tuple(row.cell.split(" / ")), {})
         cell[row.seed] = Censored(float(row.value), row.exact == "true")
@@ -141,7 +176,8 @@ def _ranked() -> dict[str, Ranking]:
 
 
 def pictures() -> dict[Path, Callable[[], str]]:
-    """Return the file of the map of differences and what draws it; nothing before something was measured."""
+    """Return the file of the map of differences and what draws it; nothing before something was
+    measured."""
     return {_PICTURE: _drawn} if _ranked() else {}
 
 

@@ -12,10 +12,25 @@ from typing import Any
 from cells import ROOT, prose, table
 
 __all__ = [
-    "choosing", "cluster_prediction", "floor", "heterogeneity", "inspect_outlying", "liars", "loopback", "measured", "million",
-    "overhead", "precision",
-    "precision_accuracy", "privacy_attacks", "private_cost", "speed", "traffic", "tuned", "uploads",
-]  # fmt: skip
+    "choosing",
+    "cluster_prediction",
+    "floor",
+    "heterogeneity",
+    "inspect_outlying",
+    "liars",
+    "loopback",
+    "measured",
+    "million",
+    "overhead",
+    "precision",
+    "precision_accuracy",
+    "privacy_attacks",
+    "private_cost",
+    "speed",
+    "traffic",
+    "tuned",
+    "uploads",
+]
 
 BUSY = 0.7
 """Load of a machine, before a measurement, from which its figures deserve a remark."""
@@ -24,12 +39,15 @@ BUSY = 0.7
 @cache
 def measured(name: str) -> dict[str, Any]:
     """Return the file that a benchmark has written."""
-    found: dict[str, Any] = json.loads((ROOT / "benchmarks" / "measured" / f"{name}.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(
+        (ROOT / "benchmarks" / "measured" / f"{name}.json").read_text(encoding="utf-8")
+    )
     return found
 
 
 def speed() -> str:
-    """List client steps per second and their ratio to the plain loop, from ``benchmarks/measured/engines.json``."""
+    """List client steps per second and their ratio to the plain loop, from
+    ``benchmarks/measured/engines.json``."""
     found = measured("engines")
     rows = []
     for row in found["rows"]:
@@ -37,73 +55,159 @@ def speed() -> str:
         loop = max(value for name, value in best.items() if name != "engine")
         goal = f">= {row['goal']:g}" if row["goal"] else "-"
         ratio = f"{row['ratio']:.2f} ({row['median_ratio']:.2f})"
-        rows.append((row["workload"], f"`{row['engine']}`", _rate(best["engine"]), _rate(loop), ratio, goal))
-    head = ("workload", "engine", "client steps / s", "plain loop", "ratio of the best (of the medians)", "goal")
+        rows.append(
+            (row["workload"], f"`{row['engine']}`", _rate(best["engine"]), _rate(loop), ratio, goal)
+        )
+    head = (
+        "workload",
+        "engine",
+        "client steps / s",
+        "plain loop",
+        "ratio of the best (of the medians)",
+        "goal",
+    )
     return f"{found['cores']} cores, torch {found['torch']}.\n\n{table(head, rows)}"
 
 
 def precision() -> str:
-    """List client steps per second in both precisions, from ``benchmarks/measured/precision.json``."""
+    """List client steps per second in both precisions, from
+    ``benchmarks/measured/precision.json``."""
     found = measured("precision")
     rows = []
     for row in found["rows"]:
-        best, goal = row["best_steps_per_s"], f">= {row['goal']:g}" if row["goal"] else "-"
+        best = row["best_steps_per_s"]
+        goal = f">= {row['goal']:g}" if row["goal"] else "-"
         ratio = f"{row['ratio']:.2f} ({row['median_ratio']:.2f})"
-        rows.append((row["workload"], f"`{row['engine']}`", _rate(best["float32"]), _rate(best["bfloat16"]), ratio, goal))
-    head = ("workload", "engine", "float32, client steps / s", "bfloat16", "ratio of the best (of the medians)", "goal")
-    busy = "" if found["load_before"] < BUSY else f" The load before was {found['load_before']:.1f}."
-    return f"One thread, `{found['instructions']}`, torch {found['torch']}.{busy}\n\n{table(head, rows)}"
+        rows.append(
+            (
+                row["workload"],
+                f"`{row['engine']}`",
+                _rate(best["float32"]),
+                _rate(best["bfloat16"]),
+                ratio,
+                goal,
+            )
+        )
+    head = (
+        "workload",
+        "engine",
+        "float32, client steps / s",
+        "bfloat16",
+        "ratio of the best (of the medians)",
+        "goal",
+    )
+    busy = (
+        "" if found["load_before"] < BUSY else f" The load before was {found['load_before']:.1f}."
+    )
+    return (
+        f"One thread, `{found['instructions']}`, torch "
+        f"{found['torch']}.{busy}\n\n{table(head, rows)}"
+    )
 
 
 def precision_accuracy() -> str:
-    """Compare where runs in both precisions end, from ``benchmarks/measured/precision_accuracy.json``."""
+    """Compare where runs in both precisions end, from
+    ``benchmarks/measured/precision_accuracy.json``."""
     rows = []
     for row in measured("precision_accuracy")["rows"]:
         ends = [f"{sum(row[name]) / len(row[name]):.2f}" for name in ("float32", "bfloat16")]
         low, high = row["interval"]
         rows.append(
-            (row["experiment"], str(len(row["seeds"])), *ends, f"{row['difference']:+.2f}", f"{low:+.2f} to {high:+.2f}")
+            (
+                row["experiment"],
+                str(len(row["seeds"])),
+                *ends,
+                f"{row['difference']:+.2f}",
+                f"{low:+.2f} to {high:+.2f}",
+            )
         )
-    return table(("experiment", "seeds", "float32, %", "bfloat16, %", "difference, points", "95 % of it, paired"), rows)
+    return table(
+        (
+            "experiment",
+            "seeds",
+            "float32, %",
+            "bfloat16, %",
+            "difference, points",
+            "95 % of it, paired",
+        ),
+        rows,
+    )
 
 
 def floor() -> str:
-    """Say where the time of a local step goes on one core, and its bound, from ``benchmarks/measured/floor.json``."""
-    found, rows = measured("floor"), []
+    """Say where the time of a local step goes on one core, and its bound, from
+    ``benchmarks/measured/floor.json``."""
+    found = measured("floor")
+    rows = []
     for row in found["rows"]:
-        shares = [f"{100 * row['shares'][kind]:.0f} %" for kind in ("products", "gathering", "other", "outside")]
+        shares = [
+            f"{100 * row['shares'][kind]:.0f} %"
+            for kind in ("products", "gathering", "other", "outside")
+        ]
         reached = f"{row['gflop_per_step'] / row['ms_per_step'] * 1e3:.0f} of {row['gflops']:.0f}"
-        rows.append((row["workload"], f"`{row['engine']}`", f"{row['ms_per_step']:.3g}", *shares, reached))
-    head = ("workload", "engine", "ms a step", "products", "gathering", "other operations", "outside of operations", "GFLOP/s")
+        rows.append(
+            (row["workload"], f"`{row['engine']}`", f"{row['ms_per_step']:.3g}", *shares, reached)
+        )
+    head = (
+        "workload",
+        "engine",
+        "ms a step",
+        "products",
+        "gathering",
+        "other operations",
+        "outside of operations",
+        "GFLOP/s",
+    )
     copied = max(row["gb_per_s"] for row in found["rows"])
-    return f"torch {found['torch']}; memory is copied with up to {copied:.0f} GB/s, read and written.\n\n{table(head, rows)}"
+    return (
+        f"torch {found['torch']}; memory is copied with up to {copied:.0f} GB/s, read and "
+        f"written.\n\n{table(head, rows)}"
+    )
 
 
 def cluster_prediction() -> str:
-    """Predict rounds on larger clusters from the speed of one worker in ``benchmarks/measured/scaling.json``."""
+    """Predict rounds on larger clusters from the speed of one worker in
+    ``benchmarks/measured/scaling.json``."""
     found = measured("scaling")
     (row,) = (one for one in found["rows"] if one["workload"] == _PREDICTED)
     each = row["engines"]["ray"]["median_steps_per_s"] / found["cores"]
-    steps, weights = row["client_steps"] // row["clients"], row["weights"]
+    steps = row["client_steps"] // row["clients"]
+    weights = row["weights"]
     rows = []
     for nodes in (1, 2, 8, 64):
         workers = nodes * _NODE_CORES
         training = -(-_COHORT // workers) * steps / each
-        sums, updates = workers * _SUMS * 8 * weights, _COHORT * 4 * weights
-        up, down = min(sums, updates) / _LINK, nodes * 4 * weights / _LINK
-        rows.append((str(nodes), f"{workers:,}", f"{training:.2f}", f"{up:.2f}", f"{down + max(training, up):.2f}"))
+        sums = workers * _SUMS * 8 * weights
+        updates = _COHORT * 4 * weights
+        up = min(sums, updates) / _LINK
+        down = nodes * 4 * weights / _LINK
+        rows.append(
+            (
+                str(nodes),
+                f"{workers:,}",
+                f"{training:.2f}",
+                f"{up:.2f}",
+                f"{down + max(training, up):.2f}",
+            )
+        )
     head = ("nodes", "workers", "training, s", "sums through the link, s", "a round, s")
     said = (
-        f"**Predicted, not measured,** from {each:.1f} steps a second and core that Ray took of the {_PREDICTED} ({row['weights']:,} "
-        f"weights) on {found['cores']} cores: nodes of {_NODE_CORES} such cores, {_COHORT:,} clients a round of {steps} steps, a link "
-        f"of 10 Gbit/s to the run's process, {_SUMS} sums from each worker. Left out: aggregation, evaluation, unequal clients, cores that slow one another."
+        f"**Predicted, not measured,** from {each:.1f} steps a second and core that Ray took of "
+        f"the {_PREDICTED} ({row['weights']:,} weights) on {found['cores']} cores: nodes of "
+        f"{_NODE_CORES} such cores, {_COHORT:,} clients a round of {steps} steps, a link of 10 "
+        f"Gbit/s to the run's process, {_SUMS} sums from each worker. Left out: aggregation, "
+        "evaluation, unequal clients, cores that slow one another."
     )
     return f"{said}\n\n{table(head, rows)}"
 
 
 _PREDICTED = "two-conv CNN, batch 32"
-_NODE_CORES, _COHORT, _LINK, _SUMS = 16, 10_240, 1.25e9, 3
-"""Assumptions: cores of a node, clients of a round, bytes a second of the link, sums of a worker."""
+_NODE_CORES = 16
+_COHORT = 10_240
+_LINK = 1.25e9
+_SUMS = 3
+"""Assumptions: cores of a node, clients of a round, bytes a second of the link, sums of a
+worker."""
 
 
 def _rate(value: float) -> str:
@@ -111,8 +215,12 @@ def _rate(value: float) -> str:
 
 
 def loopback() -> str:
-    """Put the ledger's bytes beside those on the wire, for one client and round, from ``benchmarks/measured/loopback.json``."""
-    found, rows, beside, times = measured("loopback"), [], [], []
+    """Put the ledger's bytes beside those on the wire, for one client and round, from
+    ``benchmarks/measured/loopback.json``."""
+    found = measured("loopback")
+    rows = []
+    beside = []
+    times = []
     for model in found["models"]:
         n = found["nodes"] * len(model["rounds"])
         names = ("ledger_down", "counted_down", "ledger_up", "counted_up", "loopback")
@@ -120,23 +228,38 @@ def loopback() -> str:
         over = {way: mean[f"counted_{way}"] - mean[f"ledger_{way}"] for way in ("down", "up")}
         beside.append((mean["loopback"] / (mean["ledger_down"] + mean["ledger_up"]), over))
         cells = [f"{mean[name]:,.0f}" for name in names[:4]]
-        more = [f"{over[way]:,.0f} ({_percent(over[way] / mean[f'ledger_{way}'])})" for way in ("down", "up")]
+        more = [
+            f"{over[way]:,.0f} ({_percent(over[way] / mean[f'ledger_{way}'])})"
+            for way in ("down", "up")
+        ]
         rows.append((f"{model['parameters']:,}", *cells[:2], more[0], *cells[2:], more[1]))
         times += [row["seconds"] for row in model["rounds"]]
     idle = [
-        sum(m["idle_bytes_per_s"][way] for m in found["models"]) / len(found["models"]) / found["nodes"]
+        sum(m["idle_bytes_per_s"][way] for m in found["models"])
+        / len(found["models"])
+        / found["nodes"]
         for way in ("down", "up")
     ]
     down, up = (max(over[way] for _, over in beside) / 1e3 for way in ("down", "up"))
     text = (
-        f"Bytes of one client in one round, means over {found['nodes']} clients and {len(found['models'][0]['rounds'])} rounds, "
-        f"Flower {found['flwr']}. Flower adds at most {down:.1f} kB down and {up:.1f} kB up to a client's round, whatever the size "
-        f"of the model; the polls of the {min(times):.0f} to {max(times):.0f} s that a round took are among them. A connected node "
-        f"without work costs {idle[0]:.0f} bytes a second down and {idle[1]:.0f} up, {sum(idle) * 86400 / 1e6:.0f} MB a day. On the "
-        f"machine's own loopback interface, {beside[-1][0]:.1f} times the ledger's bytes passed in a round of the largest model, "
-        "because Flower's processes hand every message on to each other there."
+        f"Bytes of one client in one round, means over {found['nodes']} clients and "
+        f"{len(found['models'][0]['rounds'])} rounds, Flower {found['flwr']}. Flower adds at most "
+        f"{down:.1f} kB down and {up:.1f} kB up to a client's round, whatever the size of the "
+        f"model; the polls of the {min(times):.0f} to {max(times):.0f} s that a round took are "
+        f"among them. A connected node without work costs {idle[0]:.0f} bytes a second down and "
+        f"{idle[1]:.0f} up, {sum(idle) * 86400 / 1e6:.0f} MB a day. On the machine's own loopback "
+        f"interface, {beside[-1][0]:.1f} times the ledger's bytes passed in a round of the largest "
+        "model, because Flower's processes hand every message on to each other there."
     )
-    heads = ("parameters", "ledger, down", "counted, down", "overhead", "ledger, up", "counted, up", "overhead")
+    heads = (
+        "parameters",
+        "ledger, down",
+        "counted, down",
+        "overhead",
+        "ledger, up",
+        "counted, up",
+        "overhead",
+    )
     return f"{table(heads, rows)}\n\n{text}"
 
 
@@ -145,13 +268,18 @@ def _percent(share: float) -> str:
 
 
 def overhead() -> str:
-    """List milliseconds a round outside training, peak memory and import time, from ``benchmarks/measured/overhead.json``."""
+    """List milliseconds a round outside training, peak memory and import time, from
+    ``benchmarks/measured/overhead.json``."""
     found = measured("overhead")
-    rows = [(f"{r['population']:,}", str(r["cohort"]), f"`{r['selector']}`", f"{r['total']:.1f}") for r in found["rounds"]]
-    memory, start = found["memory"], found["import"]
+    rows = [
+        (f"{r['population']:,}", str(r["cohort"]), f"`{r['selector']}`", f"{r['total']:.1f}")
+        for r in found["rounds"]
+    ]
+    memory = found["memory"]
+    start = found["import"]
     text = (
-        f"A whole run with 10,000 clients and the MLP (MNIST) peaks at {memory['peak_mib']:.0f} MiB, "
-        f"{memory['grown_after_round_20_mib']:.1f} MiB of them after round 20. "
+        f"A whole run with 10,000 clients and the MLP (MNIST) peaks at {memory['peak_mib']:.0f} "
+        f"MiB, {memory['grown_after_round_20_mib']:.1f} MiB of them after round 20. "
         f"`import motley` takes {1000 * start['import_s']:.0f} ms, without torch."
     )
     return f"{table(('clients', 'cohort', 'selector', 'ms a round'), rows)}\n\n{text}"
@@ -172,12 +300,20 @@ def privacy_attacks() -> str:
 
 
 def choosing() -> str:
-    """List milliseconds of one choice and bytes of state at each rule's largest size, from ``benchmarks/measured/selection.json``."""
-    largest = {(row["rule"], json.dumps(row["options"])): row for row in measured("selection")["rows"]}  # sizes rise
+    """List milliseconds of one choice and bytes of state at each rule's largest size, from
+    ``benchmarks/measured/selection.json``."""
+    # sizes rise
+    largest = {
+        (row["rule"], json.dumps(row["options"])): row for row in measured("selection")["rows"]
+    }
     rows = []
     for row in largest.values():
         options = "".join(f", `{name} = {value}`" for name, value in row["options"].items())
-        cells = (f"{row['clients']:,}", f"{1e3 * row['steady_s']:.3g}", f"{row['peak_bytes'] / 2**20:,.1f}")
+        cells = (
+            f"{row['clients']:,}",
+            f"{1e3 * row['steady_s']:.3g}",
+            f"{row['peak_bytes'] / 2**20:,.1f}",
+        )
         rows.append((f"`{row['rule']}`{options}", *cells, f"{row['state_bytes_per_client']:,.0f}"))
     return table(("rule", "clients", "ms a round", "peak, MiB", "state, bytes a client"), rows)
 
@@ -185,33 +321,57 @@ def choosing() -> str:
 def million() -> str:
     """List what runs among a million clients cost, from ``benchmarks/measured/million.json``."""
     found = measured("million")
-    busy = "" if found["load_before"] < BUSY else f" The load before was {found['load_before']:.1f}."
-    clients, samples, width = found["clients"], found["samples"], found["width"]
-    said = f"{clients:,} clients of {samples} samples of {width} numbers, {found['cohort']:,} a round"
-    return f"{said}, {found['cores']} cores, torch {found['torch']}.{busy}\n\n{_million_runs(found['runs'])}"
+    busy = (
+        "" if found["load_before"] < BUSY else f" The load before was {found['load_before']:.1f}."
+    )
+    clients = found["clients"]
+    samples = found["samples"]
+    width = found["width"]
+    said = (
+        f"{clients:,} clients of {samples} samples of {width} numbers, {found['cohort']:,} a round"
+    )
+    return (
+        f"{said}, {found['cores']} cores, torch "
+        f"{found['torch']}.{busy}\n\n{_million_runs(found['runs'])}"
+    )
 
 
 def _million_runs(runs: dict[str, Any]) -> str:
     head = (
-        "selector", "to the end of round 1, s", "a round outside training, s", "of it choosing", "peak, GB", "checkpoint, MB",
-    )  # fmt: skip
+        "selector",
+        "to the end of round 1, s",
+        "a round outside training, s",
+        "of it choosing",
+        "peak, GB",
+        "checkpoint, MB",
+    )
     rows = []
     for name, one in runs.items():
-        spent = (f"{one['to_round_1_s']:.1f}", f"{one['outside_s']:.2f}", f"{one['parts']['select_s']:.2f}")
+        spent = (
+            f"{one['to_round_1_s']:.1f}",
+            f"{one['outside_s']:.2f}",
+            f"{one['parts']['select_s']:.2f}",
+        )
         kept = (f"{one['peak_mib'] * 2**20 / 1e9:.2f}", f"{one['checkpoint_bytes'] / 1e6:.1f}")
         rows.append((f"`{name}`", *spent, *kept))
     return table(head, rows)
 
 
 def liars() -> str:
-    """List who was chosen and what was lost when clients lied, without and with a defence, from ``benchmarks/measured/liars.json``."""
+    """List who was chosen and what was lost when clients lied, without and with a defence, from
+    ``benchmarks/measured/liars.json``."""
     runs = {tuple(run[name] for name in _CASE): run for run in measured("liars")["runs"]}
     cells = {case[:-1] for case in runs}
-    seeds = sorted(seed for seed in {case[-1] for case in runs} if all((*cell, seed) in runs for cell in cells))
+    seeds = sorted(
+        seed for seed in {case[-1] for case in runs} if all((*cell, seed) in runs for cell in cells)
+    )
 
     def both(value: str, *cell: Any) -> list[float]:
         """Return the mean over seeds in percent, without and with the defence."""
-        return [100.0 * sum(runs[(*cell, defence, seed)][value] for seed in seeds) / len(seeds) for defence in ("off", "on")]
+        return [
+            100.0 * sum(runs[(*cell, defence, seed)][value] for seed in seeds) / len(seeds)
+            for defence in ("off", "on")
+        ]
 
     parts = []
     for strategy, title in _LIES.items():
@@ -221,19 +381,28 @@ def liars() -> str:
             honest, defended = both("accuracy", rule, "honest", 0.0)
             row = [f"`{rule}`", f"{honest:.1f}", _signed(defended - honest)]
             for share in shares:
-                picks, ends = both("picks", rule, strategy, share), both("accuracy", rule, strategy, share)
-                row += [" → ".join(f"{one:.0f}" for one in picks), " → ".join(_signed(one - honest) for one in ends)]
+                picks = both("picks", rule, strategy, share)
+                ends = both("accuracy", rule, strategy, share)
+                row += [
+                    " → ".join(f"{one:.0f}" for one in picks),
+                    " → ".join(_signed(one - honest) for one in ends),
+                ]
             rows.append(tuple(row))
         lies = [f"{share:.0%} lie: {what}" for share in shares for what in ("picks, %", "points")]
-        parts.append(f"{title}:\n\n{table(('rule', 'honest, %', 'defence alone, points', *lies), rows)}")
+        parts.append(
+            f"{title}:\n\n{table(('rule', 'honest, %', 'defence alone, points', *lies), rows)}"
+        )
     said = f"{len(seeds)} seeds" if len(seeds) > 1 else "one seed"
-    return "\n\n".join([*parts, f"Means over {said}; the end is the mean of the last three evaluations."])
+    return "\n\n".join(
+        [*parts, f"Means over {said}; the end is the mean of the last three evaluations."]
+    )
 
 
 _CASE = ("rule", "strategy", "share", "defence", "seed")
 _LIES = {
     "constant": "`constant`: everything that a client can lie about is 1e308, updates are honest",
-    "coalition": "`coalition`: everything is the 0.95 quantile of what the honest say, and liars flip the sign of their update",
+    "coalition": "`coalition`: everything is the 0.95 quantile of what the honest say, and liars "
+    "flip the sign of their update",
 }
 
 
@@ -242,25 +411,50 @@ def _signed(value: float) -> str:
 
 
 def uploads() -> str:
-    """List bytes of real messages at several theta, and in fewer bits a value, from ``benchmarks/measured/uploads.json``."""
+    """List bytes of real messages at several theta, and in fewer bits a value, from
+    ``benchmarks/measured/uploads.json``."""
     found = measured("uploads")
     parts = []
-    head = ("theta", "values alone", "`topk`", "its places", "`topk`, `qsgd`", "`randomk`", "Golomb*")
+    head = (
+        "theta",
+        "values alone",
+        "`topk`",
+        "its places",
+        "`topk`, `qsgd`",
+        "`randomk`",
+        "Golomb*",
+    )
     for model in found["models"]:
         rows = []
         for r in model["rows"]:
             size, kind = r["places"]
             whole = f"{_kilo(r['topk'])} (+{r['topk'] / r['paper'] - 1:.0%})"
             sizes = [_kilo(r[name]) for name in ("topk then qsgd", "randomk", "golomb")]
-            rows.append((f"{r['theta']:g}", _kilo(r["paper"]), whole, f"{_kilo(size)}, {kind}" if size else "-", *sizes))
+            rows.append(
+                (
+                    f"{r['theta']:g}",
+                    _kilo(r["paper"]),
+                    whole,
+                    f"{_kilo(size)}, {kind}" if size else "-",
+                    *sizes,
+                )
+            )
         parts.append(f"{_title(model)}, in kB:\n\n{table(head, rows)}")
     rows = []
     for name in found["models"][0]["whole"]:
         each = [(m["whole"][name], m["parameters"]) for m in found["models"]]
         rows.append((f"`{name}`", *(f"{_kilo(size)} ({8 * size / n:.3g})" for size, n in each)))
     elias = [(m["elias"], m["parameters"]) for m in found["models"]]
-    rows.append(("`fedpaq` with Elias codes*", *(f"{_kilo(size)} ({8 * size / n:.2g})" for size, n in elias)))
-    parts.append("Every value, in fewer bits, in kB (bits a value):\n\n" + table(("", *map(_title, found["models"])), rows))
+    rows.append(
+        (
+            "`fedpaq` with Elias codes*",
+            *(f"{_kilo(size)} ({8 * size / n:.2g})" for size, n in elias),
+        )
+    )
+    parts.append(
+        "Every value, in fewer bits, in kB (bits a value):\n\n"
+        + table(("", *map(_title, found["models"])), rows)
+    )
     parts.append(f"Heads and checksum of such a message: {found['head']} bytes.")
     return "\n\n".join(parts)
 
@@ -274,21 +468,35 @@ def _kilo(size: float) -> str:
 
 
 def traffic() -> str:
-    """List the traffic by direction and method, and the accuracy reached with it, from ``benchmarks/measured/traffic.json``."""
+    """List the traffic by direction and method, and the accuracy reached with it, from
+    ``benchmarks/measured/traffic.json``."""
     parts = []
     for experiment, found in measured("traffic").items():
         rows = []
         for r in found["rows"]:
             mb = [_short(r["mb"][kind]) for kind in ("paper", "up", "down", "probe", "total")]
             until = [
-                ("" if r["until"][k][1] else "> ") + _short(r["until"][k][0]) for k in ("paper_mb", "traffic_mb", "seconds")
+                ("" if r["until"][k][1] else "> ") + _short(r["until"][k][0])
+                for k in ("paper_mb", "traffic_mb", "seconds")
             ]
             rows.append((f"`{r['method']}`", *mb, *until))
         seeds = sorted({seed for r in found["rows"] for seed in r["seeds"]})
         goal = f"{found['target']:.0%}"
-        head = ("MB", "papers", "up", "down", "probes", "all", f"papers to {goal}", f"all to {goal}", f"virtual s to {goal}")
+        head = (
+            "MB",
+            "papers",
+            "up",
+            "down",
+            "probes",
+            "all",
+            f"papers to {goal}",
+            f"all to {goal}",
+            f"virtual s to {goal}",
+        )
         said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-        parts.append(f"`{experiment}`, {found['rows'][0]['rounds']} rounds, {said}:\n\n{table(head, rows)}")
+        parts.append(
+            f"`{experiment}`, {found['rows'][0]['rounds']} rounds, {said}:\n\n{table(head, rows)}"
+        )
         if "early" in found:
             rows = [
                 (
@@ -300,8 +508,17 @@ def traffic() -> str:
                 )
                 for r in found["early"]["rows"]
             ]
-            head = ("after " + f"{found['early']['seconds']:g} virtual s", "rounds", "accuracy", "MB, papers", "MB, all")
-            parts.append(f"The same, early, with the methods that were not run to the end:\n\n{table(head, rows)}")
+            head = (
+                "after " + f"{found['early']['seconds']:g} virtual s",
+                "rounds",
+                "accuracy",
+                "MB, papers",
+                "MB, all",
+            )
+            parts.append(
+                "The same, early, with the methods that were not run to the "
+                f"end:\n\n{table(head, rows)}"
+            )
     return "\n\n".join(parts)
 
 
@@ -316,9 +533,15 @@ def heterogeneity(name: str) -> str:
     parts = []
     for panel in panels:
         rows = [row for row in found["rows"] if row["panel"] == panel]
-        cells = [dict(cell for column in found["columns"] for cell in _cells(column, row, found)) for row in rows]
+        cells = [
+            dict(cell for column in found["columns"] for cell in _cells(column, row, found))
+            for row in rows
+        ]
         names = [f"`{row['label']}`" + _fewer(len(row["seeds"]), found["seeds"]) for row in rows]
-        body = table(("method", *cells[0]), [(name, *cell.values()) for name, cell in zip(names, cells, strict=True)])
+        body = table(
+            ("method", *cells[0]),
+            [(name, *cell.values()) for name, cell in zip(names, cells, strict=True)],
+        )
         parts.append(f"{panel[:1].upper()}{panel[1:]}:\n\n{body}" if panel else body)
     seeds = (
         f"{found['seeds']} seeds: mean ± standard deviation."
@@ -335,10 +558,14 @@ def private_cost() -> str:
     for name, title in (("private_mnist", "MNIST"), ("private_femnist", "FEMNIST")):
         found = measured("heterogeneity")[name]["rows"]
         cells = {(row["label"], row["panel"]): row for row in found}
-        order = sorted({row["label"] for row in found}, key=lambda one: -cells[one, "epsilon 8"]["stable"][0])
+        order = sorted(
+            {row["label"] for row in found}, key=lambda one: -cells[one, "epsilon 8"]["stable"][0]
+        )
         for label in order:
             plain = label.partition(",")[0]  # without privacy nothing is kept apart
-            texts = [_cost_cell(cells.get((label, one)) or cells.get((plain, one))) for one in panels]
+            texts = [
+                _cost_cell(cells.get((label, one)) or cells.get((plain, one))) for one in panels
+            ]
             rows.append((title, f"`{label}`", *texts))
     return table(("data", "rule", *panels), rows)
 
@@ -348,17 +575,36 @@ def _cost_cell(row: dict[str, Any] | None) -> str:
 
 
 def tuned(name: str) -> str:
-    """Make one table of ``benchmarks/measured/tuned.json``: each method with the values that its tuning chose."""
+    """Make one table of ``benchmarks/measured/tuned.json``: each method with the values that its
+    tuning chose."""
     found = measured("tuned")[name]
     rows = [
-        (f"`{row['label']}`", row["chosen"], f"{row['validation']:.1f}", _spread(row["stable"]), _difference(row.get("difference")),
-         _spread(row["worst_decile"]))
+        (
+            f"`{row['label']}`",
+            row["chosen"],
+            f"{row['validation']:.1f}",
+            _spread(row["stable"]),
+            _difference(row.get("difference")),
+            _spread(row["worst_decile"]),
+        )
         for row in sorted(found["rows"], key=lambda row: -row["stable"][0])
-    ]  # fmt: skip
-    heads = ("method", "chosen", "validation, %", "stable, %", f"stable against `{found['base']}` (95 %)", "worst tenth, %")
+    ]
+    heads = (
+        "method",
+        "chosen",
+        "validation, %",
+        "stable, %",
+        f"stable against `{found['base']}` (95 %)",
+        "worst tenth, %",
+    )
     seeds, tests = (", ".join(map(str, found[key])) for key in ("seeds", "test_seeds"))
-    budget = f"{found['trials']} trials a method, each with seeds {seeds}: {found['run_equivalents']:.2g} run-equivalents"
-    return f"{table(heads, rows)}\n\n{budget}; tested with seeds {tests}: mean ± standard deviation."
+    budget = (
+        f"{found['trials']} trials a method, each with seeds {seeds}: "
+        f"{found['run_equivalents']:.2g} run-equivalents"
+    )
+    return (
+        f"{table(heads, rows)}\n\n{budget}; tested with seeds {tests}: mean ± standard deviation."
+    )
 
 
 def _fewer(seeds: int, most: int) -> str:
@@ -368,31 +614,52 @@ def _fewer(seeds: int, most: int) -> str:
 def _cells(column: str, row: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return (head, text) of one column, or of the several that one record makes."""
     if column == "difference":
-        return [(f"{found['end']} against `{found['base']}` (95 %)", _difference(row.get("difference")))]
+        return [
+            (f"{found['end']} against `{found['base']}` (95 %)", _difference(row.get("difference")))
+        ]
     if column == "target":
         way = row["target"]
-        text = f"{'' if way['reached'] else '> '}{way['seconds']:,.0f} ({way['seeds']} of {len(row['seeds'])})"
+        text = (
+            f"{'' if way['reached'] else '> '}{way['seconds']:,.0f} ({way['seeds']} of "
+            f"{len(row['seeds'])})"
+        )
         return [(f"virtual s to {100 * found['target']:g} % (seeds)", text)]
     if column == "traffic":
         text = f"{'' if row['target']['reached'] else '> '}{_short(row['target']['mb'])}"
         return [(f"MB to {100 * found['target']:g} %", text)]
     if column == "gains":
-        heads = {"local_only": "better off than alone, %", found["base"]: f"better off than with `{found['base']}`, %"}
-        return [(heads[rival], "-" if one is None else _spread(one["share"], 0)) for rival, one in row["gains"].items()]
+        heads = {
+            "local_only": "better off than alone, %",
+            found["base"]: f"better off than with `{found['base']}`, %",
+        }
+        return [
+            (heads[rival], "-" if one is None else _spread(one["share"], 0))
+            for rival, one in row["gains"].items()
+        ]
     if column == "times":
-        return [(f"at {time:g} s, %", _spread(at)) for time, at in zip(found["times"], row["times"], strict=True)]
+        return [
+            (f"at {time:g} s, %", _spread(at))
+            for time, at in zip(found["times"], row["times"], strict=True)
+        ]
     if column == "domains":
         return [(f"{name}, %", _spread(at)) for name, at in row["domains"].items()]
     if column == "participation":
         who = row[column]
-        return [("updates of a client", f"{who['fewest']} to {who['most']}"), ("Gini of them", _spread(who["gini"], 2))]
+        return [
+            ("updates of a client", f"{who['fewest']} to {who['most']}"),
+            ("Gini of them", _spread(who["gini"], 2)),
+        ]
     if column == "noise":
         return [("noise multiplier", "-" if row[column] is None else f"{row[column]:.2f}")]
     if column == "steps":
         return [("server steps", f"{row['steps']:,.0f}")]
     if column == "variance":
         return [(column, _spread(row[column], 0))]
-    heads = {"shared": "whole shared model, %", "worst_decile": "worst tenth, %", "slow": "updates from the slowest quarter, %"}
+    heads = {
+        "shared": "whole shared model, %",
+        "worst_decile": "worst tenth, %",
+        "slow": "updates from the slowest quarter, %",
+    }
     return [(heads.get(column, f"{column}, %"), _spread(row[column]))]
 
 
@@ -408,22 +675,37 @@ def _difference(found: dict[str, Any] | None) -> str:
     if found is None:
         return "-"
     mean, low, high = (f"{value:+.1f}".replace("-", "−") for value in found["interval"])
-    return f"{mean} ({low} to {high})" if found["verdict"] == "no clear difference" else f"**{mean}** ({low} to {high})"
+    return (
+        f"{mean} ({low} to {high})"
+        if found["verdict"] == "no clear difference"
+        else f"**{mean}** ({low} to {high})"
+    )
 
 
 def inspect_outlying() -> str:
-    """Tell how often planted faults are named and clean federations are, from ``benchmarks/measured/inspect_outlying.json``."""
+    """Tell how often planted faults are named and clean federations are, from
+    ``benchmarks/measured/inspect_outlying.json``."""
     found = measured("inspect_outlying")
     sums: dict[tuple[str, float], Counter[str]] = {}
     for row in found["odd"]:
         numbers = {
-            name: row.get(name, 0) for name in ("seeds", "named", "right kind", "plain", "plain and named", "another named")
+            name: row.get(name, 0)
+            for name in (
+                "seeds",
+                "named",
+                "right kind",
+                "plain",
+                "plain and named",
+                "another named",
+            )
         }
         sums.setdefault((row["kind"], row["strength"]), Counter()).update(numbers)
     rows = []
     for (kind, strength), one in sums.items():
         both = f"{one['plain and named']} of {one['plain']}" if one["plain"] else "-"
-        share = [f"{one[name] / one['seeds']:.0%}" for name in ("named", "right kind", "another named")]
+        share = [
+            f"{one[name] / one['seeds']:.0%}" for name in ("named", "right kind", "another named")
+        ]
         rows.append((kind, f"{strength:g}", str(one["seeds"]), *share[:2], both, share[2]))
     heads = (
         "planted",
@@ -435,19 +717,26 @@ def inspect_outlying() -> str:
         "another named",
     )
     clean = [
-        (f"{row['table']}, {row['clients']} clients, {row['skew']}", row["named"]["federations"], row["seeds"])
+        (
+            f"{row['table']}, {row['clients']} clients, {row['skew']}",
+            row["named"]["federations"],
+            row["seeds"],
+        )
         for row in found["clean"]
     ]
-    named, total = sum(row[1] for row in clean), sum(row[2] for row in clean)
+    named = sum(row[1] for row in clean)
+    total = sum(row[2] for row in clean)
     worst = max(clean, key=lambda row: row[1] / row[2])
     slow = max(found["clean"], key=lambda row: row["clients"])
     return (
-        "`python benchmarks/inspect_outlying.py odd` plants a fault at one client of scikit-learn's breast cancer (10 clients), "
-        "wine (6), digits (20) and diabetes (10, columns alone), divided equally, in unequal parts and by Dirichlet 0.3. Strengths: "
-        "the factor of a unit, an offset in deviations, the share of labels or samples (of several classes: of the classes). The "
-        "plain detector tests one client against the rest on the pooled rows.\n\n"
-        f"{table(heads, rows)}\n\n"
-        f"`python benchmarks/inspect_outlying.py clean`: of {total:,} clean federations of 10 to {slow['clients']:,} clients, equal, "
-        f"unequal, Dirichlet 0.3 and 0.1, {named} had a client named ({named / total:.1%}); most often of {worst[0]}: {worst[1]} of "
-        f"{worst[2]}. {slow['clients']:,} clients of 20 rows take {slow['seconds']:.1f} s of one core."
+        "`python benchmarks/inspect_outlying.py odd` plants a fault at one client of "
+        "scikit-learn's breast cancer (10 clients), wine (6), digits (20) and diabetes (10, "
+        "columns alone), divided equally, in unequal parts and by Dirichlet 0.3. Strengths: the "
+        "factor of a unit, an offset in deviations, the share of labels or samples (of several "
+        "classes: of the classes). The plain detector tests one client against the rest on the "
+        f"pooled rows.\n\n{table(heads, rows)}\n\n`python benchmarks/inspect_outlying.py clean`: "
+        f"of {total:,} clean federations of 10 to {slow['clients']:,} clients, equal, unequal, "
+        f"Dirichlet 0.3 and 0.1, {named} had a client named ({named / total:.1%}); most often of "
+        f"{worst[0]}: {worst[1]} of {worst[2]}. {slow['clients']:,} clients of 20 rows take "
+        f"{slow['seconds']:.1f} s of one core."
     )

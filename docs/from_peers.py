@@ -1,4 +1,5 @@
-"""Make the tables and the picture of the comparison with other frameworks from ``benchmarks/measured/peers.json``."""
+"""Make the tables and the picture of the comparison with other frameworks from
+``benchmarks/measured/peers.json``."""
 
 from __future__ import annotations
 
@@ -12,9 +13,15 @@ from from_measurements import BUSY, measured
 __all__ = ["beside_peers", "picture_of_peers"]
 
 TITLES = {
-    "motley": "Motley", "plain": "plain PyTorch loop", "flower": "Flower", "pfl": "pfl-research", "flgo": "FLGo",
-    "nvflare": "NVFlare", "fedlab": "FedLab", "fedjax": "FedJAX",
-}  # fmt: skip
+    "motley": "Motley",
+    "plain": "plain PyTorch loop",
+    "flower": "Flower",
+    "pfl": "pfl-research",
+    "flgo": "FLGo",
+    "nvflare": "NVFlare",
+    "fedlab": "FedLab",
+    "fedjax": "FedJAX",
+}
 SOONER = 5.0
 """Wanted: the first round so many times sooner than the next peer's."""
 
@@ -82,15 +89,23 @@ def _of(load: Mapping[str, Any]) -> str:
         )
         for peer, row in rows.items()
     ]
-    head = ("framework", "s a round", "client steps / s", "to Motley", "first round, s", "peak, MiB", "processes")
+    head = (
+        "framework",
+        "s a round",
+        "client steps / s",
+        "to Motley",
+        "first round, s",
+        "peak, MiB",
+        "processes",
+    )
     return f"**{_said(load['title'])}**, {_work(load)}\n\n{table(head, lines)}"
 
 
 def _work(load: Mapping[str, Any]) -> str:
     epochs = "epoch" if load["epochs"] == 1 else "epochs"
     return (
-        f"{load['parameters']:,} parameters: {load['samples']} samples a client in batches of {load['batch']}, "
-        f"{load['epochs']} {epochs}, {load['steps']:,} client steps a round."
+        f"{load['parameters']:,} parameters: {load['samples']} samples a client in batches of "
+        f"{load['batch']}, {load['epochs']} {epochs}, {load['steps']:,} client steps a round."
     )
 
 
@@ -99,9 +114,13 @@ def _verdict(load: Mapping[str, Any]) -> str:
     rows = _rows()[load["name"]]
     others = {peer: row for peer, row in rows.items() if peer not in ("motley", "plain")}
     said = [_ahead(rows["motley"], others, "round_s", "a round", load["goal"])]
-    said.append(_ahead(rows["motley"], others, "first_s", "the first round from the command", SOONER))
     said.append(
-        f"The plain loop takes {rows['plain']['round_s']['median'] / rows['motley']['round_s']['median']:.2g} times as long"
+        _ahead(rows["motley"], others, "first_s", "the first round from the command", SOONER)
+    )
+    said.append(
+        "The plain loop takes "
+        f"{rows['plain']['round_s']['median'] / rows['motley']['round_s']['median']:.2g} times as "
+        "long"
     )
     return f"{'. '.join(said)}."
 
@@ -109,8 +128,17 @@ def _verdict(load: Mapping[str, Any]) -> str:
 def _ahead(ours: Row, others: Mapping[str, Row], what: str, title: str, goal: float) -> str:
     peer = min(others, key=lambda name: others[name][what]["median"])
     ratio = others[peer][what]["median"] / ours[what]["median"]
-    verdict = "reached" if ratio >= goal else "not reached" if ratio >= 1 else f"not reached, {TITLES[peer]} is ahead"
-    return f"For {title}, the next peer, {TITLES[peer]}, takes {ratio:.2g} times as long as Motley (goal {goal:g}: {verdict})"
+    verdict = (
+        "reached"
+        if ratio >= goal
+        else "not reached"
+        if ratio >= 1
+        else f"not reached, {TITLES[peer]} is ahead"
+    )
+    return (
+        f"For {title}, the next peer, {TITLES[peer]}, takes {ratio:.2g} times as long as "
+        f"Motley (goal {goal:g}: {verdict})"
+    )
 
 
 def _distances() -> str:
@@ -120,15 +148,21 @@ def _distances() -> str:
     rows = [
         [
             _title(peer),
-            *(f"{value:.0e}" if (value := found.get(f"{load['name']}/{peer}")) is not None else "-" for load in loads),
+            *(
+                f"{value:.0e}"
+                if (value := found.get(f"{load['name']}/{peer}")) is not None
+                else "-"
+                for load in loads
+            ),
         ]
         for peer in _shown()
         if peer != "plain"
     ]
     text = (
-        "The model after one round of whole batches, two steps a client with learning rate 1, in float32: its distance from the plain "
-        "loop's, over how far that has moved from the initial weights. Where it is above 1e-5, one or two hidden units had "
-        "an input within rounding of 0, where a ReLU has its kink."
+        "The model after one round of whole batches, two steps a client with learning rate 1, in "
+        "float32: its distance from the plain loop's, over how far that has moved from the initial "
+        "weights. Where it is above 1e-5, one or two hidden units had an input within rounding of "
+        "0, where a ReLU has its kink."
     )
     return f"{text}\n\n{table(('framework', *(load['title'] for load in loads)), rows)}"
 
@@ -139,70 +173,133 @@ def _flute() -> str:
         return "FLUTE's case was not run: MNIST was not found."
     times = ", ".join(f"{value:.1f}" for value in found["wall_s"])
     return (
-        f"FLUTE's case, from command to end: {times} s in three runs, test accuracy {100 * found['accuracy']:.0f} % "
-        "(published: 200 s for FLUTE and 1,814 s for Flower 1.0 on processors that are not named, accuracy about 80 %)."
+        f"FLUTE's case, from command to end: {times} s in three runs, test accuracy "
+        f"{100 * found['accuracy']:.0f} % (published: 200 s for FLUTE and 1,814 s for Flower 1.0 "
+        "on processors that are not named, accuracy about 80 %)."
     )
 
 
 # ---- the picture ----
 
-WIDTH, NAMES, PANEL, BAR = 480, 118, 164, 17
-"""Units of the picture: its width, the names left of the bars, a panel's width, a bar with its gap."""
-INK, OURS, THEIRS = "#222222", "#0072B2", "#B8BEC6"
+WIDTH = 480
+NAMES = 118
+PANEL = 164
+BAR = 17
+"""Units of the picture: its width, the names left of the bars, a panel's width, a bar with its
+gap."""
+INK = "#222222"
+OURS = "#0072B2"
+THEIRS = "#B8BEC6"
 
 
 def picture_of_peers() -> str:
-    """Draw bars: client steps per second of each framework and workload, and for the first one seconds to the first round and peak
-    memory."""
-    loads, rows = measured("peers")["workloads"], _rows()
+    """Draw bars: client steps per second of each framework and workload, and for the first one
+    seconds to the first round and peak memory."""
+    loads = measured("peers")["workloads"]
+    rows = _rows()
     panels = [
-        (load["title"], {peer: row["steps_per_s"]["median"] for peer, row in rows[load["name"]].items()}) for load in loads
+        (
+            load["title"],
+            {peer: row["steps_per_s"]["median"] for peer, row in rows[load["name"]].items()},
+        )
+        for load in loads
     ]
     first = rows[loads[0]["name"]]
-    panels.append(("Time to the first round", {peer: row["first_s"]["median"] for peer, row in first.items()}))
+    panels.append(
+        ("Time to the first round", {peer: row["first_s"]["median"] for peer, row in first.items()})
+    )
     panels.append(("Peak memory", {peer: row["peak_mib"] for peer, row in first.items()}))
-    heads = {0: "Client steps a second: longer is faster", 4: f"{loads[0]['title'].capitalize()}: shorter is better"}
-    small = {0: f"{measured('peers')['clients']} clients a round, {_machine()}", 4: "Counted from the command; all processes"}
-    peers, said, parts, y = _shown(), [], [], 0.0
+    heads = {
+        0: "Client steps a second: longer is faster",
+        4: f"{loads[0]['title'].capitalize()}: shorter is better",
+    }
+    small = {
+        0: f"{measured('peers')['clients']} clients a round, {_machine()}",
+        4: "Counted from the command; all processes",
+    }
+    peers = _shown()
+    said = []
+    parts = []
+    y = 0.0
     for at, (title, values) in enumerate(panels):
         if at in heads:
             y += 48
             parts += [_text(8, y - 26, heads[at], 15, bold=True), _text(8, y - 8, small[at], 12)]
-        left, unit = NAMES + (PANEL + 18) * (at % 2), " s" if at == 4 else " MiB" if at == 5 else ""
+        left = NAMES + (PANEL + 18) * (at % 2)
+        unit = " s" if at == 4 else " MiB" if at == 5 else ""
         parts += [
             _text(left, y + 14, _said(title), 13, bold=True),
             *_bars(left, y + 22, peers, values, unit, at % 2 == 0),
         ]
-        said.append(f"{title}: " + ", ".join(f"{TITLES[peer]} {_number(values[peer])}{unit}" for peer in peers))
+        said.append(
+            f"{title}: "
+            + ", ".join(f"{TITLES[peer]} {_number(values[peer])}{unit}" for peer in peers)
+        )
         y += (BAR * len(peers) + 38) * (at % 2)
     return _svg(parts, "Motley beside other frameworks on the same work", "; ".join(said), y)
 
 
-def _bars(left: float, top: float, peers: list[str], values: Mapping[str, float], unit: str, named: bool) -> list[str]:
-    """Return a panel: a bar for each framework with its value, and left of the first column its name."""
-    longest, parts = max(values[peer] for peer in peers), []
+def _bars(
+    left: float, top: float, peers: list[str], values: Mapping[str, float], unit: str, named: bool
+) -> list[str]:
+    """Return a panel: a bar for each framework with its value, and left of the first column its
+    name."""
+    longest = max(values[peer] for peer in peers)
+    parts = []
     for at, peer in enumerate(peers):
-        y, long = top + BAR * at, max(1.5, (PANEL - 52) * values[peer] / longest)
+        y = top + BAR * at
+        long = max(1.5, (PANEL - 52) * values[peer] / longest)
         if named:
             parts.append(
-                _text(left - 8, y + 11.5, TITLES[peer].replace("plain PyTorch", "PyTorch"), 12, end=True, bold=peer == "motley")
+                _text(
+                    left - 8,
+                    y + 11.5,
+                    TITLES[peer].replace("plain PyTorch", "PyTorch"),
+                    12,
+                    end=True,
+                    bold=peer == "motley",
+                )
             )
         parts.append(
-            f'<rect x="{left}" y="{y}" width="{long:.1f}" height="13" rx="2" fill="{OURS if peer == "motley" else THEIRS}"/>'
+            f'<rect x="{left}" y="{y}" width="{long:.1f}" height="13" rx="2" '
+            f'fill="{OURS if peer == "motley" else THEIRS}"/>'
         )
-        parts.append(_text(left + long + 4, y + 11, f"{_number(values[peer])}{unit}", 11.5, bold=peer == "motley"))
+        parts.append(
+            _text(
+                left + long + 4,
+                y + 11,
+                f"{_number(values[peer])}{unit}",
+                11.5,
+                bold=peer == "motley",
+            )
+        )
     return parts
 
 
 def _svg(parts: list[str], title: str, told: str, height: float) -> str:
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
-        "aria-labelledby=\"t d\" font-family=\"system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Arial, sans-serif\">"
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" viewBox="0 '
+        f'0 {WIDTH} {height:.0f}" role="img" '
+        "aria-labelledby=\"t d\" font-family=\"system-ui, -apple-system, 'Segoe UI', 'DejaVu "
+        "Sans', Arial, sans-serif\">"
     )
     words = [f'<title id="t">{escape(title)}</title>', f'<desc id="d">{escape(told)}.</desc>']
-    return "\n".join([head, *words, f'<rect width="{WIDTH}" height="{height:.0f}" rx="8" fill="#ffffff"/>', *parts, "</svg>\n"])
+    return "\n".join(
+        [
+            head,
+            *words,
+            f'<rect width="{WIDTH}" height="{height:.0f}" rx="8" fill="#ffffff"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
 
 
-def _text(x: float, y: float, words: str, size: float, bold: bool = False, end: bool = False) -> str:
+def _text(
+    x: float, y: float, words: str, size: float, bold: bool = False, end: bool = False
+) -> str:
     style = ' font-weight="bold"' * bold + ' text-anchor="end"' * end
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{INK}"{style}>{escape(words)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" '
+        f'fill="{INK}"{style}>{escape(words)}</text>'
+    )

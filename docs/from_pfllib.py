@@ -25,7 +25,8 @@ Run = Mapping[str, Any]
 
 
 class Means(NamedTuple):
-    """Means over seeds at one round, PFLlib's first: accuracies, deviations of the clients' accuracies; and the tolerance."""
+    """Means over seeds at one round, PFLlib's first: accuracies, deviations of the clients'
+    accuracies; and the tolerance."""
 
     accuracy: tuple[float, float]
     deviation: tuple[float, float]
@@ -38,7 +39,8 @@ class Means(NamedTuple):
 
 
 def beside_pfllib() -> str:
-    """Compare accuracies, deviations, ranks and processor seconds of all pairs of runs that are finished."""
+    """Compare accuracies, deviations, ranks and processor seconds of all pairs of runs that are
+    finished."""
     found = measured("pfllib")
     runs = {(run["data"], run["method"], run["seed"], run["side"]): run for run in found["runs"]}
     parts = [_of(data, runs) for data in TITLES if any(key[0] == data for key in runs)]
@@ -57,10 +59,17 @@ def _whole(found: Sequence[Mapping[str, Any]]) -> str:
         )
         for one in found
     ]
-    head = ("data", "method", "largest distance, base", "with the head", "accuracy, %: PFLlib, Motley")
+    head = (
+        "data",
+        "method",
+        "largest distance, base",
+        "with the head",
+        "accuracy, %: PFLlib, Motley",
+    )
     text = (
-        "On whole batches, in float64 (20 rows a client, learning rate 0.05, three rounds), both sides take the same steps. The "
-        "distance between a client's model there and here, over the distance that PFLlib's has moved from where it began:"
+        "On whole batches, in float64 (20 rows a client, learning rate 0.05, three rounds), both "
+        "sides take the same steps. The distance between a client's model there and here, over the "
+        "distance that PFLlib's has moved from where it began:"
     )
     return f"{text}\n\n{table(head, rows)}"
 
@@ -70,7 +79,9 @@ def _of(data: str, runs: Mapping[tuple[str, str, int, str], Run]) -> str:
     means: dict[str, dict[int, Means]] = {}
     rows = []
     for method in METHODS:
-        pairs = [[runs.get((data, method, seed, side)) for side in ("theirs", "ours")] for seed in SEEDS]
+        pairs = [
+            [runs.get((data, method, seed, side)) for side in ("theirs", "ours")] for seed in SEEDS
+        ]
         whole = [(theirs, ours) for theirs, ours in pairs if theirs and ours]
         if not whole:
             continue
@@ -78,16 +89,26 @@ def _of(data: str, runs: Mapping[tuple[str, str, int, str], Run]) -> str:
         cells = [cell for at in ROUNDS for cell in _cells(means[method][at])]
         seconds = [statistics.fmean(pair[side]["round_s"] for pair in whole) for side in (0, 1)]
         rows.append((f"`{method}`", str(len(whole)), *cells, f"{seconds[0]:.1f}, {seconds[1]:.1f}"))
-    heads = [f"{what} at {at}" for at in ROUNDS for what in ("accuracy, %", "difference", "deviation")]
+    heads = [
+        f"{what} at {at}" for at in ROUNDS for what in ("accuracy, %", "difference", "deviation")
+    ]
     body = table(("method", "seeds", *heads, "processor s a round"), rows)
-    return f"{TITLES[data]}, PFLlib's figure first, then Motley's:\n\n{body}\n\n{_within(means)} {_ranks(means)}"
+    return (
+        f"{TITLES[data]}, PFLlib's figure first, then Motley's:\n\n{body}\n\n{_within(means)} "
+        f"{_ranks(means)}"
+    )
 
 
 def _means(data: str, method: str, pairs: Sequence[tuple[Run, Run]], at: int) -> Means:
-    rows = [[next(row for row in run["rows"] if row["round"] == at) for run in pair] for pair in pairs]
+    rows = [
+        [next(row for row in run["rows"] if row["round"] == at) for run in pair] for pair in pairs
+    ]
     each = [[row[side]["accuracy"] for row in rows] for side in (0, 1)]
     accuracy = (statistics.fmean(each[0]), statistics.fmean(each[1]))
-    deviation = (statistics.fmean(row[0]["deviation"] for row in rows), statistics.fmean(row[1]["deviation"] for row in rows))
+    deviation = (
+        statistics.fmean(row[0]["deviation"] for row in rows),
+        statistics.fmean(row[1]["deviation"] for row in rows),
+    )
     points = POINTS[data][method in SHARED]
     if len(rows) == 1:
         return Means(accuracy, deviation, points)
@@ -98,7 +119,9 @@ def _means(data: str, method: str, pairs: Sequence[tuple[Run, Run]], at: int) ->
 def _cells(means: Means) -> tuple[str, str, str]:
     difference = f"{means.accuracy[1] - means.accuracy[0]:+.2f}".replace("-", "−")
     mark = "" if means.within else f", **outside {means.tolerance:.1f}**"
-    accuracy, deviation = (f"{one[0]:.2f}, {one[1]:.2f}" for one in (means.accuracy, means.deviation))
+    accuracy, deviation = (
+        f"{one[0]:.2f}, {one[1]:.2f}" for one in (means.accuracy, means.deviation)
+    )
     return accuracy, difference + mark, deviation
 
 
@@ -112,16 +135,24 @@ def _ranks(means: Mapping[str, Mapping[int, Means]]) -> str:
     """Say which pairs of methods that PFLlib separates rank alike, and which do not."""
     said = []
     for at in ROUNDS:
-        separate, other = 0, []
+        separate = 0
+        other = []
         for one, two in itertools.combinations(means, 2):
-            a, b = means[one][at], means[two][at]
+            a = means[one][at]
+            b = means[two][at]
             gap = a.accuracy[0] - b.accuracy[0]
             if abs(gap) > max(a.tolerance, b.tolerance):
                 separate += 1
                 if gap * (a.accuracy[1] - b.accuracy[1]) <= 0:
                     other.append(f"`{one}` and `{two}`")
-        said.append(f"{separate - len(other)} of {separate} at round {at}" + (f" (not {', '.join(other)})" if other else ""))
-    return f"Pairs of methods that PFLlib separates by more than the tolerance and that rank alike here: {'; '.join(said)}."
+        said.append(
+            f"{separate - len(other)} of {separate} at round {at}"
+            + (f" (not {', '.join(other)})" if other else "")
+        )
+    return (
+        "Pairs of methods that PFLlib separates by more than the tolerance and that rank alike "
+        f"here: {'; '.join(said)}."
+    )
 
 
 def _not_run(runs: Mapping[tuple[str, str, int, str], Run]) -> str:
@@ -129,9 +160,17 @@ def _not_run(runs: Mapping[tuple[str, str, int, str], Run]) -> str:
     missing = []
     for data, title in TITLES.items():
         for seed in SEEDS:
-            open_ = [m for m in METHODS if any((data, m, seed, side) not in runs for side in ("theirs", "ours"))]
+            open_ = [
+                m
+                for m in METHODS
+                if any((data, m, seed, side) not in runs for side in ("theirs", "ours"))
+            ]
             if open_:
-                names = "all methods" if len(open_) == len(METHODS) else ", ".join(f"`{name}`" for name in open_)
+                names = (
+                    "all methods"
+                    if len(open_) == len(METHODS)
+                    else ", ".join(f"`{name}`" for name in open_)
+                )
                 missing.append(f"{title} seed {seed}: {names}")
     return (
         f"Runs of 50 rounds that are not there yet: {'; '.join(missing)}."

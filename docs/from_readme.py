@@ -1,4 +1,5 @@
-"""Make the parts of the README: what there is in groups, the numbers behind the trust, and the table beside other frameworks."""
+"""Make the parts of the README: what there is in groups, the numbers behind the trust, and the
+table beside other frameworks."""
 
 from __future__ import annotations
 
@@ -15,37 +16,73 @@ from motley_papers.verdict_tables import words_of
 
 __all__ = ["beside_frameworks", "contents", "trust_in_short", "trust_line"]
 
-WORLD = ("partition", "label_noise", "feature_shift", "concept_shift", "drift", "device", "network", "availability", "capacity",
-         "failures", "dishonest")  # fmt: skip
+WORLD = (
+    "partition",
+    "label_noise",
+    "feature_shift",
+    "concept_shift",
+    "drift",
+    "device",
+    "network",
+    "availability",
+    "capacity",
+    "failures",
+    "dishonest",
+)
 """Kinds of component that make clients differ."""
 GROUPS = {
-    "choose clients": ({"rules": ("selector",)}, ("oort", "power_of_choice", "tifl", "fedcs", "divfl", "fedcbs"),
-                       "[which for what](docs/choosing-clients.md)"),
-    "learn, one model or one each": ({"methods": ("algorithm",), "losses": ("loss",), "optimizers": ("optimizer",)},
-                                     ("fedavg", "fedprox", "scaffold", "moon", "ditto", "fedrep", "ifca", "heterofl"),
-                                     "[which for what](docs/which-algorithm.md)"),
-    "aggregate, also robustly": ({"aggregators": ("aggregator",), "server steps": ("server",)},
-                                 ("mean", "median", "trimmed_mean", "krum", "adam"),
-                                 "[corrupted clients](docs/which-algorithm.md#corrupted-clients)"),
-    "send less": ({"compressors": ("compressor",), "allocators": ("allocator",)}, ("topk", "qsgd", "fedpaq", "signs"),
-                  "[what an upload costs](docs/upload-cost.md)"),
-    "let clients differ": ({"models of data, labels, speed, links, absence and lies": WORLD},
-                           ("dirichlet", "shards", "pair_flip", "log_normal", "markov", "crash", "coalition"),
-                           "[the experiment file](docs/experiment-file.md)"),
-    "wait, or not": ({"rules when to step": ("synchrony",)}, ("synchronous", "deadline", "buffered", "asynchronous"),
-                     "[one round](docs/concepts.md#one-round)"),
-    "data and models": ({"tasks": ("task",), "models": ("model",)},
-                        ("image", "text", "tabular", "own", "cnn", "resnet18", "leaf_lstm", "transformer"),
-                        "[public data](docs/data.md), [your own](docs/your-own-data-and-model.md)"),
-    "compute": ({"engines": ("engine",)}, ("batched", "threads", "processes", "ray"),
-                "[engines](docs/engines.md), [scaling](docs/scaling.md)"),
-}  # fmt: skip
+    "choose clients": (
+        {"rules": ("selector",)},
+        ("oort", "power_of_choice", "tifl", "fedcs", "divfl", "fedcbs"),
+        "[which for what](docs/choosing-clients.md)",
+    ),
+    "learn, one model or one each": (
+        {"methods": ("algorithm",), "losses": ("loss",), "optimizers": ("optimizer",)},
+        ("fedavg", "fedprox", "scaffold", "moon", "ditto", "fedrep", "ifca", "heterofl"),
+        "[which for what](docs/which-algorithm.md)",
+    ),
+    "aggregate, also robustly": (
+        {"aggregators": ("aggregator",), "server steps": ("server",)},
+        ("mean", "median", "trimmed_mean", "krum", "adam"),
+        "[corrupted clients](docs/which-algorithm.md#corrupted-clients)",
+    ),
+    "send less": (
+        {"compressors": ("compressor",), "allocators": ("allocator",)},
+        ("topk", "qsgd", "fedpaq", "signs"),
+        "[what an upload costs](docs/upload-cost.md)",
+    ),
+    "let clients differ": (
+        {"models of data, labels, speed, links, absence and lies": WORLD},
+        ("dirichlet", "shards", "pair_flip", "log_normal", "markov", "crash", "coalition"),
+        "[the experiment file](docs/experiment-file.md)",
+    ),
+    "wait, or not": (
+        {"rules when to step": ("synchrony",)},
+        ("synchronous", "deadline", "buffered", "asynchronous"),
+        "[one round](docs/concepts.md#one-round)",
+    ),
+    "data and models": (
+        {"tasks": ("task",), "models": ("model",)},
+        ("image", "text", "tabular", "own", "cnn", "resnet18", "leaf_lstm", "transformer"),
+        "[public data](docs/data.md), [your own](docs/your-own-data-and-model.md)",
+    ),
+    "compute": (
+        {"engines": ("engine",)},
+        ("batched", "threads", "processes", "ray"),
+        "[engines](docs/engines.md), [scaling](docs/scaling.md)",
+    ),
+}
 """What a user wants -> words for the components and their kinds, some names, where to read on."""
 
 
 def _built(kinds: Iterable[str]) -> list[str]:
     """Return the names of the components of some kinds; ``none`` is no component."""
-    return [row["name"] for kind in kinds for row in registry.listing(kind) if row["built"] and row["name"] != "none"]
+    return [
+        row["name"]
+        for kind in kinds
+        for row in registry.listing(kind)
+        if row["built"] and row["name"] != "none"
+    ]
 
 
 def contents() -> str:
@@ -64,56 +101,139 @@ def trust_line() -> str:
     """Say in one sentence why to trust what comes out."""
     chaos = measured("chaos")
     return (
-        f"**Why trust it:** more than 9,000 tests; {chaos['kills']:,} kills of random experiments, resumed without one bit of "
-        f"difference; claims of papers tested, by scale and whose they are: [verdicts](docs/verdicts.md). "
-        "[The numbers](#why-trust-it)."
+        f"**Why trust it:** more than 9,000 tests; {chaos['kills']:,} kills of random experiments, "
+        "resumed without one bit of difference; claims of papers tested, by scale and whose they "
+        "are: [verdicts](docs/verdicts.md). [The numbers](#why-trust-it)."
     )
 
 
 def trust_in_short() -> str:
     """Put the numbers behind the trust beside the commands that repeat them."""
-    chaos, hostile = measured("chaos"), measured("hostile")
+    chaos = measured("chaos")
+    hostile = measured("hostile")
     changes = [count for kind in hostile["changes"].values() for count in kind.items()]
     believed = sum(count for verdict, count in changes if verdict == "believed")
     found = headline()
-    theirs, ours = ([one for (own, _), claims in found.items() if own == whose for one in claims] for whose in (True, False))
-    by = {kind: words_of(one.verdict for one in found[True, kind]) for kind in KINDS if (True, kind) in found}
+    theirs, ours = (
+        [one for (own, _), claims in found.items() if own == whose for one in claims]
+        for whose in (True, False)
+    )
+    by = {
+        kind: words_of(one.verdict for one in found[True, kind])
+        for kind in KINDS
+        if (True, kind) in found
+    }
     said = "; ".join(f"{Protocol.read(kind).words}: {words}" for kind, words in by.items())
     papers = {one.rows[0]["recipe"] for one in theirs}
     rows = [
-        (f"{chaos['kills']:,} kills of {chaos['combinations']} random experiments, resumed",
-         f"{chaos['mismatches']} bits differ, {chaos['leftovers']} files or processes left behind", "`make test-chaos`"),
-        (f"{sum(count for _, count in changes):,} damaged files, links and foreign files in runs' folders",
-         f"{believed} believed", "`make test-hostile`"),
-        (f"{len(theirs)} claims of {len(papers)} papers, tested with several seeds; {len(ours)} of our own apart",
-         f"after correction for their number, {said}: [all of them](docs/verdicts.md)", "`motley reproduce`"),
-    ]  # fmt: skip
+        (
+            f"{chaos['kills']:,} kills of {chaos['combinations']} random experiments, resumed",
+            f"{chaos['mismatches']} bits differ, {chaos['leftovers']} files or processes left "
+            "behind",
+            "`make test-chaos`",
+        ),
+        (
+            f"{sum(count for _, count in changes):,} damaged files, links and foreign files in "
+            "runs' folders",
+            f"{believed} believed",
+            "`make test-hostile`",
+        ),
+        (
+            f"{len(theirs)} claims of {len(papers)} papers, tested with several seeds; {len(ours)} "
+            "of our own apart",
+            f"after correction for their number, {said}: [all of them](docs/verdicts.md)",
+            "`motley reproduce`",
+        ),
+    ]
     return table(("what was tried", "what came of it", "again"), rows)
 
 
 def beside_frameworks() -> str:
     """Say what Motley and four other frameworks are made for, and where each is ahead."""
     versions = measured("peers")["versions"]
-    built = {kind: sum(row["built"] for row in registry.listing(kind)) for kind in ("selector", "algorithm")}
-    head = ("", "Motley", *(f"{TITLES[peer]} {versions[peer]}" for peer in ("flower", "pfl", "flgo")), "PFLlib (d832e76)")
+    built = {
+        kind: sum(row["built"] for row in registry.listing(kind))
+        for kind in ("selector", "algorithm")
+    }
+    head = (
+        "",
+        "Motley",
+        *(f"{TITLES[peer]} {versions[peer]}" for peer in ("flower", "pfl", "flgo")),
+        "PFLlib (d832e76)",
+    )
     rows = [
-        ("made for", "comparing methods when clients differ, then deploying the choice",
-         "**real clients**, and simulation of the same app", "**private learning**, fast simulation",
-         "many methods, simulated devices", "**personalised methods**"),
-        ("rules that choose clients", f"**{built['selector']}**", "at random", "at random",
-         "at random, Power-of-Choice, TiFL, by clusters", "at random"),
-        ("methods of learning", f"{built['algorithm']}", "14 strategies, papers as baselines",
-         "FedAvg, FedProx, SCAFFOLD, Reptile, ...", "more than 20", "**34 and more**"),
-        ("simulated speed, links, availability", "yes, in virtual time", "no", "no", "yes, in virtual time",
-         "slow and lost clients"),
-        ("runs on real clients", "through Flower", "**yes, in production**", "no, on purpose", "an experimental mode", "no"),
-        ("models", "PyTorch", "**any framework**", "PyTorch, TensorFlow, MLX, trees", "PyTorch", "PyTorch"),
-        ("differential privacy", "of clients, their choice included", "clipping and noise around a strategy",
-         "**most mechanisms and accountants**", "no", "measures leakage"),
+        (
+            "made for",
+            "comparing methods when clients differ, then deploying the choice",
+            "**real clients**, and simulation of the same app",
+            "**private learning**, fast simulation",
+            "many methods, simulated devices",
+            "**personalised methods**",
+        ),
+        (
+            "rules that choose clients",
+            f"**{built['selector']}**",
+            "at random",
+            "at random",
+            "at random, Power-of-Choice, TiFL, by clusters",
+            "at random",
+        ),
+        (
+            "methods of learning",
+            f"{built['algorithm']}",
+            "14 strategies, papers as baselines",
+            "FedAvg, FedProx, SCAFFOLD, Reptile, ...",
+            "more than 20",
+            "**34 and more**",
+        ),
+        (
+            "simulated speed, links, availability",
+            "yes, in virtual time",
+            "no",
+            "no",
+            "yes, in virtual time",
+            "slow and lost clients",
+        ),
+        (
+            "runs on real clients",
+            "through Flower",
+            "**yes, in production**",
+            "no, on purpose",
+            "an experimental mode",
+            "no",
+        ),
+        (
+            "models",
+            "PyTorch",
+            "**any framework**",
+            "PyTorch, TensorFlow, MLX, trees",
+            "PyTorch",
+            "PyTorch",
+        ),
+        (
+            "differential privacy",
+            "of clients, their choice included",
+            "clipping and noise around a strategy",
+            "**most mechanisms and accountants**",
+            "no",
+            "measures leakage",
+        ),
         ("several GPUs", "untried", "through Ray", "**yes, measured**", "yes", "one"),
-        ("a run that was killed", "**goes on, bit for bit**", "begins anew", "goes on from model and round",
-         "goes on from a checkpoint", "begins anew, from a saved model"),
-        ("who uses it", "new: version 0.1", "**very many**", "a company's researchers and others", "researchers",
-         "many researchers"),
-    ]  # fmt: skip
+        (
+            "a run that was killed",
+            "**goes on, bit for bit**",
+            "begins anew",
+            "goes on from model and round",
+            "goes on from a checkpoint",
+            "begins anew, from a saved model",
+        ),
+        (
+            "who uses it",
+            "new: version 0.1",
+            "**very many**",
+            "a company's researchers and others",
+            "researchers",
+            "many researchers",
+        ),
+    ]
     return table(head, rows)

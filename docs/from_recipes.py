@@ -23,12 +23,32 @@ def recipes() -> str:
         shown = "; ".join(exhibit.name for exhibit in found.exhibit)
         minutes = found.scale["small"].minutes
         data = {
-            scale: ", ".join(f"`{one}` ({mb:.0f} MB)" for one, mb in found.data(scale).items()) for scale in ("small", "paper")
+            scale: ", ".join(f"`{one}` ({mb:.0f} MB)" for one, mb in found.data(scale).items())
+            for scale in ("small", "paper")
         }
         more = "" if data["small"] == data["paper"] else f"; `paper`: {data['paper']}"
         needed = (data["small"] or "none") + more
-        rows.append((f"`{name}`", prose(found.title), shown, f"{minutes:g}" if minutes else "", needed, str(len(found.claim))))
-    return table(("recipe", "paper", "tables and figures", "minutes at `small`", "data to [get](data.md)", "claims"), rows)
+        rows.append(
+            (
+                f"`{name}`",
+                prose(found.title),
+                shown,
+                f"{minutes:g}" if minutes else "",
+                needed,
+                str(len(found.claim)),
+            )
+        )
+    return table(
+        (
+            "recipe",
+            "paper",
+            "tables and figures",
+            "minutes at `small`",
+            "data to [get](data.md)",
+            "claims",
+        ),
+        rows,
+    )
 
 
 def results() -> str:
@@ -36,13 +56,21 @@ def results() -> str:
     parts = []
     for name in recipe.names():
         found = recipe.read(name)
-        told = [fill(found, partial(kept_numbers, found)).strip(), *(_counts(found, scale) for scale in ("small", "paper"))]
-        parts.append("\n\n".join([f"### {prose(found.title)}", *(list(filter(None, told)) or ["Not measured yet."])]))
+        told = [
+            fill(found, partial(kept_numbers, found)).strip(),
+            *(_counts(found, scale) for scale in ("small", "paper")),
+        ]
+        parts.append(
+            "\n\n".join(
+                [f"### {prose(found.title)}", *(list(filter(None, told)) or ["Not measured yet."])]
+            )
+        )
     return "\n\n".join(parts)
 
 
 class Tested(NamedTuple):
-    """A claim that was tested: whose it is, the kind of its protocol, its verdict after the correction, the size; its rows."""
+    """A claim that was tested: whose it is, the kind of its protocol, its verdict after the
+    correction, the size; its rows."""
 
     theirs: bool
     kind: str
@@ -53,21 +81,26 @@ class Tested(NamedTuple):
 
 def tested_claims(found: recipe.Recipe, scale: str) -> list[Tested]:
     """Return the claims of a recipe that were tested at a scale."""
-    at, out = kept_numbers(found, scale), dict[str, list[dict[str, str]]]()
+    at = kept_numbers(found, scale)
+    out = dict[str, list[dict[str, str]]]()
     for row in at.verdicts if at is not None else ():
         out.setdefault(row["claim"], []).append({**row, "recipe": found.name})
     made = [(rows[0], rows) for rows in out.values() if rows[0]["verdict"] != "not tested"]
     return [
         Tested(
-            bool(one["source"]), one["protocol"].partition(":")[0].removesuffix(" protocol"), one["verdict"], one["size"], rows
+            bool(one["source"]),
+            one["protocol"].partition(":")[0].removesuffix(" protocol"),
+            one["verdict"],
+            one["size"],
+            rows,
         )
         for one, rows in made
     ]
 
 
 def headline() -> dict[tuple[bool, str], list[Tested]]:
-    """Return the claims of all recipes by whose they are and how much of the protocol tested them. One that two scales test alike
-    counts once, at ``paper``."""
+    """Return the claims of all recipes by whose they are and how much of the protocol tested them.
+    One that two scales test alike counts once, at ``paper``."""
     out: dict[tuple[bool, str], list[Tested]] = {}
     for name in recipe.names():
         seen: set[tuple[str, str]] = set()
@@ -81,31 +114,46 @@ def headline() -> dict[tuple[bool, str], list[Tested]]:
 
 
 def counted() -> str:
-    """Count the verdicts of all recipes by whose the claims are and how much of the paper's protocol tested them."""
-    found, rows = headline(), []
+    """Count the verdicts of all recipes by whose the claims are and how much of the paper's
+    protocol tested them."""
+    found = headline()
+    rows = []
     for theirs, kind in ((theirs, kind) for theirs in (True, False) for kind in KINDS):
         claims = found.get((theirs, kind), [])
         sizes = [one.size for one in claims if one.size]
         cells = (str([one.verdict for one in claims].count(word)) for word in ORDER[:-1])
         inside = f"{sizes.count('inside')} of {len(sizes)}" if sizes else "–"
         whose = "the papers' own" if theirs else "ours"
-        rows += [(whose, Protocol.read(kind).words, str(len(claims)), *cells, inside)] if claims else []
+        rows += (
+            [(whose, Protocol.read(kind).words, str(len(claims)), *cells, inside)] if claims else []
+        )
     return table(("claims", "tested on", "number", *ORDER[:-1], "printed size inside"), rows)
 
 
 def _counts(found: recipe.Recipe, scale: str) -> str:
-    """Count the verdicts on a recipe's claims that were tested at a scale, the paper's own and ours apart."""
-    tested, said = tested_claims(found, scale), []
+    """Count the verdicts on a recipe's claims that were tested at a scale, the paper's own and ours
+    apart."""
+    tested = tested_claims(found, scale)
+    said = []
     for theirs, whose in ((True, "the paper's own claims"), (False, "claims of ours")):
         for kind in KINDS:
             words = [one.verdict for one in tested if one.theirs == theirs and one.kind == kind]
-            said += [f"of {len(words)} {whose} ({Protocol.read(kind).words}) {words_of(words)}"] if words else []
+            said += (
+                [f"of {len(words)} {whose} ({Protocol.read(kind).words}) {words_of(words)}"]
+                if words
+                else []
+            )
     where = f"[verdicts](verdicts.md#{found.name}-{scale})"
-    return f"`{found.name}` at `{scale}`, after the correction: {'; '.join(said)}. All {where}." if tested else ""
+    return (
+        f"`{found.name}` at `{scale}`, after the correction: {'; '.join(said)}. All {where}."
+        if tested
+        else ""
+    )
 
 
 def verdicts() -> str:
-    """List the claims that were tested, a row each, from ``packages/motley-papers/src/motley_papers/*/measured/*/verdicts.csv``.
+    """List the claims that were tested, a row each, from
+    ``packages/motley-papers/src/motley_papers/*/measured/*/verdicts.csv``.
 
     Those that two scales of a recipe test alike stand at ``paper``.
     """
@@ -127,11 +175,23 @@ def verdicts() -> str:
     return "\n\n".join(parts)
 
 
-_HEADS = ("claim", "where", "tested on", "published", "comparison", "difference, interval", "pairs", "verdict", "alone", "size")
+_HEADS = (
+    "claim",
+    "where",
+    "tested on",
+    "published",
+    "comparison",
+    "difference, interval",
+    "pairs",
+    "verdict",
+    "alone",
+    "size",
+)
 
 
 def _claim_row(one: Tested) -> tuple[str, ...]:
-    first, many = one.rows[0], len(one.rows)
+    first = one.rows[0]
+    many = len(one.rows)
     compared = first["comparison"] if many == 1 else f"weakest of {many}"
     looks = f" (looks at {', '.join(first['looks'].split())})" if first["looks"] else ""
     size = f"{_short(first['claim_printed'])}: {first['size']}" if first["size"] else "–"
@@ -169,7 +229,7 @@ def recipe_words() -> str:
     drawn = ", ".join(f"`{name}`" for name in pictures.PICTURES)
     by_measure = ", ".join(f"`{name}:`" for name in pictures.BY_MEASURE)
     return (
-        f"Measures: {shown}, `note.NAME.early`, `.late`, `.mean` and `.least` (what a rule noted under NAME), "
-        "`domain.NAME` (clients of one appearance).\n\n"
+        f"Measures: {shown}, `note.NAME.early`, `.late`, `.mean` and `.least` (what a rule noted "
+        "under NAME), `domain.NAME` (clients of one appearance).\n\n"
         f"Pictures: {drawn}; an axis after `curves:`, a measure after {by_measure}."
     )

@@ -1,7 +1,8 @@
-"""Write the parts of the pages that are made from the code, from measurements and from the recipes, and their pictures.
+"""Write the parts of the pages that are made from the code, from measurements and from the recipes,
+and their pictures.
 
-A page holds ``<!-- made: NAME -->`` and ``<!-- end -->``; what lies between is written by the function of that name. Run it
-after a change of options, signals or columns::
+A page holds ``<!-- made: NAME -->`` and ``<!-- end -->``; what lies between is written by the
+function of that name. Run it after a change of options, signals or columns::
 
     python docs/generate.py
 
@@ -28,7 +29,14 @@ import indexes
 import pictures
 from cells import ROOT
 
-PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not page.match("docs/api/motley.*"))]
+PAGES = [
+    ROOT / "README.md",
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if not page.match("docs/api/motley.*")
+    ),
+]
 MENU = ROOT / "mkdocs.yml"
 BLOCK = re.compile(r"(<!-- made: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MAKERS: dict[str, Callable[[], str]] = {
@@ -37,7 +45,12 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_code.keys, from_code.purposes, from_code.presets, from_code.components),
         *(from_code.selector_leaves, from_code.algorithm_leaves, from_code.deployed_rules),
         *(indexes.component_index, indexes.decision_index),
-        *(from_readme.contents, from_readme.trust_in_short, from_readme.trust_line, from_readme.beside_frameworks),
+        *(
+            from_readme.contents,
+            from_readme.trust_in_short,
+            from_readme.trust_line,
+            from_readme.beside_frameworks,
+        ),
         *(from_code.signals, from_code.contract, from_code.columns, api_pages.api),
         *(
             from_measurements.speed,
@@ -55,9 +68,20 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_pfllib.beside_pfllib,
             from_peers.beside_peers,
         ),
-        *(from_league.league_environments, from_league.league_entrants, from_league.league_standings, from_league.league_tuned),
+        *(
+            from_league.league_environments,
+            from_league.league_entrants,
+            from_league.league_standings,
+            from_league.league_tuned,
+        ),
         from_league.league_advice,
-        *(from_recipes.recipes, from_recipes.results, from_recipes.verdicts, from_recipes.counted, from_recipes.recipe_words),
+        *(
+            from_recipes.recipes,
+            from_recipes.results,
+            from_recipes.verdicts,
+            from_recipes.counted,
+            from_recipes.recipe_words,
+        ),
         from_measurements.inspect_outlying,
     )
 }
@@ -66,7 +90,10 @@ MAKERS |= {
     for name in from_measurements.measured("heterogeneity")
     if not name.startswith("private_")  # private_cost has them in one table
 }
-MAKERS |= {f"tuned_{name}": partial(from_measurements.tuned, name) for name in from_measurements.measured("tuned")}
+MAKERS |= {
+    f"tuned_{name}": partial(from_measurements.tuned, name)
+    for name in from_measurements.measured("tuned")
+}
 """Name of a part -> the function that makes it."""
 PICTURES = {
     ROOT / "docs" / "assets" / "personal_gains.svg": pictures.personal_gains,
@@ -82,14 +109,19 @@ def refreshed(text: str) -> str:
 
 
 def whole_files() -> dict[Path, str]:
-    """Return the text of every file that is made as a whole: the pictures, the objects' pages, and the menu with these pages."""
+    """Return the text of every file that is made as a whole: the pictures, the objects' pages, and
+    the menu with these pages."""
     before, _, rest = MENU.read_text(encoding="utf-8").partition("      # made: api\n")
-    menu = f"{before}      # made: api\n{api_pages.menu()}\n      # end{rest.partition('      # end')[2]}"
+    menu = (
+        f"{before}      # made: api\n{api_pages.menu()}\n      # "
+        f"end{rest.partition('      # end')[2]}"
+    )
     return {file: draw() for file, draw in PICTURES.items()} | api_pages.pages() | {MENU: menu}
 
 
 def main() -> None:
-    """Rewrite the pages and pictures that are stale and say which; objects' pages of names that are gone are removed."""
+    """Rewrite the pages and pictures that are stale and say which; objects' pages of names that are
+    gone are removed."""
     made = whole_files() | {page: refreshed(page.read_text(encoding="utf-8")) for page in PAGES}
     for page in set(api_pages.FOLDER.glob("motley.*")) - set(made):
         page.unlink()

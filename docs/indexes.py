@@ -16,7 +16,14 @@ KINDS = {
     "what is sent": ("compressor", "feedback", "allocator", "budget"),
     "data and model": ("task", "model", "partition"),
     "how data differ": ("label_noise", "feature_shift", "concept_shift", "drift"),
-    "how clients differ": ("device", "network", "availability", "capacity", "failures", "dishonest"),
+    "how clients differ": (
+        "device",
+        "network",
+        "availability",
+        "capacity",
+        "failures",
+        "dishonest",
+    ),
     "when the server steps, and who computes": ("synchrony", "engine"),
 }
 """What a reader asks -> the kinds of component that answer it."""
@@ -27,7 +34,12 @@ def component_index() -> str:
     rows = []
     for question, kinds in KINDS.items():
         counts = {kind: sum(row["built"] for row in registry.listing(kind)) for kind in kinds}
-        rows.append((question, ", ".join(f"[`{kind}`](#{kind}) ({count})" for kind, count in counts.items())))
+        rows.append(
+            (
+                question,
+                ", ".join(f"[`{kind}`](#{kind}) ({count})" for kind, count in counts.items()),
+            )
+        )
     return table(("", "kinds of component, and how many there are"), rows)
 
 

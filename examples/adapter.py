@@ -1,9 +1,11 @@
-"""Adapt a pretrained network to clients: a frozen backbone from a file, low-rank adapters that train, and a run that is extended.
+"""Adapt a pretrained network to clients: a frozen backbone from a file, low-rank adapters that
+train, and a run that is extended.
 
 Run me: ``python examples/adapter.py`` (half a minute, no data but scikit-learn's digits).
 
-The backbone is trained centrally on the even digits; the clients, each with few classes of all ten, train the adapters (LoRA: Hu et
-al., *LoRA: Low-Rank Adaptation of Large Language Models*, ICLR 2022) and the last layer only, and send nothing else.
+The backbone is trained centrally on the even digits; the clients, each with few classes of all ten,
+train the adapters (LoRA: Hu et al., *LoRA: Low-Rank Adaptation of Large Language Models*,
+ICLR 2022) and the last layer only, and send nothing else.
 """
 
 from pathlib import Path
@@ -17,7 +19,8 @@ from torch import nn
 import motley
 from motley.tasks.own import from_arrays, own_task
 
-WIDTH, RANK = 128, 4
+WIDTH = 128
+RANK = 4
 
 
 class Adapter(nn.Module):
@@ -26,7 +29,8 @@ class Adapter(nn.Module):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.frozen = nn.Linear(inputs, outputs).requires_grad_(False)
-        self.down, self.up = nn.Linear(inputs, RANK, bias=False), nn.Linear(RANK, outputs, bias=False)
+        self.down = nn.Linear(inputs, RANK, bias=False)
+        self.up = nn.Linear(RANK, outputs, bias=False)
         nn.init.zeros_(self.up.weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -35,17 +39,24 @@ class Adapter(nn.Module):
 
 
 def network() -> nn.Module:
-    """Return two adapted layers and a last layer of its own; their frozen weights come from the file."""
-    return nn.Sequential(Adapter(64, WIDTH), nn.ReLU(), Adapter(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
+    """Return two adapted layers and a last layer of its own; their frozen weights come from the
+    file."""
+    return nn.Sequential(
+        Adapter(64, WIDTH), nn.ReLU(), Adapter(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10)
+    )
 
 
 def pretrain(file: Path, steps: int = 300) -> None:
-    """Train the backbone on the even digits, and write it under the names that it has in the adapted network."""
+    """Train the backbone on the even digits, and write it under the names that it has in the
+    adapted network."""
     x, y = load_digits(return_X_y=True)
     even = y % 2 == 0
-    inputs, classes = torch.tensor(x[even] / 16, dtype=torch.float32), torch.tensor(y[even])
+    inputs = torch.tensor(x[even] / 16, dtype=torch.float32)
+    classes = torch.tensor(y[even])
     torch.manual_seed(0)
-    first, second, last = nn.Linear(64, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 10)
+    first = nn.Linear(64, WIDTH)
+    second = nn.Linear(WIDTH, WIDTH)
+    last = nn.Linear(WIDTH, 10)
     plain = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
     optimizer = torch.optim.Adam(plain.parameters(), lr=1e-3)
     for _ in range(steps):
@@ -66,12 +77,16 @@ def accuracy(run: motley.Run) -> float:
     return float(run.column("evaluations", "accuracy")[everybody][-1])
 
 
-def main(folder: Path = Path("runs/adapter"), rounds: int = 20, longer: int = 40) -> dict[str, float]:
-    """Run ``rounds`` rounds, extend the run to ``longer``, and return its accuracies and its traffic."""
+def main(
+    folder: Path = Path("runs/adapter"), rounds: int = 20, longer: int = 40
+) -> dict[str, float]:
+    """Run ``rounds`` rounds, extend the run to ``longer``, and return its accuracies and its
+    traffic."""
     folder.mkdir(parents=True, exist_ok=True)
     pretrain(folder / "backbone.safetensors")
     x, y = load_digits(return_X_y=True)
-    owner = (y + np.random.default_rng(0).integers(3, size=len(y))) % 10  # three digits at each of ten clients
+    # three digits at each of ten clients
+    owner = (y + np.random.default_rng(0).integers(3, size=len(y))) % 10
     task = own_task(from_arrays((x / 16).astype(np.float32), y, owner, test="global"), network)
     experiment = motley.Experiment(
         name="adapter",

@@ -1,4 +1,5 @@
-"""One's own arrays and module: six clinics with unequal numbers of patients, compared under two selectors.
+"""One's own arrays and module: six clinics with unequal numbers of patients, compared under two
+selectors.
 
 python examples/own_data.py
 """
@@ -11,7 +12,8 @@ from motley.tasks.own import from_clients, own_task
 
 
 def clinic(k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return patients ``[n, 5]`` of clinic k and whether they are ill; later clinics are larger and have other patients."""
+    """Return patients ``[n, 5]`` of clinic k and whether they are ill; later clinics are larger and
+    have other patients."""
     rng = np.random.default_rng(k)
     x = rng.normal(loc=0.3 * k, size=(60 + 40 * k, 5))
     return x, (x[:, 0] + 0.5 * x[:, 1] ** 2 > 0.5 + 0.2 * k).astype(int)
@@ -28,9 +30,13 @@ def main(rounds: int = 20) -> dict[str, float]:
     accuracy = {}
     for name in ("uniform", "power_of_choice"):
         experiment = motley.Experiment(
-            name="clinics", task="own", cohort=3, stop={"rounds": rounds}, selector=name,
+            name="clinics",
+            task="own",
+            cohort=3,
+            stop={"rounds": rounds},
+            selector=name,
             local={"epochs": 2, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
-        )  # fmt: skip
+        )
         run = motley.run(experiment, task=task)
         mean = run.column("evaluations", "scope") == "mean"
         accuracy[name] = float(run.column("evaluations", "accuracy")[mean][-1])

@@ -35,7 +35,8 @@ class Network(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(alphabet, 16)
         self.lstm = nn.LSTM(16, options.hidden, batch_first=True)
-        self.drop, self.out = nn.Dropout(options.dropout), nn.Linear(options.hidden, alphabet)
+        self.drop = nn.Dropout(options.dropout)
+        self.out = nn.Linear(options.hidden, alphabet)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map characters ``[B, T]`` to scores ``[B, T, C]``."""

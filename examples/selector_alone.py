@@ -1,4 +1,5 @@
-"""A selector without the simulator: a federation written by hand that lets a selector choose its clients.
+"""A selector without the simulator: a federation written by hand that lets a selector choose its
+clients.
 
 python examples/selector_alone.py
 """

@@ -1,4 +1,5 @@
-"""A convolutional network of 8,910 parameters on FEMNIST: noise falls on every weight, so a private model is small.
+"""A convolutional network of 8,910 parameters on FEMNIST: noise falls on every weight, so a private
+model is small.
 
 motley compare private_femnist.toml --seeds 0,1,2 --allow-import
 """
@@ -21,7 +22,12 @@ class SmallCNN(Model):
         first, second = self.channels
         height, width = (((side - 4) // 2 - 4) // 2 for side in shape[1:])
         return nn.Sequential(
-            nn.Conv2d(shape[0], first, 5), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(first, second, 5), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Linear(second * height * width, outputs),
-        )  # fmt: skip
+            nn.Conv2d(shape[0], first, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(first, second, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(second * height * width, outputs),
+        )

@@ -1,5 +1,5 @@
-"""For all tests: property tests never assert a time, and find the same cases everywhere; nobody waits for a disk, nor for
-pictures that no test looks at."""
+"""For all tests: property tests never assert a time, and find the same cases everywhere; nobody
+waits for a disk, nor for pictures that no test looks at."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ settings.load_profile("motley")
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and tests out of Python's searches for cycles: millions of objects that stay until the end."""
+    """Leave modules and tests out of Python's searches for cycles: millions of objects that stay
+    until the end."""
     gc.freeze()
 
 
@@ -33,7 +34,8 @@ def forget_names() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folders of tests need not survive a power cut; tests of power cuts look at the calls (tests/motley/resume/power_cut.py)."""
+    """Folders of tests need not survive a power cut; tests of power cuts look at the calls
+    (tests/motley/resume/power_cut.py)."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
@@ -44,9 +46,12 @@ def drawn() -> None:
 
 @pytest.fixture(autouse=True)
 def no_drawing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are built as ever and left empty: to draw them takes most of the time of a report (a second or two)."""
+    """Figures are built as ever and left empty: to draw them takes most of the time of a report (a
+    second or two)."""
     if "drawn" not in request.fixturenames:
         from motley.results import figures
 
-        empty = '<svg xmlns="http://www.w3.org/2000/svg" width="9pt" height="9pt" viewBox="0 0 9 9"/>'
+        empty = (
+            '<svg xmlns="http://www.w3.org/2000/svg" width="9pt" height="9pt" viewBox="0 0 9 9"/>'
+        )
         monkeypatch.setattr(figures, "draw", lambda figure, kind: empty.encode())

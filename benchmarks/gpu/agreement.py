@@ -1,8 +1,10 @@
-"""Stage ``agreement``: the same experiments on the CPU and on the device, on every engine, in float64.
+"""Stage ``agreement``: the same experiments on the CPU and on the device, on every engine, in
+float64.
 
-Their models must agree to a relative 1e-8 in the largest difference (sums are taken in another order). Dropout is left out, since a
-device draws other masks, and bfloat16, since its products are rounded otherwise. The rows ``twice`` say whether the device gives the
-same bits twice in float32; nothing depends on them.
+Their models must agree to a relative 1e-8 in the largest difference (sums are taken in another
+order). Dropout is left out, since a device draws other masks, and bfloat16, since its products are
+rounded otherwise. The rows ``twice`` say whether the device gives the same bits twice in float32;
+nothing depends on them.
 """
 
 from __future__ import annotations
@@ -61,7 +63,10 @@ def main() -> None:
         if f"twice, {engine}" not in rows:
             keys = {**BASE, **OTHERS["pictures"], "dtype": "float32"}
             found = [model(keys, engine, options.device) for _ in range(2)]
-            rows.add(f"twice, {engine}", {"refused": True} if found[0] is None else {"same_bits": torch.equal(*found)})
+            rows.add(
+                f"twice, {engine}",
+                {"refused": True} if found[0] is None else {"same_bits": torch.equal(*found)},
+            )
     wrong = [name for name, row in rows.found["rows"].items() if row.get("agrees") is False]
     print(f"{len(rows.found['rows'])} pairs, {len(wrong)} differ: {wrong}")
     raise SystemExit(1 if wrong else 0)

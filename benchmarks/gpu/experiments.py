@@ -1,4 +1,5 @@
-"""Small experiments that together use every algorithm, loss, optimizer and kind of probe: for tests of devices, and ``make gpu``."""
+"""Small experiments that together use every algorithm, loss, optimizer and kind of probe: for tests
+of devices, and ``make gpu``."""
 
 from __future__ import annotations
 
@@ -11,14 +12,26 @@ __all__ = ["ALGORITHMS", "BASE", "HELD", "ON_DEVICE", "OTHERS", "UNLIKE", "Keys"
 
 Keys = dict[str, Any]
 ON_DEVICE = ("sequential", "batched", "vmap")
-"""The engines that compute on a device. ``debug`` looks at every step, hence waits; ``processes`` and ``ray`` run these in workers."""
+"""The engines that compute on a device. ``debug`` looks at every step, hence waits; ``processes``
+and ``ray`` run these in workers."""
 
 BASE: Keys = {
-    "task": {"name": "synthetic", "dim": 5, "classes": 3, "examples": 20, "sizes": "equal",
-             "own_test": True, "model": {"name": "mlp", "hidden": [6]}},
-    "population": 5, "cohort": 3, "stop": {"rounds": 2}, "dtype": "float64", "evaluate": {"every": 2},
+    "task": {
+        "name": "synthetic",
+        "dim": 5,
+        "classes": 3,
+        "examples": 20,
+        "sizes": "equal",
+        "own_test": True,
+        "model": {"name": "mlp", "hidden": [6]},
+    },
+    "population": 5,
+    "cohort": 3,
+    "stop": {"rounds": 2},
+    "dtype": "float64",
+    "evaluate": {"every": 2},
     "local": {"epochs": 1, "batch_size": 6, "optimizer": {"name": "sgd", "lr": 0.1}},
-}  # fmt: skip
+}
 NORMED: Keys = {
     "name": "synthetic",
     "dim": 5,
@@ -28,61 +41,155 @@ NORMED: Keys = {
     "model": {"name": "mlp", "hidden": [6], "norm": "batch"},
 }
 DIGITS: Keys = {"name": "image", "data": "digits", "model": "digits_mlp"}
-HELD: Keys = {"task": DIGITS, "partition": "iid", "population": 20, "split": {"test": "global", "server": 0.1}, "public": 0.1}
+HELD: Keys = {
+    "task": DIGITS,
+    "partition": "iid",
+    "population": 20,
+    "split": {"test": "global", "server": 0.1},
+    "public": 0.1,
+}
 LEVELS: Keys = {"capacity": {"name": "levels", "levels": [1.0, 0.5]}}
 OWN: Keys = {"split": {"test": "client"}}
-NEW: Keys = {"split": {"test": "client", "holdout_clients": 0.4}, "evaluate": {"every": 2, "adapt_epochs": [0, 1]}}
+NEW: Keys = {
+    "split": {"test": "client", "holdout_clients": 0.4},
+    "evaluate": {"every": 2, "adapt_epochs": [0, 1]},
+}
 
 ALGORITHMS: dict[str, list[Keys]] = {
-    "apfl": [{"adaptive": True}, NEW], "ditto": [OWN], "fedadagrad": [{}], "fedadam": [{}], "fedala": [OWN], "fedavg": [{}],
-    "fedavgm": [{}], "fedbabu": [{"tune_epochs": 1, "own_norms": True, "task": NORMED}, {"tune_epochs": 1, **OWN}],
-    "fedbio": [{"steps": 2, **HELD}], "fedbn": [{"task": NORMED}], "feddf": [{"steps": 4, "every": 2, "batch_size": 16, **HELD}],
+    "apfl": [{"adaptive": True}, NEW],
+    "ditto": [OWN],
+    "fedadagrad": [{}],
+    "fedadam": [{}],
+    "fedala": [OWN],
+    "fedavg": [{}],
+    "fedavgm": [{}],
+    "fedbabu": [{"tune_epochs": 1, "own_norms": True, "task": NORMED}, {"tune_epochs": 1, **OWN}],
+    "fedbio": [{"steps": 2, **HELD}],
+    "fedbn": [{"task": NORMED}],
+    "feddf": [{"steps": 4, "every": 2, "batch_size": 16, **HELD}],
     "feddyn": [{"weights": "uniform"}],
-    "fednova": [{"mu": 0.1}], "fedper": [OWN, NEW], "fedproto": [OWN], "fedprox": [{"mu": 0.1}, {"adaptive": True}],
-    "fedrep": [{"head_epochs": 2}], "fedrolex": [LEVELS], "fedyogi": [{}], "fine_tuned": [{"method": "fedprox", "steps": 2, **OWN}],
-    "fjord": [LEVELS, {"distil": True, **LEVELS}], "flash_robust": [{}], "heterofl": [LEVELS, {**LEVELS, **NEW}],
-    "ifca": [{"k": 3, **OWN}, {"shared_base": True, **OWN}], "lg_fedavg": [OWN], "local_only": [OWN], "moon": [{}],
-    "moon_fednova": [{}], "per_fedavg": [OWN], "pfedme": [{"inner_steps": 2, "lam": 1.0, **OWN}], "qfedavg": [{"weights": "uniform"}],
+    "fednova": [{"mu": 0.1}],
+    "fedper": [OWN, NEW],
+    "fedproto": [OWN],
+    "fedprox": [{"mu": 0.1}, {"adaptive": True}],
+    "fedrep": [{"head_epochs": 2}],
+    "fedrolex": [LEVELS],
+    "fedyogi": [{}],
+    "fine_tuned": [{"method": "fedprox", "steps": 2, **OWN}],
+    "fjord": [LEVELS, {"distil": True, **LEVELS}],
+    "flash_robust": [{}],
+    "heterofl": [LEVELS, {**LEVELS, **NEW}],
+    "ifca": [{"k": 3, **OWN}, {"shared_base": True, **OWN}],
+    "lg_fedavg": [OWN],
+    "local_only": [OWN],
+    "moon": [{}],
+    "moon_fednova": [{}],
+    "per_fedavg": [OWN],
+    "pfedme": [{"inner_steps": 2, "lam": 1.0, **OWN}],
+    "qfedavg": [{"weights": "uniform"}],
     "rhfl": [{"batch_size": 16, "weights": "uniform", **HELD}],
     "scaffold": [{"weights": "uniform"}, {"option": "I", "weights": "uniform"}],
-}  # fmt: skip
+}
 """Algorithm -> its options and other keys of the experiment, for every experiment that is run."""
 
 OTHERS: dict[str, Keys] = {
     "momentum": {
         "algorithm": {"name": "fedprox", "mu": 0.1},
-        "local": {"epochs": 2, "batch_size": 6, "clip": {"norm": 0.5}, "optimizer": {
-            "name": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}},
+        "local": {
+            "epochs": 2,
+            "batch_size": 6,
+            "clip": {"norm": 0.5},
+            "optimizer": {
+                "name": "sgd",
+                "lr": 0.1,
+                "momentum": 0.9,
+                "nesterov": True,
+                "weight_decay": 0.01,
+            },
+        },
     },
-    "adam": {"algorithm": "feddyn", "weights": "uniform", "local": {"steps": 3, "batch_size": 6,
-             "clip": {"norm": 0.5, "of": "gradient"}, "optimizer": {"name": "adam", "weight_decay": 0.1}}},
+    "adam": {
+        "algorithm": "feddyn",
+        "weights": "uniform",
+        "local": {
+            "steps": 3,
+            "batch_size": 6,
+            "clip": {"norm": 0.5, "of": "gradient"},
+            "optimizer": {"name": "adam", "weight_decay": 0.1},
+        },
+    },
     "adamw": {"local": {"steps": 3, "batch_size": 6, "optimizer": {"name": "adamw", "lr": 0.01}}},
-    "huber": {"task": "tabular_regression", "partition": "iid", "split": {"test": "global"}, "loss": "huber"},
+    "huber": {
+        "task": "tabular_regression",
+        "partition": "iid",
+        "split": {"test": "global"},
+        "loss": "huber",
+    },
     "half_squared_error": {"task": {"name": "quadratic", "dim": 3, "examples": [4] * 5}},
     "symmetric": {"loss": "symmetric", "label_noise": {"name": "label_flip", "share": 0.3}},
     "gradients": {"selector": "delta", "weights": "selector"},
     "sketches": {"selector": {"name": "hetero_select", "direction": "sketch"}, "weights": "score"},
-    "validation": {"selector": {"name": "flash", "drop": "val_loss"}, "algorithm": "flash_robust",
-                   "split": {"test": "client", "validation": 0.2}},
+    "validation": {
+        "selector": {"name": "flash", "drop": "val_loss"},
+        "algorithm": "flash_robust",
+        "split": {"test": "client", "validation": 0.2},
+    },
     "norms": {"selector": "feel", "weights": "selector"},
     "diagnostics": {"evaluate": {"every": 2, "diagnostics": True}},
-    "curvature": {"compressor": {"name": "topk", "criterion": "curvature"}, "budget": "cosine", "feedback": "adaptive"},
-    "recalibrated": {"task": {**DIGITS, "model": {"name": "digits_mlp", "norm": "batch"}}, "partition": "iid", "population": 40,
-                     "split": {"test": "global"}, "recalibrate": {"batches": 2}},
-    "drift": {"task": DIGITS, "partition": "iid", "population": 40, "drift": {"name": "swap", "start": 1.0, "share": 1.0}},
-    "median": {"aggregator": "median", "weights": "uniform", "failures": {"name": "corrupted", "share": 0.3}},
+    "curvature": {
+        "compressor": {"name": "topk", "criterion": "curvature"},
+        "budget": "cosine",
+        "feedback": "adaptive",
+    },
+    "recalibrated": {
+        "task": {**DIGITS, "model": {"name": "digits_mlp", "norm": "batch"}},
+        "partition": "iid",
+        "population": 40,
+        "split": {"test": "global"},
+        "recalibrate": {"batches": 2},
+    },
+    "drift": {
+        "task": DIGITS,
+        "partition": "iid",
+        "population": 40,
+        "drift": {"name": "swap", "start": 1.0, "share": 1.0},
+    },
+    "median": {
+        "aggregator": "median",
+        "weights": "uniform",
+        "failures": {"name": "corrupted", "share": 0.3},
+    },
     "dropout": {"task": {**DIGITS, "dropout": 0.5}, "partition": "iid", "population": 40},
     "bfloat16": {"dtype": "float32", "precision": "bfloat16", "algorithm": "fedprox"},
-    "bfloat16 with momentum": {"dtype": "float32", "precision": "bfloat16", "algorithm": "moon", "local": {"steps": 3, "batch_size": 6,
-                               "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}}},
-    "bfloat16 pictures": {"task": {**DIGITS, "model": "simple_cnn"}, "partition": "iid", "population": 60, "split": {"test": "client"},
-                          "dtype": "float32", "precision": "bfloat16"},
-    "pictures": {"task": {**DIGITS, "model": "simple_cnn", "augment": "crop_flip"}, "partition": "iid", "population": 60,
-                 "split": {"test": "client"}},
-}  # fmt: skip
+    "bfloat16 with momentum": {
+        "dtype": "float32",
+        "precision": "bfloat16",
+        "algorithm": "moon",
+        "local": {
+            "steps": 3,
+            "batch_size": 6,
+            "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
+        },
+    },
+    "bfloat16 pictures": {
+        "task": {**DIGITS, "model": "simple_cnn"},
+        "partition": "iid",
+        "population": 60,
+        "split": {"test": "client"},
+        "dtype": "float32",
+        "precision": "bfloat16",
+    },
+    "pictures": {
+        "task": {**DIGITS, "model": "simple_cnn", "augment": "crop_flip"},
+        "partition": "iid",
+        "population": 60,
+        "split": {"test": "client"},
+    },
+}
 
 UNLIKE = frozenset({"dropout", "bfloat16", "bfloat16 with momentum", "bfloat16 pictures"})
-"""Experiments whose numbers another device has otherwise: masks that it draws, products that it rounds."""
+"""Experiments whose numbers another device has otherwise: masks that it draws, products that it
+rounds."""
 
 
 def experiments() -> Iterator[tuple[str, Keys]]:

@@ -1,7 +1,8 @@
-"""Stage ``pfl_cifar10``: pfl-research's CIFAR-10 benchmark in full (``packages/motley-papers/src/motley_papers/pfl_cifar10``) in float32, by the faster engine.
+"""Stage ``pfl_cifar10``: pfl-research's CIFAR-10 benchmark in full
+(``packages/motley-papers/src/motley_papers/pfl_cifar10``) in float32, by the faster engine.
 
-Without CIFAR-10 the same work is done on images of its shape and number that are drawn at random; seconds are then those of the
-benchmark, and the accuracy means nothing.
+Without CIFAR-10 the same work is done on images of its shape and number that are drawn at random;
+seconds are then those of the benchmark, and the accuracy means nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,14 @@ def data(out: Path) -> str:
             }
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path.with_suffix(".new"), "wb") as file:
-                np.savez(file, **{f"{kind}_{half}": found[i] for half, found in halves.items() for i, kind in enumerate("xy")})
+                np.savez(
+                    file,
+                    **{
+                        f"{kind}_{half}": found[i]
+                        for half, found in halves.items()
+                        for i, kind in enumerate("xy")
+                    },
+                )
             path.with_suffix(".new").rename(path)
         return str(path.resolve())
     return "cifar10"
@@ -45,10 +53,13 @@ def data(out: Path) -> str:
 def seconds_a_round(overrides: list[str], scale: str) -> float:
     """Return the wall seconds of a round after the first, without evaluations."""
     recipe = read("pfl_cifar10")
-    (experiment,) = plan(recipe, recipe.exhibit, scale, [0], None, [*overrides, "evaluate.every=1000"]).values()
+    (experiment,) = plan(
+        recipe, recipe.exhibit, scale, [0], None, [*overrides, "evaluate.every=1000"]
+    ).values()
     loop = build(experiment)
     loop.step()
-    begin, done = time.perf_counter(), 0
+    begin = time.perf_counter()
+    done = 0
     while not loop.done and done < TRIAL:
         loop.step()
         done += 1
@@ -58,7 +69,8 @@ def seconds_a_round(overrides: list[str], scale: str) -> float:
 def main() -> None:
     options = stage_options()
     rows = Rows(options.out / "pfl_cifar10.json", options.device)
-    scale, common = ("smoke" if options.smoke else "paper"), [f"engine.device={options.device}"]
+    scale = "smoke" if options.smoke else "paper"
+    common = [f"engine.device={options.device}"]
     if not options.smoke:
         common.append(f"task.data={data(options.out)}")
     for engine in ("sequential", "vmap"):
@@ -70,13 +82,29 @@ def main() -> None:
     tried: dict[str, Any] = rows.found["rows"]
     fastest = min(("sequential", "vmap"), key=lambda engine: tried[engine]["seconds_a_round"])
     common.append(f"engine.name={fastest}")
-    found = reproduce("pfl_cifar10", scale=scale, seeds=[0], out=options.out / "pfl_cifar10", overrides=common, progress=True)
+    found = reproduce(
+        "pfl_cifar10",
+        scale=scale,
+        seeds=[0],
+        out=options.out / "pfl_cifar10",
+        overrides=common,
+        progress=True,
+    )
     output.write(found)
     (run,) = found.all_runs()
-    seconds, rounds = float(np.sum(run.tables["timings"]["wall_s"].to_numpy())), len(run.tables["rounds"])
+    seconds = float(np.sum(run.tables["timings"]["wall_s"].to_numpy()))
+    rounds = len(run.tables["rounds"])
     scores = run.tables["evaluations"]["accuracy"].to_numpy()
-    row = {"engine": fastest, "real_images": "task.data=cifar10" in common, "rounds": rounds, "seconds": seconds}
-    rows.add("whole benchmark", {**row, "seconds_a_round": seconds / rounds, "accuracy": float(scores[-1])})
+    row = {
+        "engine": fastest,
+        "real_images": "task.data=cifar10" in common,
+        "rounds": rounds,
+        "seconds": seconds,
+    }
+    rows.add(
+        "whole benchmark",
+        {**row, "seconds_a_round": seconds / rounds, "accuracy": float(scores[-1])},
+    )
 
 
 if __name__ == "__main__":

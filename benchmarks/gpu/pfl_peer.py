@@ -1,9 +1,11 @@
-"""Stage ``peer``: pfl-research on a share of its own CIFAR-10 benchmark, with the model of ``packages/motley-papers/src/motley_papers/pfl_cifar10``.
+"""Stage ``peer``: pfl-research on a share of its own CIFAR-10 benchmark, with the model of
+``packages/motley-papers/src/motley_papers/pfl_cifar10``.
 
     python pfl_peer.py OUT.json DEVICE ROUNDS [--smoke]
 
-Run by a Python that has pfl-research and torch, and nothing of this library. Images are random numbers of CIFAR-10's shape: no round's
-cost depends on them. One process, federated averaging on the simulated backend, no evaluation; a mark is set after every round.
+Run by a Python that has pfl-research and torch, and nothing of this library. Images are random
+numbers of CIFAR-10's shape: no round's cost depends on them. One process, federated averaging on
+the simulated backend, no evaluation; a mark is set after every round.
 """
 
 from __future__ import annotations
@@ -19,9 +21,16 @@ def network():
     from torch import nn
 
     return nn.Sequential(
-        nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12544, 128),
-        nn.ReLU(), nn.Linear(128, 10),
-    )  # fmt: skip
+        nn.Conv2d(3, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(12544, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
 
 
 def train(device: str, rounds: int, users: int, cohort: int) -> list[float]:
@@ -61,18 +70,24 @@ def train(device: str, rounds: int, users: int, cohort: int) -> list[float]:
             return False, Metrics()
 
     torch.manual_seed(0)
-    x, y = torch.randn(users, 50, 3, 32, 32).to(device), torch.randint(0, 10, (users, 50)).to(device)
+    x = torch.randn(users, 50, 3, 32, 32).to(device)
+    y = torch.randint(0, 10, (users, 50)).to(device)
     learner = Learner().to(device)
     made = {k: PyTorchTensorDataset((x[k], y[k])) for k in range(users)}
     sampler = get_user_sampler("random", list(made))
     marks[0] = time.perf_counter()
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
-            central_num_iterations=rounds, evaluation_frequency=rounds + 1, train_cohort_size=cohort, val_cohort_size=0
+            central_num_iterations=rounds,
+            evaluation_frequency=rounds + 1,
+            train_cohort_size=cohort,
+            val_cohort_size=0,
         ),
         backend=SimulatedBackend(FederatedDataset(made.__getitem__, sampler), None),
         model=PyTorchModel(learner, torch.optim.SGD, torch.optim.SGD(learner.parameters(), lr=1.0)),
-        model_train_params=NNTrainHyperParams(local_batch_size=10, local_num_epochs=1, local_learning_rate=0.1),
+        model_train_params=NNTrainHyperParams(
+            local_batch_size=10, local_num_epochs=1, local_learning_rate=0.1
+        ),
         model_eval_params=NNEvalHyperParams(local_batch_size=None),
         callbacks=[Marks()],
     )
@@ -91,10 +106,17 @@ def main() -> None:
     seconds = train(options.device, options.rounds, *((6, 3) if options.smoke else (1000, 50)))
     later = sorted(seconds[1:]) or seconds
     row = {
-        "share": options.rounds / 1500, "rounds": options.rounds, "seconds": sum(seconds), "first_round_s": seconds[0],
-        "seconds_a_round": sum(later) / len(later), "median_round_s": later[len(later) // 2],
-    }  # fmt: skip
-    found = {"machine": {"device": options.device, "torch": torch.__version__}, "rows": {"pfl-research, a share": row}}
+        "share": options.rounds / 1500,
+        "rounds": options.rounds,
+        "seconds": sum(seconds),
+        "first_round_s": seconds[0],
+        "seconds_a_round": sum(later) / len(later),
+        "median_round_s": later[len(later) // 2],
+    }
+    found = {
+        "machine": {"device": options.device, "torch": torch.__version__},
+        "rows": {"pfl-research, a share": row},
+    }
     options.out.write_text(json.dumps(found, indent=2) + "\n")
     print(row)
 

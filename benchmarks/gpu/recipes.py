@@ -1,6 +1,8 @@
-"""Stage ``recipes``: the rows of the papers' tables that take too long without a GPU, those worth most first.
+"""Stage ``recipes``: the rows of the papers' tables that take too long without a GPU, those worth
+most first.
 
-A run that is broken off goes on from its checkpoint. After every exhibit its report is written from the runs that are finished.
+A run that is broken off goes on from its checkpoint. After every exhibit its report is written from
+the runs that are finished.
 """
 
 from __future__ import annotations
@@ -32,22 +34,32 @@ ORDER = (
     Part("hetero_select", "table 1", {"data": ["cifar100"]}, (42,)),
     Part("flash", "table 1", {"setting": ["noniid30_noise15"], "aggregation": ["fedavg"]}, (0,)),
 )
-"""The headline comparison with one seed and its ablations first; further seeds, then the larger networks."""
+"""The headline comparison with one seed and its ablations first; further seeds, then the larger
+networks."""
 
 
 def main() -> None:
     options = stage_options()
-    rows, failed = Rows(options.out / "recipes.json", options.device), 0
+    rows = Rows(options.out / "recipes.json", options.device)
+    failed = 0
     for part in ORDER[:1] if options.smoke else ORDER:
-        name = f"{part.recipe}, {part.exhibit}, {part.only or 'all'}, {list(part.seeds) or 'all seeds'}"
+        name = (
+            f"{part.recipe}, {part.exhibit}, {part.only or 'all'}, "
+            f"{list(part.seeds) or 'all seeds'}"
+        )
         if name in rows:
             continue
         only = {"method": ["fedavg", "hetero_select"]} if options.smoke else part.only
         found = reproduce(
-            part.recipe, [part.exhibit], scale="smoke" if options.smoke else "paper", only=only, progress=True,
-            seeds=None if options.smoke else part.seeds or None, out=options.out / "recipes" / part.recipe,
+            part.recipe,
+            [part.exhibit],
+            scale="smoke" if options.smoke else "paper",
+            only=only,
+            progress=True,
+            seeds=None if options.smoke else part.seeds or None,
+            out=options.out / "recipes" / part.recipe,
             overrides=[f"engine.device={options.device}"],
-        )  # fmt: skip
+        )
         output.write(found)
         failed += len(found.failures)
         if not found.failures:

@@ -13,7 +13,8 @@ __all__ = ["Rows", "machine", "read", "stage_options", "write"]
 
 
 def stage_options() -> argparse.Namespace:
-    """Return what a stage is called with: its folder ``out``, the ``device``, and whether it is to run at a tiny scale (``smoke``)."""
+    """Return what a stage is called with: its folder ``out``, the ``device``, and whether it is to
+    run at a tiny scale (``smoke``)."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("device")
@@ -38,10 +39,19 @@ def machine(device: str) -> dict[str, Any]:
     """Return what the numbers were taken on."""
     import torch
 
-    found = {"device": device, "torch": torch.__version__, "python": platform.python_version(), "cores": os.cpu_count()}
+    found = {
+        "device": device,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
     if torch.device(device).type == "cuda":
         at = torch.cuda.get_device_properties(torch.device(device))
-        found |= {"gpu": at.name, "gpu_gib": round(at.total_memory / 2**30, 1), "cuda": torch.version.cuda}
+        found |= {
+            "gpu": at.name,
+            "gpu_gib": round(at.total_memory / 2**30, 1),
+            "cuda": torch.version.cuda,
+        }
     return found
 
 

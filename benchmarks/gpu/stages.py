@@ -1,4 +1,5 @@
-"""The stages of ``make gpu``, in order of worth: what each runs, for how long at most, and what it needs."""
+"""The stages of ``make gpu``, in order of worth: what each runs, for how long at most, and what it
+needs."""
 
 from __future__ import annotations
 
@@ -10,9 +11,22 @@ from pathlib import Path
 __all__ = ["PACKAGES", "STAGES", "Options", "Stage", "missing"]
 
 PACKAGES = (
-    "annotated_types", "jinja2", "matplotlib", "numpy", "PIL", "pyarrow", "pydantic", "rich", "safetensors", "sklearn", "scipy",
-    "threadpoolctl", "torch", "typer", "typing_extensions",
-)  # fmt: skip
+    "annotated_types",
+    "jinja2",
+    "matplotlib",
+    "numpy",
+    "PIL",
+    "pyarrow",
+    "pydantic",
+    "rich",
+    "safetensors",
+    "sklearn",
+    "scipy",
+    "threadpoolctl",
+    "torch",
+    "typer",
+    "typing_extensions",
+)
 """Modules without which nothing runs: those of ``dependencies`` in pyproject.toml."""
 
 
@@ -28,7 +42,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: its limit in minutes, the modules that it needs beside :data:`PACKAGES`, and what it does, for the summary."""
+    """One stage: its limit in minutes, the modules that it needs beside :data:`PACKAGES`, and what
+    it does, for the summary."""
 
     name: str
     minutes: float
@@ -44,16 +59,34 @@ class Stage:
         if self.name == "peer":
             rounds = "2" if options.smoke else "150"
             more = ["--smoke"] if options.smoke else []
-            return [options.peer, "benchmarks/gpu/pfl_peer.py", str(options.out / "peer.json"), options.device, rounds, *more]
+            return [
+                options.peer,
+                "benchmarks/gpu/pfl_peer.py",
+                str(options.out / "peer.json"),
+                options.device,
+                rounds,
+                *more,
+            ]
         more = ["--smoke"] if options.smoke else []
-        return [sys.executable, "-m", f"benchmarks.gpu.{self.name}", str(options.out), options.device, *more]
+        return [
+            sys.executable,
+            "-m",
+            f"benchmarks.gpu.{self.name}",
+            str(options.out),
+            options.device,
+            *more,
+        ]
 
 
 STAGES = (
     Stage("tests", 3, "the tests that need a GPU", ("pytest", "hypothesis")),
     Stage("agreement", 4, "every engine on the device against itself on the CPU, in float64"),
     Stage("workloads", 7, "client steps a second beside a plain loop on the device"),
-    Stage("pfl_cifar10", 12, "pfl-research's CIFAR-10 benchmark: 1,000 users, 50 a round, 1,500 rounds"),
+    Stage(
+        "pfl_cifar10",
+        12,
+        "pfl-research's CIFAR-10 benchmark: 1,000 users, 50 a round, 1,500 rounds",
+    ),
     Stage("peer", 4, "pfl-research on a tenth of its benchmark"),
     Stage("recipes", 30, "the papers' rows that wait for a GPU, in order of worth"),
 )

@@ -1,4 +1,5 @@
-"""Stage ``workloads``: the workloads of ``benchmarks/engines.py`` on the device, beside a plain loop there; float32, then bfloat16.
+"""Stage ``workloads``: the workloads of ``benchmarks/engines.py`` on the device, beside a plain
+loop there; float32, then bfloat16.
 
 The loop has the precision of the row.
 """
@@ -26,7 +27,8 @@ def tiny(load: engines.Workload) -> engines.Workload:
 
 def main() -> None:
     options = stage_options()
-    rows, failed = Rows(options.out / "workloads.json", options.device), []
+    rows = Rows(options.out / "workloads.json", options.device)
+    failed = []
     loads = [tiny(load) for load in engines.WORKLOADS[::4]] if options.smoke else engines.WORKLOADS
     for precision in get_args(Precision):
         for load in loads:
@@ -34,7 +36,9 @@ def main() -> None:
             if name in rows:
                 continue
             try:
-                rows.add(name, engines.measure_on(load, options.device, ON_DEVICE, SECONDS, precision))
+                rows.add(
+                    name, engines.measure_on(load, options.device, ON_DEVICE, SECONDS, precision)
+                )
             except Exception as error:  # one failure says nothing about the others
                 failed.append(f"{name}: {type(error).__name__}: {error}"[:500])
     print("\n".join(failed))

@@ -1,13 +1,15 @@
-"""Compare Motley with other frameworks on identical work: seconds a round, client steps per second, memory, time to the first round.
+"""Compare Motley with other frameworks on identical work: seconds a round, client steps per second,
+memory, time to the first round.
 
     # environments, comparison of models, measurement
     python benchmarks/peers/drive.py [--only PEER/WORKLOAD] [--fresh]
     # only benchmarks/measured/peers.json, from what is there
     python benchmarks/peers/drive.py --stage collect
 
-Each peer has a file of its own beside this one, ``with_PEER.py``, and an environment of its own, built from
-``requirements/PEER.txt``. A run is a process; runs take turns, workload by workload and peer by peer, and what is finished is not run
-again. ``work.py`` holds the work itself. Data are random numbers, since no step's cost depends on them.
+Each peer has a file of its own beside this one, ``with_PEER.py``, and an environment of its own,
+built from ``requirements/PEER.txt``. A run is a process; runs take turns, workload by workload and
+peer by peer, and what is finished is not run again. ``work.py`` holds the work itself. Data are
+random numbers, since no step's cost depends on them.
 """
 
 from __future__ import annotations
@@ -39,9 +41,11 @@ LIMIT_S = 240
 
 @dataclass(frozen=True)
 class Peer:
-    """A framework: its file is ``with_NAME.py``; ``package`` is what its environment installs, "" for this one.
+    """A framework: its file is ``with_NAME.py``; ``package`` is what its environment installs, ""
+    for this one.
 
-    ``threads``: it works in one process, on one core in the first turn and on all cores in the second. ``share``: of the rounds.
+    ``threads``: it works in one process, on one core in the first turn and on all cores in the
+    second. ``share``: of the rounds.
     ``turns``: how often it is measured.
     """
 
@@ -80,10 +84,12 @@ def python_of(peer: Peer) -> Path:
 
 
 def build(peer: Peer) -> None:
-    """Build a peer's environment from its pinned versions, if it is not there or was built from others."""
+    """Build a peer's environment from its pinned versions, if it is not there or was built from
+    others."""
     if not peer.package:
         return
-    pinned, python = HERE / "requirements" / f"{peer.name}.txt", python_of(peer)
+    pinned = HERE / "requirements" / f"{peer.name}.txt"
+    python = python_of(peer)
     stamp = python.parents[1] / ".built"
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == pinned.read_text(encoding="utf-8"):
         return
@@ -92,19 +98,29 @@ def build(peer: Peer) -> None:
         subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "setuptools", "wheel"], check=True)  # FedLab comes as source
-    # --no-deps: some peers ask for torchvision, which no workload needs, and Flower for a certifi that may not be out yet
-    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--requirement", str(pinned)], check=True)
+    # --no-deps: some peers ask for torchvision, which no workload needs, and Flower for a certifi
+    # that may not be out yet
+    subprocess.run(
+        [*pip, "--no-deps", "--no-build-isolation", "--requirement", str(pinned)], check=True
+    )
     shutil.copyfile(pinned, stamp)
 
 
 def versions() -> dict[str, str]:
-    """Return the version of every peer: peer -> version, "" for the plain loop and for Motley of this checkout."""
+    """Return the version of every peer: peer -> version, "" for the plain loop and for Motley of
+    this checkout."""
     return {peer.name: _version(peer) for peer in PEERS.values()}
 
 
 def _version(peer: Peer) -> str:
-    lines = (HERE / "requirements" / f"{peer.name}.txt").read_text(encoding="utf-8").splitlines() if peer.package else []
-    return next((line.partition("==")[2] for line in lines if line.startswith(f"{peer.package}==")), "")
+    lines = (
+        (HERE / "requirements" / f"{peer.name}.txt").read_text(encoding="utf-8").splitlines()
+        if peer.package
+        else []
+    )
+    return next(
+        (line.partition("==")[2] for line in lines if line.startswith(f"{peer.package}==")), ""
+    )
 
 
 # ---- runs ----
@@ -116,7 +132,9 @@ def planned(only: str) -> Iterator[tuple[Peer, str, int]]:
     for turn in range(TURNS):
         for load in WORKLOADS:
             for peer in (peer for peer in PEERS.values() if turn < peer.turns):
-                if (not peers or peer.name in peers.split(",")) and (not loads or load in loads.split(",")):
+                if (not peers or peer.name in peers.split(",")) and (
+                    not loads or load in loads.split(",")
+                ):
                     yield peer, load, turn
 
 
@@ -126,7 +144,8 @@ def record_path(peer: Peer, load: str, turn: int | str) -> Path:
 
 
 def make(peer: Peer, run: Run, turn: int | str) -> None:
-    """Make one run in a process of its own and write its record, unless it is there or the run fails.
+    """Make one run in a process of its own and write its record, unless it is there or the run
+    fails.
 
     A run that did not take the steps that it had to take has failed.
     """
@@ -137,40 +156,68 @@ def make(peer: Peer, run: Run, turn: int | str) -> None:
     run.out.mkdir(parents=True)
     command = [str(python_of(peer)), str(HERE / f"with_{peer.name}.py"), *run.arguments()]
     environment = (
-        {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sorted(ROOT.glob("packages/*/src"))]))}
+        {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sorted(ROOT.glob("packages/*/src"))])),
+        }
         if not peer.package
         else dict(os.environ)
     )
-    load_before, start = os.getloadavg()[0], time.monotonic()
+    load_before = os.getloadavg()[0]
+    start = time.monotonic()
     with (run.out / "log").open("w") as log:
         found = tree.watched(command, environment, run.out, log, LIMIT_S)
     wall = time.monotonic() - start
-    steps = json.loads((run.out / "steps.json").read_text()) if (run.out / "steps.json").is_file() else None
+    steps = (
+        json.loads((run.out / "steps.json").read_text())
+        if (run.out / "steps.json").is_file()
+        else None
+    )
     if found.code != 0 or steps != run.steps:
-        print(f"{path.stem} failed: exit {found.code}, {steps} of {run.steps} steps; see {run.out / 'log'}", flush=True)
+        print(
+            f"{path.stem} failed: exit {found.code}, {steps} of {run.steps} steps; see "
+            f"{run.out / 'log'}",
+            flush=True,
+        )
         return
     marks = [float(line) - start for line in (run.out / "marks").read_text().split()]
     record: dict[str, Any] = {
-        "peer": peer.name, "workload": run.load.name, "turn": turn, "parallel": run.parallel, "steps": steps, "marks_s": marks,
-        "peak_mib": found.peak_mib, "processes": found.processes, "wall_s": wall, "load_before": load_before,
-    }  # fmt: skip
+        "peer": peer.name,
+        "workload": run.load.name,
+        "turn": turn,
+        "parallel": run.parallel,
+        "steps": steps,
+        "marks_s": marks,
+        "peak_mib": found.peak_mib,
+        "processes": found.processes,
+        "wall_s": wall,
+        "load_before": load_before,
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".part").write_text(json.dumps(record), encoding="utf-8")
     path.with_suffix(".part").rename(path)
     print(
-        f"{time.strftime('%H:%M:%S')} {path.stem}: first round {marks[0]:.1f} s, {found.peak_mib:,.0f} MiB, {wall:.0f} s",
+        f"{time.strftime('%H:%M:%S')} {path.stem}: first round {marks[0]:.1f} s, "
+        f"{found.peak_mib:,.0f} MiB, {wall:.0f} s",
         flush=True,
     )
 
 
 def compare(only: str) -> None:
-    """Make one round of whole batches with every peer, for which the order of samples does not matter, and keep the models."""
+    """Make one round of whole batches with every peer, for which the order of samples does not
+    matter, and keep the models."""
     known = collect.known_distances(versions())
     for peer, load, turn in planned(only):
         if turn == 0 and f"{load}/{peer.name}" not in known:
             make(
                 peer,
-                Run(WORKLOADS[load], RESULTS / "data", RESULTS / "out" / f"{load}-{peer.name}-whole", 1, whole=True),
+                Run(
+                    WORKLOADS[load],
+                    RESULTS / "data",
+                    RESULTS / "out" / f"{load}-{peer.name}-whole",
+                    1,
+                    whole=True,
+                ),
                 "whole",
             )
 
@@ -180,21 +227,49 @@ def measure(only: str) -> None:
     for peer, load, turn in planned(only):
         parallel = peer.threads and turn % 2 == 1
         out = RESULTS / "out" / f"{load}-{peer.name}-{turn}"
-        make(peer, Run(WORKLOADS[load], RESULTS / "data", out, peer.rounds(WORKLOADS[load]), parallel=parallel), turn)
+        make(
+            peer,
+            Run(
+                WORKLOADS[load],
+                RESULTS / "data",
+                out,
+                peer.rounds(WORKLOADS[load]),
+                parallel=parallel,
+            ),
+            turn,
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="PEER/WORKLOAD", help="peers, workloads or both, separated by commas")
-    parser.add_argument("--stage", choices=("build", "compare", "measure", "flute", "collect"), help="only this; default: all")
-    parser.add_argument("--fresh", action="store_true", help="measure again what was measured before")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="PEER/WORKLOAD",
+        help="peers, workloads or both, separated by commas",
+    )
+    parser.add_argument(
+        "--stage",
+        choices=("build", "compare", "measure", "flute", "collect"),
+        help="only this; default: all",
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="measure again what was measured before"
+    )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes of a run end with the driver
+    # so that the processes of a run end with the driver
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.fresh:
-        for path in [record_path(*run) for run in planned(options.only)] + [RESULTS / "flute.json"] * (not options.only):
+        for path in [record_path(*run) for run in planned(options.only)] + [
+            RESULTS / "flute.json"
+        ] * (not options.only):
             path.unlink(missing_ok=True)
     write_data(RESULTS / "data")
-    stages = (options.stage,) if options.stage else ("build", "compare", "measure", "flute", "collect")
+    stages = (
+        (options.stage,) if options.stage else ("build", "compare", "measure", "flute", "collect")
+    )
     if "build" in stages:
         for peer in {peer.name: peer for peer, _, _ in planned(options.only)}.values():
             build(peer)

@@ -1,4 +1,5 @@
-"""FLGo's description of a task, which it copies into the task's folder: clients' data, model, loss and loader."""
+"""FLGo's description of a task, which it copies into the task's folder: clients' data, model, loss
+and loader."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ class Part(torch.utils.data.Dataset):
     """A client's samples."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        self.x, self.y = x, y
+        self.x = x
+        self.y = y
 
     def __len__(self) -> int:
         return len(self.x)
@@ -29,7 +31,8 @@ class DataLoader:
     """Batches of preloaded tensors in a random order."""
 
     def __init__(self, dataset: Part, batch_size: int, **_: object) -> None:
-        self.dataset, self.batch_size = dataset, batch_size
+        self.dataset = dataset
+        self.batch_size = batch_size
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return batches(self.dataset.x, self.dataset.y, self.batch_size)
@@ -38,7 +41,9 @@ class DataLoader:
 train_data = [Part(*RUN.client(k)) for k in range(CLIENTS)]
 
 
-def data_to_device(batch: tuple[torch.Tensor, ...], device: torch.device) -> tuple[torch.Tensor, ...]:
+def data_to_device(
+    batch: tuple[torch.Tensor, ...], device: torch.device
+) -> tuple[torch.Tensor, ...]:
     return tuple(values.to(device) for values in batch)
 
 
@@ -46,7 +51,9 @@ def eval(model: torch.nn.Module, loader: DataLoader, device: torch.device) -> di
     return {}
 
 
-def compute_loss(model: torch.nn.Module, batch: tuple[torch.Tensor, ...], device: torch.device) -> dict[str, torch.Tensor]:
+def compute_loss(
+    model: torch.nn.Module, batch: tuple[torch.Tensor, ...], device: torch.device
+) -> dict[str, torch.Tensor]:
     x, y = data_to_device(batch, device)
     return {"loss": torch.nn.functional.cross_entropy(model(x), y)}
 

@@ -16,7 +16,8 @@ def main() -> None:
     flare.init()
     site = flare.get_site_name()
     x, y = run.client(int(site.rpartition("-")[2]) - 1)
-    model, steps = Named(run.load.name), 0
+    model = Named(run.load.name)
+    steps = 0
     while flare.is_running():
         received = flare.receive()
         if received is None:

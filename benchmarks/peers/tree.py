@@ -18,27 +18,41 @@ SHARE = 0.03
 
 
 class Watched(NamedTuple):
-    """How a command ended: exit code, peak of the tree's memory in MiB, most processes at one time."""
+    """How a command ended: exit code, peak of the tree's memory in MiB, most processes at one
+    time."""
 
     code: int
     peak_mib: float
     processes: int
 
 
-def watched(command: Sequence[str], environment: Mapping[str, str], folder: Path, log: IO[str], limit_s: float) -> Watched:
-    """Run a command to its end, or kill it after ``limit_s``; whatever it leaves behind is killed, too.
+def watched(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    log: IO[str],
+    limit_s: float,
+) -> Watched:
+    """Run a command to its end, or kill it after ``limit_s``; whatever it leaves behind is killed,
+    too.
 
-    Memory is the proportional set size, which counts a page that several processes share once in all.
+    Memory is the proportional set size, which counts a page that several processes share once in
+    all.
     """
-    process = subprocess.Popen(command, env=dict(environment), cwd=folder, stdout=log, stderr=log, start_new_session=True)
-    peak, most, start = 0, 0, time.monotonic()
+    process = subprocess.Popen(
+        command, env=dict(environment), cwd=folder, stdout=log, stderr=log, start_new_session=True
+    )
+    peak = 0
+    most = 0
+    start = time.monotonic()
     known: dict[int, psutil.Process] = {}
     try:
         while process.poll() is None and time.monotonic() < start + limit_s:
             began = time.monotonic()
             here = _family(process.pid)
             known |= {one.pid: one for one in here}
-            peak, most = max(peak, sum(map(_size, here))), max(most, len(here))
+            peak = max(peak, sum(map(_size, here)))
+            most = max(most, len(here))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.05, (time.monotonic() - began) / SHARE))
     finally:

@@ -1,4 +1,5 @@
-"""FedJAX: its federated averaging, compiled by XLA; the models written in JAX, with the weights that torch's models begin with."""
+"""FedJAX: its federated averaging, compiled by XLA; the models written in JAX, with the weights
+that torch's models begin with."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def models() -> dict[str, Callable[[Any, Any], Any]]:
 
     def convolved(x: Any, weight: Any, bias: Any) -> Any:
         out = jax.nn.relu(
-            lax.conv_general_dilated(x, weight, (1, 1), "VALID", dimension_numbers=("NCHW", "OIHW", "NCHW"))
+            lax.conv_general_dilated(
+                x, weight, (1, 1), "VALID", dimension_numbers=("NCHW", "OIHW", "NCHW")
+            )
             + bias[:, None, None]
         )
         return lax.reduce_window(out, -jnp.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
@@ -55,12 +58,14 @@ def main() -> None:
     run = parse()
     import jax
 
-    jax.tree_map = jax.tree_util.tree_map  # FedJAX uses the name that newer versions of JAX have dropped
+    # FedJAX uses the name that newer versions of JAX have dropped
+    jax.tree_map = jax.tree_util.tree_map
     import fedjax
     import optax
     from fedjax.algorithms import fed_avg
 
-    forward, steps = models()[run.load.name], 0
+    forward = models()[run.load.name]
+    steps = 0
 
     class Counted(fedjax.ClientDataset):
         def shuffle_repeat_batch(self, *args: Any, **options: Any) -> Iterator[Any]:
@@ -70,7 +75,9 @@ def main() -> None:
                 yield batch
 
     def loss(params: Any, batch: Any, _: Any) -> Any:
-        return optax.softmax_cross_entropy_with_integer_labels(forward(params, batch["x"]), batch["y"]).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(
+            forward(params, batch["x"]), batch["y"]
+        ).mean()
 
     stored = np.load(run.data / f"{run.load.name}-weights.npz")
     parts = [Counted(dict(zip("xy", run.arrays(k), strict=True))) for k in range(CLIENTS)]

@@ -1,4 +1,5 @@
-"""FedLab: the standalone pipeline with its serial SGD trainer, which trains client after client in one process."""
+"""FedLab: the standalone pipeline with its serial SGD trainer, which trains client after client in
+one process."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ class Dataset:
 
 class Loader:
     def __init__(self, part: tuple, size: int) -> None:
-        self.part, self.size = part, size
+        self.part = part
+        self.size = size
 
     def __iter__(self) -> Iterator:
         return batches(*self.part, self.size)
@@ -37,7 +39,8 @@ def main() -> None:
             run.mark()
 
     set_threads(run)
-    counter, model = StepCounter(), network(run.load)
+    counter = StepCounter()
+    model = network(run.load)
     handler = SyncServerHandler(model, run.rounds, 1.0)
     trainer = SGDSerialClientTrainer(model, CLIENTS, cuda=False)
     trainer.setup_dataset(Dataset(run))

@@ -30,10 +30,18 @@ def main() -> None:
     counter = StepCounter()
     task = flgo.gen_direct_task_from_file("task", str(Path(__file__).with_name("flgo_task.py")))
     option = {
-        "num_rounds": run.rounds, "num_epochs": run.epochs, "batch_size": run.batch, "learning_rate": run.lr, "proportion": 1.0,
-        "sample": "full", "aggregate": "uniform", "train_holdout": 0.0, "eval_interval": 0, "parallel_type": "t",
+        "num_rounds": run.rounds,
+        "num_epochs": run.epochs,
+        "batch_size": run.batch,
+        "learning_rate": run.lr,
+        "proportion": 1.0,
+        "sample": "full",
+        "aggregate": "uniform",
+        "train_holdout": 0.0,
+        "eval_interval": 0,
+        "parallel_type": "t",
         "num_parallels": cores() if run.parallel else 1,
-    }  # fmt: skip
+    }
     algorithm = SimpleNamespace(Server=Server, Client=fedavg.Client, __name__="fedavg")
     runner = flgo.init(task, algorithm, option)
     runner.run()

@@ -1,4 +1,5 @@
-"""pfl-research: a PyTorch model with ``loss`` and ``metrics``, FederatedAveraging on the simulated backend, no evaluation."""
+"""pfl-research: a PyTorch model with ``loss`` and ``metrics``, FederatedAveraging on the simulated
+backend, no evaluation."""
 
 from __future__ import annotations
 
@@ -40,13 +41,17 @@ def main() -> None:
             return False, Metrics()
 
     set_threads(run)
-    counter, learner = StepCounter(), Learner()
+    counter = StepCounter()
+    learner = Learner()
     users = {k: PyTorchTensorDataset(run.client(k)) for k in range(CLIENTS)}
     sampler = get_user_sampler("minimize_reuse", list(users))
     model = PyTorchModel(learner, torch.optim.SGD, torch.optim.SGD(learner.parameters(), lr=1.0))
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
-            central_num_iterations=run.rounds, evaluation_frequency=run.rounds + 1, train_cohort_size=CLIENTS, val_cohort_size=0
+            central_num_iterations=run.rounds,
+            evaluation_frequency=run.rounds + 1,
+            train_cohort_size=CLIENTS,
+            val_cohort_size=0,
         ),
         backend=SimulatedBackend(FederatedDataset(users.__getitem__, sampler), None),
         model=model,
@@ -56,7 +61,8 @@ def main() -> None:
         model_eval_params=NNEvalHyperParams(local_batch_size=None),
         callbacks=[Marks()],
     )
-    run.finish(counter.steps - run.rounds, list(learner.parameters()))  # the central optimizer takes a step a round
+    # the central optimizer takes a step a round
+    run.finish(counter.steps - run.rounds, list(learner.parameters()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A federated loop as a textbook writes it: client after client on one torch module, then the mean of the models."""
+"""A federated loop as a textbook writes it: client after client on one torch module, then the mean
+of the models."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ def main() -> None:
     import torch
 
     set_threads(run)
-    model, steps = network(run.load), 0
+    model = network(run.load)
+    steps = 0
     parts = [run.client(k) for k in range(CLIENTS)]
     server = [parameter.detach().clone() for parameter in model.parameters()]
     for _ in range(run.rounds):

@@ -1,6 +1,8 @@
-"""The work that every framework is given: models, data, cohort, batches and steps, and what a run writes down.
+"""The work that every framework is given: models, data, cohort, batches and steps, and what a run
+writes down.
 
-Knows nothing of any framework, Motley included: numpy and torch alone, so that it can be imported in every peer's environment.
+Knows nothing of any framework, Motley included: numpy and torch alone, so that it can be imported
+in every peer's environment.
 """
 
 from __future__ import annotations
@@ -26,14 +28,17 @@ if TYPE_CHECKING:
 CLIENTS = 10
 """All of them take part in every round."""
 LR = 0.01
-WHOLE_EPOCHS, WHOLE_LR = 2, 1.0
-"""Of the comparison of models: large steps, beside which float32's rounding of the weights is small."""
+WHOLE_EPOCHS = 2
+WHOLE_LR = 1.0
+"""Of the comparison of models: large steps, beside which float32's rounding of the weights is
+small."""
 CHARACTERS = 76
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and what a client does in a round; ``goal`` is the wanted speed over the next peer's."""
+    """A model and what a client does in a round; ``goal`` is the wanted speed over the next
+    peer's."""
 
     name: str
     title: str
@@ -66,8 +71,8 @@ WORKLOADS = {
 class Run:
     """One run of one framework.
 
-    ``whole`` is the comparison of models, one round of whole batches. ``parallel``: a framework in one process uses all cores instead
-    of one; which is faster depends on the model.
+    ``whole`` is the comparison of models, one round of whole batches. ``parallel``: a framework in
+    one process uses all cores instead of one; which is faster depends on the model.
     """
 
     load: Workload
@@ -104,7 +109,10 @@ class Run:
 
     def arrays(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the samples ``[n, ...]`` and targets ``[n]`` of one client."""
-        x, y = (np.array(np.load(self.data / f"{self.load.name}-{half}.npy", mmap_mode="r")[k]) for half in "xy")
+        x, y = (
+            np.array(np.load(self.data / f"{self.load.name}-{half}.npy", mmap_mode="r")[k])
+            for half in "xy"
+        )
         return x, y
 
     def client(self, k: int) -> tuple[Tensor, Tensor]:
@@ -120,7 +128,8 @@ class Run:
             file.write(f"{time.monotonic()}\n")
 
     def finish(self, steps: int, model: Sequence[Tensor | np.ndarray]) -> None:
-        """Write down the local steps that were counted and, of a comparison, the parameters of the model in their order."""
+        """Write down the local steps that were counted and, of a comparison, the parameters of the
+        model in their order."""
         if self.whole:
             np.save(self.out / "model.npy", flat(model))
         (self.out / "steps.json").write_text(json.dumps(steps))
@@ -134,20 +143,29 @@ def samples(run: Run, k: int) -> tuple[Tensor, Tensor]:
 
 def parse(argv: Sequence[str] | None = None) -> Run:
     """Return the run that a command line asks for."""
-    parser = argparse.ArgumentParser(description="One framework on one workload; benchmarks/peers/drive.py runs them all")
+    parser = argparse.ArgumentParser(
+        description="One framework on one workload; benchmarks/peers/drive.py runs them all"
+    )
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--data", type=Path, required=True, help="folder of the clients' samples")
     parser.add_argument("--out", type=Path, required=True, help="folder for what is measured")
     parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--whole", action="store_true", help="one round of whole batches, to compare the model")
-    parser.add_argument("--parallel", action="store_true", help="a framework in one process uses all cores")
+    parser.add_argument(
+        "--whole", action="store_true", help="one round of whole batches, to compare the model"
+    )
+    parser.add_argument(
+        "--parallel", action="store_true", help="a framework in one process uses all cores"
+    )
     options = parser.parse_args(argv)
     data, out = (folder.resolve() for folder in (options.data, options.out))
-    return Run(WORKLOADS[options.workload], data, out, options.rounds, options.whole, options.parallel)
+    return Run(
+        WORKLOADS[options.workload], data, out, options.rounds, options.whole, options.parallel
+    )
 
 
 def write_data(folder: Path) -> None:
-    """Write random samples of every workload, on which no step's cost depends, and the initial weights, where they are missing."""
+    """Write random samples of every workload, on which no step's cost depends, and the initial
+    weights, where they are missing."""
     folder.mkdir(parents=True, exist_ok=True)
     for load in WORKLOADS.values():
         rng = np.random.default_rng(0)
@@ -165,7 +183,9 @@ def write_data(folder: Path) -> None:
 
 def flat(parameters: Iterable[Tensor | np.ndarray]) -> np.ndarray:
     """Return parameters as one vector."""
-    arrays = (part if isinstance(part, np.ndarray) else part.detach().numpy() for part in parameters)
+    arrays = (
+        part if isinstance(part, np.ndarray) else part.detach().numpy() for part in parameters
+    )
     return np.concatenate([part.ravel() for part in arrays])
 
 
@@ -178,15 +198,32 @@ def network(load: Workload) -> nn.Module:
     if load.name == "lstm":
         return characters()
     if load.name == "cnn":
-        convolutions = [nn.Conv2d(3, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)]
-        return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10))
+        convolutions = [
+            nn.Conv2d(3, 32, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
+        return nn.Sequential(
+            *convolutions, nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10)
+        )
     if load.name == "mlp":
-        return nn.Sequential(nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10))
+        return nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(784, 200),
+            nn.ReLU(),
+            nn.Linear(200, 200),
+            nn.ReLU(),
+            nn.Linear(200, 10),
+        )
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
 
 
 def characters() -> nn.Module:
-    """Return LEAF's network for Shakespeare, which predicts the character after the last: 818,860 parameters."""
+    """Return LEAF's network for Shakespeare, which predicts the character after the last: 818,860
+    parameters."""
     from torch import nn
 
     class Characters(nn.Module):
@@ -203,7 +240,8 @@ def characters() -> nn.Module:
 
 
 def batches(x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the batches of one epoch in a random order: one gather for each, faster than a ``DataLoader``."""
+    """Yield the batches of one epoch in a random order: one gather for each, faster than a
+    ``DataLoader``."""
     import torch
 
     for at in torch.randperm(len(x)).split(size):
@@ -214,7 +252,8 @@ def train(model: nn.Module, x: Tensor, y: Tensor, run: Run) -> int:
     """Train a client's model in place as a textbook does; return the number of steps."""
     from torch import nn, optim
 
-    optimizer, done = optim.SGD(model.parameters(), run.lr), 0
+    optimizer = optim.SGD(model.parameters(), run.lr)
+    done = 0
     model.train()
     for _ in range(run.epochs):
         for inputs, targets in batches(x, y, run.batch):
@@ -226,7 +265,8 @@ def train(model: nn.Module, x: Tensor, y: Tensor, run: Run) -> int:
 
 
 class StepCounter:
-    """Counts the steps of every torch optimizer in this process, for frameworks whose local loop is their own."""
+    """Counts the steps of every torch optimizer in this process, for frameworks whose local loop is
+    their own."""
 
     def __init__(self) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -239,7 +279,8 @@ class StepCounter:
 
 
 def torchvision_stub() -> None:
-    """Put empty modules where a framework imports torchvision, which is not installed and which no workload here uses."""
+    """Put empty modules where a framework imports torchvision, which is not installed and which no
+    workload here uses."""
     whole = ModuleType("torchvision")
     for name in ("datasets", "models", "transforms"):
         part = ModuleType(f"torchvision.{name}")

@@ -3,9 +3,9 @@
     python benchmarks/privacy_attacks [--before CHECKOUT] [--only NAME]
 
 Each script prints one JSON object: ``fault``, whether the attack ``succeeded``, and the ``figure``
-that it got. With ``--before``, the folder of a checkout of the commit before the faults were mended,
-each runs against that code, too. The outcome goes into ``benchmarks/results/privacy_attacks.json``,
-where those of scripts that were not run stay.
+that it got. With ``--before``, the folder of a checkout of the commit before the faults were
+mended, each runs against that code, too. The outcome goes into
+``benchmarks/results/privacy_attacks.json``, where those of scripts that were not run stay.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def outcome(script: Path, tree: Path) -> dict[str, Any]:
 def main() -> None:
     """Attack, print a line for each script, and write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", type=Path, help="checkout of the commit before the faults were mended")
+    parser.add_argument(
+        "--before", type=Path, help="checkout of the commit before the faults were mended"
+    )
     parser.add_argument("--only", help="name of one script")
     given = parser.parse_args()
     file = ROOT / "benchmarks" / "results" / "privacy_attacks.json"

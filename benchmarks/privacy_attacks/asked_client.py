@@ -1,4 +1,5 @@
-"""A client with ``[privacy]`` of its own in this process, and a server that asks it what it likes."""
+"""A client with ``[privacy]`` of its own in this process, and a server that asks it what it
+likes."""
 
 from __future__ import annotations
 
@@ -14,12 +15,21 @@ INTERVALS = {"loss": (0.0, 5.0), "num_examples": (0.0, 100.0)}
 
 
 def client(folder: str) -> ClientRuntime:
-    noise = {name: {"low": low, "high": high, "multiplier": MULTIPLIER} for name, (low, high) in INTERVALS.items()}
+    noise = {
+        name: {"low": low, "high": high, "multiplier": MULTIPLIER}
+        for name, (low, high) in INTERVALS.items()
+    }
     privacy = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0, "signal_noise": noise}
     made = Experiment(
-        population=2, cohort=1, task="quadratic", stop={"rounds": 20}, weights="uniform",
-        local={"steps": 1}, selector={"name": "power_of_choice", "d": 2}, privacy=privacy,
-    )  # fmt: skip
+        population=2,
+        cohort=1,
+        task="quadratic",
+        stop={"rounds": 20},
+        weights="uniform",
+        local={"steps": 1},
+        selector={"name": "power_of_choice", "d": 2},
+        privacy=privacy,
+    )
     return ClientRuntime(made, Path(folder))
 
 

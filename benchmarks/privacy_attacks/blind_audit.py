@@ -1,4 +1,5 @@
-"""Attack: let a clear number of one client reach the selector, and see whether ``motley audit-privacy`` notices."""
+"""Attack: let a clear number of one client reach the selector, and see whether
+``motley audit-privacy`` notices."""
 
 from __future__ import annotations
 
@@ -37,12 +38,18 @@ def main() -> None:
 
     PrivateRounds.heard = leaking  # type: ignore[method-assign]
     said = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         file = Path(folder) / "x.toml"
         file.write_text(FILE)
         code = call(["audit-privacy", str(file), "--trials", "100", "--out", f"{folder}/out"])
     first = [line.strip() for line in said.getvalue().splitlines() if "compute_s" in line]
-    figure = first[0] if first else "the audit says nothing of a clear number that the selector hears"
+    figure = (
+        first[0] if first else "the audit says nothing of a clear number that the selector hears"
+    )
     figure = f"{figure} (exit code {code})"
     print(json.dumps({"fault": "blind_audit", "succeeded": not first, "figure": figure}))
 

@@ -9,10 +9,16 @@ import warnings
 import motley
 
 KEYS = {
-    "task": {"name": "image", "data": "digits", "scale": "unit"}, "population": 20, "cohort": 10, "stop": {"rounds": 2},
-    "partition": {"name": "dirichlet", "alpha": 0.3}, "weights": "uniform", "selector": "uniform", "local": {"steps": 2},
+    "task": {"name": "image", "data": "digits", "scale": "unit"},
+    "population": 20,
+    "cohort": 10,
+    "stop": {"rounds": 2},
+    "partition": {"name": "dirichlet", "alpha": 0.3},
+    "weights": "uniform",
+    "selector": "uniform",
+    "local": {"steps": 2},
     "privacy": {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1000.0},
-}  # fmt: skip
+}
 
 
 def main() -> None:
@@ -24,7 +30,10 @@ def main() -> None:
         losses = done.tables["clients"].to_pydict()["loss"]
         epsilon = done.meta["privacy"]["epsilon"]
     known = sum(bool(row) for row in labels), sum(loss is not None for loss in losses)
-    figure = f"{known[0]} of 20 clients' exact label counts and {known[1]} exact losses, at a claimed epsilon of {epsilon:.3g}"
+    figure = (
+        f"{known[0]} of 20 clients' exact label counts and {known[1]} exact losses, at a "
+        f"claimed epsilon of {epsilon:.3g}"
+    )
     figure += f"; client 0 has {labels[0]}" * bool(known[0])
     print(json.dumps({"fault": "clear_columns", "succeeded": any(known), "figure": figure}))
 

@@ -1,4 +1,5 @@
-"""One client's message whose header names the same megabyte 1,300 times, read by the server in a process of 4 GiB.
+"""One client's message whose header names the same megabyte 1,300 times, read by the server in a
+process of 4 GiB.
 
 python benchmarks/privacy_attacks/codec_memory.py
 """
@@ -46,10 +47,20 @@ def main() -> None:
     if sys.argv[1:] == ["read"]:
         read()
         return
-    done = subprocess.run([sys.executable, __file__, "read"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, __file__, "read"], capture_output=True, text=True, check=True
+    )
     grown, sent = map(int, done.stdout.split())
     figure = f"a message of {sent / 1e6:.2f} MB takes {grown / 1e6:,.1f} MB of the server's memory"
-    print(json.dumps({"fault": "overlapping references in the codec", "succeeded": grown > 10 * sent, "figure": figure}))
+    print(
+        json.dumps(
+            {
+                "fault": "overlapping references in the codec",
+                "succeeded": grown > 10 * sent,
+                "figure": figure,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

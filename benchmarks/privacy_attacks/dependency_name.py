@@ -1,5 +1,5 @@
-"""Places of the tree that make a machine ask a package index for motley-fl, a name that belongs to nobody: whoever
-registers it runs code there. A direct address (``motley-fl @ ...``) asks no index.
+"""Places of the tree that make a machine ask a package index for motley-fl, a name that belongs to
+nobody: whoever registers it runs code there. A direct address (``motley-fl @ ...``) asks no index.
 
     python benchmarks/privacy_attacks/dependency_name.py
 """
@@ -31,17 +31,30 @@ def hints() -> list[str]:
             continue
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             asks = "pip install" in line or "dependencies" in line or "motley-fl[" in line
-            if asks and any("[" in hit or f'"{hit}"' in line or f"'{hit}'" in line for hit in NAME.findall(line)):
+            if asks and any(
+                "[" in hit or f'"{hit}"' in line or f"'{hit}'" in line for hit in NAME.findall(line)
+            ):
                 found.append(f"{file.relative_to(ROOT)}:{number}")
     return found
 
 
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    asked = [one for extra in project["optional-dependencies"].values() for one in extra if NAME.match(one)]
+    asked = [
+        one
+        for extra in project["optional-dependencies"].values()
+        for one in extra
+        if NAME.match(one)
+    ]
     found = [*hints(), *(f"pyproject.toml: {one}" for one in asked)]
-    figure = f"{len(found)} places ask an index for motley-fl" + (f", e.g. {', '.join(found[:3])}" if found else "")
-    print(json.dumps({"fault": "a name that nobody holds", "succeeded": bool(found), "figure": figure}))
+    figure = f"{len(found)} places ask an index for motley-fl" + (
+        f", e.g. {', '.join(found[:3])}" if found else ""
+    )
+    print(
+        json.dumps(
+            {"fault": "a name that nobody holds", "succeeded": bool(found), "figure": figure}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Tell a loss of 0 from one of 5 by the low bits of one noisy number: not every double can come out of both.
+"""Tell a loss of 0 from one of 5 by the low bits of one noisy number: not every double can come out
+of both.
 
-``python benchmarks/privacy_attacks/low_bits.py`` prints one JSON object. The adversary knows how noise is made: of a uniform number
-(k + 1/2) 2^-52 by inversion. It asks which of both losses has a k for the number that it saw (Mironov, CCS 2012), or whether all
-numbers seen lie on one grid, of which every point comes out of both.
+``python benchmarks/privacy_attacks/low_bits.py`` prints one JSON object. The adversary knows how
+noise is made: of a uniform number (k + 1/2) 2^-52 by inversion. It asks which of both losses has a
+k for the number that it saw (Mironov, CCS 2012), or whether all numbers seen lie on one grid, of
+which every point comes out of both.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ def possible(seen: float, loss: float) -> bool:
 
 def main() -> None:
     seen = np.concatenate(
-        [released(SystemRandomness(), range(TRIALS), "loss", np.full(TRIALS, loss), HOW) for loss in (0.0, 5.0)]
+        [
+            released(SystemRandomness(), range(TRIALS), "loss", np.full(TRIALS, loss), HOW)
+            for loss in (0.0, 5.0)
+        ]
     )
     truth = np.repeat([0.0, 5.0], TRIALS)
     told = 0

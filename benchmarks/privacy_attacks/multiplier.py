@@ -1,4 +1,5 @@
-"""Average the noise of a number that a client sends once, by asking with multipliers that differ by 1e-9.
+"""Average the noise of a number that a client sends once, by asking with multipliers that differ by
+1e-9.
 
 ``python benchmarks/privacy_attacks/multiplier.py`` prints one JSON object.
 """
@@ -17,7 +18,8 @@ ASKED = 4000
 
 
 def main() -> None:
-    found, refused = [], 0
+    found = []
+    refused = 0
     with tempfile.TemporaryDirectory() as folder:
         at = client(folder)
         clear = float(at.setting.task.federation.train.sizes[0])
@@ -35,8 +37,9 @@ def main() -> None:
             {
                 "fault": "a number that is drawn once is drawn again for every multiplier",
                 "succeeded": distinct > 1,
-                "figure": f"{distinct} different values of one size in {ASKED} requests ({refused} refused); their mean is "
-                f"{error:.1f} off, where the noise has a deviation of {noise:.0f}",
+                "figure": f"{distinct} different values of one size in {ASKED} requests ({refused} "
+                f"refused); their mean is {error:.1f} off, where the noise has a deviation of "
+                f"{noise:.0f}",
             }
         )
     )

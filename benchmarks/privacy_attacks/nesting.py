@@ -25,7 +25,11 @@ def main() -> None:
     deep = sealed(b"[" * depth)
     saved = codec.decode(Selector(Oort(), 1, 10).to_bytes())
     endings = []
-    for data in (deep, codec.encode({**saved, "state": deep}), codec.encode({**saved, "options": 1.5})):
+    for data in (
+        deep,
+        codec.encode({**saved, "state": deep}),
+        codec.encode({**saved, "options": 1.5}),
+    ):
         try:
             Selector.from_bytes(data)
             endings.append("read")
@@ -35,7 +39,15 @@ def main() -> None:
             endings.append(type(error).__name__)
     broken = [one for one in endings if one.endswith("Error")]
     figure = f"{len(broken)} of 3 hostile selectors end the program: {', '.join(endings)}"
-    print(json.dumps({"fault": "deep nesting in Selector.from_bytes", "succeeded": bool(broken), "figure": figure}))
+    print(
+        json.dumps(
+            {
+                "fault": "deep nesting in Selector.from_bytes",
+                "succeeded": bool(broken),
+                "figure": figure,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

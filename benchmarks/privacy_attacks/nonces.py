@@ -1,4 +1,5 @@
-"""A malicious server sees all nonces, and leaves out those that make the first two cohorts differ in one client.
+"""A malicious server sees all nonces, and leaves out those that make the first two cohorts differ
+in one client.
 
 python benchmarks/privacy_attacks/nonces.py
 """
@@ -15,7 +16,9 @@ from motley.core.errors import SecureAggregationError
 from motley_flower.secure.draws import DRAWS, DrawClient, DrawServer, draw
 from motley_flower.secure.terms import bitmap
 
-N, M, LEFT_OUT = 12, 4, 3
+N = 12
+M = 4
+LEFT_OUT = 3
 
 
 def found(server: DrawServer, nonces: dict[int, bytes]) -> tuple[dict[int, bytes], int]:
@@ -33,7 +36,10 @@ def found(server: DrawServer, nonces: dict[int, bytes]) -> tuple[dict[int, bytes
 
 def main() -> None:
     keys = {k: os.urandom(32) for k in range(N)}
-    public = {k: Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw() for k, key in keys.items()}
+    public = {
+        k: Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
+        for k, key in keys.items()
+    }
     clients = {k: DrawClient(k, keys[k], public) for k in range(N)}
     server = DrawServer(public, M, 2)
 
@@ -53,10 +59,18 @@ def main() -> None:
             cohort, link = server.draw(t)
             for k in cohort:
                 clients[k].check(t, cohort, link)
-        won, figure = True, f"{tries} tries gave two cohorts that differ in one client, and every client took part"
+        won = True
+        figure = (
+            f"{tries} tries gave two cohorts that differ in one client, and every client took part"
+        )
     except SecureAggregationError as refused:
-        won, figure = False, f"after {tries} tries a client refused: {refused}"
-    print(json.dumps({"fault": "4b: nonces chosen by who is left out", "succeeded": won, "figure": figure}))
+        won = False
+        figure = f"after {tries} tries a client refused: {refused}"
+    print(
+        json.dumps(
+            {"fault": "4b: nonces chosen by who is left out", "succeeded": won, "figure": figure}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Probe one client's loss 20,000 times in one round, and over more rounds and runs than its ``max_signals`` allows.
+"""Probe one client's loss 20,000 times in one round, and over more rounds and runs than its
+``max_signals`` allows.
 
 ``python benchmarks/privacy_attacks/probes.py`` prints one JSON object. It stops after 45 seconds.
 """
@@ -34,8 +35,10 @@ def main() -> None:
             {
                 "fault": "the client answers any number of probes of one round",
                 "succeeded": distinct > 1,
-                "figure": f"{distinct} different noisy losses in {len(values)} probes of one round; the deviation of their mean is "
-                f"{MULTIPLIER * 5.0 * 2.0**0.5 / np.sqrt(max(distinct, 1)):.2f}, of one noisy loss 35.36",
+                "figure": f"{distinct} different noisy losses in {len(values)} probes of one "
+                "round; the deviation of their mean is "
+                f"{MULTIPLIER * 5.0 * 2.0**0.5 / np.sqrt(max(distinct, 1)):.2f}, of one noisy loss "
+                "35.36",
             }
         )
     )

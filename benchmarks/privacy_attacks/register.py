@@ -12,7 +12,8 @@ from pathlib import Path
 from motley.core.errors import ConfigError
 from motley_flower.secure.keyfiles import as_register, new_identity, read_identity
 
-A, B = "a" * 64, "b" * 64
+A = "a" * 64
+B = "b" * 64
 REGISTERS = {
     "an id twice": f'{{"1": "{A}", "1": "{B}"}}',
     "an id in two forms": f'{{"1": "{A}", "01": "{B}"}}',
@@ -48,7 +49,11 @@ def main() -> None:
         except ConfigError:
             pass
     figure = f"{len(taken)} of {len(REGISTERS) + 2} were accepted: {', '.join(taken) or 'none'}"
-    print(json.dumps({"fault": "9: registers and key files", "succeeded": bool(taken), "figure": figure}))
+    print(
+        json.dumps(
+            {"fault": "9: registers and key files", "succeeded": bool(taken), "figure": figure}
+        )
+    )
 
 
 if __name__ == "__main__":

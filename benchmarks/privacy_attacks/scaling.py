@@ -1,7 +1,8 @@
-"""Attack: the default scaling measures mean and deviation over all clients and writes them, exact, into the run's folder.
+"""Attack: the default scaling measures mean and deviation over all clients and writes them, exact,
+into the run's folder.
 
-Whoever knows the other clients' rows subtracts, and has the mean of the one that is left. The sum of a round moves by more than the
-clip, too, because the other clients' inputs change with it.
+Whoever knows the other clients' rows subtracts, and has the mean of the one that is left. The sum
+of a round moves by more than the clip, too, because the other clients' inputs change with it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import numpy as np
 import motley
 from motley.core.errors import ConfigError
 
-CLIENTS, ROWS, CLIP = 8, 30, 0.1
+CLIENTS = 8
+ROWS = 30
+CLIP = 0.1
 
 
 def federation(path: Path, shift: float) -> str:
@@ -23,7 +26,11 @@ def federation(path: Path, shift: float) -> str:
     rng = np.random.default_rng(1)
     age = rng.normal(50.0, 10.0, (CLIENTS, ROWS)).round(1)
     age[0] += shift
-    rows = [f"{k},{age[k, i]},{int(age[k, i] + 10 * rng.normal() > 50)}" for k in range(CLIENTS) for i in range(ROWS)]
+    rows = [
+        f"{k},{age[k, i]},{int(age[k, i] + 10 * rng.normal() > 50)}"
+        for k in range(CLIENTS)
+        for i in range(ROWS)
+    ]
     path.write_text("site,age,label\n" + "\n".join(rows))
     return str(path)
 
@@ -31,19 +38,28 @@ def federation(path: Path, shift: float) -> str:
 def keys(data: str) -> dict[str, object]:
     """Return a private experiment that leaves the scaling at its default."""
     return {
-        "task": {"name": "tabular", "data": data, "client": "site"}, "partition": "by_writer",
-        "cohort": CLIENTS, "stop": {"rounds": 1}, "weights": "uniform", "local": {"steps": 20}, "engine": "sequential",
+        "task": {"name": "tabular", "data": data, "client": "site"},
+        "partition": "by_writer",
+        "cohort": CLIENTS,
+        "stop": {"rounds": 1},
+        "weights": "uniform",
+        "local": {"steps": 20},
+        "engine": "sequential",
         "privacy": {"clip": CLIP, "delta": 1e-5, "noise_multiplier": 20.0},
-    }  # fmt: skip
+    }
 
 
 def move_of_others(folder: Path) -> float:
-    """Return by how much the other clients' part of the clipped sum of round 1 differs between two worlds, in clips."""
+    """Return by how much the other clients' part of the clipped sum of round 1 differs between two
+    worlds, in clips."""
     sums = []
     for shift in (0.0, 400.0):
-        loop, parts = motley.build(keys(federation(folder / "world.csv", shift))), {}
+        loop = motley.build(keys(federation(folder / "world.csv", shift)))
+        parts = {}
         clipped = loop.private.clipped
-        loop.private.clipped = lambda state, upload, c=clipped, p=parts: p.setdefault(upload.client, c(state, upload))
+        loop.private.clipped = lambda state, upload, c=clipped, p=parts: p.setdefault(
+            upload.client, c(state, upload)
+        )
         loop.step()
         sums.append(sum(upload.parts["delta"].value for client, upload in parts.items() if client))
     return float((sums[0] - sums[1]).norm()) / CLIP
@@ -62,7 +78,10 @@ def attack(folder: Path) -> tuple[bool, str]:
     others = rows[rows[:, 0] != 0, 1]
     got = (told * len(rows) - others.sum()) / ROWS
     truth = rows[rows[:, 0] == 0, 1].mean()
-    said = f"client 0's mean age {got:.4f} from preparation.json (it is {truth:.4f}), at epsilon {run.meta['privacy']['epsilon']:.3f}"
+    said = (
+        f"client 0's mean age {got:.4f} from preparation.json (it is {truth:.4f}), at epsilon "
+        f"{run.meta['privacy']['epsilon']:.3f}"
+    )
     return bool(
         abs(got - truth) < 1e-4
     ), f"{said}; the others' part of the sum moves by {moved:.2f} clips, and the account assumes 0"

@@ -1,7 +1,9 @@
-"""Attack: one client's number of samples decides which other clients are asked, and which enter a sum.
+"""Attack: one client's number of samples decides which other clients are asked, and which enter a
+sum.
 
-Two worlds with the same seed differ in the number of client 0's samples. Devices take time proportional to that number, and a rule or
-a server that looks at time then takes other clients. What a cohort or a sum shows of the others is covered by no account.
+Two worlds with the same seed differ in the number of client 0's samples. Devices take time
+proportional to that number, and a rule or a server that looks at time then takes other clients.
+What a cohort or a sum shows of the others is covered by no account.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import motley
 from motley.core.errors import ConfigError
 from motley.tasks.own import from_clients, own_task
 
-CLIENTS, ROUNDS = 12, 8
+CLIENTS = 12
+ROUNDS = 8
 LOOKERS = {
     "fedcs": {"selector": {"name": "fedcs", "deadline": 2000.0}},
     "deadline": {"synchrony": {"name": "deadline", "over_select": 1.5}},
@@ -38,14 +41,22 @@ def task(samples: int):  # type: ignore[no-untyped-def]
 def others(samples: int, looker: dict[str, object]) -> list[set[int]]:
     """Return the clients but client 0 whose updates enter each sum."""
     keys = {
-        "task": task(samples), "population": CLIENTS, "cohort": 6, "stop": {"rounds": ROUNDS}, "weights": "uniform",
-        "local": {"steps": 2}, "device": {"name": "shifted_exponential"}, "engine": "sequential",
+        "task": task(samples),
+        "population": CLIENTS,
+        "cohort": 6,
+        "stop": {"rounds": ROUNDS},
+        "weights": "uniform",
+        "local": {"steps": 2},
+        "device": {"name": "shifted_exponential"},
+        "engine": "sequential",
         "privacy": {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1000.0},
-    }  # fmt: skip
+    }
     loop = motley.build({**keys, **looker})
     found: list[set[int]] = []
     clipped = loop.private.clipped
-    loop.private.clipped = lambda state, upload: found[-1].add(upload.client) or clipped(state, upload)
+    loop.private.clipped = lambda state, upload: (
+        found[-1].add(upload.client) or clipped(state, upload)
+    )
     while not loop.done:
         found.append(set())
         loop.step()
@@ -54,7 +65,8 @@ def others(samples: int, looker: dict[str, object]) -> list[set[int]]:
 
 def main() -> None:
     """Print what the attack got, as one JSON object."""
-    said, succeeded = [], False
+    said = []
+    succeeded = False
     for name, looker in LOOKERS.items():
         try:
             few, many = (others(samples, looker) for samples in (20, 190))
@@ -63,7 +75,10 @@ def main() -> None:
             continue
         changed = sum(one != two for one, two in zip(few, many, strict=True))
         succeeded |= changed > 0
-        said.append(f"{name}: other clients enter in {changed} of {ROUNDS} sums when client 0 has 190 samples and not 20")
+        said.append(
+            f"{name}: other clients enter in {changed} of {ROUNDS} sums when client 0 has 190 "
+            "samples and not 20"
+        )
     print(json.dumps({"fault": "times", "succeeded": succeeded, "figure": "; ".join(said)}))
 
 

@@ -24,14 +24,21 @@ from motley_flower.secure.keyfiles import new_identity
 from motley_flower.secure.round import SecureRound
 from motley_flower.secure.terms import SecureOptions, SecureTerms
 
-CLIP, CLIENTS = 0.5, 6
+CLIP = 0.5
+CLIENTS = 6
 PRIVACY = {"clip": CLIP, "delta": 1e-5, "noise_multiplier": 1.0}
 KEYS: dict[str, Any] = {
-    "population": CLIENTS, "cohort": CLIENTS, "stop": {"rounds": 1}, "weights": "uniform",
-    "task": {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"}, "split": {"test": "global"},
-    "partition": "iid", "engine": "sequential", "dtype": "float64",
+    "population": CLIENTS,
+    "cohort": CLIENTS,
+    "stop": {"rounds": 1},
+    "weights": "uniform",
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"},
+    "split": {"test": "global"},
+    "partition": "iid",
+    "engine": "sequential",
+    "dtype": "float64",
     "local": {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
-}  # fmt: skip
+}
 
 
 def answered(at: ClientRuntime, kind: str, client: int, **more: Any) -> bytes:
@@ -57,7 +64,9 @@ def opened(setup: Experiment, folder: Path, size: int) -> Any:
     private = [bytes.fromhex((folder / f"key-{k}").read_text()) for k in range(CLIENTS)]
     keys = [Ed25519PrivateKey.from_private_bytes(one).public_key() for one in private]
     register = {k: key.public_bytes_raw() for k, key in enumerate(keys)}
-    at = ClientRuntime(setup, folder, secrets=ClientSecrets(options, folder / "key-{client}", register))
+    at = ClientRuntime(
+        setup, folder, secrets=ClientSecrets(options, folder / "key-{client}", register)
+    )
     terms = SecureTerms(b"r" * 16, 1, 1, options, size, tuple(range(CLIENTS)))
     ask = lambda told: {k: answered(at, "secure", k, secure=m) for k, m in told.items()}  # noqa: E731
     begun = SecureRound(terms, register, ask)
@@ -77,7 +86,9 @@ def main() -> None:
         else:
             found = opened(setup, folder, updates[0].size) - np.sum(updates[1:], axis=0)
     error = float(np.linalg.norm(found - updates[0])) / CLIP
-    figure = f"client 0's update of {updates[0].size} numbers with an error of {error:.3g} C in norm"
+    figure = (
+        f"client 0's update of {updates[0].size} numbers with an error of {error:.3g} C in norm"
+    )
     fault = "the server of a private deployment sees every update"
     print(json.dumps({"fault": fault, "succeeded": error < 0.5, "figure": figure}))
 

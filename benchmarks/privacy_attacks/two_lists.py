@@ -14,7 +14,9 @@ from motley.core.errors import SecureAggregationError
 from motley_flower.secure.draws import DRAWS, DrawClient, DrawServer
 from motley_flower.secure.terms import bitmap
 
-N, M, LIAR = 9, 4, 8
+N = 9
+M = 4
+LIAR = 8
 GROUPS = {(0, 1, 2, 3): (0, 1, 2, 3, 4, 5, LIAR), (4, 5, 6, 7): (0, 1, 4, 5, 6, 7, LIAR)}
 """Honest clients, each in one group -> the clients on the list that the group is told."""
 
@@ -25,12 +27,16 @@ def message(step: str, told: dict[int, bytes]) -> bytes:
 
 def main() -> None:
     keys = {k: random.Random(k).randbytes(32) for k in range(N)}
-    public = {k: Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw() for k, key in keys.items()}
+    public = {
+        k: Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
+        for k, key in keys.items()
+    }
 
     def client(k):
         return DrawClient(k, keys[k], public, None, random.Random(100 + k).randbytes)
 
-    honest, liars = {k: client(k) for k in range(LIAR)}, [client(LIAR), client(LIAR)]
+    honest = {k: client(k) for k in range(LIAR)}
+    liars = [client(LIAR), client(LIAR)]
 
     def heard(message):
         lie, _ = [one.answer(message) for one in liars]  # the same from both
@@ -38,20 +44,35 @@ def main() -> None:
 
     told = heard(DrawServer(public, M, 5).freeze()[0])
     step = "committed"
-    if list(DRAWS)[2] == "opened":  # the base commit: nonces are opened before a list of them is signed
-        told, step = heard(message("committed", told)), "opened"
-    reached, why = 0, ""
+    # the base commit: nonces are opened before a list of them is signed
+    if list(DRAWS)[2] == "opened":
+        told = heard(message("committed", told))
+        step = "opened"
+    reached = 0
+    why = ""
     for (group, listed), liar in zip(GROUPS.items(), liars, strict=True):
         there = {k: honest[k] for k in group} | {LIAR: liar}
-        signatures = {k: one.answer(message(step, {k: told[k] for k in listed})) for k, one in there.items()}
+        signatures = {
+            k: one.answer(message(step, {k: told[k] for k in listed})) for k, one in there.items()
+        }
         try:
             for k in group:
                 honest[k].answer(message("signed", signatures))
             reached += 1
         except SecureAggregationError as refused:
             why = f": {refused}"
-    figure = f"{reached} of 2 different lists were taken as signed, with one liar among {N} clients{why}"
-    print(json.dumps({"fault": "4c: two lists, each with a quorum", "succeeded": reached == 2, "figure": figure}))
+    figure = (
+        f"{reached} of 2 different lists were taken as signed, with one liar among {N} clients{why}"
+    )
+    print(
+        json.dumps(
+            {
+                "fault": "4c: two lists, each with a quorum",
+                "succeeded": reached == 2,
+                "figure": figure,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A malicious server sends two lists of survivors to two processes of one client at the same moment; both sign.
+"""A malicious server sends two lists of survivors to two processes of one client at the same
+moment; both sign.
 
 python benchmarks/privacy_attacks/two_processes.py
 """
@@ -19,7 +20,8 @@ from motley_flower.secure.keyfiles import new_identity
 from motley_flower.secure.round import SecureRound
 from motley_flower.secure.terms import SecureOptions, SecureTerms, Step, sealed
 
-N, TRIALS = 4, 40
+N = 4
+TRIALS = 40
 OPTIONS = SecureOptions(clip=1.0, bits=20)
 
 
@@ -34,8 +36,11 @@ def sign(secrets: ClientSecrets, folder: Path, message: bytes, go: Any, answers:
 def trial(secrets: ClientSecrets, folder: Path, lists: list[bytes]) -> bool:
     """Return whether client 0 signed both lists."""
     fork = multiprocessing.get_context("fork")
-    go, answers = fork.Barrier(2), fork.Queue()
-    both = [fork.Process(target=sign, args=(secrets, folder, message, go, answers)) for message in lists]
+    go = fork.Barrier(2)
+    answers = fork.Queue()
+    both = [
+        fork.Process(target=sign, args=(secrets, folder, message, go, answers)) for message in lists
+    ]
     for one in both:
         one.start()
     signed = [answers.get(timeout=30) for _ in both]
@@ -51,17 +56,28 @@ def main() -> None:
         secrets = ClientSecrets(OPTIONS, folder / "key-{client}", register)
         at = folder / "clients"
         terms = SecureTerms(bytes(16), 1, 0, OPTIONS, 3, tuple(range(N)))
-        it = SecureRound(terms, register, lambda asked: {k: secrets.endpoint(at, "run", k).answer(m) for k, m in asked.items()})
+        it = SecureRound(
+            terms,
+            register,
+            lambda asked: {k: secrets.endpoint(at, "run", k).answer(m) for k, m in asked.items()},
+        )
         for k, message in it.open().items():
             secrets.endpoint(at, "run", k).masked(message, np.zeros(3), 1)
-        lists = [sealed(Step.CONSISTENCY, terms, terms.bits(who)) for who in (range(N), range(N - 1))]
+        lists = [
+            sealed(Step.CONSISTENCY, terms, terms.bits(who)) for who in (range(N), range(N - 1))
+        ]
         state = at / "run" / "secure-0.bin"
-        before, broken = state.read_bytes(), 0
+        before = state.read_bytes()
+        broken = 0
         for _ in range(TRIALS):
             state.write_bytes(before)
             broken += trial(secrets, at, lists)
     figure = f"one client signed both lists of survivors in {broken} of {TRIALS} trials"
-    print(json.dumps({"fault": "6: no lock on the state file", "succeeded": broken > 0, "figure": figure}))
+    print(
+        json.dumps(
+            {"fault": "6: no lock on the state file", "succeeded": broken > 0, "figure": figure}
+        )
+    )
 
 
 if __name__ == "__main__":

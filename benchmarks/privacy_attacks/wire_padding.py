@@ -1,4 +1,5 @@
-"""A client hides a text in bits and fields of its upload that nothing uses; the server reads the same vector either way.
+"""A client hides a text in bits and fields of its upload that nothing uses; the server reads the
+same vector either way.
 
 python benchmarks/privacy_attacks/wire_padding.py
 """
@@ -45,8 +46,19 @@ def main() -> None:
             bad[at] = secret
             found = read(sealed(bad))
             read_alike += found is not None and torch.equal(found, sound[1])
-    figure = f"{read_alike} of {4 * (TRIES // 4 - 1)} messages with hidden bits are read as the same vector"
-    print(json.dumps({"fault": "padding and unused fields of the wire", "succeeded": read_alike > 0, "figure": figure}))
+    figure = (
+        f"{read_alike} of {4 * (TRIES // 4 - 1)} messages with hidden bits are read as the "
+        "same vector"
+    )
+    print(
+        json.dumps(
+            {
+                "fault": "padding and unused fields of the wire",
+                "succeeded": read_alike > 0,
+                "figure": figure,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

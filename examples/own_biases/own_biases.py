@@ -1,13 +1,16 @@
-"""A method of your own, as a package: clients share the weights of the model, and each keeps biases of its own.
+"""A method of your own, as a package: clients share the weights of the model, and each keeps biases
+of its own.
 
-One of the partial models of Pillutla, Malik, Mohamed, Rabbat, Sanjabi, Xiao: *Federated Learning with Partial Model
-Personalization*, ICML 2022 (arXiv:2204.03809), who keep adapters, the first or the last layers.
+One of the partial models of Pillutla, Malik, Mohamed, Rabbat, Sanjabi, Xiao: *Federated Learning
+with Partial Model Personalization*, ICML 2022 (arXiv:2204.03809), who keep adapters, the first or
+the last layers.
 
     server    holds, averages and sends everything but the biases
     client k  starts from what it received and its own biases; trains both;
               sends all but the biases; keeps its biases
 
-State: the biases of each client that took part; the initial model's for the others. Traffic: all but the biases, both ways.
+State: the biases of each client that took part; the initial model's for the others. Traffic: all
+but the biases, both ways.
 """
 
 from __future__ import annotations
@@ -38,10 +41,19 @@ class OwnBiases(Method):
     """Averaging of everything but the biases, which every client keeps."""
 
     paper: ClassVar[Paper] = Paper(
-        "pillutla2022partial", "Federated Learning with Partial Model Personalization",
-        ("Krishna Pillutla", "Kshitiz Malik", "Abdelrahman Mohamed", "Michael Rabbat", "Maziar Sanjabi", "Lin Xiao"),
-        "International Conference on Machine Learning (ICML)", 2022,
-    )  # fmt: skip
+        "pillutla2022partial",
+        "Federated Learning with Partial Model Personalization",
+        (
+            "Krishna Pillutla",
+            "Kshitiz Malik",
+            "Abdelrahman Mohamed",
+            "Michael Rabbat",
+            "Maziar Sanjabi",
+            "Lin Xiao",
+        ),
+        "International Conference on Machine Learning (ICML)",
+        2022,
+    )
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:

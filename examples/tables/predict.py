@@ -9,7 +9,9 @@ from pathlib import Path
 import motley
 
 
-def main(directory: str, rows: Path = Path(__file__).parent / "new_patients.csv") -> list[tuple[str, float]]:
+def main(
+    directory: str, rows: Path = Path(__file__).parent / "new_patients.csv"
+) -> list[tuple[str, float]]:
     """Return each new patient's predicted outcome and the probability of being ill."""
     run = motley.load(directory)
     shares = run.predict(rows, probabilities=True)

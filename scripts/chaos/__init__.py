@@ -1,1 +1,2 @@
-"""Random experiments are killed at random moments, resumed until they are done, and compared with undisturbed runs."""
+"""Random experiments are killed at random moments, resumed until they are done, and compared with
+undisturbed runs."""

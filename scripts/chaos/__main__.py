@@ -1,11 +1,13 @@
-"""Kill random experiments at random moments, resume them until they are done, and compare them with undisturbed runs.
+"""Kill random experiments at random moments, resume them until they are done, and compare them with
+undisturbed runs.
 
     # a campaign; the same command goes on with it
     scripts/test-chaos [--kills 1000] [--cases 150] [--seed 0] [--log FILE]
     # one case of a campaign again
     scripts/test-chaos --seed 0 --only 17
 
-Every name in the catalogues is drawn once; a campaign ends when it has so many kills, so many cases, and all names.
+Every name in the catalogues is drawn once; a campaign ends when it has so many kills, so many
+cases, and all names.
 """
 
 from __future__ import annotations
@@ -34,16 +36,21 @@ def summary(rows: list[Row], entries: int) -> dict[str, Any]:
     return {
         "kills": sum(len(row.kills) for row in rows),
         "combinations": len({json.dumps(row.keys, sort_keys=True) for row in rows}),
-        "names drawn": len(used), "names there are": entries,
-        "kills by moment": dict(Counter(kill.split(": ")[0] for row in rows for kill in row.kills).most_common()),
+        "names drawn": len(used),
+        "names there are": entries,
+        "kills by moment": dict(
+            Counter(kill.split(": ")[0] for row in rows for kill in row.kills).most_common()
+        ),
         "compared with a fresh process": sum(row.fresh for row in rows),
         "runs under fire": sum(row.lives for row in rows),
         "ways": dict(Counter(row.way for row in rows)),
-        "mismatches": sum(len(row.mismatches) for row in rows), "leftovers": sum(len(row.leftovers) for row in rows),
-        "orphans": sum(len(row.orphans) for row in rows), "errors": sum(len(row.errors) for row in rows),
+        "mismatches": sum(len(row.mismatches) for row in rows),
+        "leftovers": sum(len(row.leftovers) for row in rows),
+        "orphans": sum(len(row.orphans) for row in rows),
+        "errors": sum(len(row.errors) for row in rows),
         "cases that failed": [row.number for row in rows if not row.good],
         "processor_s": round(sum(row.cpu_s for row in rows), 1),
-    }  # fmt: skip
+    }
 
 
 def _read(log: Path | None, seed: int) -> list[Row]:
@@ -54,14 +61,31 @@ def _read(log: Path | None, seed: int) -> list[Row]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/test-chaos", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="scripts/test-chaos", description=(__doc__ or "").split("\n\n")[0]
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--cases", type=int, default=150)
-    parser.add_argument("--names", choices=("all", "any"), default="all", help="whether every name must have been drawn")
-    parser.add_argument("--only", type=int, action="append", help="number of a case to run again; may be repeated")
-    parser.add_argument("--part", default="0/1", help="I/N: every N-th case; several such processes may share one log")
-    parser.add_argument("--log", type=Path, help="one line of JSON for every case; a campaign goes on where its log ends")
+    parser.add_argument(
+        "--names",
+        choices=("all", "any"),
+        default="all",
+        help="whether every name must have been drawn",
+    )
+    parser.add_argument(
+        "--only", type=int, action="append", help="number of a case to run again; may be repeated"
+    )
+    parser.add_argument(
+        "--part",
+        default="0/1",
+        help="I/N: every N-th case; several such processes may share one log",
+    )
+    parser.add_argument(
+        "--log",
+        type=Path,
+        help="one line of JSON for every case; a campaign goes on where its log ends",
+    )
     parser.add_argument("--summary", type=Path, help="file for the campaign's numbers")
     parser.add_argument("--keep", type=Path, help="folder for the files of cases that fail")
     return parser.parse_args()
@@ -82,7 +106,8 @@ def _go(given: argparse.Namespace, campaign: Campaign) -> list[Row]:
         if given.log is not None:
             with given.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(dataclasses.asdict(row)) + "\n")
-            rows = rows if given.only else _read(given.log, given.seed)  # other parts write into it, too
+            # other parts write into it, too
+            rows = rows if given.only else _read(given.log, given.seed)
     return rows
 
 

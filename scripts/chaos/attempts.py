@@ -1,7 +1,9 @@
-"""Processes that run one experiment each and are killed: forked from a parent that has imported everything, one for every attempt.
+"""Processes that run one experiment each and are killed: forked from a parent that has imported
+everything, one for every attempt.
 
-A moment is either an action on a file of the run (opened, written half, synced, renamed, removed: the process sends itself SIGKILL
-just before it), which a seed repeats exactly, or a share of the processor time that the whole run took (the parent kills).
+A moment is either an action on a file of the run (opened, written half, synced, renamed, removed:
+the process sends itself SIGKILL just before it), which a seed repeats exactly, or a share of the
+processor time that the whole run took (the parent kills).
 """
 
 from __future__ import annotations
@@ -45,8 +47,9 @@ class Moment:
 
     Parameters
     ----------
-    action: on a file, as :func:`_label` names it, and its ``count``-th time in the attempt, counted from 1. cpu_s: or after so many
-    seconds of processor time. wall_s: or after so many seconds; ``worker``: then one of its worker processes is killed, not itself.
+    action: on a file, as :func:`_label` names it, and its ``count``-th time in the attempt, counted
+    from 1. cpu_s: or after so many seconds of processor time. wall_s: or after so many seconds;
+    ``worker``: then one of its worker processes is killed, not itself.
     """
 
     action: str | None = None
@@ -69,8 +72,9 @@ class Ended:
 
     Parameters
     ----------
-    killed: whether it, or a worker of it, was killed. said: the sentence of the error that ended it; None for none. bug: whether that
-    was no error for users. cpu_s, wall_s: what it took. actions: how often it did what on which file, in the order of the first.
+    killed: whether it, or a worker of it, was killed. said: the sentence of the error that ended
+    it; None for none. bug: whether that was no error for users. cpu_s, wall_s: what it took.
+    actions: how often it did what on which file, in the order of the first.
     orphans: command lines of processes that it left behind.
     """
 
@@ -89,7 +93,8 @@ class Ended:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose parents die, so that none is lost from sight."""
+    """Make this process the parent of descendants whose parents die, so that none is lost from
+    sight."""
     if ctypes.CDLL(None, use_errno=True).prctl(_ADOPT, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
 
@@ -97,16 +102,25 @@ def adopt_orphans() -> None:
 @cache
 def commit() -> str:
     """Return the commit of this code, with ``-dirty`` where files differ from it."""
-    said = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True)
+    said = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+    )
     return said.stdout.strip()
 
 
-def attempt(work: Work, folder: Path, moment: Moment | None = None, limit_s: float = LIMIT_S) -> Ended:
-    """Call ``work`` in a child process, which ends at ``moment`` if it comes before the end of the work.
+def attempt(
+    work: Work, folder: Path, moment: Moment | None = None, limit_s: float = LIMIT_S
+) -> Ended:
+    """Call ``work`` in a child process, which ends at ``moment`` if it comes before the end of the
+    work.
 
     Parameters
     ----------
-    work: acts on files in ``folder``. limit_s: wall seconds after which it has hung, which counts as a bug.
+    work: acts on files in ``folder``. limit_s: wall seconds after which it has hung, which counts
+    as a bug.
     """
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("a process with threads cannot be forked")
@@ -127,17 +141,29 @@ def attempt(work: Work, folder: Path, moment: Moment | None = None, limit_s: flo
     said: dict[str, Any] = json.loads(text) if text.endswith("}") else {}
     if hung or (not said and not died):
         said = {
-            "said": f"it hung for {limit_s:g} s" if hung else f"it ended with status {status} and said nothing",
+            "said": f"it hung for {limit_s:g} s"
+            if hung
+            else f"it ended with status {status} and said nothing",
             "bug": True,
         }
     worker = killed and moment is not None and moment.worker
     cpu_s = used.ru_utime + used.ru_stime
-    return Ended(died or worker, said.get("said"), said.get("bug", False), cpu_s, took_s, said.get("actions", {}), _orphans())
+    return Ended(
+        died or worker,
+        said.get("said"),
+        said.get("bug", False),
+        cpu_s,
+        took_s,
+        said.get("actions", {}),
+        _orphans(),
+    )
 
 
 def _watch(child: int, moment: Moment | None, give_up: float) -> bool:
-    """Wait for the end of the child, and kill it or a worker of it when the time has come; return whether something was killed."""
-    began, killed = time.monotonic(), False
+    """Wait for the end of the child, and kill it or a worker of it when the time has come; return
+    whether something was killed."""
+    began = time.monotonic()
+    killed = False
     while not _ended(child):
         now = time.monotonic()
         if now > give_up:
@@ -155,7 +181,13 @@ def _victim(child: int, moment: Moment, since_s: float) -> int | None:
     """Return the process that is killed now; None before its time."""
     if moment.wall_s is not None and since_s >= moment.wall_s:
         workers = sorted(descendants(child))
-        return child if not moment.worker else workers[int(1000 * since_s) % len(workers)] if workers else None
+        return (
+            child
+            if not moment.worker
+            else workers[int(1000 * since_s) % len(workers)]
+            if workers
+            else None
+        )
     return child if moment.cpu_s is not None and _cpu_s(child) >= moment.cpu_s else None
 
 
@@ -189,7 +221,8 @@ def descendants(process: int) -> Iterator[int]:
 
 
 def _orphans() -> tuple[str, ...]:
-    """Wait for the processes that an attempt left; return the command lines of those that do not end, and end them."""
+    """Wait for the processes that an attempt left; return the command lines of those that do not
+    end, and end them."""
     deadline = time.monotonic() + ORPHANS_S
     while time.monotonic() < deadline:
         try:
@@ -199,7 +232,10 @@ def _orphans() -> tuple[str, ...]:
         if not found:
             time.sleep(0.01)
     left = sorted(descendants(os.getpid()))
-    said = [Path(f"/proc/{one}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace") for one in left]
+    said = [
+        Path(f"/proc/{one}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        for one in left
+    ]
     for one in left:
         _kill(one)
     with suppress(ChildProcessError):
@@ -233,7 +269,9 @@ class _Actions:
     """Counts actions on files in a folder, and kills the process at one of them."""
 
     def __init__(self, folder: Path, moment: Moment | None) -> None:
-        self.folder, self.moment, self.seen = str(folder.resolve()), moment, Counter[str]()
+        self.folder = str(folder.resolve())
+        self.moment = moment
+        self.seen = Counter[str]()
         self.names: dict[int, str] = {}
 
     def hook(self) -> None:
@@ -244,19 +282,28 @@ class _Actions:
         io.open, self._open = self._opened, io.open
 
     def did(self, action: str, path: object, half: Callable[[], object] = lambda: None) -> None:
-        """Count one action that is about to happen; ``half``: does a part of it, and the process is killed after it."""
+        """Count one action that is about to happen; ``half``: does a part of it, and the process is
+        killed after it."""
         text = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
         text = os.path.abspath(text) if text else ""
         if not text.startswith(self.folder):
             return
         label = _label(action, text.removeprefix(self.folder))
         self.seen[label] += 1
-        if self.moment is not None and self.moment.action == label and self.seen[label] == self.moment.count:
+        if (
+            self.moment is not None
+            and self.moment.action == label
+            and self.seen[label] == self.moment.count
+        ):
             half()
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _audit(self, event: str, given: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        if (
+            event == "open"
+            and isinstance(given[2], int)
+            and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        ):
             self.did("open", given[0])
         elif event == "os.rename":
             self.did("rename", given[1])
@@ -278,7 +325,11 @@ class _Actions:
 
     def _opened(self, file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
         """Open a file; bytes that are written to it go through :class:`_Torn`."""
-        path = os.path.abspath(os.fsdecode(file)) if isinstance(file, str | bytes | os.PathLike) else ""
+        path = (
+            os.path.abspath(os.fsdecode(file))
+            if isinstance(file, str | bytes | os.PathLike)
+            else ""
+        )
         if (
             "b" not in mode
             or not set(mode) & set("wxa+")
@@ -296,14 +347,18 @@ class _Torn(io.FileIO):
 
     def __init__(self, path: str, mode: str, actions: _Actions) -> None:
         super().__init__(path, mode)
-        self.path, self.actions = path, actions
+        self.path = path
+        self.actions = actions
 
     def write(self, data: Any) -> int:
         """Write bytes."""
-        self.actions.did("write", self.path, lambda: super(_Torn, self).write(memoryview(data)[: len(data) // 2]))
+        self.actions.did(
+            "write", self.path, lambda: super(_Torn, self).write(memoryview(data)[: len(data) // 2])
+        )
         return super().write(data)
 
 
 def _label(action: str, path: str) -> str:
-    """Return the name of an action on a file: files that differ in a round or a process id alone have one name."""
+    """Return the name of an action on a file: files that differ in a round or a process id alone
+    have one name."""
     return f"{action} {re.sub(r'[0-9]+', '#', path.lstrip('/')) or '.'}"

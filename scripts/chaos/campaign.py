@@ -1,4 +1,5 @@
-"""Cases of a campaign: one random experiment each, killed several times, resumed until it is done, and compared."""
+"""Cases of a campaign: one random experiment each, killed several times, resumed until it is done,
+and compared."""
 
 from __future__ import annotations
 
@@ -29,12 +30,19 @@ LONGEST_CPU_S = 12.0
 """A drawn experiment that takes longer is drawn again, unless a name that must be drawn is why."""
 REDRAWS = 12
 MOST_KILLS = 8
-FRESH_EVERY, JOBS_EVERY, REPORT_EVERY = 8, 17, 9
+FRESH_EVERY = 8
+JOBS_EVERY = 17
+REPORT_EVERY = 9
 """Every so-manieth case is also run in a fresh process, run as two runs at a time, and reported."""
 LAST_KILLS = 3
 """So many kills of a case may come at the end of the run."""
-_AT_THE_END = re.compile(r"parquet|remove .*arrows|model\.safetensors|clients\.safetensors|run\.json|\.lock|rmdir")
-_FRESH = "import json, sys; from motley import run; run(json.loads(sys.argv[1]), out=sys.argv[2], resume=True)"
+_AT_THE_END = re.compile(
+    r"parquet|remove .*arrows|model\.safetensors|clients\.safetensors|run\.json|\.lock|rmdir"
+)
+_FRESH = (
+    "import json, sys; from motley import run; run(json.loads(sys.argv[1]), out=sys.argv[2], "
+    "resume=True)"
+)
 
 
 @dataclass
@@ -43,10 +51,10 @@ class Row:
 
     Parameters
     ----------
-    entry: name in the catalogues that was to be drawn. way: ``run``, or ``jobs`` for two runs at a time. used: all names of the
-    experiment. lives: folders in which it was run under fire. fresh: whether a run in a fresh process was compared, too. kills: when
-    it was killed. mismatches, leftovers, orphans,
-    errors: what was not as it should be.
+    entry: name in the catalogues that was to be drawn. way: ``run``, or ``jobs`` for two runs at a
+    time. used: all names of the experiment. lives: folders in which it was run under fire. fresh:
+    whether a run in a fresh process was compared, too. kills: when it was killed. mismatches,
+    leftovers, orphans, errors: what was not as it should be.
     """
 
     seed: int
@@ -72,11 +80,17 @@ class Row:
 
     def line(self) -> str:
         """Return a line about the case; for one that failed, with the command that repeats it."""
-        about = f"case {self.number}: {' '.join(self.entry)} ({len(self.used)} names, {self.way}), {len(self.kills)} kills"
+        about = (
+            f"case {self.number}: {' '.join(self.entry)} ({len(self.used)} names, "
+            f"{self.way}), {len(self.kills)} kills"
+        )
         if self.good:
             return f"{about}: same"
         wrong = "\n    ".join([*self.mismatches, *self.leftovers, *self.orphans, *self.errors])
-        return f"{about}: FAILED\n    {wrong}\n    again: scripts/test-chaos --seed {self.seed} --only {self.number}"
+        return (
+            f"{about}: FAILED\n    {wrong}\n    again: scripts/test-chaos --seed {self.seed} "
+            f"--only {self.number}"
+        )
 
 
 class Campaign:
@@ -84,11 +98,14 @@ class Campaign:
 
     Parameters
     ----------
-    seed: of everything that is drawn. place: folder for files. keep: folder for the files of cases that fail.
+    seed: of everything that is drawn. place: folder for files. keep: folder for the files of cases
+    that fail.
     """
 
     def __init__(self, seed: int, place: Path, keep: Path | None = None) -> None:
-        self.seed, self.place, self.keep = seed, place, keep
+        self.seed = seed
+        self.place = place
+        self.keep = keep
         files.write(place / "files")
         self.drawing = Drawing(place / "files")
         looked = attempt(partial(self.drawing.look, place / "users.json"), place)
@@ -127,7 +144,9 @@ class Campaign:
                 row.errors = [f"drawing: {drawn.said}"]
                 continue
             found = json.loads((self.folder / "drawn.json").read_text(encoding="utf-8"))
-            row.keys, row.used, own = found["keys"], [tuple(entry) for entry in found["used"]], found["own"]
+            row.keys = found["keys"]
+            row.used = [tuple(entry) for entry in found["used"]]
+            own = found["own"]
             plain = own is None and row.keys["engine"].get("name") != "processes"
             row.way = "jobs" if row.number % JOBS_EVERY == JOBS_EVERY - 1 and plain else "run"
             self.work = partial(_jobs if row.way == "jobs" else _run, row.keys, own)
@@ -153,22 +172,39 @@ class Campaign:
         """Compare with a run in a process that nobody forked."""
         if row.way != "run":
             return False
-        command = [sys.executable, "-W", "ignore", "-c", _FRESH, json.dumps(row.keys), str(self.folder / "fresh" / "run")]
-        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": threads_of(row.keys)})
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            _FRESH,
+            json.dumps(row.keys),
+            str(self.folder / "fresh" / "run"),
+        ]
+        subprocess.run(
+            command, check=True, env={**os.environ, "OMP_NUM_THREADS": threads_of(row.keys)}
+        )
         row.mismatches += [f"fresh process {text}" for text in self._against("fresh")]
         return True
 
     def _against(self, other: str) -> list[str]:
         found = self.folder / "found.json"  # Arrow starts threads, so a child compares
-        compared = attempt(partial(_compare, self.folder / "whole", self.folder / other, found), found)
-        return list(json.loads(found.read_text(encoding="utf-8"))) if compared.done else [str(compared.said)]
+        compared = attempt(
+            partial(_compare, self.folder / "whole", self.folder / other, found), found
+        )
+        return (
+            list(json.loads(found.read_text(encoding="utf-8")))
+            if compared.done
+            else [str(compared.said)]
+        )
 
     def _killed(self, row: Row, whole: Ended, rng: random.Random) -> None:
         """Kill and resume until it is done, ask for it once more, and compare."""
         out = self.folder / "killed"
         usual = {path.name for path in (self.folder / "tmp").iterdir()}
         wanted = rng.randint(6, MOST_KILLS)
-        while row.good and len(row.kills) < wanted:  # a run that was done before all kills is begun again
+        # a run that was done before all kills is begun again
+        while row.good and len(row.kills) < wanted:
             shutil.rmtree(out, ignore_errors=True)
             before = len(row.kills)
             self._again_and_again(row, whole, rng, partial(self.work, out), out, wanted - before)
@@ -185,10 +221,18 @@ class Campaign:
         row.mismatches += self._against("killed")
         row.leftovers += leftovers(self.folder / "whole", out)
         temporary = {path.name for path in (self.folder / "tmp").iterdir()} - usual
-        row.leftovers += [f"left behind in the folder for temporary files: {name}" for name in sorted(temporary)]
+        row.leftovers += [
+            f"left behind in the folder for temporary files: {name}" for name in sorted(temporary)
+        ]
 
     def _again_and_again(
-        self, row: Row, whole: Ended, rng: random.Random, work: Callable[[], None], out: Path, kills: int
+        self,
+        row: Row,
+        whole: Ended,
+        rng: random.Random,
+        work: Callable[[], None],
+        out: Path,
+        kills: int,
     ) -> None:
         """Attempt the work until it is done, with at most so many kills."""
         while True:
@@ -206,7 +250,8 @@ class Campaign:
                 return
 
     def _reported(self, row: Row, rng: random.Random) -> None:
-        """Write a report of both runs, one of them under fire; what was measured in wall time is made the same before."""
+        """Write a report of both runs, one of them under fire; what was measured in wall time is
+        made the same before."""
         for name in ("timings.parquet", "run.json"):  # the record names the digests of all tables
             for file in (self.folder / "whole").rglob(name):
                 shutil.copy(file, self.folder / "killed" / file.relative_to(self.folder / "whole"))
@@ -220,7 +265,8 @@ class Campaign:
 
 
 def _moment(rng: random.Random, whole: Ended, row: Row, kills: int) -> Moment:
-    """Return when an attempt is killed: with many kills to come while the run goes on, with few to come also at its end."""
+    """Return when an attempt is killed: with many kills to come while the run goes on, with few to
+    come also at its end."""
     if row.way == "jobs" or row.keys["engine"].get("name") == "processes":
         return Moment(wall_s=rng.uniform(0.2, 1.0) * whole.wall_s, worker=rng.random() < 0.5)
     if rng.random() < 0.55:
@@ -235,10 +281,15 @@ def _stage(moment: Moment | None) -> str:
     if moment is None or moment.action is None:
         return "a worker process" if moment is not None and moment.worker else "a random moment"
     words = {
-        "checkpoints": "a checkpoint or client states", "tables.journal": "the journal", ".arrows": "a table's stream",
-        ".parquet": "a table at the end", ".safetensors": "a model", "run.json": "the record", ".lock": "the lock",
+        "checkpoints": "a checkpoint or client states",
+        "tables.journal": "the journal",
+        ".arrows": "a table's stream",
+        ".parquet": "a table at the end",
+        ".safetensors": "a model",
+        "run.json": "the record",
+        ".lock": "the lock",
         "report": "a report",
-    }  # fmt: skip
+    }
     return next((said for part, said in words.items() if part in moment.action), "another file")
 
 

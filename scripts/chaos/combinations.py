@@ -1,8 +1,9 @@
-"""Draw random experiments: components of every kind, mixed at random, of which every name in the catalogues is drawn once.
+"""Draw random experiments: components of every kind, mixed at random, of which every name in the
+catalogues is drawn once.
 
-The parts come from the small experiments of :mod:`same_results.experiments`, which together use every component in every one of its
-words; a drawn experiment is one of them in which the parts of others replace its own, as long as the checks of the configuration
-and the build accept the mixture.
+The parts come from the small experiments of :mod:`same_results.experiments`, which together use
+every component in every one of its words; a drawn experiment is one of them in which the parts of
+others replace its own, as long as the checks of the configuration and the build accept the mixture.
 """
 
 from __future__ import annotations
@@ -37,19 +38,45 @@ Entry = tuple[str, str]
 
 TOGETHER: tuple[tuple[str, ...], ...] = (
     ("selector", "weights", "allocator", "compressor", "budget", "feedback", "quantizer"),
-    ("algorithm", "loss", "public"), ("aggregator",), ("server",), ("synchrony",), ("device",), ("network",), ("availability",),
-    ("failures",), ("split",), ("partition",), ("label_noise",), ("feature_shift",), ("concept_shift",), ("drift",), ("evaluate",),
-    ("recalibrate",), ("local",), ("dtype",), ("method",),
-)  # fmt: skip
+    ("algorithm", "loss", "public"),
+    ("aggregator",),
+    ("server",),
+    ("synchrony",),
+    ("device",),
+    ("network",),
+    ("availability",),
+    ("failures",),
+    ("split",),
+    ("partition",),
+    ("label_noise",),
+    ("feature_shift",),
+    ("concept_shift",),
+    ("drift",),
+    ("evaluate",),
+    ("recalibrate",),
+    ("local",),
+    ("dtype",),
+    ("method",),
+)
 """Keys that one experiment takes over from another in one piece."""
 ENGINES: tuple[Keys, ...] = (
-    {"name": "auto", "threads": 1}, {"name": "batched", "threads": 1}, {"name": "vmap", "threads": 1},
-    {"name": "sequential", "threads": 1}, {"name": "debug"}, {"name": "threads", "threads": 2},
-)  # fmt: skip
+    {"name": "auto", "threads": 1},
+    {"name": "batched", "threads": 1},
+    {"name": "vmap", "threads": 1},
+    {"name": "sequential", "threads": 1},
+    {"name": "debug"},
+    {"name": "threads", "threads": 2},
+)
 PROCESSES: Keys = {"name": "processes", "workers": 2, "threads": 2}
 """Costs seconds for every attempt, so it is drawn where it must be and seldom elsewhere."""
 GUARDS: tuple[Any, ...] = ("off", None)
-WARM = ("engine vmap", "selector fedcor", "selector fedstas", "task tabular", "task text, transformer, last")
+WARM = (
+    "engine vmap",
+    "selector fedcor",
+    "selector fedstas",
+    "task tabular",
+    "task text, transformer, last",
+)
 """Experiments that together import about everything."""
 MUTATIONS = 9
 """Parts that are tried in place of an experiment's own."""
@@ -61,8 +88,8 @@ class Combination:
 
     Parameters
     ----------
-    keys: of the experiment file. own: the name of a task made in Python (:mod:`same_results.own`), or none. entry: of the catalogues
-    that it had to use. used: all entries that it uses.
+    keys: of the experiment file. own: the name of a task made in Python (:mod:`same_results.own`),
+    or none. entry: of the catalogues that it had to use. used: all entries that it uses.
     """
 
     keys: Keys
@@ -80,15 +107,23 @@ class Drawing:
     """
 
     def __init__(self, files: Path) -> None:
-        self.cases = {name: case for name, case in EXPERIMENTS.items() if case.pack is None and "grid" not in case.keys}
+        self.cases = {
+            name: case
+            for name, case in EXPERIMENTS.items()
+            if case.pack is None and "grid" not in case.keys
+        }
         self.files = files
-        self.given = {name: _without_none(filled(case.keys, files)) for name, case in self.cases.items()}
+        self.given = {
+            name: _without_none(filled(case.keys, files)) for name, case in self.cases.items()
+        }
         self.users: dict[Entry, list[str]] = {}
 
     def look(self, out: Path) -> None:
-        """Write which entries each experiment of the list uses, and which modules runs import, for :meth:`learn`; reading data starts
-        threads, and a process with threads cannot be forked."""
-        used = {name: sorted(set(_entries(Experiment(**keys)))) for name, keys in self.given.items()}
+        """Write which entries each experiment of the list uses, and which modules runs import, for
+        :meth:`learn`; reading data starts threads, and a process with threads cannot be forked."""
+        used = {
+            name: sorted(set(_entries(Experiment(**keys)))) for name, keys in self.given.items()
+        }
         for name in WARM:
             run(self.given[name], out=out.with_name("warm") / name)
         report(out.with_name("warm") / WARM[0], out.with_name("warm") / "report.html")
@@ -105,8 +140,14 @@ class Drawing:
                 importlib.import_module(module)
 
     def entries(self) -> list[Entry]:
-        """Return every entry of the catalogues that can be run here; the engine ``ray`` needs a cluster."""
-        found = [(kind, row["name"]) for kind in registry.KINDS for row in registry.listing(kind) if row["built"]]
+        """Return every entry of the catalogues that can be run here; the engine ``ray`` needs a
+        cluster."""
+        found = [
+            (kind, row["name"])
+            for kind in registry.KINDS
+            for row in registry.listing(kind)
+            if row["built"]
+        ]
         return [entry for entry in found if entry not in coverage.ELSEWHERE]
 
     def draw(self, rng: random.Random, entry: Entry) -> Combination:
@@ -119,21 +160,33 @@ class Drawing:
         kind, name = entry
         if entry in self.users:
             base = rng.choice(self.users[entry])
-            keys, own = dict(self.given[base]), self.cases[base].own
+            keys = dict(self.given[base])
+            own = self.cases[base].own
         else:
-            keys, own = {**DIGITS, kind: {"name": name}}, None
+            keys = {**DIGITS, kind: {"name": name}}
+            own = None
         keys |= {"name": "chaos", "seed": rng.randrange(1000), "checkpoint": _checkpoint(rng)}
-        keys["stop"] = {**keys["stop"], "rounds": rng.randint(6, 14)} if "rounds" in keys["stop"] else keys["stop"]
+        keys["stop"] = (
+            {**keys["stop"], "rounds": rng.randint(6, 14)}
+            if "rounds" in keys["stop"]
+            else keys["stop"]
+        )
         keys = self._mixed(keys, own, rng, entry)
         return Combination(keys, own, entry, tuple(sorted(set(_entries(_checked(keys, own))))))
 
     def _mixed(self, keys: Keys, own: str | None, rng: random.Random, entry: Entry) -> Keys:
-        """Return the keys with parts of other experiments, an engine, a guard and a place for client states, as far as they fit."""
+        """Return the keys with parts of other experiments, an engine, a guard and a place for
+        client states, as far as they fit."""
         changes: list[Keys] = []
         for together in rng.sample(TOGETHER, MUTATIONS):
-            other = self.given[rng.choice([name for name, given in self.given.items() if together[0] in given])]
+            other = self.given[
+                rng.choice([name for name, given in self.given.items() if together[0] in given])
+            ]
             changes.append({key: other.get(key) for key in together})
-        changes += [{"client_state": rng.choice(("ram", "disk", "auto"))}, {"guard": rng.choice(GUARDS)}]
+        changes += [
+            {"client_state": rng.choice(("ram", "disk", "auto"))},
+            {"guard": rng.choice(GUARDS)},
+        ]
         if entry[0] != "engine":
             changes.append({"engine": PROCESSES if rng.random() < 0.04 else rng.choice(ENGINES)})
         if rng.random() < 0.5 and "validation" not in keys.get("split", {}):
@@ -168,7 +221,8 @@ def _checked(keys: Keys, own: str | None) -> Experiment:
 
 
 def threads_of(keys: Keys) -> str:
-    """Return the cores that the experiment's engine asks for, for ``OMP_NUM_THREADS``; no engine takes more than that names."""
+    """Return the cores that the experiment's engine asks for, for ``OMP_NUM_THREADS``; no engine
+    takes more than that names."""
     return str(keys.get("engine", {}).get("threads", 1))
 
 

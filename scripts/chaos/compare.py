@@ -14,20 +14,42 @@ __all__ = ["differences", "leftovers"]
 WALL = ("timings",)
 """Tables of wall times, of which the rounds alone are compared."""
 STATE = (
-    "server", "selector", "ledger", "downloads", "allocator", "vectors", "candidates", "best", "step_norms", "good", "evaluated",
-    "version", "selections", "draw_index", "dispatch", "model_updates", "start_s", "asked_s",
-)  # fmt: skip
+    "server",
+    "selector",
+    "ledger",
+    "downloads",
+    "allocator",
+    "vectors",
+    "candidates",
+    "best",
+    "step_norms",
+    "good",
+    "evaluated",
+    "version",
+    "selections",
+    "draw_index",
+    "dispatch",
+    "model_updates",
+    "start_s",
+    "asked_s",
+)
 """Parts of a checkpoint that are compared as they are."""
 
 
 def leftovers(whole: Path, killed: Path) -> list[str]:
     """Return the names of files in one folder and not in the other."""
-    one, two = (({str(path.relative_to(root)) for path in root.rglob("*")}) for root in (whole, killed))
-    return [*(f"left behind: {name}" for name in sorted(two - one)), *(f"missing: {name}" for name in sorted(one - two))]
+    one, two = (
+        ({str(path.relative_to(root)) for path in root.rglob("*")}) for root in (whole, killed)
+    )
+    return [
+        *(f"left behind: {name}" for name in sorted(two - one)),
+        *(f"missing: {name}" for name in sorted(one - two)),
+    ]
 
 
 def differences(whole: Path, killed: Path) -> list[str]:
-    """Return what differs between two folders of runs: tables, models, the record, and the state in the last checkpoint."""
+    """Return what differs between two folders of runs: tables, models, the record, and the state in
+    the last checkpoint."""
     found = []
     for file in sorted(path for path in whole.rglob("*") if path.is_file()):
         other = killed / file.relative_to(whole)
@@ -44,20 +66,25 @@ def _alike(one: Path, two: Path) -> bool:
 
         first, second = (pq.read_table(path, use_threads=False) for path in (one, two))
         if one.stem in WALL:
-            first, second = first.select(["round"]), second.select(["round"])
+            first = first.select(["round"])
+            second = second.select(["round"])
         return bool(first.equals(second))
     if one.name == "run.json":
         return bool(_record(one) == _record(two))
     if one.suffix == ".mtly":
         return _same(*map(_state, (one, two)))
-    return one.suffix == ".rows" or one.read_bytes() == two.read_bytes()  # rows are compared by their checksums
+    # rows are compared by their checksums
+    return one.suffix == ".rows" or one.read_bytes() == two.read_bytes()
 
 
 def _record(path: Path) -> dict[str, Any]:
-    """Return a run's record without the command line, marks of wall times, and its own digest; of the engine, what ``auto`` meant,
-    which is written when a run is resumed."""
+    """Return a run's record without the command line, marks of wall times, and its own digest; of
+    the engine, what ``auto`` meant, which is written when a run is resumed."""
     record = json.loads(path.read_bytes())
-    config = {**record["config"], "engine": {**record["config"]["engine"], "name": record["numerics"]["engine"]}}
+    config = {
+        **record["config"],
+        "engine": {**record["config"]["engine"], "name": record["numerics"]["engine"]},
+    }
     marks = {name: mark for name, mark in record.get("tables", {}).items() if name not in WALL}
     return {**record, "config": config, "command": None, "tables": marks, "digest": None}
 
@@ -81,7 +108,11 @@ def _placeless(saved: Any) -> Any:
 
 def _same(one: Any, two: Any) -> bool:
     if isinstance(one, Mapping):
-        return isinstance(two, Mapping) and one.keys() == two.keys() and all(_same(one[key], two[key]) for key in one)
+        return (
+            isinstance(two, Mapping)
+            and one.keys() == two.keys()
+            and all(_same(one[key], two[key]) for key in one)
+        )
     if isinstance(one, list | tuple):
         return type(one) is type(two) and len(one) == len(two) and all(map(_same, one, two))
     if isinstance(one, np.ndarray):

@@ -1,13 +1,15 @@
-"""Draw compositions of everything that the registry offers, and run each whole, again, and killed and resumed.
+"""Draw compositions of everything that the registry offers, and run each whole, again, and killed
+and resumed.
 
     # a search; the same command goes on with it
     scripts/compose [--count 1000] [--minutes 10] [--seed 0] [--log FILE]
     # one composition of a search again
     scripts/compose --seed 0 --only 17
 
-A fault is whatever is no sentence for users: a crash while an experiment is checked or runs, a second run with other bits, a run that
-was killed and, resumed, ends with other bits, and one that hangs. Each distinct fault is printed with the smallest experiment found
-that shows it. No file of a run is torn here: ``scripts/test-chaos`` kills at any moment, this after a server step.
+A fault is whatever is no sentence for users: a crash while an experiment is checked or runs, a
+second run with other bits, a run that was killed and, resumed, ends with other bits, and one that
+hangs. Each distinct fault is printed with the smallest experiment found that shows it. No file of a
+run is torn here: ``scripts/test-chaos`` kills at any moment, this after a server step.
 """
 
 from __future__ import annotations
@@ -41,14 +43,30 @@ from same_results import files
 from chaos.attempts import adopt_orphans, attempt, commit
 from chaos.combinations import Entry, Keys, threads_of
 from chaos.compare import differences, leftovers
-from chaos.compositions import SHARES, SLOW, Composition, Compositions, RefusedError, checked, laid, own_task
+from chaos.compositions import (
+    SHARES,
+    SLOW,
+    Composition,
+    Compositions,
+    RefusedError,
+    checked,
+    laid,
+    own_task,
+)
 from motley import run
 from motley.core.errors import UserError
 from motley.experiments import document, store
 from motley.experiments.trackers import running
 
-for _module in ("torch._dynamo", "sklearn.datasets", "sklearn.metrics", "scipy.optimize", "dp_accounting"):
-    importlib.import_module(_module)  # once, and not in the process of every batch: the first takes seconds
+for _module in (
+    "torch._dynamo",
+    "sklearn.datasets",
+    "sklearn.metrics",
+    "scipy.optimize",
+    "dp_accounting",
+):
+    # once, and not in the process of every batch: the first takes seconds
+    importlib.import_module(_module)
 
 __all__ = ["LeftError", "Row", "Search", "main", "quick", "summary"]
 
@@ -72,10 +90,11 @@ class Row:
 
     Parameters
     ----------
-    entry: that it had to use. came: ``ran``, ``refused`` (by the checks, however it was mended), ``stopped`` (by a sentence for users
-    while it ran) or ``fault``. refusals: how often it was refused and mended before it was accepted. parts: axes that were drawn.
-    said: the last refusal, or what stopped it. fault: what went wrong, alike for alike faults. keys, own: the smallest experiment that
-    shows it. trace: of the error.
+    entry: that it had to use. came: ``ran``, ``refused`` (by the checks, however it was mended),
+    ``stopped`` (by a sentence for users while it ran) or ``fault``. refusals: how often it was
+    refused and mended before it was accepted. parts: axes that were drawn.
+    said: the last refusal, or what stopped it. fault: what went wrong, alike for alike faults.
+    keys, own: the smallest experiment that shows it. trace: of the error.
     """
 
     seed: int
@@ -96,7 +115,11 @@ class Row:
         """Return the fault, the experiment that shows it, and the command that repeats it."""
         task = "" if self.own is None else f"# task: same_results.own.made({self.own!r})\n"
         again = f"scripts/compose --seed {self.seed} --only {self.number}"
-        return f"{self.came.upper()} {self.fault or self.said}\n{task}{document.to_toml(self.keys)}# {again}\n{self.trace}"
+        return (
+            f"{self.came.upper()} "
+            f"{self.fault or self.said}\n{task}{document.to_toml(self.keys)}# "
+            f"{again}\n{self.trace}"
+        )
 
 
 class _Came(NamedTuple):
@@ -113,12 +136,17 @@ class Search:
 
     Parameters
     ----------
-    seed: of everything that is drawn. place: folder for files. shares: as for :class:`Compositions`. forks: whether a run is killed
-    in a process of its own; else it is left by an error in this one, which writes less than a kill may lose.
+    seed: of everything that is drawn. place: folder for files. shares: as for
+    :class:`Compositions`. forks: whether a run is killed in a process of its own; else it is left
+    by an error in this one, which writes less than a kill may lose.
     """
 
-    def __init__(self, seed: int, place: Path, shares: tuple[float, ...] = SHARES, forks: bool = True) -> None:
-        self.seed, self.place, self.forks = seed, place, forks
+    def __init__(
+        self, seed: int, place: Path, shares: tuple[float, ...] = SHARES, forks: bool = True
+    ) -> None:
+        self.seed = seed
+        self.place = place
+        self.forks = forks
         files.write(place / "files")
         self.drawn = Compositions(place / "files", shares)
         self.entries = self.drawn.entries()
@@ -126,20 +154,23 @@ class Search:
 
     def turn(self, number: int) -> tuple[random.Random, Entry]:
         """Return the generator of a composition, and the component that it must use."""
-        rng, entry = random.Random(f"{self.seed}/{number}"), self.entries[number % len(self.entries)]
+        rng = random.Random(f"{self.seed}/{number}")
+        entry = self.entries[number % len(self.entries)]
         if entry in SLOW and rng.random() < OTHERS:
             entry = rng.choice([other for other in self.entries if other not in SLOW])
         return rng, entry
 
     def one(self, number: int, known: frozenset[str] = frozenset()) -> Row:
-        """Draw and run one composition; a fault that is not ``known`` is shown by the smallest experiment that is found."""
+        """Draw and run one composition; a fault that is not ``known`` is shown by the smallest
+        experiment that is found."""
         began, rng, entry = time.monotonic(), *self.turn(number)
         row = Row(self.seed, number, entry)
         try:
             with _limited():
                 composition = self.drawn.draw(rng, entry)
         except RefusedError as error:
-            row.came, row.said = "refused", str(error)
+            row.came = "refused"
+            row.said = str(error)
         except BaseException as error:
             composition = getattr(error, "composition", None)
             self._judge(row, composition, _fault("while it was checked", error), known)
@@ -148,12 +179,16 @@ class Search:
         row.wall_s = round(time.monotonic() - began, 3)
         return row
 
-    def _judge(self, row: Row, composition: Composition | None, came: _Came, known: frozenset[str]) -> None:
+    def _judge(
+        self, row: Row, composition: Composition | None, came: _Came, known: frozenset[str]
+    ) -> None:
         """Write down what came of a composition."""
         row.came, row.said, row.fault, row.trace = came
         if composition is None:
             return
-        row.parts, row.refusals, row.own = sorted(composition.parts), len(composition.refused), composition.own
+        row.parts = sorted(composition.parts)
+        row.refusals = len(composition.refused)
+        row.own = composition.own
         if came.came == "stopped":
             row.keys = composition.keys
         if came.fault:
@@ -170,10 +205,14 @@ class Search:
                 composition = less
         return composition
 
-    def tried(self, composition: Composition, when: float, check: bool = False, once: bool = False) -> _Came:
-        """Run an experiment whole, again, and killed and resumed. ``when``: share of its server steps at which it is killed;
+    def tried(
+        self, composition: Composition, when: float, check: bool = False, once: bool = False
+    ) -> _Came:
+        """Run an experiment whole, again, and killed and resumed. ``when``: share of its server
+        steps at which it is killed;
         ``check``: whether it was not checked before; ``once``: whether it runs whole alone."""
-        folder, stage = self.place / f"run-{os.getpid()}", "while it was checked"
+        folder = self.place / f"run-{os.getpid()}"
+        stage = "while it was checked"
         shutil.rmtree(folder, ignore_errors=True)
         try:
             with _limited():
@@ -188,12 +227,18 @@ class Search:
                 found = _differences(folder, "again")
                 if not found:
                     stage = "while it was killed"
-                    (_killed if self.forks else _left)(composition, folder / "killed", 1 + int(when * steps))
+                    (_killed if self.forks else _left)(
+                        composition, folder / "killed", 1 + int(when * steps)
+                    )
                     stage = "when it was resumed"
                     _run(composition, folder / "killed")
                     found = _differences(folder, "killed")
         except UserError as error:
-            return _Came("stopped", str(error)) if stage in ("while it was checked", "while it ran") else _fault(stage, error)
+            return (
+                _Came("stopped", str(error))
+                if stage in ("while it was checked", "while it ran")
+                else _fault(stage, error)
+            )
         except BaseException as error:
             return _fault(stage, error)
         finally:
@@ -201,8 +246,11 @@ class Search:
         return _Came("fault", fault=f"{stage}: {_alike('; '.join(found))}") if found else _Came()
 
 
-def _run(composition: Composition, out: Path, last: int = 0, end: Callable[[], None] | None = None) -> int:
-    """Run an experiment in its folder and return its server steps; ``end`` is called after the step ``last``."""
+def _run(
+    composition: Composition, out: Path, last: int = 0, end: Callable[[], None] | None = None
+) -> int:
+    """Run an experiment in its folder and return its server steps; ``end`` is called after the step
+    ``last``."""
     steps = 0
 
     def heard(_: Any) -> None:
@@ -257,12 +305,17 @@ def _left(composition: Composition, out: Path, step: int) -> None:
 
 
 def _differences(folder: Path, other: str) -> list[str]:
-    return [*differences(folder / "whole", folder / other), *leftovers(folder / "whole", folder / other)]
+    return [
+        *differences(folder / "whole", folder / other),
+        *leftovers(folder / "whole", folder / other),
+    ]
 
 
 def _fault(stage: str, error: BaseException) -> _Came:
     """Return a fault, named by where and how it ended."""
-    ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "/motley/" in frame.filename]
+    ours = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "/motley/" in frame.filename
+    ]
     where = f" ({Path(ours[-1].filename).name}, {ours[-1].name})" if ours else ""
     fault = f"{stage}: {type(error).__name__}: {_alike(str(error))}{where}"
     return _Came("fault", str(error), fault, "".join(traceback.format_exception(error))[-3000:])
@@ -292,7 +345,8 @@ def _limited() -> Iterator[None]:
 
 
 def quick() -> None:
-    """Look for versions and the commit once, not once for each run: half of the time of a tiny one."""
+    """Look for versions and the commit once, not once for each run: half of the time of a tiny
+    one."""
     running.installed_versions = store.installed_versions = cache(store.installed_versions)
     store.source_commit = cache(store.source_commit)
     warnings.simplefilter("ignore")
@@ -305,14 +359,22 @@ def summary(rows: list[Row], entries: int) -> dict[str, Any]:
     faults = Counter(row.fault for row in rows if row.fault)
     came = Counter(row.came for row in rows)
     return {
-        "compositions": len(rows), "ran": came["ran"], "refused": came["refused"], "stopped by a sentence": came["stopped"],
-        "faults": came["fault"], "ran, of all": round(came["ran"] / max(1, len(rows)), 3),
-        "accepted as drawn, of all": round(sum(not row.refusals and row.came != "refused" for row in rows) / max(1, len(rows)), 3),
+        "compositions": len(rows),
+        "ran": came["ran"],
+        "refused": came["refused"],
+        "stopped by a sentence": came["stopped"],
+        "faults": came["fault"],
+        "ran, of all": round(came["ran"] / max(1, len(rows)), 3),
+        "accepted as drawn, of all": round(
+            sum(not row.refusals and row.came != "refused" for row in rows) / max(1, len(rows)), 3
+        ),
         "refusals on the way": sum(row.refusals for row in rows),
-        "names drawn": len({tuple(row.entry) for row in rows if row.came == "ran"}), "names there are": entries,
+        "names drawn": len({tuple(row.entry) for row in rows if row.came == "ran"}),
+        "names there are": entries,
         "parts of one, mean": round(sum(len(row.parts) for row in rows) / max(1, len(rows)), 1),
-        "wall_s": round(sum(row.wall_s for row in rows), 1), "distinct faults": dict(faults.most_common()),
-    }  # fmt: skip
+        "wall_s": round(sum(row.wall_s for row in rows), 1),
+        "distinct faults": dict(faults.most_common()),
+    }
 
 
 def _read(log: Path, seed: int) -> list[Row]:
@@ -322,7 +384,9 @@ def _read(log: Path, seed: int) -> list[Row]:
     return [row for row in rows if row.seed == seed]
 
 
-def _batch(search: Search, numbers: list[int], log: Path, known: frozenset[str], ends: float) -> None:
+def _batch(
+    search: Search, numbers: list[int], log: Path, known: frozenset[str], ends: float
+) -> None:
     """Run compositions one after the other, and write a line for each."""
     quick()
     for number in numbers:
@@ -337,13 +401,35 @@ def _batch(search: Search, numbers: list[int], log: Path, known: frozenset[str],
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/compose", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="scripts/compose", description=(__doc__ or "").split("\n\n")[0]
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=1000, help="compositions of this seed in all, those in the log included")
-    parser.add_argument("--minutes", type=float, default=1e6, help="begin no composition after so many")
-    parser.add_argument("--only", type=int, action="append", help="number of a composition to run again; may be repeated")
-    parser.add_argument("--part", default="0/1", help="I/N: every N-th composition; several such processes may share one log")
-    parser.add_argument("--log", type=Path, help="one line of JSON for each composition; a search goes on where its log ends")
+    parser.add_argument(
+        "--count",
+        type=int,
+        default=1000,
+        help="compositions of this seed in all, those in the log included",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=1e6, help="begin no composition after so many"
+    )
+    parser.add_argument(
+        "--only",
+        type=int,
+        action="append",
+        help="number of a composition to run again; may be repeated",
+    )
+    parser.add_argument(
+        "--part",
+        default="0/1",
+        help="I/N: every N-th composition; several such processes may share one log",
+    )
+    parser.add_argument(
+        "--log",
+        type=Path,
+        help="one line of JSON for each composition; a search goes on where its log ends",
+    )
     parser.add_argument("--summary", type=Path, help="file for the numbers")
     return parser.parse_args()
 
@@ -359,12 +445,18 @@ def _go(given: argparse.Namespace, search: Search, log: Path) -> None:
         if not todo:
             return
         known = frozenset(row.fault for row in rows if row.fault)
-        ended = attempt(partial(_batch, search, todo, log, known, ends), search.place, limit_s=BATCH * HUNG_S)
+        ended = attempt(
+            partial(_batch, search, todo, log, known, ends), search.place, limit_s=BATCH * HUNG_S
+        )
         done = {row.number for row in _read(log, given.seed)}
         left = [number for number in todo if number not in done]
         if not ended.done and left:  # the process died in the first that is left
             row = Row(
-                given.seed, left[0], search.entries[left[0] % len(search.entries)], "fault", fault=f"it died: {ended.said}"
+                given.seed,
+                left[0],
+                search.entries[left[0] % len(search.entries)],
+                "fault",
+                fault=f"it died: {ended.said}",
             )
             print(row.text(), flush=True)
             with log.open("a", encoding="utf-8") as file:
@@ -379,14 +471,18 @@ def main() -> None:
             setattr(given, name, getattr(given, name).resolve())
             getattr(given, name).parent.mkdir(parents=True, exist_ok=True)
     adopt_orphans()
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # no disk is slow enough to matter
+    # no disk is slow enough to matter
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="compose-", dir=memory) as place:
         os.chdir(place)
         search = Search(given.seed, Path(place))
         log = given.log if given.log is not None and not given.only else Path(place) / "log.jsonl"
         _go(given, search, log)
         rows = _read(log, given.seed)
-    text = json.dumps({"commit": commit(), "seed": given.seed, **summary(rows, len(set(search.entries)))}, indent=1)
+    text = json.dumps(
+        {"commit": commit(), "seed": given.seed, **summary(rows, len(set(search.entries)))},
+        indent=1,
+    )
     print(text)
     if given.summary is not None:
         given.summary.write_text(text + "\n", encoding="utf-8")

@@ -1,8 +1,10 @@
-"""Draw compositions: tiny experiments whose parts are drawn from the registry one by one, each with its switches turned at random.
+"""Draw compositions: tiny experiments whose parts are drawn from the registry one by one, each with
+its switches turned at random.
 
-Where :mod:`chaos.combinations` mixes the parts of experiments that are known to run, these are mixed from what the registry offers,
-so that a component that was added yesterday is drawn as well. A composition that is refused is mended by leaving out, or drawing
-again, one of its parts, as a user would; every such refusal is a test of its own: anything but a sentence for users is a fault.
+Where :mod:`chaos.combinations` mixes the parts of experiments that are known to run, these are
+mixed from what the registry offers, so that a component that was added yesterday is drawn as well.
+A composition that is refused is mended by leaving out, or drawing again, one of its parts, as a
+user would; every such refusal is a test of its own: anything but a sentence for users is a fault.
 """
 
 from __future__ import annotations
@@ -37,48 +39,170 @@ from motley.selectors.defence import Defence
 from motley.tasks.metrics import known
 from motley.timing.stragglers import Stragglers
 
-__all__ = ["SHARES", "SLOW", "Composition", "Compositions", "RefusedError", "Repeat", "checked", "laid", "own_task"]
+__all__ = [
+    "SHARES",
+    "SLOW",
+    "Composition",
+    "Compositions",
+    "RefusedError",
+    "Repeat",
+    "checked",
+    "laid",
+    "own_task",
+]
 
 Parts = dict[str, Keys]
 """What was drawn, by axis: the keys that each part sets."""
 Draw = Callable[[random.Random], Keys]
 
 BASE: Keys = {
-    "name": "composed", "stop": {"rounds": 3}, "cohort": 3, "evaluate": {"every": 2}, "checkpoint": {"every_rounds": 1},
-    "local": {"epochs": 1, "batch_size": 16, "max_steps": 2, "optimizer": {"name": "sgd", "lr": 0.05}}, "device": SPEEDS,
-    "network": {"name": "uniform", "up_mbps": [1.0, 5.0], "down_mbps": [5.0, 20.0]}, "engine": {"name": "sequential", "threads": 1},
-}  # fmt: skip
-PICTURES: Keys = {"task": {"name": "image", "data": "{files}/pictures.npz", "model": {"name": "mlp", "hidden": [6]}}}
+    "name": "composed",
+    "stop": {"rounds": 3},
+    "cohort": 3,
+    "evaluate": {"every": 2},
+    "checkpoint": {"every_rounds": 1},
+    "local": {
+        "epochs": 1,
+        "batch_size": 16,
+        "max_steps": 2,
+        "optimizer": {"name": "sgd", "lr": 0.05},
+    },
+    "device": SPEEDS,
+    "network": {"name": "uniform", "up_mbps": [1.0, 5.0], "down_mbps": [5.0, 20.0]},
+    "engine": {"name": "sequential", "threads": 1},
+}
+PICTURES: Keys = {
+    "task": {
+        "name": "image",
+        "data": "{files}/pictures.npz",
+        "model": {"name": "mlp", "hidden": [6]},
+    }
+}
 TASKS: tuple[tuple[Keys, str | None], ...] = (
-    ({"task": {"name": "synthetic", "dim": 4, "classes": 3, "examples": 16, "sizes": "equal"}, "population": 6}, None),
-    ({"task": {"name": "synthetic", "dim": 4, "classes": 4, "examples": 24, "model": {"name": "mlp", "hidden": [5]}},
-      "population": 7}, None),
+    (
+        {
+            "task": {"name": "synthetic", "dim": 4, "classes": 3, "examples": 16, "sizes": "equal"},
+            "population": 6,
+        },
+        None,
+    ),
+    (
+        {
+            "task": {
+                "name": "synthetic",
+                "dim": 4,
+                "classes": 4,
+                "examples": 24,
+                "model": {"name": "mlp", "hidden": [5]},
+            },
+            "population": 7,
+        },
+        None,
+    ),
     ({"task": {"name": "quadratic", "dim": 3}, "population": 6}, None),
     ({"task": {"name": "clustered_regression", "examples": 12}, "population": 6}, None),
-    ({"task": {"name": "tabular", "data": "{files}/table.csv", "label": "kind"}, "population": 6}, None),
-    ({"task": {"name": "tabular", "data": "{files}/table.csv", "label": "kind", "client": "owner"},
-      "partition": "by_writer"}, None),
+    (
+        {
+            "task": {"name": "tabular", "data": "{files}/table.csv", "label": "kind"},
+            "population": 6,
+        },
+        None,
+    ),
+    (
+        {
+            "task": {
+                "name": "tabular",
+                "data": "{files}/table.csv",
+                "label": "kind",
+                "client": "owner",
+            },
+            "partition": "by_writer",
+        },
+        None,
+    ),
     ({"task": {"name": "tabular_regression"}, "population": 6}, None),
-    ({"task": {"name": "text", "data": "{files}/texts", "window": 5, "model": {"name": "leaf_lstm", "hidden": 4}}}, None),
-    ({"task": {"name": "text", "data": "{files}/texts", "window": 5,
-               "model": {"name": "transformer", "width": 4, "layers": 1, "heads": 1, "targets": "every"},
-               "targets": "every"}}, None),
+    (
+        {
+            "task": {
+                "name": "text",
+                "data": "{files}/texts",
+                "window": 5,
+                "model": {"name": "leaf_lstm", "hidden": 4},
+            }
+        },
+        None,
+    ),
+    (
+        {
+            "task": {
+                "name": "text",
+                "data": "{files}/texts",
+                "window": 5,
+                "model": {
+                    "name": "transformer",
+                    "width": 4,
+                    "layers": 1,
+                    "heads": 1,
+                    "targets": "every",
+                },
+                "targets": "every",
+            }
+        },
+        None,
+    ),
     ({**PICTURES, "population": 6}, None),
-    ({"task": {"name": "image", "data": "{files}/digits.npz", "model": {"name": "digits_mlp", "hidden": [6, 6]}},
-      "population": 6}, None),
-    ({"task": {"name": "image", "data": "{files}/digits.npz",
-               "model": {"name": "digits_mlp", "hidden": [6, 6], "norm": "batch"}}, "population": 6}, None),
-    ({"task": {"name": "image", "data": "{files}/written.npz", "model": {"name": "mlp", "hidden": [6]}},
-      "partition": "by_writer"}, None),
-    ({"task": {"name": "image", "data": "{files}/leaf", "model": "linear"}, "partition": "by_writer"}, None),
-    ({"task": {"name": "own"}}, "classes"), ({"task": {"name": "own"}}, "halves"), ({"task": {"name": "own"}}, "numbers"),
+    (
+        {
+            "task": {
+                "name": "image",
+                "data": "{files}/digits.npz",
+                "model": {"name": "digits_mlp", "hidden": [6, 6]},
+            },
+            "population": 6,
+        },
+        None,
+    ),
+    (
+        {
+            "task": {
+                "name": "image",
+                "data": "{files}/digits.npz",
+                "model": {"name": "digits_mlp", "hidden": [6, 6], "norm": "batch"},
+            },
+            "population": 6,
+        },
+        None,
+    ),
+    (
+        {
+            "task": {
+                "name": "image",
+                "data": "{files}/written.npz",
+                "model": {"name": "mlp", "hidden": [6]},
+            },
+            "partition": "by_writer",
+        },
+        None,
+    ),
+    (
+        {
+            "task": {"name": "image", "data": "{files}/leaf", "model": "linear"},
+            "partition": "by_writer",
+        },
+        None,
+    ),
+    ({"task": {"name": "own"}}, "classes"),
+    ({"task": {"name": "own"}}, "halves"),
+    ({"task": {"name": "own"}}, "numbers"),
     ({"task": {"name": "own"}}, "global"),
-)  # fmt: skip
+)
 """Small tasks of every kind: keys, and the name of one that is made in Python."""
 PUBLIC: dict[str, Keys] = {
-    "image": {"scale": "unit"}, "tabular": {"scale": "client"}, "tabular_regression": {"scale": "client"},
+    "image": {"scale": "unit"},
+    "tabular": {"scale": "client"},
+    "tabular_regression": {"scale": "client"},
     "text": {"alphabet": " abcdefghijklmnopqrstuvwxyz.,"},
-}  # fmt: skip
+}
 """What a private task must say of itself."""
 BUDGETED = ("topk", "randomk", "tensor_drop")
 """Compressors that send a share of an update."""
@@ -87,14 +211,45 @@ SLOW = {("model", "alexnet"), ("model", "resnet9"), ("model", "resnet18"), ("eng
 LAID = ("task", "local", "split", "evaluate", "stop", "checkpoint")
 """Tables to which several parts may add keys."""
 COMPONENTS = (
-    "partition", "label_noise", "feature_shift", "concept_shift", "drift", "algorithm", "loss", "aggregator", "server", "selector",
-    "device", "network", "availability", "capacity", "failures", "dishonest", "synchrony", "compressor", "quantizer", "feedback",
-    "allocator", "budget",
-)  # fmt: skip
+    "partition",
+    "label_noise",
+    "feature_shift",
+    "concept_shift",
+    "drift",
+    "algorithm",
+    "loss",
+    "aggregator",
+    "server",
+    "selector",
+    "device",
+    "network",
+    "availability",
+    "capacity",
+    "failures",
+    "dishonest",
+    "synchrony",
+    "compressor",
+    "quantizer",
+    "feedback",
+    "allocator",
+    "budget",
+)
 COMPANIONS = (
-    "weights", "selector", "compressor", "budget", "allocator", "feedback", "quantizer", "split", "algorithm", "loss", "public",
-    "capacity", "aggregator", "method",
-)  # fmt: skip
+    "weights",
+    "selector",
+    "compressor",
+    "budget",
+    "allocator",
+    "feedback",
+    "quantizer",
+    "split",
+    "algorithm",
+    "loss",
+    "public",
+    "capacity",
+    "aggregator",
+    "method",
+)
 """Keys that a component may need beside it: taken, too, from an experiment that uses it."""
 PLACES = {"optimizer": "local", "lr_schedule": "local", "model": "task"}
 """Kinds whose component stands in a table."""
@@ -121,8 +276,9 @@ class Composition:
 
     Parameters
     ----------
-    keys: of the experiment file. own: the name of a task made in Python, or none. entry: that it had to use. parts: what was drawn,
-    by axis. refused: the sentences with which earlier forms of it were refused.
+    keys: of the experiment file. own: the name of a task made in Python, or none. entry: that it
+    had to use. parts: what was drawn, by axis. refused: the sentences with which earlier forms of
+    it were refused.
     """
 
     keys: Keys
@@ -133,7 +289,8 @@ class Composition:
 
 
 def laid(parts: Iterable[Keys]) -> Keys:
-    """Return the keys of several parts, later ones over earlier ones; of the tables that they share, key by key."""
+    """Return the keys of several parts, later ones over earlier ones; of the tables that they
+    share, key by key."""
     out: Keys = {}
     for part in parts:
         for key, value in part.items():
@@ -164,17 +321,21 @@ class Compositions:
 
     Parameters
     ----------
-    files: folder filled by :func:`same_results.files.write`. shares: of all axes that are drawn; one of these for each composition.
+    files: folder filled by :func:`same_results.files.write`. shares: of all axes that are drawn;
+    one of these for each composition.
     """
 
     def __init__(self, files: Path, shares: tuple[float, ...] = SHARES) -> None:
-        self.files, self.shares = files, shares
+        self.files = files
+        self.shares = shares
         self.seen: dict[Entry, list[Keys]] = {}
         self.beside: dict[Entry, list[Keys]] = {}
         for case in EXPERIMENTS.values():
             keys = filled(case.keys, files)
             others = {key: keys[key] for key in COMPANIONS if key in keys}
-            for kind, name, options in coverage.components({key: _named(value) for key, value in keys.items()}):
+            for kind, name, options in coverage.components(
+                {key: _named(value) for key, value in keys.items()}
+            ):
                 kept = self.seen.setdefault((kind, name), [])
                 if options not in kept:
                     kept.append(dict(options))
@@ -183,9 +344,15 @@ class Compositions:
         self.axes = {**{kind: self._component(kind) for kind in (*COMPONENTS, *PLACES)}, **_TABLES}
 
     def entries(self) -> list[Entry]:
-        """Return every entry of the catalogues that can be run here, the presets, and the tables beside components; ``privacy``, which
-        refuses most of what it is drawn beside, several times."""
-        found = [(kind, row["name"]) for kind in registry.KINDS for row in registry.listing(kind) if row["built"]]
+        """Return every entry of the catalogues that can be run here, the presets, and the tables
+        beside components; ``privacy``, which refuses most of what it is drawn beside, several
+        times."""
+        found = [
+            (kind, row["name"])
+            for kind in registry.KINDS
+            for row in registry.listing(kind)
+            if row["built"]
+        ]
         found += [("method", name) for name in document.presets()]
         found += [("table", name) for name in (*_TABLES, *["privacy"] * 9) if name != "method"]
         return [entry for entry in found if entry not in coverage.ELSEWHERE]
@@ -195,7 +362,8 @@ class Compositions:
 
         Raises
         ------
-        RefusedError: none was. Exception: whatever else came out of the checks; ``composition`` of it is what they were given.
+        RefusedError: none was. Exception: whatever else came out of the checks; ``composition`` of
+        it is what they were given.
         """
         refused: list[str] = []
         for _ in range(4):
@@ -223,11 +391,12 @@ class Compositions:
     # --------------------------------------------------------------------------------- parts
 
     def _drawn(self, rng: random.Random, entry: Entry) -> tuple[Parts, str | None]:
-        """Return parts that were drawn without regard to each other, the entry that must be among them last."""
+        """Return parts that were drawn without regard to each other, the entry that must be among
+        them last."""
         kind, name = entry
-        tasks = [task for task in self.tasks if kind != "task" or task[0]["task"]["name"] == name] or [
-            ({"task": self.record(rng, "task", name), "population": 6}, None)
-        ]
+        tasks = [
+            task for task in self.tasks if kind != "task" or task[0]["task"]["name"] == name
+        ] or [({"task": self.record(rng, "task", name), "population": 6}, None)]
         task, own = rng.choice(tasks)
         share = rng.choice(self.shares)
         parts: Parts = {"base": {**BASE, "seed": rng.randrange(1000)}, "data": task}
@@ -242,25 +411,45 @@ class Compositions:
         if kind == "table":
             parts[name] = self.axes[name](rng)
         elif kind != "task":
-            parts["entry"] = _placed(kind, name if kind == "method" else self.record(rng, kind, name))
-        if not parts.keys() & {"compressor", "compressor beside"} and parts.keys() & {"budget", "allocator", "feedback"}:
-            parts["compressor"] = _placed("compressor", self.record(rng, "compressor", rng.choice(BUDGETED)))
+            parts["entry"] = _placed(
+                kind, name if kind == "method" else self.record(rng, kind, name)
+            )
+        if not parts.keys() & {"compressor", "compressor beside"} and parts.keys() & {
+            "budget",
+            "allocator",
+            "feedback",
+        }:
+            parts["compressor"] = _placed(
+                "compressor", self.record(rng, "compressor", rng.choice(BUDGETED))
+            )
         self._bounded(parts)
         return parts, own
 
     def _bounded(self, parts: Parts) -> None:
-        """Give a private composition the table that bounds what its selector needs, and a task without statistics of all clients."""
+        """Give a private composition the table that bounds what its selector needs, and a task
+        without statistics of all clients."""
         if "privacy" in parts:
             keys = laid(parts.values())
             parts["private task"] = {"task": PUBLIC.get(keys["task"]["name"], {})}
-            rule, table = keys.get("selector", "uniform"), PRIVACY
+            rule = keys.get("selector", "uniform")
+            table = PRIVACY
             with suppress(UserError):  # then it is refused anyway
                 table = privacy_table(rule)
-            parts["privacy"] = {**parts["privacy"], "privacy": {**table, **parts["privacy"]["privacy"]}}
+            parts["privacy"] = {
+                **parts["privacy"],
+                "privacy": {**table, **parts["privacy"]["privacy"]},
+            }
 
-    def _mend(self, rng: random.Random, entry: Entry, parts: Parts, said: Repeat, anew: bool) -> bool:
-        """Leave out, or draw anew, a part of a refused composition; return whether there was one."""
-        drawn = [axis for axis in parts if axis not in ("base", "data", "entry", "private task", *entry[1:])]
+    def _mend(
+        self, rng: random.Random, entry: Entry, parts: Parts, said: Repeat, anew: bool
+    ) -> bool:
+        """Leave out, or draw anew, a part of a refused composition; return whether there was
+        one."""
+        drawn = [
+            axis
+            for axis in parts
+            if axis not in ("base", "data", "entry", "private task", *entry[1:])
+        ]
         key = (said.key or "").partition(".")[0]
         named = [axis for axis in drawn if key in parts[axis] or axis == key]
         if said.key == "population":
@@ -281,17 +470,24 @@ class Compositions:
 
     def _component(self, kind: str) -> Draw:
         def drawn(rng: random.Random) -> Keys:
-            names = [name for name in registry.catalogue(_KIND.get(kind, kind)).names() if (kind, name) not in SLOW]
+            names = [
+                name
+                for name in registry.catalogue(_KIND.get(kind, kind)).names()
+                if (kind, name) not in SLOW
+            ]
             return _placed(kind, self.record(rng, _KIND.get(kind, kind), rng.choice(names)))
 
         return drawn
 
     def record(self, rng: random.Random, kind: str, name: str) -> Keys:
-        """Return a component with options of an experiment that is known to run, or with none, and some switches turned."""
+        """Return a component with options of an experiment that is known to run, or with none, and
+        some switches turned."""
         if not dataclasses.is_dataclass(registry.catalogue(kind).get(name)):  # an engine
             return rng.choice(self.seen.get((kind, name), [{"name": name}]))
         usual = registry.catalogue(kind).options(name)
-        given = [{}] * (not any(option.default is ... for option in usual)) + self.seen.get((kind, name), [])
+        given = [{}] * (not any(option.default is ... for option in usual)) + self.seen.get(
+            (kind, name), []
+        )
         return self.switched(rng, kind, name, rng.choice(given or [{}]))
 
     def switched(self, rng: random.Random, kind: str, name: str, options: Keys) -> Keys:
@@ -303,7 +499,11 @@ class Compositions:
         for option in registry.catalogue(kind).options(name):
             value = out.get(option.name, option.default)
             if type(value) in (int, float) and rng.random() < 0.08:
-                out[option.name] = max(1, value + rng.choice((-1, 1))) if type(value) is int else value * rng.choice((0.5, 1.5))
+                out[option.name] = (
+                    max(1, value + rng.choice((-1, 1)))
+                    if type(value) is int
+                    else value * rng.choice((0.5, 1.5))
+                )
         return {key: value for key, value in out.items() if value is not None}
 
 
@@ -316,8 +516,13 @@ def _named(value: Any) -> Any:
 
 
 def _shared(keys: Keys, kind: str) -> Keys:
-    """Return the task of an experiment, and the number of its clients, where a model was made for it."""
-    return {key: keys.get(key) for key in ("task", "population", "partition")} if kind == "model" else {}
+    """Return the task of an experiment, and the number of its clients, where a model was made for
+    it."""
+    return (
+        {key: keys.get(key) for key in ("task", "population", "partition")}
+        if kind == "model"
+        else {}
+    )
 
 
 def _placed(kind: str, record: Any) -> Keys:
@@ -326,9 +531,12 @@ def _placed(kind: str, record: Any) -> Keys:
 
 @cache
 def switches(cls: type) -> dict[str, list[Any]]:
-    """Return the words and flags that the options of a dataclass take, those without any left out."""
+    """Return the words and flags that the options of a dataclass take, those without any left
+    out."""
     hints = typing.get_type_hints(cls)
-    found = {field.name: _words(hints[field.name]) for field in dataclasses.fields(cls) if field.init}
+    found = {
+        field.name: _words(hints[field.name]) for field in dataclasses.fields(cls) if field.init
+    }
     return {name: words for name, words in found.items() if words}
 
 
@@ -342,11 +550,12 @@ def _words(hint: Any) -> list[Any]:
     return [] if many else [word for inner in typing.get_args(hint) for word in _words(inner)]
 
 
-# ------------------------------------------------------------------------------------- tables beside components
+# ------------------------------------------------------------------------- tables beside components
 
 
 def _options(cls: type, given: Mapping[str, list[Any]], least: tuple[str, ...] = ()) -> Draw:
-    """Return what draws the options of a table: its words and flags, and other values as ``given``; ``least``: which it needs."""
+    """Return what draws the options of a table: its words and flags, and other values as ``given``;
+    ``least``: which it needs."""
     values = {**switches(cls), **given}
 
     def drawn(rng: random.Random) -> Keys:
@@ -367,47 +576,97 @@ def _one(key: str, *values: Any) -> Draw:
 
 _PRIVACY = _options(
     Privacy,
-    {"max_rounds": [2, 3], "min_separation": [1, 2], "max_signals": [2, 3], "max_examples": [5, 20],
-     "clip": [0.5, {"initial": 0.5, "quantile": 0.5}]},
-)  # fmt: skip
+    {
+        "max_rounds": [2, 3],
+        "min_separation": [1, 2],
+        "max_signals": [2, 3],
+        "max_examples": [5, 20],
+        "clip": [0.5, {"initial": 0.5, "quantile": 0.5}],
+    },
+)
 
 
 def _private(rng: random.Random) -> Keys:
-    """Return a private table; the keys beside it are those without which nothing private is accepted."""
-    return {"weights": rng.choice(("uniform", "examples")), "guard": rng.choice(("off", "on")), "privacy": _PRIVACY(rng)}
+    """Return a private table; the keys beside it are those without which nothing private is
+    accepted."""
+    return {
+        "weights": rng.choice(("uniform", "examples")),
+        "guard": rng.choice(("off", "on")),
+        "privacy": _PRIVACY(rng),
+    }
 
 
 _SPLIT: dict[str, list[Any]] = {
-    "test": ["client", "global"], "test_fraction": [0.2, 0.4], "validation": [0.0, 0.2, 0.3], "server": [0.0, 0.1],
+    "test": ["client", "global"],
+    "test_fraction": [0.2, 0.4],
+    "validation": [0.0, 0.2, 0.3],
+    "server": [0.0, 0.1],
     "holdout_clients": [0.0, 0.2, 0.34],
-}  # fmt: skip
+}
 _WORK: tuple[Keys, ...] = (
-    {"epochs": 2}, {"epochs": None, "max_steps": None, "steps": 2}, {"epochs": None, "steps": 1}, {"max_steps": 1},
-    {"max_steps": None}, {"batch_size": 1}, {"batch_size": 5}, {"batch_size": 500}, {"epochs": 3, "max_steps": 4},
-)  # fmt: skip
+    {"epochs": 2},
+    {"epochs": None, "max_steps": None, "steps": 2},
+    {"epochs": None, "steps": 1},
+    {"max_steps": 1},
+    {"max_steps": None},
+    {"batch_size": 1},
+    {"batch_size": 5},
+    {"batch_size": 500},
+    {"epochs": 3, "max_steps": 4},
+)
 _STOPS: tuple[Keys, ...] = (
-    {"rounds": 1}, {"rounds": 2}, {"rounds": 4}, {"rounds": 5}, {"rounds": 4, "virtual_hours": 0.001},
-    {"rounds": 4, "uplink_gb": 1e-6}, {"rounds": 4, "target": {"loss": 0.5}}, {"rounds": 4, "target": {"accuracy": 0.5}},
-)  # fmt: skip
+    {"rounds": 1},
+    {"rounds": 2},
+    {"rounds": 4},
+    {"rounds": 5},
+    {"rounds": 4, "virtual_hours": 0.001},
+    {"rounds": 4, "uplink_gb": 1e-6},
+    {"rounds": 4, "target": {"loss": 0.5}},
+    {"rounds": 4, "target": {"accuracy": 0.5}},
+)
 _TABLES: dict[str, Draw] = {
-    "split": lambda rng: {"split": {name: rng.choice(values) for name, values in _SPLIT.items() if rng.random() < 0.4}},
+    "split": lambda rng: {
+        "split": {name: rng.choice(values) for name, values in _SPLIT.items() if rng.random() < 0.4}
+    },
     "work": _one("local", *_WORK),
     "clip": lambda rng: {"local": {"clip": _options(Clip, {"norm": [0.1, 1.0]}, ("norm",))(rng)}},
-    "stragglers": lambda rng: {"local": {"epochs": 3, "stragglers": _options(Stragglers, {"share": [0.0, 0.5, 1.0]})(rng)}},
+    "stragglers": lambda rng: {
+        "local": {"epochs": 3, "stragglers": _options(Stragglers, {"share": [0.0, 0.5, 1.0]})(rng)}
+    },
     "stop": _one("stop", *_STOPS),
-    "evaluate": lambda rng: {"evaluate": {"every": rng.choice((1, 2, 3)), "per_client": rng.random() < 0.7,
-                                          "diagnostics": rng.random() < 0.5,
-                                          "adapt_epochs": rng.choice(((0, 1), (2,), ()))}},
+    "evaluate": lambda rng: {
+        "evaluate": {
+            "every": rng.choice((1, 2, 3)),
+            "per_client": rng.random() < 0.7,
+            "diagnostics": rng.random() < 0.5,
+            "adapt_epochs": rng.choice(((0, 1), (2,), ())),
+        }
+    },
     "weights": _one("weights", *typing.get_args(Weighting)),
     "probe": _one("probe", {"batches": "all"}, {"batches": 1}, {"batches": 2}),
-    "metrics": lambda rng: {"metrics": rng.sample(known(rng.choice(("classes", "positions", "numbers"))), 2)},
-    "recalibrate": _one("recalibrate", {"batches": 3, "clients": 2}, {"batches": 2, "clients": 1, "cumulative": True}),
+    "metrics": lambda rng: {
+        "metrics": rng.sample(known(rng.choice(("classes", "positions", "numbers"))), 2)
+    },
+    "recalibrate": _one(
+        "recalibrate",
+        {"batches": 3, "clients": 2},
+        {"batches": 2, "clients": 1, "cumulative": True},
+    ),
     "guard": _one("guard", "off", "on", {"factor": 1.5, "window": 2}),
-    "defence": _table("defence", _options(Defence, {"outliers": [1.0, 3.0], "clip": [0.5, 0.95], "cap": [1.0, 2.0]})),
+    "defence": _table(
+        "defence",
+        _options(Defence, {"outliers": [1.0, 3.0], "clip": [0.5, 0.95], "cap": [1.0, 2.0]}),
+    ),
     "privacy": _private,
     "public": _one("public", 0.2, 0.4),
-    "engine": _one("engine", *({"name": name, "threads": 1} for name in ("auto", "batched", "vmap", "sequential", "debug")),
-                   {"name": "threads", "threads": 2}),
+    "engine": _one(
+        "engine",
+        *(
+            {"name": name, "threads": 1}
+            for name in ("auto", "batched", "vmap", "sequential", "debug")
+        ),
+        {"name": "threads", "threads": 2},
+    ),
     "client_state": _one("client_state", "disk", "ram"),
     "dtype": _one("dtype", "float64", "float32"),
     "precision": _one("precision", "bfloat16", "float32"),
@@ -416,5 +675,5 @@ _TABLES: dict[str, Draw] = {
     "keep": _one("checkpoint", {"keep": False}, {"every_rounds": 2}),
     "heads": _one("task", {"heads": [0, 0, 1, 1]}, {"heads": [0, 0, 0]}),
     "method": lambda rng: {"method": rng.choice(document.presets())},
-}  # fmt: skip
+}
 """Axes that are no components."""

@@ -1,10 +1,12 @@
-"""Change one thing in a run's folder, as a failing disk or a stranger would, and see that it is refused or makes no difference.
+"""Change one thing in a run's folder, as a failing disk or a stranger would, and see that it is
+refused or makes no difference.
 
     scripts/test-hostile [--changes 600] [--seed 0]
 
-Single bits are flipped in files of every kind, files are cut, emptied, swapped with another run's, and replaced by links, named pipes
-and folders. Each changed folder is read, its model is loaded, and the run goes on to a later end. Nothing may read as other values or
-fewer rows, hang, end in a traceback or by a signal, or write through a link.
+Single bits are flipped in files of every kind, files are cut, emptied, swapped with another run's,
+and replaced by links, named pipes and folders. Each changed folder is read, its model is loaded,
+and the run goes on to a later end. Nothing may read as other values or fewer rows, hang, end in a
+traceback or by a signal, or write through a link.
 """
 
 from __future__ import annotations
@@ -43,12 +45,22 @@ LIMIT_S = 900.0
 ROOM_BYTES = 4 * 2**30
 """Memory that a read may take besides what its process has."""
 KEYS: dict[str, Any] = {
-    "name": "hostile", "population": 6, "cohort": 3, "stop": {"rounds": 9},
-    "task": {"name": "tabular", "data": "wine"}, "partition": "iid", "seed": 7,
-    "split": {"test": "client", "validation": 0.2}, "selector": "oort", "algorithm": "moon",
-    "local": {"epochs": 1, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}}, "client_state": "disk",
-    "evaluate": {"every": 3}, "checkpoint": {"every_rounds": 2, "every_s": 1000.0}, "engine": {"name": "sequential", "threads": 1},
-}  # fmt: skip
+    "name": "hostile",
+    "population": 6,
+    "cohort": 3,
+    "stop": {"rounds": 9},
+    "task": {"name": "tabular", "data": "wine"},
+    "partition": "iid",
+    "seed": 7,
+    "split": {"test": "client", "validation": 0.2},
+    "selector": "oort",
+    "algorithm": "moon",
+    "local": {"epochs": 1, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}},
+    "client_state": "disk",
+    "evaluate": {"every": 3},
+    "checkpoint": {"every_rounds": 2, "every_s": 1000.0},
+    "engine": {"name": "sequential", "threads": 1},
+}
 FURTHER = 12
 """Round to which a changed run goes on."""
 _SEED = 7
@@ -85,7 +97,16 @@ def _remove(path: Path, rng: random.Random, other: Path) -> str:
 
 def _link(path: Path, rng: random.Random, other: Path) -> str:
     path.unlink()
-    path.symlink_to(rng.choice((path.parent.parent.parent / "precious", Path("/dev/zero"), path.parent / "nothing", path)))
+    path.symlink_to(
+        rng.choice(
+            (
+                path.parent.parent.parent / "precious",
+                Path("/dev/zero"),
+                path.parent / "nothing",
+                path,
+            )
+        )
+    )
     return f"a link to {os.readlink(path)}"
 
 
@@ -102,15 +123,22 @@ def _directory(path: Path, rng: random.Random, other: Path) -> str:
 
 
 CHANGES: dict[str, tuple[Callable[[Path, random.Random, Path], str], int]] = {
-    "flipped bit": (_flip, 10), "cut": (_cut, 4), "swapped": (_swap, 2), "removed": (_remove, 1), "link": (_link, 2),
-    "named pipe": (_pipe, 1), "folder": (_directory, 1),
-}  # fmt: skip
+    "flipped bit": (_flip, 10),
+    "cut": (_cut, 4),
+    "swapped": (_swap, 2),
+    "removed": (_remove, 1),
+    "link": (_link, 2),
+    "named pipe": (_pipe, 1),
+    "folder": (_directory, 1),
+}
 """What is done to a file, and how often of all."""
 
 
 def _read(folder: Path, out: Path) -> None:
     """Write digests of all that a folder gives away, and the sentences of what it does not."""
-    limit = ROOM_BYTES + 1024 * int(re.findall(r"VmSize:\s*([0-9]+)", Path("/proc/self/status").read_text(encoding="utf-8"))[0])
+    limit = ROOM_BYTES + 1024 * int(
+        re.findall(r"VmSize:\s*([0-9]+)", Path("/proc/self/status").read_text(encoding="utf-8"))[0]
+    )
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     found: dict[str, str] = {}
     refused: list[str] = []
@@ -131,8 +159,13 @@ def _models(folder: Path) -> dict[str, str]:
     if not one.finished:
         return {}
     found = {which: _weights(one.module(which)) for which in ("final", "best")}
-    found |= {f"model of client {client}": _weights(one.clients()[client].module()) for client in range(3)}
-    return {**found, "predictions": _digest(one.predict(np.ones((3, 13)), probabilities=True).tolist())}
+    found |= {
+        f"model of client {client}": _weights(one.clients()[client].module()) for client in range(3)
+    }
+    return {
+        **found,
+        "predictions": _digest(one.predict(np.ones((3, 13)), probabilities=True).tolist()),
+    }
 
 
 def _later(folder: Path) -> dict[str, str]:
@@ -142,11 +175,15 @@ def _later(folder: Path) -> dict[str, str]:
 
 
 def _rows(word: str, one: Run) -> dict[str, str]:
-    return {f"{word} {name}": "".join(map(_digest, one.tables[name].to_pylist())) for name in EQUAL_TABLES}
+    return {
+        f"{word} {name}": "".join(map(_digest, one.tables[name].to_pylist()))
+        for name in EQUAL_TABLES
+    }
 
 
 def _earlier(key: str, found: Mapping[str, str], expected: Mapping[str, str]) -> bool:
-    """Return whether a table of an interrupted run is as it was some rounds before, as after a kill at that moment."""
+    """Return whether a table of an interrupted run is as it was some rounds before, as after a kill
+    at that moment."""
     return key.startswith("table ") and expected[key].startswith(found[key])
 
 
@@ -159,10 +196,14 @@ def _digest(value: object) -> str:
 
 
 def _make(place: Path) -> dict[str, Path]:
-    """Make a finished and an interrupted run, and another of each with another seed; return the first two."""
+    """Make a finished and an interrupted run, and another of each with another seed; return the
+    first two."""
     for seed in (_SEED, _SEED + 1):
         keys = {**KEYS, "seed": seed}
-        for name, moment in (("finished", None), ("interrupted", Moment("rename run/checkpoints/checkpoint-#.mtly", 3))):
+        for name, moment in (
+            ("finished", None),
+            ("interrupted", Moment("rename run/checkpoints/checkpoint-#.mtly", 3)),
+        ):
             folder = place / f"{name} {seed}"
             ended = attempt(partial(_run, keys, folder / "run"), folder, moment)
             if ended.killed != (moment is not None):
@@ -183,18 +224,25 @@ class Hostility:
     """
 
     def __init__(self, place: Path, seed: int) -> None:
-        self.place, self.seed = place, seed
-        self.runs, self.expected = _make(place), {}
+        self.place = place
+        self.seed = seed
+        self.runs = _make(place)
+        self.expected = {}
         for name, folder in self.runs.items():
             self.expected[name], refused, said = self._looked_at(folder, "untouched")
             if refused or said:
                 raise RuntimeError(f"{name}: {refused or said}")
 
     def change(self, number: int) -> tuple[str, str, str]:
-        """Make one change; return what it was, what kind of file it was done to, and what came of it."""
+        """Make one change; return what it was, what kind of file it was done to, and what came of
+        it."""
         rng = random.Random(f"{self.seed}/{number}")
         name = rng.choice(sorted(self.runs))
-        files = sorted(path.relative_to(self.runs[name]) for path in self.runs[name].rglob("*") if path.is_file())
+        files = sorted(
+            path.relative_to(self.runs[name])
+            for path in self.runs[name].rglob("*")
+            if path.is_file()
+        )
         file = rng.choice([path for path in files if path.name != ".lock"])
         kind = rng.choices(list(CHANGES), [often for _, often in CHANGES.values()])[0]
         folder = self.place / "changed"
@@ -225,7 +273,8 @@ class Hostility:
 
     def _looked_at(self, folder: Path, name: str) -> tuple[dict[str, str], list[str], str | None]:
         """Return what a copy of a folder gives away, what it refuses, and what broke."""
-        out, copy = self.place / f"{name}.json", self.place / "copy"
+        out = self.place / f"{name}.json"
+        copy = self.place / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         if name == "untouched":
             shutil.copytree(folder, copy, symlinks=True)
@@ -239,11 +288,19 @@ class Hostility:
 
 
 def main() -> None:
-    """Make changes and print what came of them; exit with 1 if anything was believed, broken or written elsewhere."""
-    parser = argparse.ArgumentParser(prog="scripts/test-hostile", description=(__doc__ or "").split("\n\n")[0])
+    """Make changes and print what came of them; exit with 1 if anything was believed, broken or
+    written elsewhere."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/test-hostile", description=(__doc__ or "").split("\n\n")[0]
+    )
     parser.add_argument("--changes", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", type=int, action="append", help="number of a change to make again; may be repeated")
+    parser.add_argument(
+        "--only",
+        type=int,
+        action="append",
+        help="number of a change to make again; may be repeated",
+    )
     parser.add_argument("--summary", type=Path, help="file for the numbers")
     given = parser.parse_args()
     summary = None if given.summary is None else given.summary.resolve()
@@ -261,7 +318,9 @@ def main() -> None:
             if came.isupper() or came.split(":")[0].isupper():
                 bad += 1
                 print(f"{number}: {what}: {came}", flush=True)
-    text = json.dumps({"commit": commit(), "seed": given.seed, "changes": numbers, "bad": bad}, indent=1)
+    text = json.dumps(
+        {"commit": commit(), "seed": given.seed, "changes": numbers, "bad": bad}, indent=1
+    )
     print(text)
     if summary is not None:
         summary.write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,5 @@
-"""Runs on a Ray cluster under random kills, stops and joins of its nodes, actors and drivers; all must end in the same bits.
+"""Runs on a Ray cluster under random kills, stops and joins of its nodes, actors and drivers; all
+must end in the same bits.
 
     scripts/test-ray-chaos campaign --runs 30 --disturbances 100 --log build/ray_chaos.jsonl \
         --summary benchmarks/results/ray_chaos.json        the same command goes on with it
@@ -30,10 +31,18 @@ __all__ = ["main"]
 
 ALGORITHMS = ("fedavg", "scaffold", "fedprox")
 ENGINE = {"workers": 3, "worker_cores": 1}
-ROUNDS, LIMIT_S = 24, 600.0
+ROUNDS = 24
+LIMIT_S = 600.0
 NODES = 3
 """Nodes beside the head at most."""
-KINDS = ("kill an actor", "stop an actor", "kill a node", "stop a node", "add a node", "kill the driver")
+KINDS = (
+    "kill an actor",
+    "stop an actor",
+    "kill a node",
+    "stop a node",
+    "add a node",
+    "kill the driver",
+)
 
 Row = dict[str, Any]
 
@@ -47,7 +56,9 @@ class Campaign:
     """
 
     def __init__(self, seed: int, place: Path, cluster: RayNodes) -> None:
-        self.seed, self.place, self.cluster = seed, place, cluster
+        self.seed = seed
+        self.place = place
+        self.cluster = cluster
         self._stopped: list[psutil.Process] = []
         self._whole: dict[str, Path] = {}
 
@@ -68,9 +79,15 @@ class Campaign:
                 if kind == "kill the driver":
                     run = self._started(run.out, algorithm)
         row = {
-            "number": number, "algorithm": algorithm, "disturbances": done, "wall_s": round(time.monotonic() - begun_s, 1),
-            "commit": commit(), "seed": self.seed, "hung": run.process.poll() is None, "ended_well": run.ended_well,
-        }  # fmt: skip
+            "number": number,
+            "algorithm": algorithm,
+            "disturbances": done,
+            "wall_s": round(time.monotonic() - begun_s, 1),
+            "commit": commit(),
+            "seed": self.seed,
+            "hung": run.process.poll() is None,
+            "ended_well": run.ended_well,
+        }
         run.kill()
         row["same_bits"] = row["ended_well"] and same_bits(whole, run.out)
         if not row["same_bits"]:
@@ -91,7 +108,8 @@ class Campaign:
         return self._whole[algorithm]
 
     def _disturb(self, kind: str, rng: random.Random, run: RayRun) -> bool:
-        """Do one thing to the cluster or the run; return whether there was something to do it to."""
+        """Do one thing to the cluster or the run; return whether there was something to do it
+        to."""
         cluster = self.cluster
         if rng.random() < 0.5 and self._stopped:  # what was stopped goes on, sooner or later
             self._go_on()
@@ -136,7 +154,8 @@ class Campaign:
         self._stopped = []
 
     def _repair(self) -> None:
-        """Let all that was stopped go on, drop nodes that Ray gave up meanwhile, and have two nodes again."""
+        """Let all that was stopped go on, drop nodes that Ray gave up meanwhile, and have two nodes
+        again."""
         self._go_on()
         time.sleep(2.0)
         for node in list(self.cluster.nodes):
@@ -148,7 +167,8 @@ class Campaign:
 
 
 def _lives(node: Node) -> bool:
-    """Return whether Ray's process of the node is still there; one that the cluster had given up ends itself."""
+    """Return whether Ray's process of the node is still there; one that the cluster had given up
+    ends itself."""
     try:
         return node.process.poll() is None and node.raylet().is_running()
     except LookupError:
@@ -165,23 +185,39 @@ def _read(log: Path | None, seed: int) -> list[Row]:
 def _summary(rows: list[Row]) -> Row:
     done = [kind for row in rows for kind in row["disturbances"]]
     return {
-        "commit": commit(), "runs": len(rows), "disturbances": len(done), "by kind": dict(Counter(done).most_common()),
-        "ended in the same bits": sum(row["same_bits"] for row in rows), "hung": sum(row["hung"] for row in rows),
-        "failed": [row["number"] for row in rows if not row["same_bits"]], "wall_s": round(sum(row["wall_s"] for row in rows), 1),
-    }  # fmt: skip
+        "commit": commit(),
+        "runs": len(rows),
+        "disturbances": len(done),
+        "by kind": dict(Counter(done).most_common()),
+        "ended in the same bits": sum(row["same_bits"] for row in rows),
+        "hung": sum(row["hung"] for row in rows),
+        "failed": [row["number"] for row in rows if not row["same_bits"]],
+        "wall_s": round(sum(row["wall_s"] for row in rows), 1),
+    }
 
 
 def main(words: list[str]) -> None:
-    """Run a campaign and print what came of it; exit with 1 if a run did not end in the same bits."""
-    parser = argparse.ArgumentParser(prog="scripts/test-ray-chaos campaign", description=(__doc__ or "").split("\n\n")[0])
+    """Run a campaign and print what came of it; exit with 1 if a run did not end in the same
+    bits."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/test-ray-chaos campaign", description=(__doc__ or "").split("\n\n")[0]
+    )
     parser.add_argument("--runs", type=int, default=30, help="at least so many")
-    parser.add_argument("--disturbances", type=int, default=100, help="at least so many, of all runs together")
+    parser.add_argument(
+        "--disturbances", type=int, default=100, help="at least so many, of all runs together"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--log", type=Path, help="one line of JSON for every run; a campaign goes on where its log ends")
+    parser.add_argument(
+        "--log",
+        type=Path,
+        help="one line of JSON for every run; a campaign goes on where its log ends",
+    )
     parser.add_argument("--summary", type=Path, help="file for the campaign's numbers")
     given = parser.parse_args(words)
     rows = _read(given.log, given.seed)
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (Path(__file__).parents[2], Path(__file__).parents[1])))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        map(str, (Path(__file__).parents[2], Path(__file__).parents[1]))
+    )
     with tempfile.TemporaryDirectory(prefix="ray-chaos-") as place, RayNodes() as cluster:
         campaign = Campaign(given.seed, Path(place), cluster)
         campaign._repair()

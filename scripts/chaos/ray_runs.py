@@ -1,4 +1,5 @@
-"""Runs on a Ray cluster, each a process of its own, that a situation or a campaign disturbs and compares."""
+"""Runs on a Ray cluster, each a process of its own, that a situation or a campaign disturbs and
+compares."""
 
 from __future__ import annotations
 
@@ -24,16 +25,34 @@ class RayRun:
 
     Parameters
     ----------
-    out: folder of the run, which may hold a part of it. engine: options beside the name. code: folder that has the Motley to
-    run; this one by default.
+    out: folder of the run, which may hold a part of it. engine: options beside the name. code:
+    folder that has the Motley to run; this one by default.
     """
 
     def __init__(
-        self, out: Path, address: str, rounds: int = 25, algorithm: str = "fedavg", *, code: Path | None = None, **engine: Any
+        self,
+        out: Path,
+        address: str,
+        rounds: int = 25,
+        algorithm: str = "fedavg",
+        *,
+        code: Path | None = None,
+        **engine: Any,
     ) -> None:
-        self.out, self.log = out, out.with_suffix(".log")
+        self.out = out
+        self.log = out.with_suffix(".log")
         table = json.dumps({"name": "ray", "address": address, **engine})
-        command = [sys.executable, "-W", "ignore", "-m", "chaos.slow_run", str(out), str(rounds), algorithm, table]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "chaos.slow_run",
+            str(out),
+            str(rounds),
+            algorithm,
+            table,
+        ]
         here = Path(__file__).parents[2]
         path = os.pathsep.join(map(str, (*trees.sources(code or here), here / "scripts")))
         self.begun_s = time.time()
@@ -53,10 +72,14 @@ class RayRun:
 
     def rounds(self) -> list[tuple[int, float]]:
         """Return the rounds that are done, each with its time."""
-        return [(int(number), float(at)) for number, at in re.findall(r"^round (\d+) at ([\d.]+)$", self.said(), re.M)]
+        return [
+            (int(number), float(at))
+            for number, at in re.findall(r"^round (\d+) at ([\d.]+)$", self.said(), re.M)
+        ]
 
     def wait(self, limit_s: float, rounds: int | None = None, after_s: float = 0.0) -> float | None:
-        """Wait for the end, or until so many rounds are done that ended after ``after_s``; return the time; None: it took longer."""
+        """Wait for the end, or until so many rounds are done that ended after ``after_s``; return
+        the time; None: it took longer."""
         limit = time.monotonic() + limit_s
         while time.monotonic() < limit:
             ended = self.process.poll() is not None
@@ -82,6 +105,11 @@ class RayRun:
 
 def same_bits(first: Path, second: Path) -> bool:
     """Return whether two finished runs have equal tables and models."""
-    one, two = load(first), load(second)
+    one = load(first)
+    two = load(second)
     tables = all(one.tables[name].equals(two.tables[name]) for name in EQUAL_TABLES)
-    return tables and (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+    return (
+        tables
+        and (first / "model.safetensors").read_bytes()
+        == (second / "model.safetensors").read_bytes()
+    )

@@ -1,9 +1,11 @@
 """What a run on a Ray cluster does in ordinary situations, with seconds.
 
     scripts/test-ray-chaos situations --label after --out benchmarks/measured/ray_situations.json
-    scripts/test-ray-chaos situations --label before --code DIR ...      the Motley of another checkout
+    scripts/test-ray-chaos situations --label before --code DIR ...      the Motley of another
+checkout
 
-The cluster has a head of one core and a node of one core. A situation in which nothing happens for --limit seconds hangs.
+The cluster has a head of one core and a node of one core. A situation in which nothing happens for
+--limit seconds hangs.
 """
 
 from __future__ import annotations
@@ -36,16 +38,21 @@ class Situations:
 
     Parameters
     ----------
-    place: folder for runs. code: folder with the Motley to run. limit_s: wall seconds after which a run hangs.
+    place: folder for runs. code: folder with the Motley to run. limit_s: wall seconds after which a
+    run hangs.
     """
 
     def __init__(self, place: Path, code: Path, limit_s: float) -> None:
-        self.place, self.code, self.limit_s = place, code, limit_s
+        self.place = place
+        self.code = code
+        self.limit_s = limit_s
         self._runs: list[RayRun] = []
         self._undisturbed: RayRun | None = None
 
     def _run(self, cluster: RayNodes, **more: Any) -> RayRun:
-        self._runs.append(RayRun(self.place / f"run{len(self._runs)}", cluster.address, code=self.code, **more))
+        self._runs.append(
+            RayRun(self.place / f"run{len(self._runs)}", cluster.address, code=self.code, **more)
+        )
         return self._runs[-1]
 
     def close(self) -> None:
@@ -58,7 +65,9 @@ class Situations:
         if self._undisturbed is None:
             self._undisturbed = self._run(cluster)
             if self._undisturbed.wait(self.limit_s) is None or not self._undisturbed.ended_well:
-                raise RuntimeError(f"the undisturbed run failed: {self._undisturbed.said()[-2000:]}")
+                raise RuntimeError(
+                    f"the undisturbed run failed: {self._undisturbed.said()[-2000:]}"
+                )
         return self._undisturbed
 
     def two_runs_at_once(self) -> Found:
@@ -72,7 +81,9 @@ class Situations:
                 found["seconds_until_each_ended"] = [
                     round(end - one.begun_s, 1) for one, end in zip(both, ends, strict=True) if end
                 ]
-                found["same_bits"] = all(found["ended_well"]) and same_bits(both[0].out, both[1].out)
+                found["same_bits"] = all(found["ended_well"]) and same_bits(
+                    both[0].out, both[1].out
+                )
             for one in both:
                 one.kill()
             return found
@@ -88,10 +99,12 @@ class Situations:
             return found if end is None else {**found, "seconds": round(end - run.begun_s, 1)}
 
     def _disturbed(self, blow: Callable[[Node], object]) -> Found:
-        """Disturb a node after two rounds; tell how long the next round but one took, and compare the bits."""
+        """Disturb a node after two rounds; tell how long the next round but one took, and compare
+        the bits."""
         with RayNodes() as cluster:
             node = cluster.add_node()
-            whole, run = self._whole(cluster), self._run(cluster)
+            whole = self._whole(cluster)
+            run = self._run(cluster)
             self._wait_used(node, run)
             run.wait(self.limit_s, rounds=2, after_s=time.time())
             blow(node)
@@ -133,9 +146,13 @@ class Situations:
             cluster.add_node()
             run = self._run(cluster, rounds=90)
             run.wait(self.limit_s, rounds=2)
-            node, at = cluster.add_node(), time.time()
+            node = cluster.add_node()
+            at = time.time()
             used = self._wait_used(node, run)
-            found = {"is_used": used, "seconds_until_used": round(time.time() - at - READY_S, 1) if used else None}
+            found = {
+                "is_used": used,
+                "seconds_until_used": round(time.time() - at - READY_S, 1) if used else None,
+            }
             run.kill()
             return found
 
@@ -157,22 +174,38 @@ def _incidents(out: Path) -> list[str]:
 
 
 NAMES = (
-    "two_runs_at_once", "node_killed", "node_cut_off", "one_worker", "actor_stopped", "node_stopped", "raylet_stopped",
+    "two_runs_at_once",
+    "node_killed",
+    "node_cut_off",
+    "one_worker",
+    "actor_stopped",
+    "node_stopped",
+    "raylet_stopped",
     "node_joins",
-)  # fmt: skip
+)
 
 
 def main(words: list[str]) -> None:
     """Measure the situations and write them under their label."""
-    parser = argparse.ArgumentParser(prog="scripts/test-ray-chaos situations", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="scripts/test-ray-chaos situations", description=(__doc__ or "").split("\n\n")[0]
+    )
     parser.add_argument("--label", required=True, help="name of the column, e.g. before or after")
-    parser.add_argument("--code", type=Path, default=Path(__file__).parents[2], help="checkout with the Motley to run")
+    parser.add_argument(
+        "--code",
+        type=Path,
+        default=Path(__file__).parents[2],
+        help="checkout with the Motley to run",
+    )
     parser.add_argument("--out", type=Path, help="JSON file to which the column is added")
     parser.add_argument("--limit", type=float, default=120.0)
     parser.add_argument("--only", action="append", choices=NAMES)
     given = parser.parse_args(words)
     code = given.code.resolve()
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (*trees.sources(code), Path(__file__).parents[1])))  # of the nodes
+    # of the nodes
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        map(str, (*trees.sources(code), Path(__file__).parents[1]))
+    )
     with tempfile.TemporaryDirectory(prefix="ray-situations-") as place:
         situations = Situations(Path(place), code, given.limit)
         for name in given.only or NAMES:

@@ -1,8 +1,10 @@
-"""A small run whose local steps take wall time but hardly any processor time, for a cluster of nodes on one machine.
+"""A small run whose local steps take wall time but hardly any processor time, for a cluster of
+nodes on one machine.
 
     python -m chaos.slow_run OUT ROUNDS ALGORITHM ENGINE
 
-ENGINE is a table of engine options in JSON. It goes on with what OUT holds, and prints a line after every round.
+ENGINE is a table of engine options in JSON. It goes on with what OUT holds, and prints a line after
+every round.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from torch import Tensor, nn
 __all__ = ["Slow", "main", "make"]
 
 STEP_S = 0.05
-CLIENTS, SAMPLES = 12, 40
+CLIENTS = 12
+SAMPLES = 40
 
 
 class Slow(nn.Module):
-    """A small network that waits before each training step; for its buffer's sake clients are trained one by one."""
+    """A small network that waits before each training step; for its buffer's sake clients are
+    trained one by one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +50,9 @@ def make() -> nn.Module:
 def main(out: str, rounds: str, algorithm: str, engine: str) -> None:
     """Run to the end."""
     import motley
-    from chaos.slow_run import make as importable  # not that of __main__, which no worker could find
+
+    # not that of __main__, which no worker could find
+    from chaos.slow_run import make as importable
     from motley.tasks import from_arrays, own_task
 
     rng = np.random.default_rng(0)
@@ -54,13 +60,21 @@ def main(out: str, rounds: str, algorithm: str, engine: str) -> None:
     client = np.arange(len(x)) % CLIENTS
     y = (x[:, 0] + 0.3 * client / CLIENTS > 0).astype(int) + (x[:, 1] > 0.5)
     keys: dict[str, Any] = {
-        "cohort": 8, "stop": {"rounds": int(rounds)}, "algorithm": algorithm, "engine": json.loads(engine),
-        "local": {"epochs": 1, "batch_size": 8}, "checkpoint": {"every_rounds": 1},
-    }  # fmt: skip
+        "cohort": 8,
+        "stop": {"rounds": int(rounds)},
+        "algorithm": algorithm,
+        "engine": json.loads(engine),
+        "local": {"epochs": 1, "batch_size": 8},
+        "checkpoint": {"every_rounds": 1},
+    }
     motley.run(
-        keys, task=own_task(from_arrays(x, y, client), importable), out=out, resume=True, progress=True,
+        keys,
+        task=own_task(from_arrays(x, y, client), importable),
+        out=out,
+        resume=True,
+        progress=True,
         on_round=lambda done: print(f"round {done.round} at {time.time():.2f}", flush=True),
-    )  # fmt: skip
+    )
     print("done", flush=True)
 
 

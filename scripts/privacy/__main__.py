@@ -1,10 +1,12 @@
-"""Compare private runs that differ in one client's data, with the same counted releases, over all examples and combinations.
+"""Compare private runs that differ in one client's data, with the same counted releases, over all
+examples and combinations.
 
     scripts/test-privacy [--summary FILE]          everything
     scripts/test-privacy --few 12                  so many of the combinations that are admitted
 
-Every difference that the claim covers counts as a failure, and so does an attack that finds more than its bound. Runs in which nobody
-was in a sum are counted, for they compare signals and choices alone.
+Every difference that the claim covers counts as a failure, and so does an attack that finds more
+than its bound. Runs in which nobody was in a sum are counted, for they compare signals and choices
+alone.
 """
 
 from __future__ import annotations
@@ -32,17 +34,24 @@ TRIALS = 200
 ATTACKED: dict[str, dict[str, Any]] = {
     "uniform": {},
     "replace_one": {"privacy": {**PRIVACY, "adjacency": "replace_one"}},
-    "hidden coins": {"selector": {"name": "poisson", "rate": 0.5}, "privacy": {**PRIVACY, "cohorts": "hidden"}},
+    "hidden coins": {
+        "selector": {"name": "poisson", "rate": 0.5},
+        "privacy": {**PRIVACY, "cohorts": "hidden"},
+    },
     "adaptive": {"privacy": {**PRIVACY, "clip": {"initial": 0.5, "noise": 20.0}}},
 }
 """Two-world tests: their changes to a small experiment."""
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/test-privacy", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="scripts/test-privacy", description=(__doc__ or "").split("\n\n")[0]
+    )
     parser.add_argument("--few", type=int, help="compare so many combinations alone")
     parser.add_argument("--summary", type=Path, help="file for the numbers")
-    parser.add_argument("--minutes", type=float, default=30.0, help="begin no comparison after so many")
+    parser.add_argument(
+        "--minutes", type=float, default=30.0, help="begin no comparison after so many"
+    )
     return parser.parse_args()
 
 
@@ -50,7 +59,8 @@ class _Comparisons:
     """Compares case after case; the files of the worlds are made once for each task."""
 
     def __init__(self, place: Path, ends: float) -> None:
-        self.place, self.ends = place, ends
+        self.place = place
+        self.ends = ends
         self.worlds: dict[str, Neighbours] = {}
         self.counts: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -58,7 +68,8 @@ class _Comparisons:
         self.unentered: list[str] = []
 
     def compare(self, case: Case, shared: bool) -> None:
-        """Compare one case, or count it as refused. ``shared``: whether others have the same samples."""
+        """Compare one case, or count it as refused. ``shared``: whether others have the same
+        samples."""
         if case.experiment is None:
             self.counts["refused"] += 1
             self.refused[case.refused.partition(";")[0][:120]] += 1
@@ -66,7 +77,9 @@ class _Comparisons:
         if time.monotonic() > self.ends:
             self.counts["left out for want of time"] += 1
             return
-        found = replay(case.experiment, make=partial(self._worlds, case.experiment) if shared else None)
+        found = replay(
+            case.experiment, make=partial(self._worlds, case.experiment) if shared else None
+        )
         self.counts["compared"] += 1
         self.counts["worlds"] += 1 + len(found.found)
         self.counts["the clock shows sizes"] += bool(found.clock)
@@ -89,7 +102,14 @@ def _attacks() -> dict[str, dict[str, float]]:
     found = {}
     for name, changes in ATTACKED.items():
         task = {"name": "quadratic"}
-        keys = {**BASE, "split": {}, "task": task, "privacy": PRIVACY, "selector": "uniform", **changes}
+        keys = {
+            **BASE,
+            "split": {},
+            "task": task,
+            "privacy": PRIVACY,
+            "selector": "uniform",
+            **changes,
+        }
         done = audit(keys, trials=TRIALS)
         found[name] = {"bound": done.record["bound"], "eps_hat": done.attack.epsilon}
     return found
@@ -97,7 +117,8 @@ def _attacks() -> dict[str, dict[str, float]]:
 
 def main() -> int:
     """Compare everything, write the numbers, and return 1 if anything differed."""
-    given, began = _arguments(), time.monotonic()
+    given = _arguments()
+    began = time.monotonic()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(prefix="motley-privacy-") as place:
         work = _Comparisons(Path(place), began + 60.0 * given.minutes)
@@ -111,16 +132,21 @@ def main() -> int:
     attacks = {} if given.few is not None else _attacks()
     exceeded = [name for name, one in attacks.items() if one["eps_hat"] > one["bound"]]
     numbers = {
-        **work.counts, "failed": work.failed, "nobody was in a sum": work.unentered, "refused because": dict(work.refused),
-        "two-world tests": attacks, "bounds exceeded": exceeded, "seconds": round(time.monotonic() - began, 1),
-    }  # fmt: skip
+        **work.counts,
+        "failed": work.failed,
+        "nobody was in a sum": work.unentered,
+        "refused because": dict(work.refused),
+        "two-world tests": attacks,
+        "bounds exceeded": exceeded,
+        "seconds": round(time.monotonic() - began, 1),
+    }
     if given.summary:
         given.summary.parent.mkdir(parents=True, exist_ok=True)
         given.summary.write_text(json.dumps(numbers, indent=1) + "\n")
     counts = ", ".join(f"{count} {name}" for name, count in work.counts.items())
     print(
-        f"{counts}; {len(work.unentered)} in which nobody was in a sum, {len(work.failed)} with differences, "
-        f"{len(exceeded)} bounds exceeded, {numbers['seconds']} s"
+        f"{counts}; {len(work.unentered)} in which nobody was in a sum, {len(work.failed)} with "
+        f"differences, {len(exceeded)} bounds exceeded, {numbers['seconds']} s"
     )
     return 1 if work.failed or exceeded else 0
 

@@ -1,4 +1,5 @@
-"""What is compared: the examples with ``[privacy]``, and every selector, synchrony, device and scale of the catalogues."""
+"""What is compared: the examples with ``[privacy]``, and every selector, synchrony, device and
+scale of the catalogues."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ OPTIONS: dict[tuple[str, str], dict[str, Any]] = {
 }
 """Options that matter in a small run: deadlines that some miss, buffers that fill."""
 
-FIXED = {f"{part} {side} (cm)": [4.0, 2.0] for part in ("sepal", "petal") for side in ("length", "width")}
+FIXED = {
+    f"{part} {side} (cm)": [4.0, 2.0] for part in ("sepal", "petal") for side in ("length", "width")
+}
 """Public means and deviations of the iris table."""
 
 
@@ -78,7 +81,8 @@ def _noise(name: str) -> dict[str, Any]:
 
 
 def privacy_table(selector: dict[str, Any]) -> dict[str, Any]:
-    """Return the table that bounds what a selector needs; vectors have no bound, and are refused."""
+    """Return the table that bounds what a selector needs; vectors have no bound, and are
+    refused."""
     wanted = noised(build("selector", selector).needs())
     bounded = [name for name in wanted if SIGNALS[name].scalar or name == HISTOGRAM]
     return {**PRIVACY, "signal_noise": {name: _noise(name) for name in bounded}}
@@ -88,7 +92,10 @@ def scales() -> list[dict[str, Any]]:
     """Return small tasks, one for each way of scaling that images and tables name."""
     found = []
     model = {"name": "mlp", "hidden": [4]}
-    for kind, task in ((Image, {"name": "image", "data": "digits"}), (Tabular, {"name": "tabular", "data": "iris"})):
+    for kind, task in (
+        (Image, {"name": "image", "data": "digits"}),
+        (Tabular, {"name": "tabular", "data": "iris"}),
+    ):
         hint = typing.get_type_hints(kind)["scale"]
         names = _words(hint)
         found += [{**task, "model": model, "scale": name} for name in names]
@@ -103,7 +110,8 @@ def _words(hint: Any) -> list[str]:
 
 
 def combinations(trace: Path) -> Iterator[Case]:
-    """Yield every combination of selector, synchrony, device and scale, those that are refused as well.
+    """Yield every combination of selector, synchrony, device and scale, those that are refused as
+    well.
 
     Parameters
     ----------
@@ -112,23 +120,31 @@ def combinations(trace: Path) -> Iterator[Case]:
     trace.write_text("step_s\n0.1\n0.2\n0.4\n")
     names = [catalogue(kind).names() for kind in ("selector", "synchrony", "device")]
     products = list(itertools.product(scales(), *names))
-    random.Random(0).shuffle(products)  # so that few of them, or those before time is up, are spread over all
+    # so that few of them, or those before time is up, are spread over all
+    random.Random(0).shuffle(products)
     for task, selector, synchrony, device in products:
         name = f"{task['name']}.{task['scale']} {selector} {synchrony} {device}"
         rule = _record("selector", selector, trace)
         keys = {
-            **BASE, "task": task, "selector": rule, "synchrony": _record("synchrony", synchrony, trace),
-            "device": _record("device", device, trace), "privacy": privacy_table(rule),
-        }  # fmt: skip
+            **BASE,
+            "task": task,
+            "selector": rule,
+            "synchrony": _record("synchrony", synchrony, trace),
+            "device": _record("device", device, trace),
+            "privacy": privacy_table(rule),
+        }
         case = _case(name, keys)
         yield case
         if case.experiment is None and device == "shifted_exponential" and task["scale"] == "unit":
-            yield _case(f"{name}, public sizes", {**keys, "privacy": {**keys["privacy"], "sizes": "public"}})
+            yield _case(
+                f"{name}, public sizes", {**keys, "privacy": {**keys["privacy"], "sizes": "public"}}
+            )
 
 
 @cache
 def _task(keys: str) -> Task:
-    """Return the task of an experiment, given as JSON: reading its samples takes most of the time."""
+    """Return the task of an experiment, given as JSON: reading its samples takes most of the
+    time."""
     return task_of(Experiment(**json.loads(keys)))
 
 
@@ -154,10 +170,15 @@ def examples() -> Iterator[Case]:
 
 
 def _small(name: str, experiment: Experiment) -> Case:
-    """Return an experiment with fewer clients and rounds and given noise, on the digits where its data pack is absent."""
+    """Return an experiment with fewer clients and rounds and given noise, on the digits where its
+    data pack is absent."""
     changes: dict[str, Any] = {
-        "cohort": 8, "stop": {"rounds": 4}, "privacy.epsilon": None, "privacy.noise_multiplier": 4.0, "engine": "sequential",
-    }  # fmt: skip
+        "cohort": 8,
+        "stop": {"rounds": 4},
+        "privacy.epsilon": None,
+        "privacy.noise_multiplier": 4.0,
+        "engine": "sequential",
+    }
     if experiment.selector["name"] == "poisson":
         changes["selector"] = {"name": "poisson", "rate": 0.3, "largest": 12}
     scale = {"scale": experiment.task["scale"]} if "scale" in experiment.task else {}

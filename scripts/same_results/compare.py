@@ -44,7 +44,16 @@ NEEDED = ("motley", "tests")
 def lay_out(version: str, folder: Path) -> None:
     """Put a commit's files, or a copy of the working tree's as they are now, into a folder."""
     if version == HERE:
-        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *NEEDED]
+        command = [
+            "git",
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "--",
+            *NEEDED,
+        ]
         for name in filter(None, _git(*command[1:]).decode().split("\0")):
             if (ROOT / name).is_file():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -64,9 +73,19 @@ def _git(*words: str) -> bytes:
 def environment(tree: Path) -> dict[str, str]:
     """The environment in which a version runs: its own code first, one thread."""
     path = os.pathsep.join(map(str, [*trees.sources(tree), ROOT / "scripts"]))
-    alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    alone = {
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     data = packs()
-    return {**os.environ, **alone, "PYTHONPATH": path, **({} if data is None else {"MOTLEY_DATA": str(data)})}
+    return {
+        **os.environ,
+        **alone,
+        "PYTHONPATH": path,
+        **({} if data is None else {"MOTLEY_DATA": str(data)}),
+    }
 
 
 def packs() -> Path | None:
@@ -80,14 +99,18 @@ def packs() -> Path | None:
 
 
 def run_all(versions: list[str], chosen: list[str], jobs: int, quiet: bool) -> list[dict[str, Any]]:
-    """The digests of each version; at most so many processes at a time, and a version alone is divided among them."""
+    """The digests of each version; at most so many processes at a time, and a version alone is
+    divided among them."""
     parts = jobs if len(versions) == 1 else 1
     with tempfile.TemporaryDirectory() as place:
         work = []
         for number, version in enumerate(versions):
             tree = Path(place) / f"tree-{number}"
             lay_out(version, tree)
-            work += [(tree, Path(place) / f"{number}-{part}.json", chosen[part::parts]) for part in range(parts)]
+            work += [
+                (tree, Path(place) / f"{number}-{part}.json", chosen[part::parts])
+                for part in range(parts)
+            ]
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             found = list(pool.map(lambda one: _run(*one, quiet), work))
     out = []
@@ -100,18 +123,35 @@ def run_all(versions: list[str], chosen: list[str], jobs: int, quiet: bool) -> l
 
 
 def _said(version: str) -> str:
-    return "working tree" if version == HERE else _git("rev-parse", "--short", f"{version}^{{commit}}").decode().strip()
+    return (
+        "working tree"
+        if version == HERE
+        else _git("rev-parse", "--short", f"{version}^{{commit}}").decode().strip()
+    )
 
 
 def _run(tree: Path, out: Path, chosen: list[str], quiet: bool) -> dict[str, Any]:
     """One process of one version."""
     listed = out.with_suffix(".names")
     listed.write_text(json.dumps(chosen), encoding="utf-8")
-    command = [sys.executable, "-m", "same_results.digests", str(tree), str(out), "--names", str(listed)]
+    command = [
+        sys.executable,
+        "-m",
+        "same_results.digests",
+        str(tree),
+        str(out),
+        "--names",
+        str(listed),
+    ]
     data = packs()
     command += [] if data is None else ["--data", str(data)]
     done = subprocess.run(
-        command, cwd=tree, env=environment(tree), stderr=subprocess.PIPE if quiet else None, text=True, check=False
+        command,
+        cwd=tree,
+        env=environment(tree),
+        stderr=subprocess.PIPE if quiet else None,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise SystemExit(f"the runner ended with {done.returncode}\n{done.stderr or ''}")
@@ -121,7 +161,9 @@ def _run(tree: Path, out: Path, chosen: list[str], quiet: bool) -> dict[str, Any
 # ------------------------------------------------------------------------------------- comparing
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any], renames: Renames) -> Iterator[str]:
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], renames: Renames
+) -> Iterator[str]:
     """Lines about everything that is not the same; columns and tables that are new are not told."""
     for name, then in before["experiments"].items():
         now = after["experiments"].get(name)
@@ -136,7 +178,9 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], renames: Re
                 yield f"{name}: failed {when}: {one['error']}"
         if "error" in then or "error" in now:
             continue
-        tables = renames.to_new(then["tables"]) if before["old"] and not after["old"] else then["tables"]
+        tables = (
+            renames.to_new(then["tables"]) if before["old"] and not after["old"] else then["tables"]
+        )
         yield from _tables(name, tables, now["tables"])
 
 
@@ -149,7 +193,9 @@ def _tables(name: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> Itera
             other = now[table].get(column)
             if other is None:
                 yield f"{name}: {table} has no column {column} any more"
-            elif any(digest.get(part) != other.get(part) for part in ("type", "rows", "words", "digest")):
+            elif any(
+                digest.get(part) != other.get(part) for part in ("type", "rows", "words", "digest")
+            ):
                 yield f"{name}: {table}.{column}: {_first(digest, other)}"
 
 
@@ -159,9 +205,14 @@ def _first(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         if then[part] != now[part]:
             return f"{part} {then[part]}, now {now[part]}"
     if "values" in then and "values" in now:
-        rows = [row for row, (a, b) in enumerate(zip(then["values"], now["values"], strict=True)) if repr(a) != repr(b)]
+        rows = [
+            row
+            for row, (a, b) in enumerate(zip(then["values"], now["values"], strict=True))
+            if repr(a) != repr(b)
+        ]
         if rows:
-            a, b = then["values"][rows[0]], now["values"][rows[0]]
+            a = then["values"][rows[0]]
+            b = now["values"][rows[0]]
             return f"row {rows[0]}: {a!r}, now {b!r} ({len(rows)} of {then['rows']} rows differ)"
     if then.get("words") != now.get("words"):
         return f"words {then.get('words')}, now {now.get('words')}"
@@ -188,8 +239,14 @@ def report(before: Mapping[str, Any], after: Mapping[str, Any], renames: Renames
     for name in alone:
         print(f"{name}: run on one side only")
     skipped = sum("skipped" in before["experiments"][name] for name in both)
-    columns = sum(len(found) for name in both for found in before["experiments"][name].get("tables", {}).values())
-    said = f"{len(both) - skipped} experiments, {columns} columns" + (f", {skipped} skipped" if skipped else "")
+    columns = sum(
+        len(found)
+        for name in both
+        for found in before["experiments"][name].get("tables", {}).values()
+    )
+    said = f"{len(both) - skipped} experiments, {columns} columns" + (
+        f", {skipped} skipped" if skipped else ""
+    )
     if lines or alone:
         bad = {line.split(":")[0] for line in lines} | set(alone)
         print(f"{before['version']} and {after['version']} differ in {len(bad)} of {said}")
@@ -203,13 +260,30 @@ def report(before: Mapping[str, Any], after: Mapping[str, Any], renames: Renames
 
 def main() -> None:
     """Run the command; exit with 1 where something differs."""
-    parser = argparse.ArgumentParser(prog="same-results", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("versions", nargs="*", metavar="COMMIT", help="a commit, or . for the working tree")
-    parser.add_argument("--only", metavar="PATTERN", default="", help="a regular expression: experiments whose names have it")
-    parser.add_argument("--keep", metavar="FILE", type=Path, help="write the newer (or only) version's digests")
-    parser.add_argument("--against", metavar="FILE", type=Path, help="digests to compare with, in place of OLD")
-    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes at a time")
-    parser.add_argument("--coverage", action="store_true", help="what of the registry the list leaves out")
+    parser = argparse.ArgumentParser(
+        prog="same-results", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "versions", nargs="*", metavar="COMMIT", help="a commit, or . for the working tree"
+    )
+    parser.add_argument(
+        "--only",
+        metavar="PATTERN",
+        default="",
+        help="a regular expression: experiments whose names have it",
+    )
+    parser.add_argument(
+        "--keep", metavar="FILE", type=Path, help="write the newer (or only) version's digests"
+    )
+    parser.add_argument(
+        "--against", metavar="FILE", type=Path, help="digests to compare with, in place of OLD"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes at a time"
+    )
+    parser.add_argument(
+        "--coverage", action="store_true", help="what of the registry the list leaves out"
+    )
     parser.add_argument("--names", action="store_true", help="print the names of all that is run")
     parser.add_argument("--quiet", action="store_true", help="do not tell of every experiment")
     given = parser.parse_args()
@@ -226,14 +300,18 @@ def main() -> None:
 
 def _compared(given: argparse.Namespace) -> bool:
     """Run what is to be run, and compare it; True where there is nothing to compare."""
-    renames, began = Renames.read(), time.monotonic()
+    renames = Renames.read()
+    began = time.monotonic()
     chosen = [name for name in names() if re.search(given.only, name)]
-    versions, before = list(given.versions), None
+    versions = list(given.versions)
+    before = None
     if given.against:
         before = json.loads(given.against.read_text(encoding="utf-8"))
         old = outdated(before, renames)
         if [name for name in old if name in chosen]:
-            print(f"{given.against} was made from another list, keep it again: {', '.join(old[:8])}")
+            print(
+                f"{given.against} was made from another list, keep it again: {', '.join(old[:8])}"
+            )
             return False
         absent = [name for name in chosen if name not in before["experiments"]]
         if absent:
@@ -249,7 +327,10 @@ def _compared(given: argparse.Namespace) -> bool:
         given.keep.write_text(json.dumps({**found[-1], "seconds": spent_s}), encoding="utf-8")
     if before is None and len(found) == 1:
         failed = [name for name, one in found[0]["experiments"].items() if "error" in one]
-        print(f"{found[0]['version']}: {len(chosen)} experiments in {spent_s:g} s, {len(failed)} failed {failed or ''}")
+        print(
+            f"{found[0]['version']}: {len(chosen)} experiments in {spent_s:g} s, {len(failed)} "
+            f"failed {failed or ''}"
+        )
         return not failed
     return report(before or found[0], found[-1], renames)
 
@@ -259,7 +340,9 @@ def _coverage(version: str = HERE) -> int:
     with tempfile.TemporaryDirectory() as place:
         lay_out(version, Path(place))
         command = [sys.executable, "-m", "same_results.coverage", place]
-        return subprocess.run(command, cwd=place, env=environment(Path(place)), check=False).returncode
+        return subprocess.run(
+            command, cwd=place, env=environment(Path(place)), check=False
+        ).returncode
 
 
 if __name__ == "__main__":

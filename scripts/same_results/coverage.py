@@ -1,4 +1,5 @@
-"""What of the registry the list of experiments does not use: names of components, and words and switches of their options.
+"""What of the registry the list of experiments does not use: names of components, and words and
+switches of their options.
 
 python -m same_results.coverage TREE
 """
@@ -36,7 +37,9 @@ def missing(tree: Path) -> list[str]:
         for row in registry.listing(kind):
             if (kind, row["name"]) in ELSEWHERE or not row["built"]:
                 continue
-            here = [options for other, name, options in used if (other, name) == (kind, row["name"])]
+            here = [
+                options for other, name, options in used if (other, name) == (kind, row["name"])
+            ]
             if not here:
                 out.append(f"{kind} {row['name']}")
                 continue
@@ -60,7 +63,8 @@ def _used(tree: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Kind, name and options of every component in the experiments, as often as it is there."""
     import motley
 
-    renames, old = Renames.read(), trees.is_old(tree)
+    renames = Renames.read()
+    old = trees.is_old(tree)
     with tempfile.TemporaryDirectory() as place:
         files.write(Path(place))
         for name, case in EXPERIMENTS.items():

@@ -1,8 +1,10 @@
-"""Run the list of experiments with one version of the code, and take a digest of every column of what it wrote.
+"""Run the list of experiments with one version of the code, and take a digest of every column of
+what it wrote.
 
     python -m same_results.digests TREE OUT.json [--only PATTERN] [--part I/N]
 
-with ``TREE`` on the path of modules. Digests are in that version's own spelling, so that the map of renames may grow later.
+with ``TREE`` on the path of modules. Digests are in that version's own spelling, so that the map of
+renames may grow later.
 """
 
 from __future__ import annotations
@@ -46,8 +48,9 @@ LEFT_OUT = {
     "incidents": ("at",),
     "deployed clients": ("download_s", "compute_s", "upload_s", "up_mbps"),
 }
-"""Columns of wall times and of names of runs, in either spelling, by table; any table is ``""``, all of a table ``*``.
-What a deployment knows of its clients' speed is measured by the wall's clock."""
+"""Columns of wall times and of names of runs, in either spelling, by table; any table is ``""``,
+all of a table ``*``. What a deployment knows of its clients' speed is measured by the wall's
+clock."""
 WALL = ("wall_s", "choosing_ms")
 """What recipes measure of wall times, in either spelling."""
 KEPT_ROWS = 400
@@ -62,7 +65,8 @@ class BrokenOffError(Exception):
 
 
 def column_digest(column: pa.ChunkedArray) -> Digest:
-    """The digest of one column over its exact bits; NaN and null are one, words are numbered in the order of their coming."""
+    """The digest of one column over its exact bits; NaN and null are one, words are numbered in the
+    order of their coming."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(values, pa.ChunkedArray):  # no rows
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], column.type)
@@ -72,7 +76,11 @@ def column_digest(column: pa.ChunkedArray) -> Digest:
     out: Digest = {"type": str(kind), "rows": len(values)}
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         coded = pc.dictionary_encode(values)
-        out |= {"type": "string", "words": coded.dictionary.to_pylist(), "digest": _hex(_bits(coded.indices))}
+        out |= {
+            "type": "string",
+            "words": coded.dictionary.to_pylist(),
+            "digest": _hex(_bits(coded.indices)),
+        }
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         lengths = _bits(pc.list_value_length(values))
         out["digest"] = _hex(lengths + _bits(pc.list_flatten(values)))
@@ -90,7 +98,11 @@ def _bits(values: pa.Array) -> bytes:
         numbers[np.isnan(numbers)] = np.nan
         return numbers.tobytes()
     absent = values.is_null().to_numpy(zero_copy_only=False)
-    filled = values.fill_null(False if pa.types.is_boolean(values.type) else 0) if values.null_count else values
+    filled = (
+        values.fill_null(False if pa.types.is_boolean(values.type) else 0)
+        if values.null_count
+        else values
+    )
     return absent.tobytes() + np.asarray(filled.to_numpy(zero_copy_only=False)).tobytes()
 
 
@@ -99,14 +111,17 @@ def _hex(data: bytes) -> str:
 
 
 def table_digests(table: pa.Table, left_out: tuple[str, ...] = ()) -> dict[str, Digest]:
-    """The digests of a table by column; a column of JSON tables has one for each name in it, ``column.name``."""
+    """The digests of a table by column; a column of JSON tables has one for each name in it,
+    ``column.name``."""
     out: dict[str, Digest] = {}
     for name in table.column_names:
         if any(fnmatch.fnmatch(name, pattern) for pattern in left_out):
             continue
         words = table[name].to_pylist() if pa.types.is_string(table.schema.field(name).type) else []
         if any(words) and all(word is None or word.startswith("{") for word in words):
-            out |= _json_digests(name, [None if word is None else json.loads(word) for word in words])
+            out |= _json_digests(
+                name, [None if word is None else json.loads(word) for word in words]
+            )
         else:
             out[name] = column_digest(table[name])
     return out
@@ -116,8 +131,14 @@ def _json_digests(column: str, rows: list[dict[str, Any] | None]) -> dict[str, D
     """Where there is something, and for each name what is under it."""
     out = {column: column_digest(pa.chunked_array([pa.array([row is not None for row in rows])]))}
     for name in sorted({name for row in rows for name in row or {}}):
-        values = [json.dumps(row[name], sort_keys=True) if row and name in row else "" for row in rows]
-        out[f"{column}.{name}"] = {"type": "json", "rows": len(rows), "digest": _hex("\n".join(values).encode())}
+        values = [
+            json.dumps(row[name], sort_keys=True) if row and name in row else "" for row in rows
+        ]
+        out[f"{column}.{name}"] = {
+            "type": "json",
+            "rows": len(rows),
+            "digest": _hex("\n".join(values).encode()),
+        }
         if len(rows) <= KEPT_ROWS:
             out[f"{column}.{name}"]["values"] = values
     return out
@@ -126,7 +147,8 @@ def _json_digests(column: str, rows: list[dict[str, Any] | None]) -> dict[str, D
 def run_digests(tables: Mapping[str, pa.Table], more: str = "") -> Tables:
     """The digests of a run's tables; ``more``: what kind of run it is, for :data:`LEFT_OUT`.
 
-    Evaluations on validation samples, which older versions have not, count as a table of their own."""
+    Evaluations on validation samples, which older versions have not, count as a table of their
+    own."""
     out: Tables = {}
     held = pc.starts_with(tables["evaluations"]["scope"], "validation")
     tables = {
@@ -149,11 +171,15 @@ def model_digests(path: Path) -> dict[str, Digest]:
     out = {}
     for name, value in sorted(load_file(path).items()):
         kind = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-        out[name] = {"type": kind, "rows": value.numel(), "digest": _hex(value.contiguous().numpy().tobytes())}
+        out[name] = {
+            "type": kind,
+            "rows": value.numel(),
+            "digest": _hex(value.contiguous().numpy().tobytes()),
+        }
     return out
 
 
-# ------------------------------------------------------------------------------------- ways of running
+# ---------------------------------------------------------------------------------- ways of running
 
 
 def experiment(case: Case, keys: Keys, tree: Path, folder: Path) -> Tables:
@@ -176,7 +202,9 @@ def experiment(case: Case, keys: Keys, tree: Path, folder: Path) -> Tables:
     if case.stop_after:
         _broken_off(keys, given, case.stop_after)
     run = motley.run(keys, **given, resume=bool(case.stop_after))
-    return run_digests(trees.tables(tree, run)) | {"model": model_digests(trees.model_file(tree, folder / "run"))}
+    return run_digests(trees.tables(tree, run)) | {
+        "model": model_digests(trees.model_file(tree, folder / "run"))
+    }
 
 
 def _broken_off(keys: Keys, given: Mapping[str, Any], steps: int) -> None:
@@ -192,7 +220,8 @@ def _broken_off(keys: Keys, given: Mapping[str, Any], steps: int) -> None:
             raise BrokenOffError
 
     try:
-        name = "on_round" if "on_round" in signature(motley.run).parameters else "progress"  # the latter in older commits
+        # the latter in older commits
+        name = "on_round" if "on_round" in signature(motley.run).parameters else "progress"
         motley.run(keys, **given, **{name: told})
     except BrokenOffError:
         return
@@ -200,19 +229,26 @@ def _broken_off(keys: Keys, given: Mapping[str, Any], steps: int) -> None:
 
 
 def recipe(name: str, tree: Path, folder: Path) -> Tables:
-    """A recipe at its smallest scale: all runs' rows below one another, and what is measured of them."""
+    """A recipe at its smallest scale: all runs' rows below one another, and what is measured of
+    them."""
     runs, text = trees.measured(tree, name, folder / "recipe")
     each = [trees.tables(tree, run) for run in runs]
-    out = run_digests({table: pa.concat_tables([tables[table] for tables in each]) for table in each[0]})
+    out = run_digests(
+        {table: pa.concat_tables([tables[table] for tables in each]) for table in each[0]}
+    )
     rows = [row for row in csv.DictReader(io.StringIO(text)) if row["measure"] not in WALL]
-    measured = pa.table({head: [row[head] for row in rows] for head in rows[0]}) if rows else pa.table({})
+    measured = (
+        pa.table({head: [row[head] for row in rows] for head in rows[0]}) if rows else pa.table({})
+    )
     return out | {"measured": table_digests(measured)} if rows else out
 
 
 def deployment(keys: Keys, delays: Mapping[int, float], tree: Path, folder: Path) -> Tables:
     """A deployment on a grid in this process, whose clock is not the wall's."""
     run = deployed(tree, keys, delays, folder)
-    return run_digests(trees.tables(tree, run), "deployed") | {"model": model_digests(trees.model_file(tree, folder / "real"))}
+    return run_digests(trees.tables(tree, run), "deployed") | {
+        "model": model_digests(trees.model_file(tree, folder / "real"))
+    }
 
 
 def strategy(record: Any, tree: Path, folder: Path) -> Tables:
@@ -265,16 +301,20 @@ def filled(value: Any, folder: Path) -> Any:
 
 
 def take(tree: Path, chosen: list[str], data: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run what is chosen, and give name and digests of each; the error of what fails, and why something was skipped."""
+    """Run what is chosen, and give name and digests of each; the error of what fails, and why
+    something was skipped."""
     import torch
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    renames, old = Renames.read(), trees.is_old(tree)
+    renames = Renames.read()
+    old = trees.is_old(tree)
     with tempfile.TemporaryDirectory() as place:
         files.write(Path(place) / "files")
         for number, name in enumerate(chosen):
-            keys, folder, began = asked(name, old, renames), Path(place) / str(number), time.monotonic()
+            keys = asked(name, old, renames)
+            folder = Path(place) / str(number)
+            began = time.monotonic()
             found: dict[str, Any] = {"asked": keys}
             pack = EXPERIMENTS[name].pack if name in EXPERIMENTS else None
             if pack is not None and (data is None or not (data / pack).is_file()):
@@ -301,10 +341,14 @@ def main() -> None:
     if not Path(motley.__file__).resolve().is_relative_to(given.tree.resolve()):
         raise SystemExit(f"motley was imported from {motley.__file__}, not from {given.tree}")
     out = {}
-    for name, found in take(given.tree, json.loads(given.names.read_text(encoding="utf-8")), given.data):
+    for name, found in take(
+        given.tree, json.loads(given.names.read_text(encoding="utf-8")), given.data
+    ):
         out[name] = found
         print(
-            f"{found.get('seconds', 0.0):6.1f} s  {name}  {found.get('error') or found.get('skipped') or ''}", file=sys.stderr
+            f"{found.get('seconds', 0.0):6.1f} s  {name}  "
+            f"{found.get('error') or found.get('skipped') or ''}",
+            file=sys.stderr,
         )
     text = json.dumps({"old": trees.is_old(given.tree), "experiments": out})
     given.out.write_text(text, encoding="utf-8")

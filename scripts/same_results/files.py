@@ -1,4 +1,5 @@
-"""Files that experiments read: pictures, a table, texts, measured speeds, links and presence; drawn from fixed seeds."""
+"""Files that experiments read: pictures, a table, texts, measured speeds, links and presence; drawn
+from fixed seeds."""
 
 from __future__ import annotations
 
@@ -20,18 +21,21 @@ def write(folder: Path) -> None:
     for client in range(5):
         text = "it is not what it was and will be " * (3 + client)
         (folder / "texts" / f"{client}.txt").write_text(text, encoding="utf-8")
-    speeds, links = rng.uniform(0.1, 0.9, 7), rng.uniform(1.0, 9.0, (5, 2))
+    speeds = rng.uniform(0.1, 0.9, 7)
+    links = rng.uniform(1.0, 9.0, (5, 2))
     _rows(folder / "speeds.csv", "step_s", [[value] for value in speeds.tolist()])
     _rows(folder / "links.csv", "up_mbps,down_mbps", links.tolist())
     _rows(
         folder / "presence.csv",
         "trace,active_s,inactive_s,finish_s",
-        [[k, 2.0 * k, 2.0 * k + 6.0, 14.0] for k in range(5)] + [[5, 0.0, 3.0, 9.0], [5, 5.0, 8.0, 9.0]],
+        [[k, 2.0 * k, 2.0 * k + 6.0, 14.0] for k in range(5)]
+        + [[5, 0.0, 3.0, 9.0], [5, 5.0, 8.0, 9.0]],
     )
 
 
 def _pictures(folder: Path, rng: np.random.Generator) -> None:
-    """Coloured squares in four classes, with and without writers; digits of two shapes; LEAF's users."""
+    """Coloured squares in four classes, with and without writers; digits of two shapes; LEAF's
+    users."""
     y = rng.integers(0, 4, 160)
     x = (rng.uniform(0, 120, (160, 3, 16, 16)) + 30 * y[:, None, None, None]).astype(np.uint8)
     test = np.arange(160) >= 120
@@ -39,12 +43,20 @@ def _pictures(folder: Path, rng: np.random.Generator) -> None:
     np.savez(folder / "written.npz", x=x[:, :, :6, :6], y=y, client=rng.integers(0, 6, 160))
     for name, count in (("digits.npz", 300), ("more.npz", 90)):
         y = rng.integers(0, 10, count)
-        x = rng.uniform(0, 1, (count, 1, 8, 8)).astype(np.float32) * (1 + y[:, None, None, None]) / 10
+        x = (
+            rng.uniform(0, 1, (count, 1, 8, 8)).astype(np.float32)
+            * (1 + y[:, None, None, None])
+            / 10
+        )
         np.savez(folder / name, x=x, y=y, test=np.arange(count) >= count - 60)
     for half, count in (("train", 20), ("test", 6)):
         users = [f"user{k}" for k in range(5)]
         data = {
-            u: {"x": rng.uniform(size=(count, 16)).round(4).tolist(), "y": rng.integers(0, 3, count).tolist()} for u in users
+            u: {
+                "x": rng.uniform(size=(count, 16)).round(4).tolist(),
+                "y": rng.integers(0, 3, count).tolist(),
+            }
+            for u in users
         }
         (folder / "leaf" / half).mkdir(parents=True, exist_ok=True)
         text = json.dumps({"users": users, "num_samples": [count] * len(users), "user_data": data})
@@ -61,4 +73,7 @@ def _table(folder: Path, rng: np.random.Generator) -> None:
 
 
 def _rows(path: Path, heads: str, rows: list[list[object]]) -> None:
-    path.write_text("\n".join([heads, *(",".join(str(value) for value in row) for row in rows)]) + "\n", encoding="utf-8")
+    path.write_text(
+        "\n".join([heads, *(",".join(str(value) for value in row) for row in rows)]) + "\n",
+        encoding="utf-8",
+    )

@@ -1,4 +1,5 @@
-"""The map of what is called otherwise in the newer code, and how experiments and digests are read by it.
+"""The map of what is called otherwise in the newer code, and how experiments and digests are read
+by it.
 
 >>> values = {"engine.name": {"cohort": "batched"}}
 >>> renames = Renames.of({"toml_keys": {"stop.hours": "stop.time"}, "toml_values": values})
@@ -44,7 +45,7 @@ class Renames:
         added = tuple(sections.get("toml_added", {}).get("keys", ()))
         return cls(**{**sections, "toml_added": added})
 
-    # ------------------------------------------------------------------------------------- experiments, newer to older
+    # ------------------------------------------------------------------ experiments, newer to older
 
     def to_old(self, keys: Mapping[str, Any]) -> dict[str, Any]:
         """Say an experiment's keys as the older code knows them."""
@@ -54,7 +55,11 @@ class Renames:
             if any(_prefix(key, path, named) for key in self.toml_added):
                 continue
             if path[-1] == "grid":
-                value = [self._grid(one) for one in value] if isinstance(value, list) else self._grid(value)
+                value = (
+                    [self._grid(one) for one in value]
+                    if isinstance(value, list)
+                    else self._grid(value)
+                )
             _put(out, self._path(path, named), self._value(path, named, value))
         return out
 
@@ -79,8 +84,13 @@ class Renames:
         return found
 
     def _path(self, path: tuple[str, ...], named: Mapping[str, str]) -> tuple[str, ...]:
-        """The older path of a key: that of the longest newer path which it begins with, and the rest."""
-        fits = [(len(new.split(".")), old) for old, new in self.toml_keys.items() if _prefix(new, path, named)]
+        """The older path of a key: that of the longest newer path which it begins with, and the
+        rest."""
+        fits = [
+            (len(new.split(".")), old)
+            for old, new in self.toml_keys.items()
+            if _prefix(new, path, named)
+        ]
         if not fits:
             return path
         length, old = max(fits)
@@ -95,10 +105,11 @@ class Renames:
                     value = {new: old for old, new in pairs.items()}.get(value, value)
         return value
 
-    # ------------------------------------------------------------------------------------- digests, older to newer
+    # ---------------------------------------------------------------------- digests, older to newer
 
     def to_new(self, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Say one experiment's digests, of the older code, in the newer spelling: table -> column -> digest."""
+        """Say one experiment's digests, of the older code, in the newer spelling: table -> column
+        -> digest."""
         out: dict[str, dict[str, Any]] = {}
         for table, columns in tables.items():
             newer = self.tables.get(table, table)
@@ -119,7 +130,9 @@ class Renames:
         return out
 
 
-def _leaves(keys: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _leaves(
+    keys: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every key that holds no table (a grid is not looked into), with its path."""
     for key, value in keys.items():
         if isinstance(value, Mapping) and key != "grid" and value:
@@ -141,9 +154,12 @@ def _named(path: tuple[str, ...], keys: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _prefix(key: str, path: tuple[str, ...], named: Mapping[str, str]) -> bool:
-    """Whether a path begins with a key of the map, and goes through the component that the key has in brackets."""
+    """Whether a path begins with a key of the map, and goes through the component that the key has
+    in brackets."""
     steps = key.split(".")
-    return len(steps) <= len(path) and all(_step(step, at, named) for step, at in zip(steps, path, strict=False))
+    return len(steps) <= len(path) and all(
+        _step(step, at, named) for step, at in zip(steps, path, strict=False)
+    )
 
 
 def _whole(key: str, path: tuple[str, ...], named: Mapping[str, str]) -> bool:

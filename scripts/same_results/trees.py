@@ -1,4 +1,5 @@
-"""What differs between the older and the newer code beside names of keys and columns: one function for each difference."""
+"""What differs between the older and the newer code beside names of keys and columns: one function
+for each difference."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def stand_ins(tree: Path) -> None:
 
 
 def sites(tree: Path) -> ModuleType:
-    """The tests' federation of sites in this process: ``federation(experiment, folder, delays)`` and ``deploy(grid, ...)``."""
+    """The tests' federation of sites in this process: ``federation(experiment, folder, delays)``
+    and ``deploy(grid, ...)``."""
     return module(tree, f"tests.motley_flower.{'sites' if is_old(tree) else 'client_runtimes'}")
 
 
@@ -79,11 +81,16 @@ def measured(tree: Path, recipe: str, out: Path) -> tuple[list[Any], str]:
     reproduce = module(tree, "motley_papers.reproduce").reproduce
     found = reproduce(recipe, scale="smoke", out=out)
     if found.failures:
-        raise RuntimeError(f"{len(found.failures)} runs failed, the first: {found.failures[0].error}")
+        raise RuntimeError(
+            f"{len(found.failures)} runs failed, the first: {found.failures[0].error}"
+        )
     if (tree / "motley" / "recipes" / "tables.py").is_file():
-        rows = csv.reader(module(tree, "motley_papers.tables").number_files(found)["measured.csv"].splitlines())
+        rows = csv.reader(
+            module(tree, "motley_papers.tables").number_files(found)["measured.csv"].splitlines()
+        )
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(row[:6] for row in rows)  # without what older code does not write
+        # without what older code does not write
+        csv.writer(text, lineterminator="\n").writerows(row[:6] for row in rows)
         return found.all_runs(), text.getvalue()
     return found.all_runs(), module(tree, "motley_papers.page").measured_csv(found)
 

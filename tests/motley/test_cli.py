@@ -46,7 +46,9 @@ Motley = Callable[..., Said]
 
 
 @pytest.fixture
-def motley(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Motley:
+def motley(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Motley:
     """The command, in an empty folder with two experiments."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "q.toml").write_text(QUADRATIC)
@@ -71,7 +73,7 @@ def refused(said: Said, message: str, folder: Path) -> None:
     assert {path.name for path in folder.iterdir()} <= {"q.toml", "digits.toml", "broken.toml"}
 
 
-# ------------------------------------------------------------------------------------------------ the user's mistakes
+# ------------------------------------------------------------------------------ the user's mistakes
 
 
 @pytest.mark.parametrize(
@@ -80,37 +82,74 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (["run", "q.tml"], "there is no file 'q.tml' (did you mean 'q.toml'?)"),
         (["run"], "Missing argument 'FILE.toml'; see: motley run --help"),
         (["rnu", "q.toml"], "No such command 'rnu'"),
-        (["run", "q.toml", "--sett", "a=1"], "No such option"),  # how its name is quoted depends on the version of typer
+        # how its name is quoted depends on the version of typer
+        (["run", "q.toml", "--sett", "a=1"], "No such option"),
         (["--bogus"], "No such option"),
         (["data", "get", "mnist", "--stall", "9" * 30], "Invalid value for '--stall'"),
         (["run", "q.toml", "--set", "cohort"], "--set: got 'cohort'; expected key=value"),
-        (["run", "q.toml", "--set", "cohort=7"], "cohort: got 7, more than the population of 6; expected at most 6"),
+        (
+            ["run", "q.toml", "--set", "cohort=7"],
+            "cohort: got 7, more than the population of 6; expected at most 6",
+        ),
         (["run", "q.toml", "--set", "population=0"], "population: got 0; expected at least 1"),
-        (["run", "q.toml", "--set", "cohorts=7"], "cohorts: there is no such key (did you mean 'cohort'?)"),
+        (
+            ["run", "q.toml", "--set", "cohorts=7"],
+            "cohorts: there is no such key (did you mean 'cohort'?)",
+        ),
         (["run", "q.toml", "--set", "cohort=many"], "cohort: got 'many'; expected a whole number"),
-        (["run", "q.toml", "--set", "selector.name=unifrom"], "selector.name: got 'unifrom' (did you mean 'uniform'?)"),
-        (["run", "q.toml", "--set", "engine.name=rays"], "engine: got 'rays' (did you mean 'ray'?)"),
+        (
+            ["run", "q.toml", "--set", "selector.name=unifrom"],
+            "selector.name: got 'unifrom' (did you mean 'uniform'?)",
+        ),
+        (
+            ["run", "q.toml", "--set", "engine.name=rays"],
+            "engine: got 'rays' (did you mean 'ray'?)",
+        ),
         (["run", "q.toml", "--data", "nowhere"], "--data: there is no folder 'nowhere'"),
-        (["run", "q.toml", "--out", "q.toml"], "q.toml is, or lies below, a file; choose another output folder"),
-        (["run", "q.toml", "--set", "engine.device=gpu7"], "engine.device: got 'gpu7', which torch cannot use here"),
-        (["run", "q.toml", "--set", "engine.device=meta"], "engine.device: got 'meta', which torch cannot use here"),
+        (
+            ["run", "q.toml", "--out", "q.toml"],
+            "q.toml is, or lies below, a file; choose another output folder",
+        ),
+        (
+            ["run", "q.toml", "--set", "engine.device=gpu7"],
+            "engine.device: got 'gpu7', which torch cannot use here",
+        ),
+        (
+            ["run", "q.toml", "--set", "engine.device=meta"],
+            "engine.device: got 'meta', which torch cannot use here",
+        ),
         (
             ["run", "q.toml", "--set", "population=99999999999999999999"],
             "population: got 99999999999999999999; expected at most",
         ),
-        (["run", "q.toml", "--set", "local.optimizer.lr=-1"], "local.optimizer: got lr = -1.0; expected a positive number"),
-        (["run", "q.toml", "--set", 'algorithm={name="fedprox",mu=inf}'], "algorithm: got mu = inf; expected a finite number"),
+        (
+            ["run", "q.toml", "--set", "local.optimizer.lr=-1"],
+            "local.optimizer: got lr = -1.0; expected a positive number",
+        ),
+        (
+            ["run", "q.toml", "--set", 'algorithm={name="fedprox",mu=inf}'],
+            "algorithm: got mu = inf; expected a finite number",
+        ),
         (
             ["run", "q.toml", "--set", "loss=cross_entropy"],
             "loss: got 'cross_entropy', but the targets of this task are numbers",
         ),
-        (["run", "q.toml", "--set", "stop.target.accuracy=0.9"], "stop.target.accuracy: got 'accuracy', which is of classes"),
+        (
+            ["run", "q.toml", "--set", "stop.target.accuracy=0.9"],
+            "stop.target.accuracy: got 'accuracy', which is of classes",
+        ),
         (["run", "q.toml", "--out", "a" * 300], "cannot write aaa"),
         (["run", "q.toml", "--data", "a" * 300], "--data: there is no folder"),
         (["run", "a" * 300], "'aaa"),
         (["run", "\x1b[2J"], "there is no file '\\x1b[2J'"),
-        (["run", "q.toml", "--set", "name=" + "a" * 300], "name: got a name of 300 bytes; expected at most 200"),
-        (["run", "q.toml", "--set", 'name="\\u001b[2J"'], "name: got '\\x1b[2J', with a control character"),
+        (
+            ["run", "q.toml", "--set", "name=" + "a" * 300],
+            "name: got a name of 300 bytes; expected at most 200",
+        ),
+        (
+            ["run", "q.toml", "--set", 'name="\\u001b[2J"'],
+            "name: got '\\x1b[2J', with a control character",
+        ),
         (["run", "q.toml", "--set", "seed=" + "9" * 5000], "999"),
         (["run", "q.toml", "--set", "a." * 3000 + "b=1"], "a.a."),
         (["run", "q.toml", "--set", "method=" + "a" * 50_000], "method: got 'aaa"),
@@ -120,24 +159,41 @@ def refused(said: Said, message: str, folder: Path) -> None:
             "task.model.name: got 'logistic' (did you mean 'logistic_regression'?)",
         ),
         (["run", "digits.toml", "--set", "partition.alpha=0"], "partition: got alpha = 0"),
-        (["run", "digits.toml", "--set", "task.model=mpl"], "task.model.name: got 'mpl' (did you mean 'mlp'?)"),
+        (
+            ["run", "digits.toml", "--set", "task.model=mpl"],
+            "task.model.name: got 'mpl' (did you mean 'mlp'?)",
+        ),
         (["run", "digits.toml", "--set", "task.model=alexnet"], ""),
         (["run", "digits.toml", "--set", "task.data=mnits"], ""),
         (["run", "digits.toml", "--set", "partition=by_writer"], ""),
         (["run", "digits.toml", "--set", "population=5000"], ""),
-        (["compare", "q.toml", "--over", "selector.name"], "--over: got 'selector.name'; expected key=value"),
-        (["compare", "q.toml", "--over", "engine.name=auto,rays"], "engine: got 'rays' (did you mean 'ray'?)"),
-        (["compare", "q.toml", "--seeds", "0,x"], "--seeds: got '0,x'; expected whole numbers with commas between"),
+        (
+            ["compare", "q.toml", "--over", "selector.name"],
+            "--over: got 'selector.name'; expected key=value",
+        ),
+        (
+            ["compare", "q.toml", "--over", "engine.name=auto,rays"],
+            "engine: got 'rays' (did you mean 'ray'?)",
+        ),
+        (
+            ["compare", "q.toml", "--seeds", "0,x"],
+            "--seeds: got '0,x'; expected whole numbers with commas between",
+        ),
         (["compare", "q.toml", "--seeds", "1,1"], "grid: the same run occurs twice"),
         (["list", "selectrs"], "there is no kind 'selectrs' (did you mean 'selectors'?)"),
         (["report", "nowhere"], "there is no folder nowhere"),
         (["report", "."], "there are no runs in ."),
         (["cite", "."], "there are no runs in ."),
-        (["new", "engine", "mine"], "KIND: got 'engine'; expected one of: algorithm, compressor, partition, selector, task"),
+        (
+            ["new", "engine", "mine"],
+            "KIND: got 'engine'; expected one of: algorithm, compressor, partition, selector, task",
+        ),
         (["new", "selector", "not-a-name"], ""),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_nothing(motley: Motley, tmp_path: Path, argv: list[str], message: str) -> None:
+def test_a_mistake_is_one_sentence_and_leaves_nothing(
+    motley: Motley, tmp_path: Path, argv: list[str], message: str
+) -> None:
     refused(motley(*argv), message, tmp_path)
 
 
@@ -146,16 +202,24 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(motley: Motley, tmp_path: 
     [
         ("cohort = ", "broken.toml, line 1: not valid TOML"),
         ("cohort = 2\ncohort = 3\n", "broken.toml, line 2"),
-        (QUADRATIC + 'selector = { name = "uniform", d = 20 }', "selector.d: 'uniform' has no such option"),
+        (
+            QUADRATIC + 'selector = { name = "uniform", d = 20 }',
+            "selector.d: 'uniform' has no such option",
+        ),
         (QUADRATIC + "participation = 0.5", "participation: got both cohort and participation"),
         (QUADRATIC + "local = { epochs = 2, steps = 3 }", "local: give either epochs or steps"),
         (QUADRATIC + 'method = "fedprx"', "method: got 'fedprx' (did you mean 'fedprox'?)"),
-        (QUADRATIC + "recalibrate = { batches = 20 }", "recalibrate: this model has no BatchNorm statistics"),
+        (
+            QUADRATIC + "recalibrate = { batches = 20 }",
+            "recalibrate: this model has no BatchNorm statistics",
+        ),
         (QUADRATIC.replace("rounds = 2", ""), "stop: a run needs an end"),
         (QUADRATIC.replace('task = "quadratic"', ""), "task: this key is missing"),
     ],
 )
-def test_a_broken_file_is_one_sentence(motley: Motley, tmp_path: Path, text: str, message: str) -> None:
+def test_a_broken_file_is_one_sentence(
+    motley: Motley, tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "broken.toml").write_text(text)
     refused(motley("run", "broken.toml"), message, tmp_path)
 
@@ -163,23 +227,40 @@ def test_a_broken_file_is_one_sentence(motley: Motley, tmp_path: Path, text: str
 def test_weights_that_the_selector_does_not_give(motley: Motley) -> None:
     said = motley("run", "q.toml", "--set", "weights=score")
     assert said.code == 2
-    assert said.err.endswith("motley: weights: got 'score', but 'uniform' gives no scores; use \"examples\" or \"uniform\"\n")
+    assert said.err.endswith(
+        "motley: weights: got 'score', but 'uniform' gives no scores; use \"examples\" or "
+        '"uniform"\n'
+    )
 
 
 @pytest.mark.filterwarnings("always")
 def test_a_comparison_says_a_caution_once(motley: Motley) -> None:
     """q-FedAvg with clients whose labels are turned around: every one of the runs would say it."""
-    flipped = ["--set", "label_noise=label_flip", "--set", "algorithm=qfedavg", "--set", "stop.rounds=1", "--no-report"]
+    flipped = [
+        "--set",
+        "label_noise=label_flip",
+        "--set",
+        "algorithm=qfedavg",
+        "--set",
+        "stop.rounds=1",
+        "--no-report",
+    ]
     said = motley("compare", "digits.toml", "--seeds", "0,1", "--out", "all", *flipped)
     assert said.code == 0, said.err
-    assert said.err.count("note: q-FedAvg (q = 1) gives large weights to clients with a high loss") == 1
+    assert (
+        said.err.count("note: q-FedAvg (q = 1) gives large weights to clients with a high loss")
+        == 1
+    )
 
 
-def test_updates_that_are_not_finite_are_rejected_counted_and_told(motley: Motley, tmp_path: Path) -> None:
+def test_updates_that_are_not_finite_are_rejected_counted_and_told(
+    motley: Motley, tmp_path: Path
+) -> None:
     said = motley("run", "digits.toml", "--out", "out", "--set", "local.optimizer.lr=1e30")
     assert said.code == 0, said.err
     assert said.err.endswith(
-        "note: 6 updates were rejected (not finite, of the wrong shape, or part of a refused step): paid for, not used\n"
+        "note: 6 updates were rejected (not finite, of the wrong shape, or part of a refused "
+        "step): paid for, not used\n"
     )
     assert "an update was rejected 6 times" in (tmp_path / "out" / "report.html").read_text()
 
@@ -190,7 +271,12 @@ def test_a_report_that_cannot_be_put_there_leaves_nothing(motley: Motley, tmp_pa
     said = motley("report", "out", "--out", "page.html")
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert said.err.startswith("motley: cannot write page.html: ")
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "page.html", "q.toml", "digits.toml"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "out",
+        "page.html",
+        "q.toml",
+        "digits.toml",
+    }
 
 
 def test_a_report_comes_apart_for_a_paper(motley: Motley, tmp_path: Path) -> None:
@@ -200,7 +286,9 @@ def test_a_report_comes_apart_for_a_paper(motley: Motley, tmp_path: Path) -> Non
     assert {"summary.csv", "summary.tex", "methods.tex", "references.bib"} <= {
         p.name for p in (tmp_path / "out/paper").iterdir()
     }
-    assert motley("report", "out", "--format", "csv", "--format", "svg", "--out", "figures").code == 0
+    assert (
+        motley("report", "out", "--format", "csv", "--format", "svg", "--out", "figures").code == 0
+    )
     assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".csv", ".svg"}
     said = motley("report", "out", "--format", "pdff")
     assert (said.code, said.err.count("\n")) == (2, 1)
@@ -209,7 +297,11 @@ def test_a_report_comes_apart_for_a_paper(motley: Motley, tmp_path: Path) -> Non
 
 def test_a_damaged_record_is_one_sentence(motley: Motley, tmp_path: Path) -> None:
     assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
-    for text, words in (("{", "cannot be read"), ("[]", "run.json"), ('{"citations": 3}', "holds 3 under 'citations'")):
+    for text, words in (
+        ("{", "cannot be read"),
+        ("[]", "run.json"),
+        ('{"citations": 3}', "holds 3 under 'citations'"),
+    ):
         (tmp_path / "out" / "run.json").write_text(text)
         for command in ("report", "cite"):
             said = motley(command, "out")
@@ -217,12 +309,17 @@ def test_a_damaged_record_is_one_sentence(motley: Motley, tmp_path: Path) -> Non
             assert words in said.err
 
 
-def test_too_little_memory_is_one_sentence(motley: Motley, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_too_little_memory_is_one_sentence(
+    motley: Motley, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def greedy(*_: Any, **__: Any) -> Any:
         raise MemoryError("Unable to allocate 745. GiB")
 
     monkeypatch.setattr("motley.tasks.quadratic.Quadratic.load", greedy)
-    message = "there is not enough memory for this experiment (Unable to allocate 745. GiB); choose a smaller model"
+    message = (
+        "there is not enough memory for this experiment (Unable to allocate 745. GiB); "
+        "choose a smaller model"
+    )
     refused(motley("run", "q.toml"), message, tmp_path)
 
 
@@ -231,7 +328,9 @@ def test_a_name_like_markup_is_printed_as_it_is(motley: Motley) -> None:
     assert said.code == 0, said.err
     assert "[/foo]: loss" in said.out
     assert "[/foo], finished after round 2 of 2" in said.err
-    said = motley("compare", "q.toml", "--seeds", "0,1", "--no-report", "--set", "name=[bold]x[/bold]")
+    said = motley(
+        "compare", "q.toml", "--seeds", "0,1", "--no-report", "--set", "name=[bold]x[/bold]"
+    )
     assert said.code == 0, said.err
     assert "[bold]x[/bold]" in said.out
 
@@ -272,7 +371,7 @@ def test_the_folder_of_another_run_is_refused(motley: Motley) -> None:
     assert "out holds another run (small, " in said.err
 
 
-# ------------------------------------------------------------------------------------------------ what it does
+# ------------------------------------------------------------------------------------- what it does
 
 
 def test_version_and_help(motley: Motley) -> None:
@@ -293,8 +392,14 @@ def test_run_prints_a_summary_and_leaves_a_run(motley: Motley, tmp_path: Path) -
     assert record["config"]["stop"]["rounds"] == 3
 
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
-    assert motley("run", "q.toml", "--out", "out", "--set", "stop.rounds=3", "--resume", "--no-report").code == 0
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before  # finished: nothing to do
+    assert (
+        motley(
+            "run", "q.toml", "--out", "out", "--set", "stop.rounds=3", "--resume", "--no-report"
+        ).code
+        == 0
+    )
+    # finished: nothing to do
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
 
 
 def test_without_out_a_run_goes_below_runs(motley: Motley, tmp_path: Path) -> None:
@@ -304,7 +409,16 @@ def test_without_out_a_run_goes_below_runs(motley: Motley, tmp_path: Path) -> No
 
 
 def test_compare_report_and_cite(motley: Motley, tmp_path: Path) -> None:
-    said = motley("compare", "q.toml", "--over", "selector.name=uniform,power_of_choice", "--seeds", "0,1", "--out", "all")
+    said = motley(
+        "compare",
+        "q.toml",
+        "--over",
+        "selector.name=uniform,power_of_choice",
+        "--seeds",
+        "0,1",
+        "--out",
+        "all",
+    )
     assert said.code == 0, said.err
     assert "power_of_choice" in said.out
     assert (tmp_path / "all" / "report.html").is_file()
@@ -331,7 +445,10 @@ def test_compare_report_and_cite(motley: Motley, tmp_path: Path) -> None:
     assert motley("report", "all", "--target", "0.5").code == 0
     assert "Until 0.5" in (tmp_path / "all" / "report.html").read_text()
     said = motley("report", "all", "--target", "-1")
-    assert (said.code, said.err) == (2, "motley: target: got -1 for loss; expected a positive number\n")
+    assert (said.code, said.err) == (
+        2,
+        "motley: target: got -1 for loss; expected a positive number\n",
+    )
 
     said = motley("cite", "all")
     assert [line for line in said.out.splitlines() if line.startswith("@")] == [
@@ -340,7 +457,9 @@ def test_compare_report_and_cite(motley: Motley, tmp_path: Path) -> None:
     ]
 
 
-def test_a_failed_run_of_a_comparison_is_told_and_the_others_kept(motley: Motley, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_of_a_comparison_is_told_and_the_others_kept(
+    motley: Motley, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from motley.core.errors import DataError
     from motley.experiments import sweep
 
@@ -355,7 +474,9 @@ def test_a_failed_run_of_a_comparison_is_told_and_the_others_kept(motley: Motley
     said = motley("compare", "q.toml", "--seeds", "0,1", "--out", "all", "--no-report")
     assert said.code == 2
     assert "failed: small seed 0: the samples are gone" in said.err
-    assert said.err.endswith("motley: 1 of 2 runs finished; the same command tries the others again\n")
+    assert said.err.endswith(
+        "motley: 1 of 2 runs finished; the same command tries the others again\n"
+    )
     assert "tables: all" in said.out
 
 
@@ -363,7 +484,10 @@ def test_list_shows_names_and_options(motley: Motley) -> None:
     said = motley("list", "selectors").out
     assert "uniform" in said
     assert "single uploads, or numbers made of them, must be seen" in said
-    assert "ray                    Trains chunks of clients in the actors of a Ray cluster" in motley("list", "engines").out
+    assert (
+        "ray                    Trains chunks of clients in the actors of a Ray cluster"
+        in motley("list", "engines").out
+    )
     assert "    d                    a whole number or none; default null" in said
     rows = json.loads(motley("list", "networks", "--json").out)
     assert {row["name"] for row in rows} >= {"constant", "uniform"}
@@ -371,15 +495,27 @@ def test_list_shows_names_and_options(motley: Motley) -> None:
 
 
 def test_list_shows_presets_and_recipes(motley: Motley) -> None:
-    line = "fedavg                 Draws clients uniformly and averages their models by numbers of samples.\n"
+    line = (
+        "fedavg                 Draws clients uniformly and averages their models by numbers "
+        "of samples.\n"
+    )
     assert line in motley("list", "presets").out
     assert all(len(row) < 160 for row in motley("list", "presets").out.splitlines())
-    (flexcom,) = [row for row in json.loads(motley("list", "presets", "--json").out) if row["name"] == "flexcom"]
+    (flexcom,) = [
+        row
+        for row in json.loads(motley("list", "presets", "--json").out)
+        if row["name"] == "flexcom"
+    ]
     assert flexcom["keys"]["budget"] == {"name": "constant", "average": 0.2}
     assert (
-        "flash                  FLASH: Federated Learning Across Simultaneous Heterogeneities" in motley("list", "recipes").out
+        "flash                  FLASH: Federated Learning Across Simultaneous Heterogeneities"
+        in motley("list", "recipes").out
     )
-    assert "table 1" in {name for row in json.loads(motley("list", "recipes", "--json").out) for name in row["exhibits"]}
+    assert "table 1" in {
+        name
+        for row in json.loads(motley("list", "recipes", "--json").out)
+        for name in row["exhibits"]
+    }
     assert "(did you mean 'recipes'?)" in motley("list", "recipies").err
 
 
@@ -389,15 +525,21 @@ def test_new_selector_writes_what_is_not_there(motley: Motley, tmp_path: Path) -
     text = (tmp_path / "loudest.py").read_text()
     said = motley("new", "selector", "loudest")
     assert said.code == 2
-    assert said.err == "motley: loudest.py is there already and is not overwritten; choose another name\n"
+    assert (
+        said.err
+        == "motley: loudest.py is there already and is not overwritten; choose another name\n"
+    )
     assert (tmp_path / "loudest.py").read_text() == text
 
 
-# ------------------------------------------------------------------------------------------------ ours, and interrupted
+# ---------------------------------------------------------------------------- ours, and interrupted
 
 
 def test_our_own_error_is_one_and_says_where_the_traceback_is(
-    motley: Motley, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    motley: Motley,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     from motley.experiments import registry
 
@@ -406,13 +548,15 @@ def test_our_own_error_is_one_and_says_where_the_traceback_is(
     said = motley("list", "selectors")
     assert said.code == 1
     assert said.err.startswith(
-        "motley: this is a fault of Motley, not yours: ZeroDivisionError: division by zero; please report it"
+        "motley: this is a fault of Motley, not yours: ZeroDivisionError: division by zero; please "
+        "report it"
     )
     (log,) = tmp_path.glob("motley-*.log")
     assert "Traceback" in log.read_text()
     assert call(["--debug", "list", "selectors"]) == 1
     assert "Traceback" in capsys.readouterr().err
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))  # the traceback cannot be kept: it is shown
+    # the traceback cannot be kept: it is shown
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     assert call(["list", "selectors"]) == 1
     assert "please report it with the traceback above" in capsys.readouterr().err
 
@@ -431,7 +575,13 @@ def test_a_process_interrupted_and_resumed_ends_like_one_that_was_not(tmp_path: 
     (tmp_path / "q.toml").write_text(QUADRATIC.replace("rounds = 2", "rounds = 1000"))
     command = [sys.executable, "-m", "motley", "run", "q.toml", "--out", "out", "--no-report"]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    options: Any = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
+    options: Any = {
+        "cwd": tmp_path,
+        "text": True,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "env": environment,
+    }
     hear: Any = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - shells in the background have it ignored
     with subprocess.Popen(command, preexec_fn=hear, **options) as process:
         while not list(tmp_path.glob("out/checkpoints/*")) and process.poll() is None:
@@ -447,7 +597,7 @@ def test_a_process_interrupted_and_resumed_ends_like_one_that_was_not(tmp_path: 
     assert json.loads((tmp_path / "out" / "run.json").read_text())["finished"]
 
 
-# ------------------------------------------------------------------------------------------------ importing
+# ---------------------------------------------------------------------------------------- importing
 
 
 def test_importing_motley_is_light() -> None:
@@ -459,7 +609,11 @@ assert not heavy, heavy
 assert sorted(motley.__all__) == motley.__all__
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=60
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
 

@@ -25,27 +25,57 @@ from tests.motley.results import fake
 from tests.places import PYTHONPATH
 
 ROOT = Path(__file__).resolve().parents[2]
-KEYS: dict[str, Any] = {"task": {"name": "tabular", "data": "iris"}, "population": 4, "cohort": 2, "stop": {"rounds": 2}}
+KEYS: dict[str, Any] = {
+    "task": {"name": "tabular", "data": "iris"},
+    "population": 4,
+    "cohort": 2,
+    "stop": {"rounds": 2},
+}
 WITHOUT = {key: value for key, value in KEYS.items() if key != "stop"}
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"rounds": 2}, "rounds: there is no such key; it belongs to stop, write stop = { rounds = 2 } (and 2 more)"),
-        ({**WITHOUT, "rounds": 2}, "rounds: there is no such key; it belongs to stop, write stop = { rounds = 2 } (and 1 more)"),
-        ({**KEYS, "epochs": 3}, "epochs: there is no such key; it belongs to local, write local = { epochs = 3 }"),
+        (
+            {"rounds": 2},
+            "rounds: there is no such key; it belongs to stop, write stop = { rounds = 2 } (and 2 "
+            "more)",
+        ),
+        (
+            {**WITHOUT, "rounds": 2},
+            "rounds: there is no such key; it belongs to stop, write stop = { rounds = 2 } (and 1 "
+            "more)",
+        ),
+        (
+            {**KEYS, "epochs": 3},
+            "epochs: there is no such key; it belongs to local, write local = { epochs = 3 }",
+        ),
         ({**KEYS, "lr": 0.1}, "lr: there is no such key; write local.optimizer.lr"),
         ({**KEYS, "num_clients": 4}, "num_clients: there is no such key; write population"),
-        ({**WITHOUT, "stop": 2}, "stop: got 2; expected a table that says of what, e.g. stop = { rounds = 2 }"),
-        ({**KEYS, "engine": "cuda"}, "engine: got 'cuda'; that is a device, and an engine is how clients are computed: write "
-         'engine = { device = "cuda" }'),
-        ({**KEYS, "engine": "cuda:1"}, "engine: got 'cuda:1'; that is a device, and an engine is how clients are computed: write "
-         'engine = { device = "cuda:1" }'),
-        ({**KEYS, "engine": "gpu"}, "engine: got 'gpu'; that is a device, and an engine is how clients are computed: write "
-         'engine = { device = "cuda" }'),
+        (
+            {**WITHOUT, "stop": 2},
+            "stop: got 2; expected a table that says of what, e.g. stop = { rounds = 2 }",
+        ),
+        (
+            {**KEYS, "engine": "cuda"},
+            "engine: got 'cuda'; that is a device, and an engine is how clients are computed: "
+            "write "
+            'engine = { device = "cuda" }',
+        ),
+        (
+            {**KEYS, "engine": "cuda:1"},
+            "engine: got 'cuda:1'; that is a device, and an engine is how clients are computed: "
+            "write "
+            'engine = { device = "cuda:1" }',
+        ),
+        (
+            {**KEYS, "engine": "gpu"},
+            "engine: got 'gpu'; that is a device, and an engine is how clients are computed: write "
+            'engine = { device = "cuda" }',
+        ),
     ],
-)  # fmt: skip
+)
 def test_keys(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         motley.Experiment(**keys)
@@ -55,12 +85,26 @@ def test_keys(keys: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("table", "column", "message"),
     [
-        ("evaluations", "acc", "evaluations has no column 'acc' (did you mean 'accuracy'?); its columns: round, selections, time_s, "
-         "paper_s, total_bits, total_up_paper_bits, scope, client, examples, loss, accuracy"),
-        ("timings", "accuracy", "timings has no column 'accuracy' (evaluations has it); its columns: round, wall_s, "),
-        ("evaluation", "loss", "there is no table 'evaluation' (did you mean 'evaluations'?); there are: rounds, clients, "),
+        (
+            "evaluations",
+            "acc",
+            "evaluations has no column 'acc' (did you mean 'accuracy'?); its columns: round, "
+            "selections, time_s, paper_s, total_bits, total_up_paper_bits, scope, client, "
+            "examples, loss, accuracy",
+        ),
+        (
+            "timings",
+            "accuracy",
+            "timings has no column 'accuracy' (evaluations has it); its columns: round, wall_s, ",
+        ),
+        (
+            "evaluation",
+            "loss",
+            "there is no table 'evaluation' (did you mean 'evaluations'?); there are: rounds, "
+            "clients, ",
+        ),
     ],
-)  # fmt: skip
+)
 def test_columns(table: str, column: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         fake.run().column(table, column)
@@ -70,8 +114,16 @@ def test_columns(table: str, column: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("over", "seeds", "message"),
     [
-        ({"selector.name": ["uniform"]}, 3, "seeds: got 3; expected a list of whole numbers, e.g. seeds=[0, 1, 2]"),
-        ({"selector.name": "oort"}, [0], "selector.name: got 'oort'; expected a list of values, e.g. ['oort']"),
+        (
+            {"selector.name": ["uniform"]},
+            3,
+            "seeds: got 3; expected a list of whole numbers, e.g. seeds=[0, 1, 2]",
+        ),
+        (
+            {"selector.name": "oort"},
+            [0],
+            "selector.name: got 'oort'; expected a list of values, e.g. ['oort']",
+        ),
     ],
 )
 def test_values_of_a_comparison(over: Any, seeds: Any, message: str) -> None:
@@ -88,14 +140,23 @@ def test_a_spelling_is_near_whatever_its_capitals() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"age;y\n1,5;0\n", "divides its columns by ';', and Motley reads commas; write it anew: pandas.read_csv({0!r}, sep=';', "
-         "decimal=',').to_csv({0!r}, index=False)"),
-        (b"age\ty\n1\t0\n", "divides its columns by '\\t', and Motley reads commas; write it anew: pandas.read_csv({0!r}, "
-         "sep='\\t').to_csv({0!r}, index=False)"),
-        ("age,y\n1,0\n".encode("utf-16"), "is text of UTF-16, and Motley reads UTF-8; write it anew: pandas.read_csv({0!r}, "
-         "encoding='utf-16').to_csv({0!r}, index=False)"),
+        (
+            b"age;y\n1,5;0\n",
+            "divides its columns by ';', and Motley reads commas; write it anew: "
+            "pandas.read_csv({0!r}, sep=';', decimal=',').to_csv({0!r}, index=False)",
+        ),
+        (
+            b"age\ty\n1\t0\n",
+            "divides its columns by '\\t', and Motley reads commas; write it anew: "
+            "pandas.read_csv({0!r}, sep='\\t').to_csv({0!r}, index=False)",
+        ),
+        (
+            "age,y\n1,0\n".encode("utf-16"),
+            "is text of UTF-16, and Motley reads UTF-8; write it anew: pandas.read_csv({0!r}, "
+            "encoding='utf-16').to_csv({0!r}, index=False)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_tables_that_other_programs_write(text: bytes, said: str, tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     path.write_bytes(text)
@@ -109,17 +170,27 @@ def test_a_folder_in_place_of_a_table(tmp_path: Path) -> None:
     folder.mkdir()
     said = re.escape(f"from_files({str(folder)!r}, label='y') of motley.tasks")
     with pytest.raises(DataError, match=f"is a folder; this task reads one table.*{said}$"):
-        motley.run({**KEYS, "task": {"name": "tabular", "data": str(folder), "label": "y"}}, out=tmp_path / "run")
+        motley.run(
+            {**KEYS, "task": {"name": "tabular", "data": str(folder), "label": "y"}},
+            out=tmp_path / "run",
+        )
     with pytest.raises(
-        ConfigError, match=r"^the folder \S+hospitals holds no table \(.csv, .parquet or .npz\); name one that does"
+        ConfigError,
+        match=r"^the folder \S+hospitals holds no table \(.csv, .parquet or .npz\); name one that "
+        r"does",
     ):
         motley.inspect(folder, label="y")
 
 
 def test_failures_of_one_error_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    points = [Failure(Point(label, Experiment(**KEYS)), ConfigError("no data")) for label in ("a", "b", "c")]
+    points = [
+        Failure(Point(label, Experiment(**KEYS)), ConfigError("no data"))
+        for label in ("a", "b", "c")
+    ]
     with pytest.raises(typer.Exit):
-        raise_failures([*points, Failure(Point("d", Experiment(**KEYS)), ConfigError("no time"))], good=1)
+        raise_failures(
+            [*points, Failure(Point("d", Experiment(**KEYS)), ConfigError("no time"))], good=1
+        )
     assert capsys.readouterr().err.splitlines() == [
         "motley: failed: a seed 0 and 2 more: no data",
         "motley: failed: d seed 0: no time",
@@ -132,10 +203,12 @@ def test_rounds_in_which_nobody_delivers_are_told(accepted: list[int]) -> None:
     """Of four rounds, three without an upload are more than half, and two are not."""
     columns = {"round": [1, 2, 3, 4], "accepted": accepted}
     outcomes = ["accepted"] * 2 + ["dropped"] * 3
-    run = fake.run(rounds=fake.table("rounds", **columns), clients=fake.table("clients", outcome=outcomes))
+    run = fake.run(
+        rounds=fake.table("rounds", **columns), clients=fake.table("clients", outcome=outcomes)
+    )
     told = [
-        "no upload was accepted in 3 of 4 rounds (rounds 2, 3, 4), and nothing was learned in them (what came of all dispatches: "
-        "3 dropped, 2 accepted)"
+        "no upload was accepted in 3 of 4 rounds (rounds 2, 3, 4), and nothing was learned in them "
+        "(what came of all dispatches: 3 dropped, 2 accepted)"
     ]
     assert model_health(run) == (told if accepted.count(0) == 3 else [])
 
@@ -146,16 +219,25 @@ def test_values_over_those_of_a_grid(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     grid = '\n[[grid]]\n"local.epochs" = [1, 2]\n\n[[grid]]\nname = "g"\nseed = [0]\n'
-    lines = 'population = 4\ncohort = 2\nstop = { rounds = 1 }\ntask = { name = "tabular", data = "iris" }\n'
+    lines = (
+        'population = 4\ncohort = 2\nstop = { rounds = 1 }\ntask = { name = "tabular", data = '
+        '"iris" }\n'
+    )
     Path("g.toml").write_text(lines + grid)
     assert call(["compare", "g.toml", "--over", "local.epochs=3", "--no-report"]) == 0
     said = capsys.readouterr().err
-    assert said.startswith("motley: note: local.epochs is in the file's grid, [1, 2]; the values given take its place, [3]\n")
-    assert call(["compare", "g.toml", "--over", "local.batch_size=8", "--grid", "g", "--no-report"]) == 0
+    assert said.startswith(
+        "motley: note: local.epochs is in the file's grid, [1, 2]; the values given take its "
+        "place, [3]\n"
+    )
+    assert (
+        call(["compare", "g.toml", "--over", "local.batch_size=8", "--grid", "g", "--no-report"])
+        == 0
+    )
     assert "note" not in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------ ports of Flower's scripts
+# ------------------------------------------------------------------------ ports of Flower's scripts
 
 
 @pytest.fixture
@@ -167,7 +249,8 @@ def taken() -> Any:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> dict[str, str]:
-    """An environment with this Python, in which everything else that the scripts start ends at once with 9."""
+    """An environment with this Python, in which everything else that the scripts start ends at once
+    with 9."""
     for name in ("flwr", "flower-superlink", "flower-supernode", "nginx", "motley"):
         (tmp_path / name).write_text("#!/bin/sh\nexit 9\n")
         (tmp_path / name).chmod(0o755)
@@ -177,18 +260,32 @@ def tools(tmp_path: Path) -> dict[str, str]:
 
 
 def said_by(script: Path, tools: dict[str, str], *argv: str) -> tuple[int, str]:
-    found = subprocess.run(["/bin/sh", script, *argv], env=tools, capture_output=True, text=True, check=False, timeout=60)
+    found = subprocess.run(
+        ["/bin/sh", script, *argv],
+        env=tools,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     return found.returncode, found.stderr
 
 
-def test_the_example_says_at_once_that_a_port_is_in_use(taken: int, tools: dict[str, str], tmp_path: Path) -> None:
+def test_the_example_says_at_once_that_a_port_is_in_use(
+    taken: int, tools: dict[str, str], tmp_path: Path
+) -> None:
     code, said = said_by(
-        ROOT / "examples" / "flower" / "run", tools, "--port", str(taken - 1), "--folder", str(tmp_path / "out")
+        ROOT / "examples" / "flower" / "run",
+        tools,
+        "--port",
+        str(taken - 1),
+        "--folder",
+        str(tmp_path / "out"),
     )
     assert (code, said) == (
         2,
-        f"port {taken} on 127.0.0.1 is in use by another process (ss -ltnp shows which); end that one, or give the first of five "
-        f"others: --port {taken + 9}\n",
+        f"port {taken} on 127.0.0.1 is in use by another process (ss -ltnp shows which); end that "
+        f"one, or give the first of five others: --port {taken + 9}\n",
     )
     assert not list((tmp_path / "out").iterdir())  # nothing was started
 
@@ -197,14 +294,22 @@ def test_the_example_says_at_once_that_a_port_is_in_use(taken: int, tools: dict[
 def test_the_scripts_of_a_deployment_say_at_once_that_a_port_is_in_use(
     who: str, taken: int, tools: dict[str, str], tmp_path: Path
 ) -> None:
-    script, names = tmp_path / "start", {"name": "oak", "client": 0, "server": "here", "port": taken, "link_port": taken}
-    script.write_text((pages.SERVER_START if who == "server" else pages.CLIENT_START).format(**names))
+    script = tmp_path / "start"
+    names = {"name": "oak", "client": 0, "server": "here", "port": taken, "link_port": taken}
+    script.write_text(
+        (pages.SERVER_START if who == "server" else pages.CLIENT_START).format(**names)
+    )
     (tmp_path / "node.key").touch()
     code, said = said_by(script, {**tools, "PORT": str(taken)})
-    remedy = "write another into start, config.toml and nginx.conf" if who == "server" else "choose another: PORT=9095 ./start"
+    remedy = (
+        "write another into start, config.toml and nginx.conf"
+        if who == "server"
+        else "choose another: PORT=9095 ./start"
+    )
     assert (code, said) == (
         2,
-        f"port {taken} on 127.0.0.1 is in use by another process (ss -ltnp shows which); end that one, or {remedy}\n",
+        f"port {taken} on 127.0.0.1 is in use by another process (ss -ltnp shows which); end that "
+        f"one, or {remedy}\n",
     )
 
 
@@ -217,7 +322,7 @@ def test_a_port_is_free_again_when_nobody_listens() -> None:
     assert free_ports.main(["nothing", f"127.0.0.1:{port}"]) is None
 
 
-# ------------------------------------------------------------------------------------------------ packages
+# ----------------------------------------------------------------------------------------- packages
 
 
 def test_no_hint_names_a_package_that_no_index_has() -> None:
@@ -227,6 +332,7 @@ def test_no_hint_names_a_package_that_no_index_has() -> None:
         for path in sorted((ROOT / folder).rglob("*"))
         if path.is_file() and path.suffix in ("", ".py", ".toml", ".txt", ".md", ".j2")
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
-        if "motley-fl[" in line or ("pip install" in line and ("motley-fl" in line or "install motley" in line))
+        if "motley-fl[" in line
+        or ("pip install" in line and ("motley-fl" in line or "install motley" in line))
     ]
     assert found == []

@@ -1,4 +1,5 @@
-"""Two Flower apps in the shape of Flower's public examples, written for these tests: images with a configured rate, and a table.
+"""Two Flower apps in the shape of Flower's public examples, written for these tests: images with a
+configured rate, and a table.
 
 Each is what a project has before Motley; :data:`CHANGES` are the lines that bring a selector in.
 """
@@ -291,7 +292,9 @@ def evaluate(msg: Message, context: Context):
 
 APPS = {"images": IMAGES, "table": TABLE}
 
-_SERVER = {"from flwr.serverapp.strategy import FedAvg\n": "+from motley_flower import with_selector\n"}
+_SERVER = {
+    "from flwr.serverapp.strategy import FedAvg\n": "+from motley_flower import with_selector\n"
+}
 _CLIENT = {
     "from flwr.clientapp import ClientApp\n": "+from motley_flower import with_reports\n",
     "app = ClientApp()\n": "app = with_reports(ClientApp())\n",
@@ -299,12 +302,18 @@ _CLIENT = {
 
 
 def _selects(rule, before):
-    return {f"    strategy = {before}\n": f'+    strategy = with_selector(strategy, "{rule}", m=2, max_examples=50_000)\n'}
+    return {
+        f"    strategy = {before}\n": f'+    strategy = with_selector(strategy, "{rule}", m=2, '
+        "max_examples=50_000)\n"
+    }
 
 
 _STRATEGY = {"images": "FedAvg(fraction_evaluate=fraction_evaluate)", "table": "FedAvg()"}
 CHANGES = {
-    (app, rule): {"server": _SERVER | _selects(rule, before), "client": _CLIENT if rule == "oort" else {}}
+    (app, rule): {
+        "server": _SERVER | _selects(rule, before),
+        "client": _CLIENT if rule == "oort" else {},
+    }
     for app, before in _STRATEGY.items()
     for rule in ("fedcs", "oort")
 }
@@ -323,5 +332,7 @@ def changed(app, rule):
 
 def changed_lines(before, after):
     """Return how many lines of a text were added, removed or replaced."""
-    codes = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False).get_opcodes()
+    codes = difflib.SequenceMatcher(
+        None, before.splitlines(), after.splitlines(), autojunk=False
+    ).get_opcodes()
     return sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in codes if kind != "equal")

@@ -1,4 +1,5 @@
-"""Client apps on a problem with a known answer, and runs of a strategy with them: each client draws the model to its own point."""
+"""Client apps on a problem with a known answer, and runs of a strategy with them: each client draws
+the model to its own point."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def loss_at(arrays, client):
 def model(**arrays):
     words = flower()
     arrays = arrays or {"w": np.zeros(D, np.float32)}
-    return words.ArrayRecord({k: v if isinstance(v, words.Array) else words.Array(v) for k, v in arrays.items()})
+    return words.ArrayRecord(
+        {k: v if isinstance(v, words.Array) else words.Array(v) for k, v in arrays.items()}
+    )
 
 
 def sgd(message, context):
@@ -32,19 +35,42 @@ def sgd(message, context):
     client = context.node_config["partition-id"]
     kind = message.metadata.message_type
     if kind == "query.motley_enrol":
-        told = {"partition-id": client, "num-examples": 10 + client, "label_histogram": [client + 1, 3, *[0] * 8]}
+        told = {
+            "partition-id": client,
+            "num-examples": 10 + client,
+            "label_histogram": [client + 1, 3, *[0] * 8],
+        }
         return reply(message, told=words.MetricRecord(told))
     sent = next(iter(message.content.array_records.values()))
     loss = loss_at(sent, client)
     if kind == "query.motley_probe":
         size = sum(array.numpy().size for array in sent.values())
-        known = {"loss": loss, "val_loss": loss, "robust_loss": loss, "grad_norm": loss, "gradient_sketch": [loss] * 256}
+        known = {
+            "loss": loss,
+            "val_loss": loss,
+            "robust_loss": loss,
+            "grad_norm": loss,
+            "gradient_sketch": [loss] * 256,
+        }
         asked = message.content["motley"]["signals"]
-        return reply(message, probed=words.MetricRecord({name: {**known, "gradient": [loss] * size}[name] for name in asked}))
+        return reply(
+            message,
+            probed=words.MetricRecord(
+                {name: {**known, "gradient": [loss] * size}[name] for name in asked}
+            ),
+        )
     if kind == "evaluate":
-        return reply(message, metrics=words.MetricRecord({"num-examples": 10 + client, "eval_loss": loss}))
+        return reply(
+            message, metrics=words.MetricRecord({"num-examples": 10 + client, "eval_loss": loss})
+        )
     w = sent["w"].numpy()
-    told = {"num-examples": 10 + client, "loss": loss, "loss_rms": loss, "arrival_loss": loss, "learning_rates": 0.5}
+    told = {
+        "num-examples": 10 + client,
+        "loss": loss,
+        "loss_rms": loss,
+        "arrival_loss": loss,
+        "learning_rates": 0.5,
+    }
     new = w + np.float32(0.5) * (target(client) - w)
     return reply(message, arrays=model(w=new.astype(np.float32)), metrics=words.MetricRecord(told))
 
@@ -56,7 +82,9 @@ def reply(message, **records):
 
 def nodes(*clients, app=sgd, **options):
     """Node 1000 + 7 k is client k."""
-    return {1000 + 7 * client: FakeNode(app, {"partition-id": client}, **options) for client in clients}
+    return {
+        1000 + 7 * client: FakeNode(app, {"partition-id": client}, **options) for client in clients
+    }
 
 
 def grid(n, **options):
@@ -68,7 +96,8 @@ def fedavg(**options):
 
 
 def run(on, selector="uniform", m=2, rounds=3, strategy=None, timeout=200, **options):
-    """Run FedAvg, or another strategy, with a selector on a fake grid; return the coordinator and Flower's result."""
+    """Run FedAvg, or another strategy, with a selector on a fake grid; return the coordinator and
+    Flower's result."""
     if not isinstance(selector, Selector):
         selector = build(selector, seed=0, horizon=50)
     wrapped = with_selector(strategy or fedavg(), selector, m, clock=on.clock, **options)
@@ -87,8 +116,10 @@ def outcomes(coordinator, round):
 
 
 def observed_reports(selector):
-    """Return a list that fills with what the selector observes from now on: (round, list of reports)."""
-    observed, observe = [], selector.observe
+    """Return a list that fills with what the selector observes from now on: (round, list of
+    reports)."""
+    observed = []
+    observe = selector.observe
 
     def recording(round, reports):
         reports = list(reports)

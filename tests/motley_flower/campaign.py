@@ -1,5 +1,6 @@
-"""A seeded campaign against a deployment of Motley's own loop: ten honest clients, two hostile ones of the file of clients, and nodes
-that are in no file start, claim to be somebody, die and come back, between rounds and within them."""
+"""A seeded campaign against a deployment of Motley's own loop: ten honest clients, two hostile ones
+of the file of clients, and nodes that are in no file start, claim to be somebody, die and come
+back, between rounds and within them."""
 
 from __future__ import annotations
 
@@ -21,32 +22,49 @@ from tests.motley.core.test_codec import forged
 from tests.motley_flower.client_runtimes import SOON, answers, experiment
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 from tests.motley_flower.keys import client_file, public_key
-from tests.motley_flower.test_protocol import SPOILED, changed, numbered, opened, parts_of, with_part
+from tests.motley_flower.test_protocol import (
+    SPOILED,
+    changed,
+    numbered,
+    opened,
+    parts_of,
+    with_part,
+)
 
-HONEST, HOSTILE = tuple(range(10)), (10, 11)
+HONEST = tuple(range(10))
+HOSTILE = (10, 11)
 LIMITS = dataclasses.replace(SOON, work_s=60.0, query_s=20.0, pause_s=2.0, longest_pause_s=8.0)
 A_ROUND = 8
 """Hostile acts of nodes in a round, beside up to two uploads."""
 QUIET = 4
-"""Rounds at the end in which no node acts any more, so that the server has looked at all of them."""
+"""Rounds at the end in which no node acts any more, so that the server has looked at all of
+them."""
 SEEN_S = 4.0
-"""Seconds that an unknown node lives at least: between two looks of the server nobody can notice it."""
+"""Seconds that an unknown node lives at least: between two looks of the server nobody can notice
+it."""
 EVIL = "loss\n2026-11-25 ERROR all is lost\x1b[2J\u202e"
 
 
 def setup(acts):
-    """All clients in each round, each with one step on all of its samples: what an honest one sends depends on the model alone."""
+    """All clients in each round, each with one step on all of its samples: what an honest one sends
+    depends on the model alone."""
     return experiment(
-        population=len(HONEST) + len(HOSTILE), cohort=len(HONEST) + len(HOSTILE), stop={"rounds": acts // A_ROUND + QUIET},
-        task={"name": "synthetic", "dim": 8, "classes": 4}, partition="by_writer", evaluate={"every": 10**6},
+        population=len(HONEST) + len(HOSTILE),
+        cohort=len(HONEST) + len(HOSTILE),
+        stop={"rounds": acts // A_ROUND + QUIET},
+        task={"name": "synthetic", "dim": 8, "classes": 4},
+        partition="by_writer",
+        evaluate={"every": 10**6},
         local={"steps": 1, "batch_size": 10**6, "optimizer": {"name": "sgd", "lr": 0.05}},
-    )  # fmt: skip
+    )
 
 
 def overlapping(letter):
     """A header of 40 KiB that names the same 60,000 bytes 1,300 times."""
     blob = bytes(60_000)
-    return numbered(forged({"l": [{"a": [0, len(blob)], "t": "|u1", "s": [len(blob)]}] * 1300}, blob))
+    return numbered(
+        forged({"l": [{"a": [0, len(blob)], "t": "|u1", "s": [len(blob)]}] * 1300}, blob)
+    )
 
 
 def everywhere(letter, value=1e9):
@@ -57,8 +75,12 @@ def everywhere(letter, value=1e9):
 UPLOADS = {
     **SPOILED,
     "the same bytes 1,300 times": overlapping,
-    "a signal with a line of the log": lambda letter: changed(letter, signals={**opened(letter).signals, EVIL: np.zeros(())}),
-    "a part with a line of the log": lambda letter: with_part(letter, EVIL, Packet(1, torch.ones(1))),
+    "a signal with a line of the log": lambda letter: changed(
+        letter, signals={**opened(letter).signals, EVIL: np.zeros(())}
+    ),
+    "a part with a line of the log": lambda letter: with_part(
+        letter, EVIL, Packet(1, torch.ones(1))
+    ),
 }
 """What a hostile client sends in place of its upload: each is rejected."""
 
@@ -68,26 +90,44 @@ class Campaign:
 
     Parameters
     ----------
-    seed: of all that happens. acts: of hostile nodes, about; uploads come on top. hostile: whether there are any. storm: whether
-    honest clients die and come back, too.
+    seed: of all that happens. acts: of hostile nodes, about; uploads come on top. hostile: whether
+    there are any. storm: whether honest clients die and come back, too.
 
     Attributes
     ----------
-    acts: what was done, by kind. expected: (client, event) -> incidents that there must be. claims: (hostile client, whom it claimed).
+    acts: what was done, by kind. expected: (client, event) -> incidents that there must be. claims:
+    (hostile client, whom it claimed).
     grown: bytes by which the process has grown since round 2, at most.
     """
 
     def __init__(self, folder, seed, acts, hostile=True, storm=False):
         folder.mkdir()
-        self.setup, self.folder, self.rng = setup(acts), folder, np.random.default_rng(seed)
-        self.hostile, self.storm = hostile, storm
+        self.setup = setup(acts)
+        self.folder = folder
+        self.rng = np.random.default_rng(seed)
+        self.hostile = hostile
+        self.storm = storm
         self.node = Node(self.setup, folder / "sites")
-        self.acts, self.expected, self.claims = Counter(), Counter(), set()
-        self.grown, self._first, self._huge, self._lies, self._next = 0, None, 0, Counter(), 1000
+        self.acts = Counter()
+        self.expected = Counter()
+        self.claims = set()
+        self.grown = 0
+        self._first = None
+        self._huge = 0
+        self._lies = Counter()
+        self._next = 1000
         self._since = {}  # unknown node -> when it started
-        honest = {100 + k: FakeNode(partial(answers, self.node), {"partition-id": k}, public_key=public_key(k)) for k in HONEST}
+        honest = {
+            100 + k: FakeNode(
+                partial(answers, self.node), {"partition-id": k}, public_key=public_key(k)
+            )
+            for k in HONEST
+        }
         theirs = {
-            100 + k: FakeNode(partial(self._hostile_app, k), {"partition-id": k}, public_key=public_key(k)) for k in HOSTILE
+            100 + k: FakeNode(
+                partial(self._hostile_app, k), {"partition-id": k}, public_key=public_key(k)
+            )
+            for k in HOSTILE
         }
         self.grid = FakeGrid(honest | theirs if hostile else honest)
         self.at = {client: 100 + client for client in (*HONEST, *HOSTILE)}
@@ -98,20 +138,31 @@ class Campaign:
         clients = ClientList(client_file(self.folder / "clients.toml", names))
         transport = GridTransport(self.grid, limit_s=5.0, clock=self.grid.clock, clients=clients)
         return run(
-            transport, self.setup, out=self.folder / "run", limits=LIMITS, told=self._between, progress=False, report=False
+            transport,
+            self.setup,
+            out=self.folder / "run",
+            limits=LIMITS,
+            told=self._between,
+            progress=False,
+            report=False,
         )
 
-    # ------------------------------------------------------------------------------------- hostile clients of the file
+    # ------------------------------------------------------------------ hostile clients of the file
 
     def _hostile_app(self, client, message, context):
-        app, kind = flower(), message.metadata.message_type
+        app = flower()
+        kind = message.metadata.message_type
         if kind == "query.motley_enrol":
             claimed = context.node_config["partition-id"]
             self.claims |= {(client, claimed)} if claimed != client else set()
             told = app.MetricRecord({"partition-id": claimed})
             return app.Message(app.RecordDict({"motley": told}), reply_to=message)
         letter = self.node.runtime(client, {}).answer(client, bytes_in(message))
-        sent = self._enrolment(client, letter) if kind == "query.motley" else self._upload(client, letter)
+        sent = (
+            self._enrolment(client, letter)
+            if kind == "query.motley"
+            else self._upload(client, letter)
+        )
         return None if sent is None else app.Message(content_of(sent), reply_to=message)
 
     def _enrolment(self, client, letter):
@@ -119,9 +170,13 @@ class Campaign:
         self._lies[client] += 1
         if self._lies[client] <= 2:
             self._act("enrolment that is nonsense", client, "unanswered")
-            return (b"\x80\x04 garbage", changed(letter, signals={EVIL: np.zeros(3)}))[self._lies[client] - 1]
+            return (b"\x80\x04 garbage", changed(letter, signals={EVIL: np.zeros(3)}))[
+                self._lies[client] - 1
+            ]
         self._act("2^40 samples", client, "capped")
-        return changed(letter, signals={**opened(letter).signals, "num_examples": np.array(2.0**40)})
+        return changed(
+            letter, signals={**opened(letter).signals, "num_examples": np.array(2.0**40)}
+        )
 
     def _upload(self, client, letter):
         drawn = self.rng.random()
@@ -154,14 +209,26 @@ class Campaign:
         if done.round >= 2:
             self._first = self._first or rss
             self.grown = max(self.grown, rss - self._first)
-        for _ in range(A_ROUND if self.hostile and done.round <= self.setup.stop.rounds - QUIET else 0):
-            self.grid.events.append((self.grid.now_s + float(self.rng.uniform(0, 1.25)), self._of_a_node))
+        for _ in range(
+            A_ROUND if self.hostile and done.round <= self.setup.stop.rounds - QUIET else 0
+        ):
+            self.grid.events.append(
+                (self.grid.now_s + float(self.rng.uniform(0, 1.25)), self._of_a_node)
+            )
         if self.storm:
-            self.grid.events.append((self.grid.now_s + float(self.rng.uniform(0, 1.25)), self._honest_trouble))
+            self.grid.events.append(
+                (self.grid.now_s + float(self.rng.uniform(0, 1.25)), self._honest_trouble)
+            )
 
     def _of_a_node(self):
-        strangers = [node for node, since in self._since.items() if since <= self.grid.now_s - SEEN_S]
-        kind = self.rng.choice(["start"] * 4 + ["claim"] + ["death", "restart"] * 2) if strangers else "start"
+        strangers = [
+            node for node, since in self._since.items() if since <= self.grid.now_s - SEEN_S
+        ]
+        kind = (
+            self.rng.choice(["start"] * 4 + ["claim"] + ["death", "restart"] * 2)
+            if strangers
+            else "start"
+        )
         if kind == "start":
             self._stranger()
         elif kind == "claim":
@@ -172,10 +239,13 @@ class Campaign:
             del self.grid.nodes[node], self._since[node]
         else:
             self._act("an unknown node starts again as somebody else")
-            self.grid.restart(int(self.rng.choice(strangers)), {"partition-id": int(self.rng.choice(HONEST))})
+            self.grid.restart(
+                int(self.rng.choice(strangers)), {"partition-id": int(self.rng.choice(HONEST))}
+            )
 
     def _stranger(self):
-        """A node with a key that the file does not have, or none, that claims to be an honest client."""
+        """A node with a key that the file does not have, or none, that claims to be an honest
+        client."""
         self._next += 1
         key = public_key(self._next) if self.rng.random() < 0.2 else b""
         config = {"partition-id": int(self.rng.choice(HONEST))}
@@ -190,7 +260,8 @@ class Campaign:
 
     def _honest_trouble(self):
         client = int(self.rng.choice(HONEST))
-        node, drawn = self.at[client], self.rng.random()
+        node = self.at[client]
+        drawn = self.rng.random()
         if self.grid.nodes[node].killed_at is not None:
             self._next += 1
             self.grid.revive(node, self._next if drawn < 0.5 else None)

@@ -36,13 +36,16 @@ def experiment(**keys):
 def answers(node, message, context):
     """As a ClientApp: by the kind of message."""
     return (
-        node.enrol(message, context) if message.metadata.message_type == "query.motley_enrol" else node.answer(message, context)
+        node.enrol(message, context)
+        if message.metadata.message_type == "query.motley_enrol"
+        else node.answer(message, context)
     )
 
 
 def federation(setup, folder, delays=None, task=None):
     """A grid whose nodes 100, 101, ... are clients 0, 1, ..."""
-    nodes, node = {}, Node(setup, folder / "sites", task)
+    nodes = {}
+    node = Node(setup, folder / "sites", task)
     for client in range(setup.population):
         delay = (delays or {}).get(client, 1.0)
         nodes[100 + client] = FakeNode(partial(answers, node), {"partition-id": client}, delay)
@@ -50,14 +53,25 @@ def federation(setup, folder, delays=None, task=None):
 
 
 def deploy(grid, setup, out, limits=SOON, **more):
-    """Run to the end; time is the grid's. No report unless asked for: drawing one takes longer than the run."""
-    return run(GridTransport(grid, clock=grid.clock), setup, out=out, limits=limits, **{"report": False, **more})
+    """Run to the end; time is the grid's. No report unless asked for: drawing one takes longer than
+    the run."""
+    return run(
+        GridTransport(grid, clock=grid.clock),
+        setup,
+        out=out,
+        limits=limits,
+        **{"report": False, **more},
+    )
 
 
 def columns(run, table):
     """Columns by name; words as arrays of str."""
     found = run.tables[table].to_pydict()
-    return {name: np.array([np.nan if v is None else v for v in values]) for name, values in found.items() if name != "labels"}
+    return {
+        name: np.array([np.nan if v is None else v for v in values])
+        for name, values in found.items()
+        if name != "labels"
+    }
 
 
 def same_model(first, second):

@@ -1,4 +1,5 @@
-"""Flower's words: the real ones where Flower is installed, else stand-ins, put in place for these tests alone."""
+"""Flower's words: the real ones where Flower is installed, else stand-ins, put in place for these
+tests alone."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ if HERE:
         import flwr.serverapp.strategy  # noqa: F401
         from flwr.supercore.task_identity import TaskIdentity
 
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # a message says by whose task it was written
+        # a message says by whose task it was written
+        TaskIdentity.task_id = 1
+        TaskIdentity.run_id = 1
+        TaskIdentity.node_id = 1
 else:
     from tests.motley_flower import stand_ins
 
@@ -33,7 +37,8 @@ def words(monkeypatch):
 
 @pytest.fixture
 def interruptible():
-    """SIGINT interrupts, also where the tests were started in the background by a shell, which has it ignored."""
+    """SIGINT interrupts, also where the tests were started in the background by a shell, which has
+    it ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,8 +1,9 @@
-"""A grid without a network: nodes are functions in this process, time is a number that only waiting moves.
+"""A grid without a network: nodes are functions in this process, time is a number that only waiting
+moves.
 
-A node is killed as with ``kill -9``: it is listed, and may be sent messages, until its heartbeat is missed; then what was sent to
-it is answered with an error that names node 1, as Flower's SuperLink does; so is what has outlived its time to live. It may come
-back under its old id or a new one.
+A node is killed as with ``kill -9``: it is listed, and may be sent messages, until its heartbeat is
+missed; then what was sent to it is answered with an error that names node 1, as Flower's SuperLink
+does; so is what has outlived its time to live. It may come back under its old id or a new one.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ __all__ = ["FakeGrid", "FakeNode", "echo", "echo_nodes"]
 
 @dataclass
 class FakeNode:
-    """``app(message, context)`` gives a reply, raises (an error reply), or returns None: nothing, ever.
+    """``app(message, context)`` gives a reply, raises (an error reply), or returns None: nothing,
+    ever.
 
-    ``delay_s``: how long an answer takes. ``unreadable``: pulling its answer raises, as objects that cannot be inflated do.
+    ``delay_s``: how long an answer takes. ``unreadable``: pulling its answer raises, as objects
+    that cannot be inflated do.
     """
 
     app: Callable[[Any, Any], Any]
@@ -36,12 +39,14 @@ class FakeNode:
 class FakeGrid:
     """Grid of :class:`FakeNode`, by node id.
 
-    ``clock`` goes to the adapter: its ``sleep`` moves time. ``events``: (seconds, function) pairs that happen when time passes them.
+    ``clock`` goes to the adapter: its ``sleep`` moves time. ``events``: (seconds, function) pairs
+    that happen when time passes them.
     """
 
     def __init__(self, nodes: dict[int, FakeNode] | None = None, heartbeat_s: float = 45.0) -> None:
         self.nodes = dict(nodes or {})
-        self.heartbeat_s, self.now_s = heartbeat_s, 0.0
+        self.heartbeat_s = heartbeat_s
+        self.now_s = 0.0
         self.clock = WallClock(lambda: self.now_s, self.sleep)
         self.contexts: dict[int, Any] = {}
         self.run_config: dict[str, Any] = {}
@@ -51,7 +56,7 @@ class FakeGrid:
         self.events: list[tuple[float, Callable[[], None]]] = []
         self.slept = 0
 
-    # ------------------------------------------------------------------------------------- what tests do to it
+    # -------------------------------------------------------------------------- what tests do to it
 
     def sleep(self, seconds: float) -> None:
         self.slept += 1
@@ -68,20 +73,31 @@ class FakeGrid:
         for name, (at, _) in list(self.waiting.items()):
             message = self._message(name)
             if message.metadata.dst_node_id == node and at > self.now_s:
-                self.waiting[name] = (self.now_s + self.heartbeat_s, lambda m=message: self._error(m, 5, "Node Unavailable", 1))
+                self.waiting[name] = (
+                    self.now_s + self.heartbeat_s,
+                    lambda m=message: self._error(m, 5, "Node Unavailable", 1),
+                )
 
     def revive(self, node: int, new_id: int | None = None) -> None:
         back = self.nodes[node]
         if new_id is None:
             back.killed_at = None
         else:
-            self.nodes[new_id] = FakeNode(back.app, back.config, back.delay_s, back.unreadable, public_key=back.public_key)
+            self.nodes[new_id] = FakeNode(
+                back.app, back.config, back.delay_s, back.unreadable, public_key=back.public_key
+            )
 
     def restart(self, node: int, config: dict[str, Any] | None = None) -> None:
-        """At once, under its id of before (the same key); what it was sent and has not answered is lost."""
+        """At once, under its id of before (the same key); what it was sent and has not answered is
+        lost."""
         back = self.nodes[node]
         self.nodes[node] = FakeNode(
-            back.app, config or back.config, back.delay_s, back.unreadable, activated_at=self.now_s, public_key=back.public_key
+            back.app,
+            config or back.config,
+            back.delay_s,
+            back.unreadable,
+            activated_at=self.now_s,
+            public_key=back.public_key,
         )
         self.contexts.pop(node, None)
         for name, (at, _) in list(self.waiting.items()):
@@ -95,23 +111,28 @@ class FakeGrid:
         killed = self.nodes[node].killed_at
         return killed is None or self.now_s < killed + self.heartbeat_s
 
-    # ------------------------------------------------------------------------------------- Flower's grid
+    # -------------------------------------------------------------------------------- Flower's grid
 
     def get_node_ids(self) -> list[int]:
         return [node for node in reversed(self.nodes) if self.connected(node)]  # in no useful order
 
     def get_nodes(self) -> list[Any]:
-        return [SimpleNamespace(
-                node_id=k, last_activated_at=str(self.nodes[k].activated_at), public_key=self.nodes[k].public_key
+        return [
+            SimpleNamespace(
+                node_id=k,
+                last_activated_at=str(self.nodes[k].activated_at),
+                public_key=self.nodes[k].public_key,
             )
             for k in self.get_node_ids()
-        ]  # fmt: skip
+        ]
 
     def push_messages(self, messages: Any) -> list[str]:
         ids = []
         for message in messages:
             name = f"message-{len(self.sent)}"
-            message.metadata.__dict__["_message_id" if "_message_id" in message.metadata.__dict__ else "message_id"] = name
+            message.metadata.__dict__[
+                "_message_id" if "_message_id" in message.metadata.__dict__ else "message_id"
+            ] = name
             self.sent.append(message)
             node = message.metadata.dst_node_id
             if node not in self.nodes or not self.connected(node):
@@ -122,9 +143,15 @@ class FakeGrid:
             target = self.nodes[node]
             if target.killed_at is not None:
                 due = target.killed_at + self.heartbeat_s
-                self.waiting[name] = (due, lambda m=message: self._error(m, 5, "Node Unavailable", 1))
+                self.waiting[name] = (
+                    due,
+                    lambda m=message: self._error(m, 5, "Node Unavailable", 1),
+                )
             else:
-                self.waiting[name] = (self.now_s + target.delay_s, lambda m=message, t=target: self._run(m, t))
+                self.waiting[name] = (
+                    self.now_s + target.delay_s,
+                    lambda m=message, t=target: self._run(m, t),
+                )
         return ids
 
     def pull_messages(self, message_ids: Any) -> list[Any]:
@@ -145,11 +172,16 @@ class FakeGrid:
 
     def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> list[Any]:
         ids = [name for name in self.push_messages(messages) if name]
-        end_s, replies = self.now_s + (float("inf") if timeout is None else timeout), []
+        end_s = self.now_s + (float("inf") if timeout is None else timeout)
+        replies = []
         while ids and self.now_s < end_s:
             came = self.pull_messages(ids)
             replies += came
-            ids = [name for name in ids if name not in {reply.metadata.reply_to_message_id for reply in came}]
+            ids = [
+                name
+                for name in ids
+                if name not in {reply.metadata.reply_to_message_id for reply in came}
+            ]
             if ids:
                 self.sleep(0.1)
         return replies
@@ -178,7 +210,9 @@ class FakeGrid:
         app = flower()
         reply = app.Message(app.Error(code, reason), reply_to=message)
         if src is not None:
-            reply.metadata.__dict__["_src_node_id" if "_src_node_id" in reply.metadata.__dict__ else "src_node_id"] = src
+            reply.metadata.__dict__[
+                "_src_node_id" if "_src_node_id" in reply.metadata.__dict__ else "src_node_id"
+            ] = src
         return reply
 
 
@@ -186,7 +220,10 @@ def echo(message: Any, context: Any) -> Any:
     """Answers enrolment, and anything else with what it was sent."""
     app = flower()
     if message.metadata.message_type == "query.motley_enrol":
-        told = {"partition-id": context.node_config["partition-id"], "num-examples": context.node_config.get("examples", 10)}
+        told = {
+            "partition-id": context.node_config["partition-id"],
+            "num-examples": context.node_config.get("examples", 10),
+        }
         return app.Message(app.RecordDict({"told": app.MetricRecord(told)}), reply_to=message)
     return app.Message(message.content, reply_to=message)
 
@@ -194,5 +231,8 @@ def echo(message: Any, context: Any) -> Any:
 def echo_nodes(*clients: int, **options: Any) -> dict[int, FakeNode]:
     """Node 1000 + 7 k is client k, whose app is :func:`echo`."""
     return {
-        1000 + 7 * client: FakeNode(echo, {"partition-id": client, "examples": 10 * client}, **options) for client in clients
+        1000 + 7 * client: FakeNode(
+            echo, {"partition-id": client, "examples": 10 * client}, **options
+        )
+        for client in clients
     }

@@ -16,12 +16,16 @@ def public_key(number):
 
 
 def client_file(path, names, keys=None, **revoked):
-    """Write ``clients.toml`` in which client k is ``names[k]`` with the key of node ``keys[k]``, k itself unless given."""
+    """Write ``clients.toml`` in which client k is ``names[k]`` with the key of node ``keys[k]``, k
+    itself unless given."""
     from motley_flower.client_list import openssh_key
 
     text = ""
     for k, name in enumerate(names):
-        text += f'[[client]]\nname = "{name}"\nid = {k}\nkey = "{openssh_key(public_key((keys or {}).get(k, k)))}"\n'
+        text += (
+            f'[[client]]\nname = "{name}"\nid = {k}\nkey = '
+            f'"{openssh_key(public_key((keys or {}).get(k, k)))}"\n'
+        )
         text += f'revoked = "{revoked[name]}"\n' if name in revoked else ""
     path.write_text(text)
     return path

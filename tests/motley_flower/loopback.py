@@ -1,5 +1,6 @@
-"""A real deployment on this machine: a SuperLink and SuperNodes, each with all its children a group of processes that can be
-killed, paused and started again. Ports are free ones, everything that is started is stopped."""
+"""A real deployment on this machine: a SuperLink and SuperNodes, each with all its children a group
+of processes that can be killed, paused and started again. Ports are free ones, everything that is
+started is stopped."""
 
 from __future__ import annotations
 
@@ -73,32 +74,48 @@ def write_app(folder, **modules):
 
 
 class Loopback:
-    """A SuperLink and SuperNodes in a folder; each leads a group of processes that is stopped with it.
+    """A SuperLink and SuperNodes in a folder; each leads a group of processes that is stopped with
+    it.
 
     Parameters
     ----------
-    folder: for logs and everything else. nodes: how many; node k is client k, and what it keeps lies in ``site-k``. secure: TLS,
-    and nodes with keys, so that a node that is started again has its id of before. database: whether the SuperLink keeps its
-    state in a file, and finds it again.
+    folder: for logs and everything else. nodes: how many; node k is client k, and what it keeps
+    lies in ``site-k``. secure: TLS, and nodes with keys, so that a node that is started again has
+    its id of before. database: whether the SuperLink keeps its state in a file, and finds it again.
     """
 
     def __init__(self, folder, nodes, secure=False, database=False):
-        self.folder, self.nodes, self.secure, self.database, self.running = folder, nodes, secure, database, {}
+        self.folder = folder
+        self.nodes = nodes
+        self.secure = secure
+        self.database = database
+        self.running = {}
         self.port, *self.ports = free_ports(1 + nodes + 1)  # one for a node too many
         (folder / "home").mkdir(parents=True)
         keys = folder / "keys"
         trust = f'root-certificates = "{keys}/ca.crt"' if secure else "insecure = true"
         (folder / "home" / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{self.port}"\n{trust}\n'
+            '[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = '
+            f'"127.0.0.1:{self.port}"\n{trust}\n'
         )
         if secure:
-            subprocess.run([ROOT / "examples" / "flower" / "make-keys", keys, str(nodes)], check=True)
+            subprocess.run(
+                [ROOT / "examples" / "flower" / "make-keys", keys, str(nodes)], check=True
+            )
         self.environment = {
-            **os.environ, "FLWR_HOME": str(folder / "home"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "OMP_NUM_THREADS": "1",
-            "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1", "PYTHONPATH": PYTHONPATH,
+            **os.environ,
+            "FLWR_HOME": str(folder / "home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "OMP_NUM_THREADS": "1",
+            "NO_PROXY": "127.0.0.1,localhost",
+            "no_proxy": "127.0.0.1,localhost",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": PYTHONPATH,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        }  # fmt: skip
+        }
 
     # ------------------------------------------------------------------------------------- start
 
@@ -107,7 +124,12 @@ class Loopback:
             self.running[name].wait(30)  # the one of before has ended
         with (self.folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env=self.environment, cwd=self.folder, start_new_session=True
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                cwd=self.folder,
+                start_new_session=True,
             )
 
     def up(self):
@@ -115,8 +137,16 @@ class Loopback:
         for k in range(self.nodes):
             if self.secure:
                 key = self.folder / "keys" / f"node-{k}.pub"
-                command = [shutil.which("flwr", path=self.environment["PATH"]), "supernode", "register", key, "here"]
-                subprocess.run(command, env=self.environment, check=True, capture_output=True, timeout=120)
+                command = [
+                    shutil.which("flwr", path=self.environment["PATH"]),
+                    "supernode",
+                    "register",
+                    key,
+                    "here",
+                ]
+                subprocess.run(
+                    command, env=self.environment, check=True, capture_output=True, timeout=120
+                )
             self.start_node(k)
 
     def start_link(self):
@@ -132,20 +162,43 @@ class Loopback:
         options = [*map(str, ssl), "--enable-supernode-auth"] if self.secure else ["--insecure"]
         options += ["--database", str(self.folder / "superlink.db")] if self.database else []
         self.start(
-            "superlink", "flower-superlink", *options, "--host", "127.0.0.1", "--port", str(self.port),
+            "superlink",
+            "flower-superlink",
+            *options,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
             "--disable-runtime-dependency-installation",
-        )  # fmt: skip
+        )
         until(lambda: answers(self.port), 120, "the SuperLink does not come up")
 
     def start_node(self, k, client=None):
         """Start node k, which says that it is client k, or another."""
         keys = self.folder / "keys"
-        trust = ["--root-certificates", f"{keys}/ca.crt", "--auth-supernode-private-key", f"{keys}/node-{k}"]
-        config = f'partition-id={k if client is None else client} num-partitions={self.nodes} folder="{self.folder}/site-{k}"'
+        trust = [
+            "--root-certificates",
+            f"{keys}/ca.crt",
+            "--auth-supernode-private-key",
+            f"{keys}/node-{k}",
+        ]
+        config = (
+            f"partition-id={k if client is None else client} num-partitions={self.nodes} "
+            f'folder="{self.folder}/site-{k}"'
+        )
         self.start(
-            f"node-{k}", "flower-supernode", *(trust if self.secure else ["--insecure"]), "--superlink", f"127.0.0.1:{self.port}",
-            "--host", "127.0.0.1", "--port", str(self.ports[k]), "--node-config", config,
-        )  # fmt: skip
+            f"node-{k}",
+            "flower-supernode",
+            *(trust if self.secure else ["--insecure"]),
+            "--superlink",
+            f"127.0.0.1:{self.port}",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.ports[k]),
+            "--node-config",
+            config,
+        )
 
     def run(self, name, app, out):
         """Submit the app; return the path of its log."""
@@ -167,7 +220,9 @@ class Loopback:
         until(lambda: self.running[name].poll() is not None, seconds, self.logs)
 
     def logs(self):
-        return "\n".join(f"== {log.name}\n{log.read_text()[-2500:]}" for log in sorted(self.folder.glob("*.log")))
+        return "\n".join(
+            f"== {log.name}\n{log.read_text()[-2500:]}" for log in sorted(self.folder.glob("*.log"))
+        )
 
     # ------------------------------------------------------------------------------------- faults
 
@@ -182,7 +237,9 @@ class Loopback:
     def kill_under(self, name, word):
         """Kill the first descendant of a process whose command holds this word."""
         for process in psutil.Process(self.running[name].pid).children(recursive=True):
-            with_it = " ".join(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else ""
+            with_it = (
+                " ".join(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else ""
+            )
             if word in with_it:
                 process.kill()
                 return True
@@ -198,5 +255,8 @@ class Loopback:
                 except ProcessLookupError:
                     continue
             end = time.monotonic() + (0 if number == signal.SIGCONT else 15)
-            while any(process.poll() is None for process in self.running.values()) and time.monotonic() < end:
+            while (
+                any(process.poll() is None for process in self.running.values())
+                and time.monotonic() < end
+            ):
                 time.sleep(0.2)

@@ -1,8 +1,10 @@
-"""Stand-ins for the few words of Flower's Message API that the adapter uses, for environments without Flower.
+"""Stand-ins for the few words of Flower's Message API that the adapter uses, for environments
+without Flower.
 
-They keep Flower's behaviour where a test could tell: what a message's constructor takes, typed records, arrays as ``np.save``
-bytes, errors in place of contents, ``FedAvg`` that samples with the global generator and refuses inconsistent replies. With Flower
-installed the same tests run on the real words (``make test-flower``), so a stand-in that differs is found.
+They keep Flower's behaviour where a test could tell: what a message's constructor takes, typed
+records, arrays as ``np.save`` bytes, errors in place of contents, ``FedAvg`` that samples with the
+global generator and refuses inconsistent replies. With Flower installed the same tests run on the
+real words (``make test-flower``), so a stand-in that differs is found.
 """
 
 from __future__ import annotations
@@ -27,9 +29,13 @@ class Array:
 
     def __post_init__(self):
         if isinstance(self.dtype, np.ndarray):
-            array, buffer = self.dtype, io.BytesIO()
+            array = self.dtype
+            buffer = io.BytesIO()
             np.save(buffer, array, allow_pickle=False)
-            self.dtype, self.shape, self.stype, self.data = str(array.dtype), array.shape, "numpy.ndarray", buffer.getvalue()
+            self.dtype = str(array.dtype)
+            self.shape = array.shape
+            self.stype = "numpy.ndarray"
+            self.data = buffer.getvalue()
 
     def numpy(self):
         if self.stype != "numpy.ndarray":
@@ -42,7 +48,12 @@ class ArrayRecord(dict):
         arrays = arrays or {}
         if isinstance(arrays, list):
             arrays = {str(i): array for i, array in enumerate(arrays)}
-        super().__init__({name: v if isinstance(v, Array) else Array(np.asarray(v)) for name, v in arrays.items()})
+        super().__init__(
+            {
+                name: v if isinstance(v, Array) else Array(np.asarray(v))
+                for name, v in arrays.items()
+            }
+        )
 
     def to_numpy_ndarrays(self):
         return [array.numpy() for array in self.values()]
@@ -106,20 +117,39 @@ class Metadata:
 
 class Message:
     def __init__(
-        self, content=None, dst_node_id=None, message_type=None, *, reply_to=None, ttl=None, group_id=None, error=None
+        self,
+        content=None,
+        dst_node_id=None,
+        message_type=None,
+        *,
+        reply_to=None,
+        ttl=None,
+        group_id=None,
+        error=None,
     ):
         if isinstance(content, Error):
             content, error = None, content
         if reply_to is not None:
             to = reply_to.metadata
             self.metadata = Metadata(
-                to.src_node_id, to.dst_node_id, to.message_type, to.group_id, reply_to_message_id=to.message_id
+                to.src_node_id,
+                to.dst_node_id,
+                to.message_type,
+                to.group_id,
+                reply_to_message_id=to.message_id,
             )
-        elif isinstance(content, RecordDict) and isinstance(dst_node_id, int) and isinstance(message_type, str):
-            self.metadata = Metadata(dst_node_id, 1, message_type, group_id or "", ttl=ttl or 43200.0)
+        elif (
+            isinstance(content, RecordDict)
+            and isinstance(dst_node_id, int)
+            and isinstance(message_type, str)
+        ):
+            self.metadata = Metadata(
+                dst_node_id, 1, message_type, group_id or "", ttl=ttl or 43200.0
+            )
         else:
             raise TypeError("Invalid arguments for Message")
-        self._content, self._error = content, error
+        self._content = content
+        self._error = error
 
     @property
     def content(self):
@@ -149,13 +179,21 @@ class Message:
 
 
 class MessageType:
-    TRAIN, EVALUATE, QUERY, SYSTEM = "train", "evaluate", "query", "system"
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    QUERY = "query"
+    SYSTEM = "system"
 
 
 class Context:
-    def __init__(self, run_id=1, node_id=0, node_config=None, state=None, run_config=None, series_id=0):
-        self.run_id, self.node_id, self.node_config = run_id, node_id, node_config or {}
-        self.state, self.run_config = RecordDict() if state is None else state, run_config or {}
+    def __init__(
+        self, run_id=1, node_id=0, node_config=None, state=None, run_config=None, series_id=0
+    ):
+        self.run_id = run_id
+        self.node_id = node_id
+        self.node_config = node_config or {}
+        self.state = RecordDict() if state is None else state
+        self.run_config = run_config or {}
 
 
 class Grid(ABC):
@@ -201,21 +239,34 @@ class Strategy(ABC):
     def summary(self): ...
 
     def start(
-        self, grid, initial_arrays, num_rounds=3, timeout=3600, train_config=None, evaluate_config=None, evaluate_fn=None
+        self,
+        grid,
+        initial_arrays,
+        num_rounds=3,
+        timeout=3600,
+        train_config=None,
+        evaluate_config=None,
+        evaluate_fn=None,
     ):
-        result, arrays = Result(), initial_arrays
-        train_config, evaluate_config = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
+        result = Result()
+        arrays = initial_arrays
+        train_config = train_config or ConfigRecord()
+        evaluate_config = evaluate_config or ConfigRecord()
         if evaluate_fn and (metrics := evaluate_fn(0, arrays)) is not None:
             result.evaluate_metrics_serverapp[0] = metrics
         for t in range(1, num_rounds + 1):
             asked = self.configure_train(t, arrays, train_config, grid)
-            new, metrics = self.aggregate_train(t, grid.send_and_receive(messages=asked, timeout=timeout))
+            new, metrics = self.aggregate_train(
+                t, grid.send_and_receive(messages=asked, timeout=timeout)
+            )
             if new is not None:
                 result.arrays = arrays = new
             if metrics is not None:
                 result.train_metrics_clientapp[t] = metrics
             asked = self.configure_evaluate(t, arrays, evaluate_config, grid)
-            metrics = self.aggregate_evaluate(t, grid.send_and_receive(messages=asked, timeout=timeout))
+            metrics = self.aggregate_evaluate(
+                t, grid.send_and_receive(messages=asked, timeout=timeout)
+            )
             if metrics is not None:
                 result.evaluate_metrics_clientapp[t] = metrics
             if evaluate_fn and (metrics := evaluate_fn(t, arrays)) is not None:
@@ -235,10 +286,14 @@ class FedAvg(Strategy):
         arrayrecord_key="arrays",
         configrecord_key="config",
     ):
-        self.fraction_train, self.fraction_evaluate = fraction_train, fraction_evaluate
-        self.min_train_nodes, self.min_evaluate_nodes = min_train_nodes, min_evaluate_nodes if fraction_evaluate else 0
-        self.min_available_nodes, self.weighted_by_key = min_available_nodes, weighted_by_key
-        self.arrayrecord_key, self.configrecord_key = arrayrecord_key, configrecord_key
+        self.fraction_train = fraction_train
+        self.fraction_evaluate = fraction_evaluate
+        self.min_train_nodes = min_train_nodes
+        self.min_evaluate_nodes = min_evaluate_nodes if fraction_evaluate else 0
+        self.min_available_nodes = min_available_nodes
+        self.weighted_by_key = weighted_by_key
+        self.arrayrecord_key = arrayrecord_key
+        self.configrecord_key = configrecord_key
 
     def summary(self):
         pass
@@ -254,21 +309,38 @@ class FedAvg(Strategy):
         return [Message(record, node, kind) for node in random.sample(nodes, wanted)]
 
     def configure_train(self, server_round, arrays, config, grid):
-        return self._messages(server_round, arrays, config, grid, self.fraction_train, self.min_train_nodes, "train")
+        return self._messages(
+            server_round, arrays, config, grid, self.fraction_train, self.min_train_nodes, "train"
+        )
 
     def configure_evaluate(self, server_round, arrays, config, grid):
-        return self._messages(server_round, arrays, config, grid, self.fraction_evaluate, self.min_evaluate_nodes, "evaluate")
+        return self._messages(
+            server_round,
+            arrays,
+            config,
+            grid,
+            self.fraction_evaluate,
+            self.min_evaluate_nodes,
+            "evaluate",
+        )
 
     def _check_and_log_replies(self, replies, is_train, validate=True):
         good = [reply for reply in replies if not reply.has_error()]
         shapes = {
-            (len(r.content.array_records) if is_train else 1, len(r.content.metric_records),
-             tuple(sorted(key for record in r.content.metric_records.values() for key in record)))
+            (
+                len(r.content.array_records) if is_train else 1,
+                len(r.content.metric_records),
+                tuple(
+                    sorted(key for record in r.content.metric_records.values() for key in record)
+                ),
+            )
             for r in good
-        }  # fmt: skip
+        }
         if validate and good and (len(shapes) > 1 or next(iter(shapes))[:2] != (1, 1)):
             raise InconsistentMessageReplies(str(shapes))
-        if validate and any(self.weighted_by_key not in next(iter(r.content.metric_records.values())) for r in good):
+        if validate and any(
+            self.weighted_by_key not in next(iter(r.content.metric_records.values())) for r in good
+        ):
             raise InconsistentMessageReplies(f"Missing required key `{self.weighted_by_key}`")
         return good, [reply for reply in replies if reply.has_error()]
 
@@ -279,7 +351,9 @@ class FedAvg(Strategy):
         names = [name for name in metrics[0] if name != self.weighted_by_key]
         mean = {}
         for name in names:
-            total = sum(np.asarray(m[name], float) * w for m, w in zip(metrics, weights, strict=True))
+            total = sum(
+                np.asarray(m[name], float) * w for m, w in zip(metrics, weights, strict=True)
+            )
             mean[name] = total.tolist()
         return weights, MetricRecord(mean)
 
@@ -292,8 +366,14 @@ class FedAvg(Strategy):
         for reply, weight in zip(good, weights.tolist(), strict=True):
             for record in reply.content.array_records.values():
                 for name, array in record.items():
-                    total[name] = array.numpy() * weight if name not in total else total[name] + array.numpy() * weight
-        return ArrayRecord({name: Array(np.asarray(value)) for name, value in total.items()}), metrics
+                    total[name] = (
+                        array.numpy() * weight
+                        if name not in total
+                        else total[name] + array.numpy() * weight
+                    )
+        return ArrayRecord(
+            {name: Array(np.asarray(value)) for name, value in total.items()}
+        ), metrics
 
     def aggregate_evaluate(self, server_round, replies):
         good, _ = self._check_and_log_replies(replies, is_train=False)
@@ -305,12 +385,22 @@ def modules():
     here = sys.modules[__name__]
     names = {
         "flwr": (),
-        "flwr.app": ("Array", "ArrayRecord", "ConfigRecord", "Context", "Error", "Message", "MessageType", "Metadata",
-                     "MetricRecord", "RecordDict"),
+        "flwr.app": (
+            "Array",
+            "ArrayRecord",
+            "ConfigRecord",
+            "Context",
+            "Error",
+            "Message",
+            "MessageType",
+            "Metadata",
+            "MetricRecord",
+            "RecordDict",
+        ),
         "flwr.serverapp": ("Grid",),
         "flwr.serverapp.strategy": ("FedAvg", "Result", "Strategy"),
         "flwr.serverapp.exception": ("InconsistentMessageReplies",),
-    }  # fmt: skip
+    }
     made = {}
     for module, words in names.items():
         made[module] = types.ModuleType(module)

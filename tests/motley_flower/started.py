@@ -1,4 +1,5 @@
-"""Processes of a deployment on this machine, found by Flower's folder in their environment: where they listen, whether any is left."""
+"""Processes of a deployment on this machine, found by Flower's folder in their environment: where
+they listen, whether any is left."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ def started_by(folder):
     found = []
     for process in psutil.process_iter(["pid", "name"]):
         try:
-            home, zombie = process.environ().get("FLWR_HOME", ""), process.status() == psutil.STATUS_ZOMBIE
+            home = process.environ().get("FLWR_HOME", "")
+            zombie = process.status() == psutil.STATUS_ZOMBIE
         except psutil.Error:
             continue
         if home.startswith(str(folder)) and not zombie:
@@ -34,13 +36,18 @@ def listening(folder):
     found = set()
     for process in started_by(folder):
         with contextlib.suppress(psutil.Error):  # gone in between
-            found |= {one.laddr.ip for one in process.net_connections() if one.status == psutil.CONN_LISTEN}
+            found |= {
+                one.laddr.ip
+                for one in process.net_connections()
+                if one.status == psutil.CONN_LISTEN
+            }
     return found
 
 
 @contextlib.contextmanager
 def ended_like_interrupted():
-    """Inside the block whoever is told to end (make, a time limit) tidies up first, as after Ctrl-C."""
+    """Inside the block whoever is told to end (make, a time limit) tidies up first, as after
+    Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

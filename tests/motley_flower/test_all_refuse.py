@@ -1,4 +1,5 @@
-"""All clients fail alike: the run ends in a sentence with the reason instead of asking them for ever."""
+"""All clients fail alike: the run ends in a sentence with the reason instead of asking them for
+ever."""
 
 from __future__ import annotations
 
@@ -18,9 +19,12 @@ def raises(message, context):
 
 
 def test_under_a_strategy_when_the_apps_of_all_connected_clients_raise():
-    """Three clients, two a round: each has failed once after round 2 at the latest, or, left out by chance, a little later."""
+    """Three clients, two a round: each has failed once after round 2 at the latest, or, left out by
+    chance, a little later."""
     with pytest.raises(
-        ConfigError, match=r"no client's reply can be used: its client app raised RuntimeError: client \d has no samples"
+        ConfigError,
+        match=r"no client's reply can be used: its client app raised RuntimeError: client \d has "
+        r"no samples",
     ):
         run(FakeGrid(nodes(0, 1, 2, app=raises)), rounds=30)
 
@@ -46,7 +50,9 @@ def broken(grid, kind):
 def test_under_the_loop_when_they_raise_at_work(tmp_path):
     setup = experiment(population=3, cohort=2)
     with pytest.raises(
-        ConfigError, match=r"the apps of 3 clients fail alike, client \d: its client app raised RuntimeError: no samples"
+        ConfigError,
+        match=r"the apps of 3 clients fail alike, client \d: its client app raised RuntimeError: "
+        r"no samples",
     ):
         deploy(broken(federation(setup, tmp_path), "train.motley"), setup, tmp_path / "real")
     assert "fail alike" in (tmp_path / "real" / "stopped.txt").read_text()
@@ -55,7 +61,10 @@ def test_under_the_loop_when_they_raise_at_work(tmp_path):
 def test_under_the_loop_when_they_raise_at_the_first_question(tmp_path):
     setup = experiment(population=3, cohort=2)
     grid = broken(federation(setup, tmp_path), "query.motley")
-    with pytest.raises(ConfigError, match=r"all 3 clients refuse \(client \d answered: its client app raised RuntimeError"):
+    with pytest.raises(
+        ConfigError,
+        match=r"all 3 clients refuse \(client \d answered: its client app raised RuntimeError",
+    ):
         deploy(grid, setup, tmp_path / "real")
     assert grid.now_s < 20  # of 30 s that it would wait for clients that may still come
 
@@ -65,6 +74,7 @@ def test_under_the_loop_when_no_node_says_which_client_it_is(tmp_path):
     grid = broken(federation(setup, tmp_path), "query.motley_enrol")
     with pytest.raises(
         ConfigError,
-        match=r"no client came within 30 s \(all 3 nodes answered .*the first error: its client app raised RuntimeError: no",
+        match=r"no client came within 30 s \(all 3 nodes answered .*the first error: its client "
+        r"app raised RuntimeError: no",
     ):
         deploy(grid, setup, tmp_path / "real")

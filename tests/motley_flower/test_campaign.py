@@ -1,6 +1,8 @@
-"""Hostile messages, starts, deaths, restarts and claims of identity in random order, against Motley's own loop and ten honest clients.
+"""Hostile messages, starts, deaths, restarts and claims of identity in random order, against
+Motley's own loop and ten honest clients.
 
-``python -m pytest -m slow -s tests/motley_flower/test_campaign.py`` is the long form, and prints its figures."""
+``python -m pytest -m slow -s tests/motley_flower/test_campaign.py`` is the long form, and prints
+its figures."""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ MOST_STRANGERS = 101
 
 def _check(campaign, done):
     """Check all that holds whatever happens; return the longest round in seconds."""
-    clients, rounds = columns(done, "clients"), columns(done, "rounds")
+    clients = columns(done, "clients")
+    rounds = columns(done, "rounds")
     outcomes = clients["outcome"][np.isin(clients["client"], HONEST)]
     assert "rejected" not in outcomes
     assert "accepted" not in clients["outcome"][np.isin(clients["client"], HOSTILE)]
@@ -29,24 +32,39 @@ def _check(campaign, done):
     assert longest <= LIMITS.work_s + 2 * LIMITS.look_s
     assert campaign.grown < MOST_GROWN
     told = done.tables["incidents"].to_pylist()
-    found = {key: sum((row["client"], row["event"]) == key for row in told) for key in campaign.expected}
+    found = {
+        key: sum((row["client"], row["event"]) == key for row in told) for key in campaign.expected
+    }
     strangers = campaign.expected[-1, "refused"]
     assert {k: n for k, n in found.items() if k[1] not in ("lost", "refused")} == {
         k: n for k, n in campaign.expected.items() if k[1] not in ("lost", "refused")
     }
-    assert all(
-        found[key] >= n for key, n in campaign.expected.items() if key[1] == "lost"
-    )  # and those whose node started again
+    # and those whose node started again
+    assert all(found[key] >= n for key, n in campaign.expected.items() if key[1] == "lost")
     assert found[-1, "refused"] == min(strangers, MOST_STRANGERS)
-    said = {(row["client"], row["reason"].partition("says that it is client ")[2].partition(" ")[0]) for row in told}
+    said = {
+        (row["client"], row["reason"].partition("says that it is client ")[2].partition(" ")[0])
+        for row in told
+    }
     assert {(client, str(other)) for client, other in campaign.claims} <= said
     for client in HONEST:  # nobody has taken an honest client's place, and none was blamed
         mine = {row["event"] for row in told if row["client"] == client}
         silent = {"unanswered"} if campaign.storm else set()  # a node that died had a question open
-        blamed = {"rejected", "refused", "waits", "set aside", "capped", "unanswered", "answered late"} - silent
+        blamed = {
+            "rejected",
+            "refused",
+            "waits",
+            "set aside",
+            "capped",
+            "unanswered",
+            "answered late",
+        } - silent
         assert not mine & blamed
-        places = [row["reason"] for row in told if (row["client"], row["event"]) == (client, "changed")]
-        assert all(place.count(fingerprint(public_key(client))) == 2 for place in places)  # from its own node to its own node
+        places = [
+            row["reason"] for row in told if (row["client"], row["event"]) == (client, "changed")
+        ]
+        # from its own node to its own node
+        assert all(place.count(fingerprint(public_key(client))) == 2 for place in places)
     assert all(row["reason"].isprintable() and len(row["reason"]) <= 300 for row in told)
     return longest
 
@@ -81,9 +99,15 @@ def _storm(tmp_path, seed, acts):
     clients = columns(done, "clients")
     honest = clients["outcome"][np.isin(clients["client"], HONEST)]
     assert set(honest) == {"accepted", "dropped"}
-    back = {row["client"] for row in done.tables["incidents"].to_pylist() if row["event"] == "connected"}
+    back = {
+        row["client"] for row in done.tables["incidents"].to_pylist() if row["event"] == "connected"
+    }
     last = clients["round"] == clients["round"].max()
-    assert back & set(HONEST) & set(clients["client"][last & (clients["outcome"] == "accepted")].tolist())
+    assert (
+        back
+        & set(HONEST)
+        & set(clients["client"][last & (clients["outcome"] == "accepted")].tolist())
+    )
     return campaign, longest
 
 
@@ -94,11 +118,15 @@ def test_two_thousand_hostile_acts(tmp_path):
     assert acts >= 2000
     print(f"\n{acts} acts in {len(done.column('rounds', 'round'))} rounds: {dict(campaign.acts)}")
     print(
-        f"longest round {longest:.2f} s of {LIMITS.work_s:g}; grown {campaign.grown / 1e6:.1f} MB; models differ by {far:.1e}"
+        f"longest round {longest:.2f} s of {LIMITS.work_s:g}; grown {campaign.grown / 1e6:.1f} MB; "
+        f"models differ by {far:.1e}"
     )
 
 
 @pytest.mark.slow
 def test_two_thousand_hostile_acts_while_honest_clients_die_and_come_back(tmp_path):
     campaign, longest = _storm(tmp_path, seed=12, acts=2000)
-    print(f"\n{sum(campaign.acts.values())} acts, longest round {longest:.2f} s; grown {campaign.grown / 1e6:.1f} MB")
+    print(
+        f"\n{sum(campaign.acts.values())} acts, longest round {longest:.2f} s; grown "
+        f"{campaign.grown / 1e6:.1f} MB"
+    )

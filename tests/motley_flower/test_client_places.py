@@ -1,4 +1,5 @@
-"""Who is which client: by the file of clients and the key that the SuperLink tells, or by claims; and what is noted of it."""
+"""Who is which client: by the file of clients and the key that the SuperLink tells, or by claims;
+and what is noted of it."""
 
 from __future__ import annotations
 
@@ -52,14 +53,16 @@ def test_two_claims_at_one_look_are_decided_by_the_file(listed, order):
     known = NodeRegistry(clock=grid.clock, clients=listed)
     known.refresh(grid)
     assert known.node_of == {0: second}
-    assert [message.metadata.dst_node_id for message in grid.sent] == [second]  # a stranger is asked nothing
+    # a stranger is asked nothing
+    assert [message.metadata.dst_node_id for message in grid.sent] == [second]
     (told,) = known.places.take()
     assert (told.client, told.event) == (-1, "refused")
     assert fingerprint(public_key(7)) in told.reason
 
 
 def test_nobody_takes_the_place_of_a_client_that_is_dead_or_restarts(listed):
-    """The outsider claims client 0 from the start, waits, and trained as it once the rightful node was gone or was started anew."""
+    """The outsider claims client 0 from the start, waits, and trained as it once the rightful node
+    was gone or was started anew."""
     grid = FakeGrid({5: node(0), 7: node(8, claims=0)})
     known = NodeRegistry(clock=grid.clock, clients=listed)
     known.refresh(grid)
@@ -73,10 +76,13 @@ def test_nobody_takes_the_place_of_a_client_that_is_dead_or_restarts(listed):
     grid.revive(5)
     known.refresh(grid)
     assert known.node_of == {0: 5}
-    assert NodeRegistry(clock=grid.clock, clients=listed).refresh(grid)[0].id == 0  # and so after a resume
+    # and so after a resume
+    assert NodeRegistry(clock=grid.clock, clients=listed).refresh(grid)[0].id == 0
 
 
-def test_a_revoked_client_is_refused_at_the_next_look_and_one_that_is_added_is_taken(listed, tmp_path):
+def test_a_revoked_client_is_refused_at_the_next_look_and_one_that_is_added_is_taken(
+    listed, tmp_path
+):
     grid = FakeGrid({5: node(0), 6: node(1), 7: node(3)})
     known = NodeRegistry(clock=grid.clock, clients=listed)
     known.refresh(grid)
@@ -109,11 +115,19 @@ def test_a_new_key_of_a_client_is_an_incident_that_names_both(listed, tmp_path):
     known.refresh(grid)
     assert known.node_of == {0: 7}
     told = [one.reason for one in known.places.take() if one.event == "changed"]
-    assert told == [f"client 0 is node 7 ({fingerprint(public_key(4))}) now, and was node 5 ({fingerprint(public_key(0))})"]
+    assert told == [
+        f"client 0 is node 7 ({fingerprint(public_key(4))}) now, and was node 5 "
+        f"({fingerprint(public_key(0))})"
+    ]
 
 
 def test_nodes_that_name_no_client_are_those_of_their_keys(listed):
-    grid = FakeGrid({5: FakeNode(raising, {}, public_key=public_key(2)), 6: FakeNode(raising, {}, public_key=public_key(0))})
+    grid = FakeGrid(
+        {
+            5: FakeNode(raising, {}, public_key=public_key(2)),
+            6: FakeNode(raising, {}, public_key=public_key(0)),
+        }
+    )
     known = NodeRegistry(clock=grid.clock, clients=listed, lacks=lambda told: "")
     known.refresh(grid)
     assert known.node_of == {0: 6, 2: 5}
@@ -130,8 +144,10 @@ def test_what_happens_stands_in_the_dated_log(listed, tmp_path):
     NodeRegistry(clock=grid.clock, clients=listed).refresh(grid)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [(one["event"], one.get("client"), one.get("name")) for one in lines] == [
-        ("run", None, None), ("refused", -1, ""), ("refused", 1, "birch"),
-    ]  # fmt: skip
+        ("run", None, None),
+        ("refused", -1, ""),
+        ("refused", 1, "birch"),
+    ]
     assert all(one["at"].endswith("Z") and "@" in one["by"] for one in lines)
     assert (tmp_path / "log.jsonl").stat().st_mode & 0o077 == 0
 
@@ -145,7 +161,8 @@ def test_strangers_without_number_do_not_fill_the_log(listed):
 
 
 def test_no_other_client_can_compute_the_id_of_a_message(listed):
-    """A reply names its message by a hash of it, and the SuperLink does not compare the sender's key with the node that it names."""
+    """A reply names its message by a hash of it, and the SuperLink does not compare the sender's
+    key with the node that it names."""
     from motley_flower.deployed.grid_transport import GridTransport, bytes_in
 
     grid = FakeGrid({5: node(0)})
@@ -166,7 +183,8 @@ def test_no_other_client_can_compute_the_id_of_a_message(listed):
 
 
 def test_without_a_file_a_node_that_starts_again_keeps_its_place_until_its_limit():
-    """One restart of the rightful node under its old node id, and the one that waited was the client."""
+    """One restart of the rightful node under its old node id, and the one that waited was the
+    client."""
     grid = FakeGrid({5: node(0)})
     known = NodeRegistry(clock=grid.clock, wait=False, limit_s=20.0)
     known.refresh(grid)
@@ -195,7 +213,12 @@ def test_without_a_file_a_node_that_starts_again_keeps_its_place_until_its_limit
     known.refresh(grid)
     assert known.node_of == {0: 3}
     silent, told = known.places.take()
-    assert (silent.client, silent.event, told.client, told.event) == (-1, "unanswered", 0, "changed")
+    assert (silent.client, silent.event, told.client, told.event) == (
+        -1,
+        "unanswered",
+        0,
+        "changed",
+    )
     assert fingerprint(public_key(8)) in told.reason
     assert fingerprint(public_key(0)) in told.reason
 
@@ -215,7 +238,7 @@ def test_without_a_file_the_late_return_of_a_holder_is_noted():
     assert f"node 7 ({fingerprint(public_key(8))})" in told[2].reason
 
 
-# ------------------------------------------------------------------------------------- files that cannot be used
+# ------------------------------------------------------------------------ files that cannot be used
 
 
 @pytest.mark.parametrize(
@@ -225,8 +248,14 @@ def test_without_a_file_the_late_return_of_a_holder_is_noted():
         ("", r"holds no clients; expected \[\[client\]\] tables with name, id and key"),
         ('[[client]]\nname = "a b"\nid = 0\nkey = ""', "expected name \\(letters, digits"),
         ('[[client]]\nname = "a"\nid = 0\nkey = "x"\nnode = 3', "expected name"),
-        ('[[client]]\nname = "a"\nid = -1\nkey = "x"', "a with id = -1; expected a whole number from 0"),
-        ('[[client]]\nname = "a"\nid = 0\nkey = "ssh-rsa x"', "a with key = 'ssh-rsa x'; expected the line of its node.pub"),
+        (
+            '[[client]]\nname = "a"\nid = -1\nkey = "x"',
+            "a with id = -1; expected a whole number from 0",
+        ),
+        (
+            '[[client]]\nname = "a"\nid = 0\nkey = "ssh-rsa x"',
+            "a with key = 'ssh-rsa x'; expected the line of its node.pub",
+        ),
     ],
 )
 def test_a_file_of_anything_else_is_a_sentence(tmp_path, text, said):

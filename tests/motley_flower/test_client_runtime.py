@@ -21,7 +21,16 @@ from motley_flower.deployed.client_state import ClientStateFile
 from motley_flower.deployed.own_data import client_task, server_task
 from motley_flower.deployed.protocol import Order, agreement, open_answer, pack
 from motley_flower.deployed.server_app import Limits, refuses
-from tests.motley_flower.client_runtimes import BASE, SOON, answers, columns, deploy, experiment, federation, same_model
+from tests.motley_flower.client_runtimes import (
+    BASE,
+    SOON,
+    answers,
+    columns,
+    deploy,
+    experiment,
+    federation,
+    same_model,
+)
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 
 FIRST = {"c": torch.zeros(3)}
@@ -96,7 +105,8 @@ def test_what_a_kill_in_the_middle_of_a_write_leaves_is_removed_by_the_next(tmp_
     shelf.put(0, filled(1))
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    left, others = shelf.path.with_suffix(f".{dead.pid}.new"), [shelf.path.with_suffix(f".{os.getppid()}.new")]
+    left = shelf.path.with_suffix(f".{dead.pid}.new")
+    others = [shelf.path.with_suffix(f".{os.getppid()}.new")]
     others.append(shelf.path.with_name(f"client-70.{dead.pid}.new"))  # of another client
     for path in (left, *others):
         path.write_bytes(b"half")
@@ -106,7 +116,8 @@ def test_what_a_kill_in_the_middle_of_a_write_leaves_is_removed_by_the_next(tmp_
 
 
 def test_a_link_in_place_of_what_is_written_is_not_followed(tmp_path):
-    shelf, other = ClientStateFile(tmp_path, "run", 7, FIRST), tmp_path / "other"
+    shelf = ClientStateFile(tmp_path, "run", 7, FIRST)
+    other = tmp_path / "other"
     other.write_text("stays")
     shelf.path.parent.mkdir()
     shelf.path.with_suffix(f".{os.getpid()}.new").symlink_to(other)
@@ -132,7 +143,9 @@ def site(tmp_path_factory):
 
 def order(site, **fields):
     ready = prepare(experiment())
-    model = ready.config.setting.algorithm.correction.download(ready.config.setting.algorithm.server.init(ready.model, 6))
+    model = ready.config.setting.algorithm.correction.download(
+        ready.config.setting.algorithm.server.init(ready.model, 6)
+    )
     return Order("train", "run", site.agreed, 2, 1, 0, steps=2, lr=0.1, model=pack(model), **fields)
 
 
@@ -175,15 +188,22 @@ def test_what_is_agreed_is_the_work_and_not_who_is_asked():
         synchrony={"name": "buffered", "refill": "idle"},
         weights="uniform",
     )
-    other = experiment(local={"steps": 4, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}})
+    other = experiment(
+        local={"steps": 4, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}}
+    )
     assert agreement(same) == agreement(experiment()) != agreement(other)
-    assert agreement(experiment(dtype="float32")) != agreement(experiment(dtype="float32", precision="bfloat16"))
+    assert agreement(experiment(dtype="float32")) != agreement(
+        experiment(dtype="float32", precision="bfloat16")
+    )
 
 
 def test_the_initial_weights_are_agreed_wherever_each_has_them(tmp_path):
     for name, value in (("server.pt", 1.0), ("client.pt", 1.0), ("other.pt", 2.0)):
         torch.save({"weight": torch.full((2,), value)}, tmp_path / name)
-    agreed = {name: agreement(experiment(init=str(tmp_path / name))) for name in ("server.pt", "client.pt", "other.pt")}
+    agreed = {
+        name: agreement(experiment(init=str(tmp_path / name)))
+        for name in ("server.pt", "client.pt", "other.pt")
+    }
     assert agreed["server.pt"] == agreed["client.pt"] != agreed["other.pt"]
     assert agreement(experiment()) not in agreed.values()
 
@@ -218,7 +238,7 @@ def test_a_node_that_says_nothing_of_itself_is_told_what_to_say(tmp_path):
         Node(experiment()).runtime(0, {"partition-id": 0})
 
 
-# ------------------------------------------------------------------------------------- data that nobody has as a whole
+# ------------------------------------------------------------------ data that nobody has as a whole
 
 
 def mine(client):
@@ -231,7 +251,12 @@ def model():
     return nn.Linear(4, 3)
 
 
-OWN = {**{k: BASE[k] for k in ("local", "dtype", "engine", "evaluate")}, "task": "own", "population": 4, "cohort": 2}
+OWN = {
+    **{k: BASE[k] for k in ("local", "dtype", "engine", "evaluate")},
+    "task": "own",
+    "population": 4,
+    "cohort": 2,
+}
 
 
 def own_grid(setup, folder):
@@ -260,13 +285,23 @@ def test_sites_with_their_own_data_train_as_a_simulation_of_all_of_it_would(algo
             x=torch.cat([server.federation.x, *(part.x for part in parts)]),
             y=torch.cat([server.federation.y, *(part.y for part in parts)]),
             labels=torch.cat([part.y for part in parts]),
-            train=type(server.federation.train).of(np.split(np.arange(86) + len(test[1]), np.cumsum([20, 21, 22]))),
+            train=type(server.federation.train).of(
+                np.split(np.arange(86) + len(test[1]), np.cumsum([20, 21, 22]))
+            ),
         ),
     )
     keys = {key: value for key, value in OWN.items() if key != "population"}
-    simulated = motley.run({**keys, "algorithm": algorithm, "stop": {"rounds": 5}}, task=whole, out=tmp_path / "simulated")
-    np.testing.assert_array_equal(done.column("clients", "client"), simulated.column("clients", "client"))
-    np.testing.assert_array_equal(done.column("clients", "loss"), simulated.column("clients", "loss"))
+    simulated = motley.run(
+        {**keys, "algorithm": algorithm, "stop": {"rounds": 5}},
+        task=whole,
+        out=tmp_path / "simulated",
+    )
+    np.testing.assert_array_equal(
+        done.column("clients", "client"), simulated.column("clients", "client")
+    )
+    np.testing.assert_array_equal(
+        done.column("clients", "loss"), simulated.column("clients", "loss")
+    )
     assert same_model(done, simulated)
     accuracy = columns(done, "evaluations")
     assert set(accuracy["scope"]) == {"global"}
@@ -285,22 +320,41 @@ def test_own_samples_are_checked():
     assert server_task(4, x, y, model, classes=3, test=False).federation.global_test is None
 
 
-# ------------------------------------------------------------------------------------- what cannot be deployed
+# -------------------------------------------------------------------------- what cannot be deployed
 
 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
         ({"algorithm": "rhfl", "public": 0.1}, "asks clients again in mid-round"),
-        ({"algorithm": "fedbn", "task": {**BASE["task"], "model": {"name": "digits_mlp", "norm": "batch"}},
-          "stop": {"target": {"accuracy": 0.5}}}, "nothing to evaluate"),
-        ({"compressor": "topk", "allocator": "flexcom", "budget": {"name": "constant", "average": 0.2},
-          "network": {"name": "uniform", "up_mbps": [1, 5]}}, "must know every uplink"),
+        (
+            {
+                "algorithm": "fedbn",
+                "task": {**BASE["task"], "model": {"name": "digits_mlp", "norm": "batch"}},
+                "stop": {"target": {"accuracy": 0.5}},
+            },
+            "nothing to evaluate",
+        ),
+        (
+            {
+                "compressor": "topk",
+                "allocator": "flexcom",
+                "budget": {"name": "constant", "average": 0.2},
+                "network": {"name": "uniform", "up_mbps": [1, 5]},
+            },
+            "must know every uplink",
+        ),
         ({"evaluate": {"diagnostics": True}}, "diagnostics need every client's gradient"),
-        ({"capacity": {"name": "constant", "batch_size": 8}}, "which batches a client can hold is known only in a simulation"),
-        ({"split": {"holdout_clients": 0.25}}, "new clients adapt and are examined only in a simulation"),
+        (
+            {"capacity": {"name": "constant", "batch_size": 8}},
+            "which batches a client can hold is known only in a simulation",
+        ),
+        (
+            {"split": {"holdout_clients": 0.25}},
+            "new clients adapt and are examined only in a simulation",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_only_a_simulation_can_is_refused(keys, said, tmp_path):
     setup = experiment(**keys)
     assert said in refuses(setup, prepare(setup))
@@ -325,29 +379,39 @@ def test_normalisation_of_ones_own_stays_at_the_site(tmp_path):
     )
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
     simulated = motley.run(setup, out=tmp_path / "simulated")
-    np.testing.assert_array_equal(done.column("clients", "loss"), simulated.column("clients", "loss"))
+    np.testing.assert_array_equal(
+        done.column("clients", "loss"), simulated.column("clients", "loss")
+    )
     assert not len(done.tables["evaluations"])
 
 
 @pytest.mark.parametrize("weights", ["counts", "uniform"])
 def test_models_of_ones_own_stay_at_the_site_and_prototypes_travel(weights, tmp_path):
-    """FedProto: no model is sent; all prototypes travel both ways, zeros for the classes that a client lacks."""
-    setup = experiment(algorithm={"name": "fedproto", "prototype_weights": weights}, stop={"rounds": 3})
+    """FedProto: no model is sent; all prototypes travel both ways, zeros for the classes that a
+    client lacks."""
+    setup = experiment(
+        algorithm={"name": "fedproto", "prototype_weights": weights}, stop={"rounds": 3}
+    )
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
     simulated = motley.run(setup, out=tmp_path / "simulated")
-    np.testing.assert_array_equal(done.column("clients", "loss"), simulated.column("clients", "loss"))
+    np.testing.assert_array_equal(
+        done.column("clients", "loss"), simulated.column("clients", "loss")
+    )
     assert (done.column("rounds", "down_bits") < 3 * 32 * prepare(setup).model.x.numel()).all()
     assert not len(done.tables["evaluations"])
 
 
 def test_each_site_takes_the_model_that_fits_its_samples(tmp_path):
     """IFCA: probed and trained is the one of the models sent that the site's own samples choose."""
-    algorithm, selector = {"name": "ifca", "k": 3, "shared_base": True}, {"name": "power_of_choice", "d": 5}
+    algorithm = {"name": "ifca", "k": 3, "shared_base": True}
+    selector = {"name": "power_of_choice", "d": 5}
     setup = experiment(algorithm=algorithm, selector=selector, stop={"rounds": 3})
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
     simulated = motley.run(setup, out=tmp_path / "simulated")
     for column in ("client", "loss"):
-        np.testing.assert_array_equal(done.column("clients", column), simulated.column("clients", column))
+        np.testing.assert_array_equal(
+            done.column("clients", column), simulated.column("clients", column)
+        )
     assert done.tables["rounds"]["notes"].equals(simulated.tables["rounds"]["notes"])
     assert "cluster.2" in done.tables["rounds"]["notes"][0].as_py()
     assert same_model(done, simulated)
@@ -355,7 +419,8 @@ def test_each_site_takes_the_model_that_fits_its_samples(tmp_path):
 
 
 def test_a_rehearsal_moves_no_model_here_either(tmp_path):
-    """FedCor: the first rounds are rehearsals, measured twice; the same choices as in the simulation."""
+    """FedCor: the first rounds are rehearsals, measured twice; the same choices as in the
+    simulation."""
     setup = experiment(selector={"name": "fedcor"}, stop={"rounds": 4})
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
     simulated = motley.run(setup, out=tmp_path / "simulated")

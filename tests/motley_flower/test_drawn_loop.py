@@ -1,5 +1,5 @@
-"""Verified draws in Motley's own loop: clients recompute their cohorts, a server that was killed goes on with its chain, and one that
-draws anew or makes up a cohort gets no answer."""
+"""Verified draws in Motley's own loop: clients recompute their cohorts, a server that was killed
+goes on with its chain, and one that draws anew or makes up a cohort gets no answer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def transcript(run, keys):
     ids=["uniform", "weighted", "tiers"],
 )
 def test_every_cohort_is_recomputed_by_its_clients_and_afterwards(keys, selector, rule):
-    setup = drawn(selector=selector, split={"test": "global", "validation": 0.2})  # which tifl asks for
+    # which tifl asks for
+    setup = drawn(selector=selector, split={"test": "global", "validation": 0.2})
     options = SecureOptions(clip=1.0, bits=24, draws=6, cohort=4, draw_rule=rule)
     real = secured(federation(setup, keys, options=options), setup, keys, options)
     rows = transcript(real, keys)
@@ -72,7 +73,8 @@ def test_without_draws_nothing_is_written(keys):
 
 
 def test_a_server_that_makes_up_a_cohort_gets_no_answer(keys, monkeypatch):
-    setup, honest = drawn(), DeployedSums.draw
+    setup = drawn()
+    honest = DeployedSums.draw
 
     def made_up(self, state, saved, count):
         cohort, saved = honest(self, state, saved, count)
@@ -95,8 +97,10 @@ class KilledError(BaseException):
 
 
 def dying_in(t, monkeypatch):
-    """Let the server die when round t is under way, its cohort told and its link revealed; return what was told, by round."""
-    honest, told = DeployedSums.open, []
+    """Let the server die when round t is under way, its cohort told and its link revealed; return
+    what was told, by round."""
+    honest = DeployedSums.open
+    told = []
 
     def die(self, state, cohort):
         opened = honest(self, state, cohort)
@@ -117,7 +121,9 @@ def killed(t, setup, on, keys, monkeypatch):
     return told
 
 
-def test_a_server_that_is_killed_in_mid_round_leaves_it_out_and_goes_on_with_its_chain(keys, monkeypatch):
+def test_a_server_that_is_killed_in_mid_round_leaves_it_out_and_goes_on_with_its_chain(
+    keys, monkeypatch
+):
     setup = drawn()
     on = federation(setup, keys, options=DRAWN)
     told = killed(3, setup, on, keys, monkeypatch)
@@ -125,14 +131,23 @@ def test_a_server_that_is_killed_in_mid_round_leaves_it_out_and_goes_on_with_its
     assert [t for t, _ in told] == [1, 2, 3, 3, 4]
     rows = transcript(real, keys)
     assert sorted(rows) == [1, 2, 3, 4]
-    expected = {t: dict.fromkeys(row["cohort"], "dropped" if t == 3 else "accepted") for t, row in rows.items()}
+    expected = {
+        t: dict.fromkeys(row["cohort"], "dropped" if t == 3 else "accepted")
+        for t, row in rows.items()
+    }
     assert cohorts(real) == expected
-    asked = [open_order(bytes_in(m)) for m in on.sent if m.metadata.message_type == "query.motley" and bytes_in(m)]
-    assert sum(order.round == 3 and order.secure[:1] == b"\x01" for order in asked) == 4  # before the kill
+    asked = [
+        open_order(bytes_in(m))
+        for m in on.sent
+        if m.metadata.message_type == "query.motley" and bytes_in(m)
+    ]
+    # before the kill
+    assert sum(order.round == 3 and order.secure[:1] == b"\x01" for order in asked) == 4
 
 
 def test_clients_refuse_a_second_attempt_of_a_drawn_round(keys, monkeypatch):
-    """A server that asks again, with one client fewer, would have the difference of two sums of one round."""
+    """A server that asks again, with one client fewer, would have the difference of two sums of one
+    round."""
     setup = drawn()
     on = federation(setup, keys, options=DRAWN)
     killed(3, setup, on, keys, monkeypatch)
@@ -167,7 +182,9 @@ def test_a_server_that_draws_anew_is_refused_by_all_clients(keys, monkeypatch):
         self.draws = b""
 
     monkeypatch.setattr(DeployedClients, "restore", forgetting)
-    with pytest.raises(ConfigError, match="the draws cannot be agreed on: 0 of 6 clients are left for the draws"):
+    with pytest.raises(
+        ConfigError, match="the draws cannot be agreed on: 0 of 6 clients are left for the draws"
+    ):
         secured(on, setup, keys, DRAWN)
 
 
@@ -177,16 +194,27 @@ def test_a_server_with_another_register_does_not_go_on(keys, monkeypatch):
     killed(2, setup, on, keys, monkeypatch)
     register = json.loads((keys / "register.json").read_text())
     (keys / "register.json").write_text(json.dumps({**register, "5": new_identity(keys / "other")}))
-    with pytest.raises(ConfigError, match="register: got a register of 6 clients; expected the one that the clients agreed on"):
+    with pytest.raises(
+        ConfigError,
+        match="register: got a register of 6 clients; expected the one that the clients agreed on",
+    ):
         secured(on, setup, keys, DRAWN)
 
 
 def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
-    setup, options = drawn(cohort=5, stop={"rounds": 6}), dataclasses.replace(DRAWN, cohort=5)
+    setup = drawn(cohort=5, stop={"rounds": 6})
+    options = dataclasses.replace(DRAWN, cohort=5)
     on = federation(setup, keys, options=options)
     on.events.append((12.0, lambda: on.kill(103)))
-    real = secured(on, setup, keys, options, limits=Limits(start_s=30.0, work_s=60.0, query_s=60.0, poll_s=0.25, look_s=2.0))
-    rows, told = transcript(real, keys), cohorts(real)
+    real = secured(
+        on,
+        setup,
+        keys,
+        options,
+        limits=Limits(start_s=30.0, work_s=60.0, query_s=60.0, poll_s=0.25, look_s=2.0),
+    )
+    rows = transcript(real, keys)
+    told = cohorts(real)
     missing = [t for t, row in rows.items() if 3 in row["cohort"] and 3 not in told[t]]
     assert missing
     for t in missing:
@@ -194,16 +222,22 @@ def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
 
 
 def test_a_client_at_its_cap_takes_no_part(keys):
-    setup, options = drawn(cohort=6, stop={"rounds": 3}), dataclasses.replace(DRAWN, cohort=6)
+    setup = drawn(cohort=6, stop={"rounds": 3})
+    options = dataclasses.replace(DRAWN, cohort=6)
     real = secured(federation(setup, keys, options=options, cap=2), setup, keys, options)
-    assert [set(cohorts(real)[t].values()) for t in (1, 2, 3)] == [{"accepted"}, {"accepted"}, {"dropped"}]
+    assert [set(cohorts(real)[t].values()) for t in (1, 2, 3)] == [
+        {"accepted"},
+        {"accepted"},
+        {"dropped"},
+    ]
     why = columns(real, "incidents")["reason"].tolist()
     assert any("client 2 has taken part in 2 rounds, its cap" in one for one in why)
 
 
 def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys, monkeypatch):
     options = SecureOptions(clip=1.0, bits=24, draws=6, cohort=6, draw_rule="weighted")
-    setup, honest = drawn(cohort=6, selector=BY_SAMPLES, stop={"rounds": 1}), DrawTable.of
+    setup = drawn(cohort=6, selector=BY_SAMPLES, stop={"rounds": 1})
+    honest = DrawTable.of
 
     def lying(rule, selector, roster):
         numbers = honest(rule, selector, roster).numbers
@@ -213,37 +247,58 @@ def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys, monkeyp
     real = secured(federation(setup, keys, options=options), setup, keys, options)
     assert cohorts(real)[1] == {**dict.fromkeys(range(6), "accepted"), 4: "dropped"}
     why = columns(real, "incidents")["reason"].tolist()
-    assert any("client 4 has " in one and "and the cohorts are drawn as if it had" in one for one in why)
+    assert any(
+        "client 4 has " in one and "and the cohorts are drawn as if it had" in one for one in why
+    )
 
 
 @pytest.mark.parametrize(
     ("changed", "options", "message"),
     [
         ({"selector": "oort"}, {}, "draws: Oort draws from what clients report in rounds"),
-        ({"selector": BY_SAMPLES}, {}, 'the selector draws by "weighted" and the options say "uniform"'),
+        (
+            {"selector": BY_SAMPLES},
+            {},
+            'the selector draws by "weighted" and the options say "uniform"',
+        ),
         (
             {"selector": "tifl", "split": {"validation": 0.2}},
             {"draw_rule": "tiers"},
             "TiFL looks at losses, groups anew or runs out of credits",
         ),
-        ({"defence": "on"}, {}, "a defence holds clients back, so that they cannot recompute the cohorts"),
+        (
+            {"defence": "on"},
+            {},
+            "a defence holds clients back, so that they cannot recompute the cohorts",
+        ),
         (
             {"cohort": 5},
             {},
-            r"cohort: got a cohort of 5, and the options draw cohorts of 4; write SecureOptions\(..., cohort=5\)",
+            r"cohort: got a cohort of 5, and the options draw cohorts of 4; write "
+            r"SecureOptions\(..., cohort=5\)",
         ),
-        ({"stop": {"rounds": 7}}, {}, r"draws = 6 are too few for round 7, the last; write SecureOptions\(..., draws=7\)"),
+        (
+            {"stop": {"rounds": 7}},
+            {},
+            r"draws = 6 are too few for round 7, the last; write SecureOptions\(..., draws=7\)",
+        ),
         (
             {"stop": {"virtual_hours": 1}},
             {},
-            r"got draws = 6 and an end that no number of rounds sets; write stop = \{ rounds = 6 \}",
+            r"got draws = 6 and an end that no number of rounds sets; write stop = \{ rounds = 6 "
+            r"\}",
         ),
     ],
 )
 def test_what_is_refused(keys, changed, options, message):
     setup = drawn(**changed)
     with pytest.raises(ConfigError, match=message):
-        secured(FakeGrid(), setup, keys, SecureOptions(**{"clip": 1.0, "bits": 20, "draws": 6, "cohort": 4, **options}))
+        secured(
+            FakeGrid(),
+            setup,
+            keys,
+            SecureOptions(**{"clip": 1.0, "bits": 20, "draws": 6, "cohort": 4, **options}),
+        )
 
 
 def test_rounds_that_lie_behind_the_selector_count(keys):
@@ -265,5 +320,7 @@ def test_draws_need_the_roster(keys):
     on = federation(setup, keys, options=DRAWN)
     for k in (101, 103):
         del on.nodes[k]
-    with pytest.raises(ConfigError, match="the draws cannot be agreed on: 4 of 6 clients are left for the draws"):
+    with pytest.raises(
+        ConfigError, match="the draws cannot be agreed on: 4 of 6 clients are left for the draws"
+    ):
         secured(on, setup, keys, DRAWN)

@@ -1,8 +1,10 @@
-"""Verified draws in Motley's own loop on real processes: a SuperLink, four SuperNodes, and a ServerApp that is killed in mid-round.
+"""Verified draws in Motley's own loop on real processes: a SuperLink, four SuperNodes, and a
+ServerApp that is killed in mid-round.
 
-``make test-flower``; needs the extras ``flower`` and ``privacy``. The clients must accept the rounds of the server that was submitted
-again, which leaves out the round that was under way and goes on with the chain that they agreed on. It takes some minutes, nearly all
-of it Flower's own starting of processes.
+``make test-flower``; needs the extras ``flower`` and ``privacy``. The clients must accept the
+rounds of the server that was submitted again, which leaves out the round that was under way and
+goes on with the chain that they agreed on. It takes some minutes, nearly all of it Flower's own
+starting of processes.
 """
 
 from __future__ import annotations
@@ -31,14 +33,17 @@ OPTIONS = SecureOptions(clip=1.0, bits=24, draws=3, cohort=3)
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory):
-    """What a deployment left whose ServerApp was killed after round 1, and the bytes that the clients had agreed on by then."""
+    """What a deployment left whose ServerApp was killed after round 1, and the bytes that the
+    clients had agreed on by then."""
     pytest.importorskip("flwr")
     base = tmp_path_factory.mktemp("drawn")
     left = base / "left"
     left.mkdir()
     register = {k: new_identity(left / f"key-{k}") for k in range(CLIENTS)}
     (left / "register.json").write_text(json.dumps(register))
-    shared = SETTINGS.format(folder=str(left), keys={**MASKED, "name": "drawn", "stop": {"rounds": 3}})
+    shared = SETTINGS.format(
+        folder=str(left), keys={**MASKED, "name": "drawn", "stop": {"rounds": 3}}
+    )
     app = write_app(base / "app", __init__=shared, server=OWN_SERVER, client=OWN_CLIENT)
     there = Loopback(base / "there", CLIENTS)
     try:
@@ -48,7 +53,9 @@ def left(tmp_path_factory):
             assert there.kill_server()
             there.wait_for_end("first", 600)
             newest = max((left / "run" / "checkpoints").glob("checkpoint-*.mtly"))
-            (left / "frozen").write_bytes(codec.decode(codec.decode(newest.read_bytes())["clients"]["draws"])["frozen"])
+            (left / "frozen").write_bytes(
+                codec.decode(codec.decode(newest.read_bytes())["clients"]["draws"])["frozen"]
+            )
             there.wait_for(there.run("second", app, left / "run"), "the end", 1800)
     finally:
         there.stop()
@@ -57,15 +64,18 @@ def left(tmp_path_factory):
 
 
 def test_clients_accept_the_rounds_of_a_server_that_was_killed(left):
-    done, told = motley.load(left / "run"), (left / "run" / "draws.json").read_text()
+    done = motley.load(left / "run")
+    told = (left / "run" / "draws.json").read_text()
     assert verify_draws(told, as_register(left / "register.json")) == 3
     assert bytes.fromhex(json.loads(told)["end"]) in (left / "frozen").read_bytes()
-    cohorts, outcomes = {t: set() for t in range(1, 4)}, {t: set() for t in range(1, 4)}
+    cohorts = {t: set() for t in range(1, 4)}
+    outcomes = {t: set() for t in range(1, 4)}
     columns = (done.column("clients", name) for name in ("round", "client", "outcome"))
     for t, client, outcome in zip(*columns, strict=True):
         cohorts[t].add(client)
         outcomes[t].add(str(outcome))
-    assert outcomes == {1: {"accepted"}, 2: {"dropped"}, 3: {"accepted"}}  # the server was killed in round 2, which is left out
+    # the server was killed in round 2, which is left out
+    assert outcomes == {1: {"accepted"}, 2: {"dropped"}, 3: {"accepted"}}
     assert cohorts == {row["round"]: set(row["cohort"]) for row in json.loads(told)["rounds"]}
 
 

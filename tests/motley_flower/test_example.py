@@ -1,4 +1,5 @@
-"""The example's server and client in one process; real processes must give the same results (test_real)."""
+"""The example's server and client in one process; real processes must give the same results
+(test_real)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from motley.selectors import Selector
 from tests.motley_flower.conftest import HERE
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 
-pytestmark = pytest.mark.skipif(not HERE, reason="Flower is not installed; make test-flower runs these")
+pytestmark = pytest.mark.skipif(
+    not HERE, reason="Flower is not installed; make test-flower runs these"
+)
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "flower"
 
@@ -28,10 +31,18 @@ def in_process(folder, **changes):
         sys.path.remove(str(FOLDER))
     config = tomllib.loads((FOLDER / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     config |= {"results": str(folder), **changes}
-    nodes = {70 - k: FakeNode(client_app.app, {"partition-id": k, "num-partitions": 3}, delay_s=0) for k in range(3)}
+    nodes = {
+        70 - k: FakeNode(client_app.app, {"partition-id": k, "num-partitions": 3}, delay_s=0)
+        for k in range(3)
+    }
     grid = FakeGrid(nodes)
     grid.run_config = config
-    server_app.app(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config, series_id=1))
+    server_app.app(
+        grid,
+        Context(
+            run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config, series_id=1
+        ),
+    )
     return grid
 
 
@@ -40,7 +51,8 @@ def test_the_example_runs_with_selectors_of_several_kinds(name, tmp_path):
     if name == "oort":
         from motley.core.errors import ConfigError
 
-        with pytest.raises(ConfigError, match="loss_rms"):  # which the example does not send; it says which key to add
+        # which the example does not send; it says which key to add
+        with pytest.raises(ConfigError, match="loss_rms"):
             in_process(tmp_path, selector=name)
         return
     in_process(tmp_path, selector=name)

@@ -1,4 +1,5 @@
-"""What a deployment leaves: the tables of a simulation, what went wrong with clients, its report; and what it prints meanwhile."""
+"""What a deployment leaves: the tables of a simulation, what went wrong with clients, its report;
+and what it prints meanwhile."""
 
 from __future__ import annotations
 
@@ -22,17 +23,30 @@ def test_it_is_a_run_s_folder_with_a_report(tmp_path, capsys):
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "real", report=True)
     left = sorted(path.name for path in (tmp_path / "real").iterdir())
     tables = [f"{name}.parquet" for name in TABLES]
-    assert left == sorted([*tables, "model.safetensors", "preparation.json", "report.html", "run.json"])
+    assert left == sorted(
+        [*tables, "model.safetensors", "preparation.json", "report.html", "run.json"]
+    )
     assert done.tables["incidents"].num_rows == 0
     assert motley.load(tmp_path / "real").finished
-    assert [len(frame) for frame in (motley.frame([done], "rounds"), motley.frame([done], "clients"))] == [3, 9]
+    assert [
+        len(frame) for frame in (motley.frame([done], "rounds"), motley.frame([done], "clients"))
+    ] == [3, 9]
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == f"deployed, begun, tables in {tmp_path / 'real'}; waiting for the 6 clients, at most 30 s"
+    assert (
+        lines[0]
+        == f"deployed, begun, tables in {tmp_path / 'real'}; waiting for the 6 clients, at most 30 "
+        "s"
+    )
     asked = done.column("clients", "client")[:3].tolist()
     whole = done.column("rounds", "total_bits")[0] / 8e6
-    first = (done.column("evaluations", "round") == 1) & (done.column("evaluations", "scope") == "global")
+    first = (done.column("evaluations", "round") == 1) & (
+        done.column("evaluations", "scope") == "global"
+    )
     accuracy = done.column("evaluations", "accuracy")[first][0]
-    said = f"asked {asked[0]}, {asked[1]} and {asked[2]}, 3 accepted, accuracy {accuracy:#.3g}, {whole:.3g} MB, "
+    said = (
+        f"asked {asked[0]}, {asked[1]} and {asked[2]}, 3 accepted, accuracy {accuracy:#.3g}, "
+        f"{whole:.3g} MB, "
+    )
     assert lines[1].startswith(f"deployed, round 1 of 3, {said}")
     assert len(lines) == 4
     assert done.meta["command"] == ""  # Flower's holds a token
@@ -42,7 +56,8 @@ def test_it_is_a_run_s_folder_with_a_report(tmp_path, capsys):
 
 
 def test_who_was_lost_when_and_why_is_in_a_table(tmp_path):
-    """Client 2's node is killed after 27 s, in a round of 5 s: its message ends when the heartbeat is missed, 20 s later.
+    """Client 2's node is killed after 27 s, in a round of 5 s: its message ends when the heartbeat
+    is missed, 20 s later.
 
     It comes back as another node, which is said, too."""
     setup = experiment(population=3, cohort=3, stop={"rounds": 14})
@@ -52,7 +67,12 @@ def test_who_was_lost_when_and_why_is_in_a_table(tmp_path):
     done = deploy(grid, setup, tmp_path / "real")
     found = incidents(done)
     assert {client for client, _, _ in found} == {2}
-    assert sorted(event for _, event, _ in found) == ["changed", "connected", "disconnected", "lost"]
+    assert sorted(event for _, event, _ in found) == [
+        "changed",
+        "connected",
+        "disconnected",
+        "lost",
+    ]
     assert "its node is gone" in next(reason for _, event, reason in found if event == "lost")
     rows = done.tables["incidents"].to_pylist()
     lost = next(row for row in rows if row["event"] == "lost")
@@ -113,7 +133,8 @@ def test_a_killed_server_leaves_a_folder_that_is_read_and_goes_on(tmp_path, caps
     lines = capsys.readouterr().err.splitlines()
     assert (
         lines[0]
-        == f"deployed, resumed at round 3 of 4, tables in {tmp_path / 'real'}; waiting for the clients that it knows, at most 30 s"
+        == f"deployed, resumed at round 3 of 4, tables in {tmp_path / 'real'}; waiting for the "
+        "clients that it knows, at most 30 s"
     )
     assert lines[1].startswith("deployed, round 3 of 4, asked ")
     assert done.column("rounds", "round").tolist() == [1, 2, 3, 4]

@@ -12,15 +12,22 @@ from motley.selectors import Selector, build
 from motley_flower.strategy.wrapper import with_selector
 from tests.motley_flower.apps import fedavg, grid, model
 
-N, M = 12, 4
+N = 12
+M = 4
 
 
 @pytest.mark.parametrize("name", ["oort", "hetero_select_v1", "power_of_choice", "flash", "ucb1"])
 def test_twenty_rounds_simulated_then_deployed(name, tmp_path):
     experiment = Experiment(
-        task={"name": "synthetic"}, population=N, cohort=M, stop={"rounds": 40}, selector=name, local={"steps": 2},
-        split={"test": "client", "test_fraction": 0.2, "validation": 0.2}, device={"name": "uniform", "low": 0.1, "high": 0.5},
-    )  # fmt: skip
+        task={"name": "synthetic"},
+        population=N,
+        cohort=M,
+        stop={"rounds": 40},
+        selector=name,
+        local={"steps": 2},
+        split={"test": "client", "test_fraction": 0.2, "validation": 0.2},
+        device={"name": "uniform", "low": 0.1, "high": 0.5},
+    )
     simulation = simulate(experiment)
     while simulation.state.draw_index < 20:
         simulation.step()
@@ -29,7 +36,15 @@ def test_twenty_rounds_simulated_then_deployed(name, tmp_path):
     there = Selector.from_bytes((tmp_path / "selector.bin").read_bytes())
     on = grid(N)
     sent = simulation.state.dispatch
-    wrapped = with_selector(fedavg(), there, M, clock=on.clock, rounds_done=20, clients_sent=sent, save=tmp_path / "after.bin")
+    wrapped = with_selector(
+        fedavg(),
+        there,
+        M,
+        clock=on.clock,
+        rounds_done=20,
+        clients_sent=sent,
+        save=tmp_path / "after.bin",
+    )
     chosen = []
     select = there.select
 
@@ -51,13 +66,17 @@ def test_twenty_rounds_simulated_then_deployed(name, tmp_path):
     assert {row.outcome for row in wrapped.motley.rows} == {"accepted"}
     assert (tmp_path / "after.bin").read_bytes() == there.to_bytes()
     again = Selector.from_bytes((tmp_path / "after.bin").read_bytes())
-    assert again.select(40, range(N), M, 0).ids.tolist() == there.select(40, range(N), M, 0).ids.tolist()
+    assert (
+        again.select(40, range(N), M, 0).ids.tolist()
+        == there.select(40, range(N), M, 0).ids.tolist()
+    )
 
 
 def test_probed_alike_the_choice_is_the_simulators():
     """Both are told the same losses; the deployment through messages."""
     on = grid(N)
-    known, deployed = build("hetero_select_v1", seed=5), build("hetero_select_v1", seed=5)
+    known = build("hetero_select_v1", seed=5)
+    deployed = build("hetero_select_v1", seed=5)
     wrapped = with_selector(fedavg(), deployed, M, clock=on.clock)
     heard = []
     observe = deployed.observe

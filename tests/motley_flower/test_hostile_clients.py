@@ -1,4 +1,5 @@
-"""A client that would stop all learning, own the model by its word, or write into the log: each harms itself alone, by name."""
+"""A client that would stop all learning, own the model by its word, or write into the log: each
+harms itself alone, by name."""
 
 from __future__ import annotations
 
@@ -20,14 +21,26 @@ from motley_flower.deployed.client_registry import Limits
 from motley_flower.deployed.grid_transport import GridTransport
 from motley_flower.deployed.server_app import run
 from motley_flower.messages import _in_words
-from tests.motley_flower.client_runtimes import SOON, columns, deploy, experiment, federation, same_model
+from tests.motley_flower.client_runtimes import (
+    SOON,
+    columns,
+    deploy,
+    experiment,
+    federation,
+    same_model,
+)
 from tests.motley_flower.fake_grid import FakeNode
 from tests.motley_flower.keys import client_file, public_key
 from tests.motley_flower.test_loop_resume import KilledError, killed_after
 from tests.motley_flower.test_protocol import changed, meddled, opened, parts_of, with_part
 
 K = 4
-SETUP = {"population": K, "cohort": K, "stop": {"rounds": 5}, "local": {"steps": 2, "batch_size": 8, "optimizer": {"lr": 0.1}}}
+SETUP = {
+    "population": K,
+    "cohort": K,
+    "stop": {"rounds": 5},
+    "local": {"steps": 2, "batch_size": 8, "optimizer": {"lr": 0.1}},
+}
 EVIL = "loss\n2026-11-25 ERROR motley.flower: all is lost\x1b[2J\u202e"
 
 
@@ -37,7 +50,9 @@ def everywhere(value):
     def spoil(message, reply):
         letter = reply.content["motley"]["message"]
         size = parts_of(letter)["delta"].size
-        reply.content["motley"]["message"] = with_part(letter, "delta", Packet(size, torch.full((size,), value).double()))
+        reply.content["motley"]["message"] = with_part(
+            letter, "delta", Packet(size, torch.full((size,), value).double())
+        )
 
     return spoil
 
@@ -50,7 +65,10 @@ def says(grid, node, **signals):
         reply = good(message, context)
         if message.metadata.message_type == "query.motley":
             letter = reply.content["motley"]["message"]
-            told = {**opened(letter).signals, **{name: np.array(float(value)) for name, value in signals.items()}}
+            told = {
+                **opened(letter).signals,
+                **{name: np.array(float(value)) for name, value in signals.items()},
+            }
             reply.content["motley"]["message"] = changed(letter, signals=told)
         return reply
 
@@ -61,7 +79,7 @@ def events(done):
     return [(row["client"], row["event"]) for row in done.tables["incidents"].to_pylist()]
 
 
-# ------------------------------------------------------------------------------------- one that stops all learning
+# ---------------------------------------------------------------------- one that stops all learning
 
 
 def test_one_client_with_1000_everywhere_is_dropped_by_name_and_set_aside(tmp_path, caplog):
@@ -72,7 +90,11 @@ def test_one_client_with_1000_everywhere_is_dropped_by_name_and_set_aside(tmp_pa
     meddled(grid, 102, everywhere(1000.0))
     path = client_file(tmp_path / "clients.toml", ("alder", "birch", "cedar", "dogwood"))
     done = run(
-        GridTransport(grid, clock=grid.clock, clients=ClientList(path)), setup, out=tmp_path / "run", limits=SOON, report=False
+        GridTransport(grid, clock=grid.clock, clients=ClientList(path)),
+        setup,
+        out=tmp_path / "run",
+        limits=SOON,
+        report=False,
     )
     clients = columns(done, "clients")
     assert clients["outcome"][clients["client"] == 2].tolist() == ["rejected"] * 3
@@ -92,10 +114,13 @@ def test_one_client_with_1000_everywhere_is_dropped_by_name_and_set_aside(tmp_pa
 
 def test_the_rest_of_a_refused_step_is_the_step_without_it(tmp_path):
     setup = experiment(**{**SETUP, "stop": {"rounds": 2}})
-    hurt, refused = federation(setup, tmp_path / "a"), federation(setup, tmp_path / "b")
+    hurt = federation(setup, tmp_path / "a")
+    refused = federation(setup, tmp_path / "b")
     meddled(hurt, 102, everywhere(1000.0))
     meddled(refused, 102, lambda message, reply: reply.content.pop("motley"))
-    assert same_model(deploy(hurt, setup, tmp_path / "hurt"), deploy(refused, setup, tmp_path / "refused"))
+    assert same_model(
+        deploy(hurt, setup, tmp_path / "hurt"), deploy(refused, setup, tmp_path / "refused")
+    )
 
 
 def test_a_step_in_which_nobody_stands_out_blames_nobody(tmp_path):
@@ -109,13 +134,16 @@ def test_a_step_in_which_nobody_stands_out_blames_nobody(tmp_path):
     assert "no upload could be told apart" in done.tables["incidents"]["reason"][0].as_py()
 
 
-# ------------------------------------------------------------------------------------- numbers of samples
+# ------------------------------------------------------------------------------- numbers of samples
 
 
 def test_a_number_of_samples_counts_ten_times_the_median_at_most(tmp_path):
-    """Of 1, 2 and 3 clients' numbers and 2^40 the lower median is the second: ten times it is what client 2 weighs."""
+    """Of 1, 2 and 3 clients' numbers and 2^40 the lower median is the second: ten times it is what
+    client 2 weighs."""
     setup = experiment(**{**SETUP, "stop": {"rounds": 2}})
-    honest = columns(deploy(federation(setup, tmp_path / "a"), setup, tmp_path / "honest"), "clients")
+    honest = columns(
+        deploy(federation(setup, tmp_path / "a"), setup, tmp_path / "honest"), "clients"
+    )
     true = {k: int(honest["num_examples"][honest["client"] == k][0]) for k in range(K)}
     cap = 10 * sorted(n for k, n in true.items() if k != 2)[1]
     grid = federation(setup, tmp_path / "b")
@@ -125,11 +153,15 @@ def test_a_number_of_samples_counts_ten_times_the_median_at_most(tmp_path):
     assert {int(w) for w in clients["weight"][clients["client"] == 2]} == {cap}
     assert all(set(clients["weight"][clients["client"] == k]) == {true[k]} for k in (0, 1, 3))
     row = next(row for row in done.tables["incidents"].to_pylist() if row["event"] == "capped")
-    assert (row["client"], row["reason"]) == (2, f"its {2**40} samples count as {cap}, 10 times the median")
+    assert (row["client"], row["reason"]) == (
+        2,
+        f"its {2**40} samples count as {cap}, 10 times the median",
+    )
 
 
 def test_the_number_in_the_file_of_clients_goes_before_the_median(tmp_path):
-    """The file says 50 of client 2, and 10^6 of client 3, which says 5,000: more than ten times the median."""
+    """The file says 50 of client 2, and 10^6 of client 3, which says 5,000: more than ten times the
+    median."""
     setup = experiment(**{**SETUP, "stop": {"rounds": 1}})
     grid = federation(setup, tmp_path)
     for k, node in enumerate(grid.nodes):
@@ -137,17 +169,24 @@ def test_the_number_in_the_file_of_clients_goes_before_the_median(tmp_path):
         says(grid, node, num_examples=(30, 30, 2**40, 5_000)[k])
     path = client_file(tmp_path / "clients.toml", ("alder", "birch", "cedar", "dogwood"))
     for name, most in (("cedar", 50), ("dogwood", 10**6)):
-        path.write_text(path.read_text().replace(f'name = "{name}"', f'name = "{name}"\nexamples = {most}'))
+        path.write_text(
+            path.read_text().replace(f'name = "{name}"', f'name = "{name}"\nexamples = {most}')
+        )
     transport = GridTransport(grid, clock=grid.clock, clients=ClientList(path))
     done = run(transport, setup, out=tmp_path / "run", limits=SOON, report=False)
     assert columns(done, "clients")["weight"].tolist() == [30, 30, 50, 5_000]
     (row,) = (row for row in done.tables["incidents"].to_pylist() if row["event"] == "capped")
-    assert (row["client"], row["reason"]) == (2, f"its {2**40} samples count as 50, as the file of clients has it")
+    assert (row["client"], row["reason"]) == (
+        2,
+        f"its {2**40} samples count as 50, as the file of clients has it",
+    )
 
 
 def test_the_selector_hears_the_number_that_counts(tmp_path, monkeypatch):
-    """At enrolment and with each upload: of 10, 20, 2^40 and 30 samples the last but one counts as 200."""
-    heard, observe = [], Selector.observe
+    """At enrolment and with each upload: of 10, 20, 2^40 and 30 samples the last but one counts as
+    200."""
+    heard = []
+    observe = Selector.observe
 
     def observes(self, round_index, reports):
         heard.extend(zip(reports.ids.tolist(), reports.num_examples.tolist(), strict=True))
@@ -164,12 +203,14 @@ def test_the_selector_hears_the_number_that_counts(tmp_path, monkeypatch):
 
 def test_another_cap_is_a_limit_of_the_deployment():
     with pytest.raises(
-        ConfigError, match=r"got sample_cap = 0; expected a positive number of times the median number of samples"
+        ConfigError,
+        match=r"got sample_cap = 0; expected a positive number of times the median number of "
+        r"samples",
     ):
         Limits(sample_cap=0)
 
 
-# ------------------------------------------------------------------------------------- at the start, and by silence
+# --------------------------------------------------------------------- at the start, and by silence
 
 
 def arrive(grid, nodes, second):
@@ -190,7 +231,8 @@ def test_a_client_that_comes_first_and_alone_and_raises_ends_no_run(tmp_path):
 
 
 def test_a_node_that_claims_all_clients_in_turn_before_they_come_ends_no_run(tmp_path):
-    """Without a file of clients: it answers nonsense as client 0, starts again as client 1, and so on, in the first 24 s of 30."""
+    """Without a file of clients: it answers nonsense as client 0, starts again as client 1, and so
+    on, in the first 24 s of 30."""
     setup = experiment(**{**SETUP, "stop": {"rounds": 2}})
     grid = federation(setup, tmp_path)
     good = grid.nodes[100].app
@@ -206,26 +248,33 @@ def test_a_node_that_claims_all_clients_in_turn_before_they_come_ends_no_run(tmp
         grid.events.append((6.0 * k, lambda k=k: grid.restart(7, {"partition-id": k})))
     grid.events.append((25.0, lambda: grid.nodes.pop(7)))
     arrive(grid, range(100, 100 + K), 26.0)
-    clients = columns(deploy(grid, setup, tmp_path / "run", limits=Limits(**{**vars(SOON), "pause_s": 2.0})), "clients")
+    clients = columns(
+        deploy(grid, setup, tmp_path / "run", limits=Limits(**{**vars(SOON), "pause_s": 2.0})),
+        "clients",
+    )
     assert set(clients["outcome"]) == {"accepted"}
     assert set(clients["client"]) == set(range(K))
 
 
 def test_new_nodes_that_say_nothing_hold_no_round_up(tmp_path):
     """One a second, each another client of 40; the first four are honest."""
-    setup = experiment(**{**SETUP, "population": 40, "stop": {"rounds": 12}, "evaluate": {"every": 1000}})
+    setup = experiment(
+        **{**SETUP, "population": 40, "stop": {"rounds": 12}, "evaluate": {"every": 1000}}
+    )
     grid = federation(setup, tmp_path)
     for node in range(100 + K, 140):
         del grid.nodes[node]
         mute = FakeNode(lambda message, context: None, {"partition-id": node - 100})
-        grid.events.append((float(node - 100), lambda node=node, mute=mute: grid.nodes.__setitem__(node, mute)))
+        grid.events.append(
+            (float(node - 100), lambda node=node, mute=mute: grid.nodes.__setitem__(node, mute))
+        )
     done = deploy(grid, setup, tmp_path / "run", limits=Limits(**{**vars(SOON), "start_s": 3.0}))
     rounds = columns(done, "rounds")
     assert (rounds["accepted"] == K).all()
     assert np.diff(rounds["time_s"]).max() < 2.0
 
 
-# ------------------------------------------------------------------------------------- what reaches the log
+# ----------------------------------------------------------------------------- what reaches the log
 
 
 def test_names_of_signals_and_parts_reach_logs_and_tables_as_one_line(tmp_path, caplog):
@@ -252,9 +301,14 @@ def test_names_of_signals_and_parts_reach_logs_and_tables_as_one_line(tmp_path, 
 
     grid.nodes[103].app = raises
     with caplog.at_level(logging.INFO):
-        done = deploy(grid, setup, tmp_path / "run", limits=Limits(**{**vars(SOON), "start_s": 3.0}))
+        done = deploy(
+            grid, setup, tmp_path / "run", limits=Limits(**{**vars(SOON), "start_s": 3.0})
+        )
     reasons = [row["reason"] for row in done.tables["incidents"].to_pylist()]
-    assert "got other signals than were asked for: 'loss\\n2026-11-25 ERROR mo ... 2J\\u202e'" in reasons
+    assert (
+        "got other signals than were asked for: 'loss\\n2026-11-25 ERROR mo ... 2J\\u202e'"
+        in reasons
+    )
     assert {(1, "rejected"), (3, "unanswered")} <= set(events(done))
     lines = [record.getMessage() for record in caplog.records] + reasons
     assert all(line.isprintable() and len(line) < 500 for line in lines)

@@ -1,4 +1,5 @@
-"""What the strategy side of the adapter may import: a server that chooses clients needs neither torch nor the round loop."""
+"""What the strategy side of the adapter may import: a server that chooses clients needs neither
+torch nor the round loop."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ import motley_flower
 
 FOLDER = Path(motley_flower.__file__).parent
 FILES = sorted([*FOLDER.glob("[a-z]*.py"), *FOLDER.glob("strategy/[a-z]*.py")])
-FILES.remove(FOLDER / "strategy" / "torch_measures.py")  # a client app's, loaded where it uses torch itself
+# a client app's, loaded where it uses torch itself
+FILES.remove(FOLDER / "strategy" / "torch_measures.py")
 FILES.remove(FOLDER / "command.py")  # the command of an operator
 
 

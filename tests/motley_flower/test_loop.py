@@ -1,4 +1,5 @@
-"""Motley's own loop: the simulator's numbers from real messages, and what happens when clients are slow, gone or wrong."""
+"""Motley's own loop: the simulator's numbers from real messages, and what happens when clients are
+slow, gone or wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from motley.selectors.base import Selector
 from motley_flower.deployed.grid_transport import GridTransport
 from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.server_app import run
-from tests.motley_flower.client_runtimes import SOON, columns, deploy, experiment, federation, same_model
+from tests.motley_flower.client_runtimes import (
+    SOON,
+    columns,
+    deploy,
+    experiment,
+    federation,
+    same_model,
+)
 from tests.motley_flower.fake_grid import FakeGrid
 
 
@@ -27,7 +35,11 @@ from tests.motley_flower.fake_grid import FakeGrid
         {"selector": {"name": "hetero_select_v1"}},
         {"selector": {"name": "power_of_choice", "d": 5}},
         {"selector": {"name": "hetero_select"}},
-        {"compressor": {"name": "topk"}, "budget": {"name": "constant", "average": 0.1}, "feedback": {"name": "fixed"}},
+        {
+            "compressor": {"name": "topk"},
+            "budget": {"name": "constant", "average": 0.1},
+            "feedback": {"name": "fixed"},
+        },
     ],
     ids=lambda keys: "-".join(f"{value['name']}" for value in keys.values()) or "fedavg",
 )
@@ -35,12 +47,35 @@ def test_a_deployment_that_waits_for_all_is_the_simulation_bit_for_bit(keys, tmp
     setup = experiment(**keys)
     real = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
     simulated = motley.run(setup, out=tmp_path / "simulated")
-    for column in ("round", "selections", "dispatch", "accepted", "train_loss", "update_norm", "weight_sum", "up_paper_bits"):
-        np.testing.assert_array_equal(real.column("rounds", column), simulated.column("rounds", column), column)
-    for column in ("client", "dispatch", "outcome", "local_steps", "weight", "score", "loss", "update_norm", "theta"):
+    for column in (
+        "round",
+        "selections",
+        "dispatch",
+        "accepted",
+        "train_loss",
+        "update_norm",
+        "weight_sum",
+        "up_paper_bits",
+    ):
+        np.testing.assert_array_equal(
+            real.column("rounds", column), simulated.column("rounds", column), column
+        )
+    for column in (
+        "client",
+        "dispatch",
+        "outcome",
+        "local_steps",
+        "weight",
+        "score",
+        "loss",
+        "update_norm",
+        "theta",
+    ):
         assert real.tables["clients"][column].equals(simulated.tables["clients"][column]), column
     for column in ("scope", "client", "loss", "accuracy"):
-        assert real.tables["evaluations"][column].equals(simulated.tables["evaluations"][column]), column
+        assert real.tables["evaluations"][column].equals(simulated.tables["evaluations"][column]), (
+            column
+        )
     assert same_model(real, simulated)
 
 
@@ -48,12 +83,14 @@ def test_a_deployment_that_waits_for_all_is_the_simulation_bit_for_bit(keys, tmp
 
 
 def test_a_deadline_takes_the_first_and_leaves_the_slow_alone_until_they_have_answered(tmp_path):
-    """Cohort 3, 5 of 6 asked: client 5 needs 12 s, all others 1 s. Steps are made with the first 3, long before the deadline; when 5
-    is asked it is late, and is not asked again in the rounds of the next 12 s."""
+    """Cohort 3, 5 of 6 asked: client 5 needs 12 s, all others 1 s. Steps are made with the first 3,
+    long before the deadline; when 5 is asked it is late, and is not asked again in the rounds of
+    the next 12 s."""
     synchrony = {"name": "deadline", "seconds": 10.0, "over_select": 5 / 3}
     setup = experiment(synchrony=synchrony, stop={"rounds": 40})
     done = deploy(federation(setup, tmp_path, {5: 12.0}), setup, tmp_path / "real")
-    rounds, clients = columns(done, "rounds"), columns(done, "clients")
+    rounds = columns(done, "rounds")
+    clients = columns(done, "clients")
     assert (rounds["accepted"] == 3).all()
     assert rounds["selected"].max() == 5
     assert (np.diff(rounds["time_s"]) < 5.0).all()
@@ -65,12 +102,14 @@ def test_a_deadline_takes_the_first_and_leaves_the_slow_alone_until_they_have_an
 
 
 def test_what_arrives_after_its_round_is_paid_for_and_moves_nothing(tmp_path):
-    """All six are asked, two are waited for. The others' uploads travel, too, and are in the ledger when they come."""
+    """All six are asked, two are waited for. The others' uploads travel, too, and are in the ledger
+    when they come."""
     synchrony = {"name": "deadline", "seconds": 30.0, "over_select": 3.0}
     setup = experiment(cohort=2, synchrony=synchrony, stop={"rounds": 6})
     delays = {0: 1.0, 1: 1.0, 2: 2.2, 3: 2.2, 4: 2.2, 5: 2.2}
     done = deploy(federation(setup, tmp_path, delays), setup, tmp_path / "real")
-    clients, rounds = columns(done, "clients"), columns(done, "rounds")
+    clients = columns(done, "clients")
+    rounds = columns(done, "rounds")
     assert (rounds["accepted"] == 2).all()
     first = clients["round"] == 1
     assert sorted(clients["outcome"][first]) == ["accepted"] * 2 + ["late"] * 4
@@ -83,7 +122,9 @@ def test_what_arrives_after_its_round_is_paid_for_and_moves_nothing(tmp_path):
 
 def test_a_deadline_passes_without_an_update_and_time_goes_on(tmp_path):
     setup = experiment(synchrony={"name": "deadline", "seconds": 5.0}, stop={"rounds": 2})
-    done = deploy(federation(setup, tmp_path, dict.fromkeys(range(6), 8.0)), setup, tmp_path / "real")
+    done = deploy(
+        federation(setup, tmp_path, dict.fromkeys(range(6), 8.0)), setup, tmp_path / "real"
+    )
     rounds = columns(done, "rounds")
     assert rounds["accepted"].tolist() == [0, 0]
     assert rounds["late"].tolist() == [3, 3]
@@ -91,12 +132,19 @@ def test_a_deadline_passes_without_an_update_and_time_goes_on(tmp_path):
 
 
 def test_a_buffer_is_folded_when_it_is_full_and_old_versions_count_less(tmp_path):
-    """Buffer of 2, 4 under way, clients 0 to 5 need 1 to 11 s: steps come faster than the slow deliver, who are then stale."""
+    """Buffer of 2, 4 under way, clients 0 to 5 need 1 to 11 s: steps come faster than the slow
+    deliver, who are then stale."""
     setup = experiment(
-        cohort=4, synchrony={"name": "buffered", "refill": "idle", "buffer": 2}, stop={"rounds": 8}, weights="uniform"
+        cohort=4,
+        synchrony={"name": "buffered", "refill": "idle", "buffer": 2},
+        stop={"rounds": 8},
+        weights="uniform",
     )
-    done = deploy(federation(setup, tmp_path, {k: 1.0 + 2 * k for k in range(6)}), setup, tmp_path / "real")
-    rounds, clients = columns(done, "rounds"), columns(done, "clients")
+    done = deploy(
+        federation(setup, tmp_path, {k: 1.0 + 2 * k for k in range(6)}), setup, tmp_path / "real"
+    )
+    rounds = columns(done, "rounds")
+    clients = columns(done, "clients")
     assert (rounds["accepted"] == 2).all()
     assert rounds["round"].tolist() == list(range(1, 9))
     assert clients["staleness"].max() >= 2
@@ -110,14 +158,19 @@ def test_every_arrival_may_be_a_step(tmp_path):
 
 
 def test_a_discarded_arrival_makes_no_other_client_stale(tmp_path):
-    """Every arrival is a server step, and one older than two model updates is discarded. Client 0 needs 9 s and the others about 3,
-    so its uploads are discarded while others are under way: their staleness counts updates of the model, not server steps."""
+    """Every arrival is a server step, and one older than two model updates is discarded. Client 0
+    needs 9 s and the others about 3, so its uploads are discarded while others are under way: their
+    staleness counts updates of the model, not server steps."""
     synchrony = {"name": "asynchronous", "max_staleness": 2}
     setup = experiment(population=4, cohort=3, synchrony=synchrony, stop={"rounds": 24})
-    done = deploy(federation(setup, tmp_path, {0: 9.0, 1: 3.0, 2: 3.5, 3: 4.0}), setup, tmp_path / "real")
-    rounds, clients = columns(done, "rounds"), columns(done, "clients")
+    done = deploy(
+        federation(setup, tmp_path, {0: 9.0, 1: 3.0, 2: 3.5, 3: 4.0}), setup, tmp_path / "real"
+    )
+    rounds = columns(done, "rounds")
+    clients = columns(done, "clients")
     assert set(clients["client"][clients["outcome"] == "late"]) == {0}
-    steps, updates = [], []
+    steps = []
+    updates = []
     for number, version in zip(clients["round"].tolist(), clients["version"].tolist(), strict=True):
         between = (rounds["round"] > version) & (rounds["round"] < number)
         steps.append(between.sum())
@@ -137,7 +190,9 @@ def test_a_target_ends_the_run_early(tmp_path):
 
 def test_hours_of_the_wall_clock_end_the_run_too(tmp_path):
     setup = experiment(stop={"virtual_hours": 10.5 / 3600})
-    done = deploy(federation(setup, tmp_path, dict.fromkeys(range(6), 2.0)), setup, tmp_path / "real")
+    done = deploy(
+        federation(setup, tmp_path, dict.fromkeys(range(6), 2.0)), setup, tmp_path / "real"
+    )
     assert done.column("rounds", "time_s")[-1] >= 10.5
     assert done.column("rounds", "time_s")[-2] < 10.5
 
@@ -158,24 +213,32 @@ def test_answers_that_come_twice_count_once(tmp_path):
     twice = run(Echo(grid, clock=grid.clock), setup, out=tmp_path / "twice", limits=SOON)
     once = deploy(federation(setup, tmp_path), setup, tmp_path / "once")
     assert same_model(once, twice)
-    np.testing.assert_array_equal(once.column("rounds", "up_bits"), twice.column("rounds", "up_bits"))
+    np.testing.assert_array_equal(
+        once.column("rounds", "up_bits"), twice.column("rounds", "up_bits")
+    )
 
 
 def test_what_a_client_took_is_told_as_work_and_ways(tmp_path):
-    """An answer after 1 s: the client's own seconds of work, and the rest divided between down and up as their bytes are."""
+    """An answer after 1 s: the client's own seconds of work, and the rest divided between down and
+    up as their bytes are."""
     setup = experiment(stop={"rounds": 2})
     clients = columns(deploy(federation(setup, tmp_path), setup, tmp_path / "real"), "clients")
     whole = clients["download_s"] + clients["compute_s"] + clients["upload_s"]
     np.testing.assert_allclose(whole, 1.0)
-    np.testing.assert_allclose(clients["download_s"] / clients["upload_s"], clients["bits_down"] / clients["bits_up"])
+    np.testing.assert_allclose(
+        clients["download_s"] / clients["upload_s"], clients["bits_down"] / clients["bits_up"]
+    )
     np.testing.assert_allclose(clients["up_mbps"], clients["bits_up"] / clients["upload_s"] / 1e6)
     assert (clients["compute_s"] > 0).all()
 
 
 def test_rules_that_want_estimates_get_what_was_measured(tmp_path):
-    """FedCG asks for links and speeds in every round; its first is everybody, who are taken to be alike."""
+    """FedCG asks for links and speeds in every round; its first is everybody, who are taken to be
+    alike."""
     setup = experiment(selector={"name": "fedcg"}, stop={"rounds": 6})
-    done = deploy(federation(setup, tmp_path, {k: 1.0 + k for k in range(6)}), setup, tmp_path / "real")
+    done = deploy(
+        federation(setup, tmp_path, {k: 1.0 + k for k in range(6)}), setup, tmp_path / "real"
+    )
     assert done.column("rounds", "accepted").tolist() == [6, 3, 3, 3, 3, 3]
 
 
@@ -196,13 +259,17 @@ def test_a_killed_node_is_dropped_and_asked_again_when_it_is_back(tmp_path):
     assert np.isnan(clients["bits_up"][clients["outcome"] == "dropped"]).all()
 
 
-def test_a_node_that_is_started_again_in_the_middle_of_its_work_is_lost_at_once_and_asked_again(tmp_path):
-    """Flower delivers a message once: without the look at when a node was activated, client 2 would be waited for 600 s."""
+def test_a_node_that_is_started_again_in_the_middle_of_its_work_is_lost_at_once_and_asked_again(
+    tmp_path,
+):
+    """Flower delivers a message once: without the look at when a node was activated, client 2 would
+    be waited for 600 s."""
     setup = experiment(population=3, cohort=3, stop={"rounds": 8})
     grid = federation(setup, tmp_path, dict.fromkeys(range(3), 5.0))
     grid.events = [(27.0, lambda: grid.restart(102))]
     done = deploy(grid, setup, tmp_path / "real")
-    clients, rounds = columns(done, "clients"), columns(done, "rounds")
+    clients = columns(done, "clients")
+    rounds = columns(done, "rounds")
     mine = clients["outcome"][clients["client"] == 2].tolist()
     assert mine.count("dropped") == 1
     assert mine[-1] == "accepted"
@@ -211,10 +278,12 @@ def test_a_node_that_is_started_again_in_the_middle_of_its_work_is_lost_at_once_
 
 
 def test_a_client_that_answers_is_no_longer_left_alone(tmp_path):
-    """Client 1 says nothing in its 1st and 3rd order to train: it is left alone for a minute each time, for it answered between."""
+    """Client 1 says nothing in its 1st and 3rd order to train: it is left alone for a minute each
+    time, for it answered between."""
     setup = experiment(population=2, cohort=2, stop={"rounds": 140}, evaluate={"every": 200})
     grid = federation(setup, tmp_path)
-    good, orders = grid.nodes[101].app, []
+    good = grid.nodes[101].app
+    orders = []
 
     def app(message, context):
         if message.metadata.message_type == "train.motley":
@@ -231,7 +300,8 @@ def test_a_client_that_answers_is_no_longer_left_alone(tmp_path):
 
 
 def test_nobody_is_waited_for_without_a_limit(tmp_path):
-    """Client 1 takes orders and never answers: a round it is in ends when its time is up, and then it is left alone for a minute."""
+    """Client 1 takes orders and never answers: a round it is in ends when its time is up, and then
+    it is left alone for a minute."""
     setup = experiment(population=3, cohort=3, stop={"rounds": 70}, evaluate={"every": 100})
     grid = federation(setup, tmp_path)
     good = grid.nodes[101].app
@@ -247,7 +317,11 @@ def test_nobody_is_waited_for_without_a_limit(tmp_path):
     assert rounds["time_s"][0] == pytest.approx(600, abs=5)
     again = np.flatnonzero(rounds["dropped"])[1]
     assert rounds["start_s"][again] - rounds["time_s"][0] == pytest.approx(60, abs=5)
-    assert all(message.metadata.ttl <= 600 for message in grid.sent if message.metadata.message_type == "train.motley")
+    assert all(
+        message.metadata.ttl <= 600
+        for message in grid.sent
+        if message.metadata.message_type == "train.motley"
+    )
 
 
 def test_a_newcomer_that_says_nothing_keeps_nobody_waiting(tmp_path):
@@ -256,7 +330,9 @@ def test_a_newcomer_that_says_nothing_keeps_nobody_waiting(tmp_path):
     grid = federation(setup, tmp_path)
     mute = grid.nodes.pop(102)
     good = mute.app
-    mute.app = lambda message, context: good(message, context) if "enrol" in message.metadata.message_type else None
+    mute.app = lambda message, context: (
+        good(message, context) if "enrol" in message.metadata.message_type else None
+    )
     grid.events = [(40.0, lambda: grid.nodes.__setitem__(102, mute))]
     done = columns(deploy(grid, setup, tmp_path / "real"), "rounds")
     assert (done["accepted"] == 2).all()
@@ -264,8 +340,11 @@ def test_a_newcomer_that_says_nothing_keeps_nobody_waiting(tmp_path):
 
 
 def test_a_candidate_that_says_nothing_is_waited_for_once(tmp_path):
-    """Client 1 answers training and no probes: the first costs the time for questions, then it is left alone for a minute, two, ..."""
-    setup = experiment(population=3, cohort=1, stop={"rounds": 30}, selector={"name": "power_of_choice", "d": 3})
+    """Client 1 answers training and no probes: the first costs the time for questions, then it is
+    left alone for a minute, two, ..."""
+    setup = experiment(
+        population=3, cohort=1, stop={"rounds": 30}, selector={"name": "power_of_choice", "d": 3}
+    )
     grid = federation(setup, tmp_path)
     good = grid.nodes[101].app
     asked = []
@@ -290,7 +369,9 @@ def test_when_nobody_comes_a_sentence_says_so(tmp_path):
 
 
 def test_who_comes_late_is_enrolled_then(tmp_path):
-    setup = experiment(population=3, cohort=3, stop={"rounds": 6}, selector={"name": "hetero_select_v1"})
+    setup = experiment(
+        population=3, cohort=3, stop={"rounds": 6}, selector={"name": "hetero_select_v1"}
+    )
     grid = federation(setup, tmp_path, dict.fromkeys(range(3), 4.0))
     late = grid.nodes.pop(102)
     grid.events = [(55.0, lambda: grid.nodes.__setitem__(102, late))]
@@ -300,14 +381,16 @@ def test_who_comes_late_is_enrolled_then(tmp_path):
     assert (clients["outcome"] == "accepted").all()
 
 
-# ------------------------------------------------------------------------------------- what is spoiled, and what is known before
+# -------------------------------------------------------- what is spoiled, and what is known before
 
 
 def test_a_rejected_upload_moves_nothing_at_its_site(tmp_path):
-    """Client 1's second upload is spoiled on its way. Its site, which trained, is told to go on from its first."""
+    """Client 1's second upload is spoiled on its way. Its site, which trained, is told to go on
+    from its first."""
     setup = experiment(population=2, cohort=2, algorithm={"name": "scaffold"}, stop={"rounds": 4})
     grid = federation(setup, tmp_path)
-    good, trained = grid.nodes[101].app, []
+    good = grid.nodes[101].app
+    trained = []
 
     def spoiled(message, context):
         reply = good(message, context)
@@ -327,21 +410,25 @@ def test_a_rejected_upload_moves_nothing_at_its_site(tmp_path):
 
 
 def test_a_selector_that_learned_in_a_simulation_goes_on_here(tmp_path):
-    """Four simulated rounds, then its bytes: the first choice here is the fifth there, of the same random numbers."""
+    """Four simulated rounds, then its bytes: the first choice here is the fifth there, of the same
+    random numbers."""
     rule = {"name": "power_of_choice", "variant": "rpow_d", "d": 5}
     simulation = build(experiment(selector=rule))
     for _ in range(4):
         simulation.step()
-    data, fifth = (
-        simulation.state.selector.to_bytes(),
-        simulation.state.selector.select(5, range(6), 3, simulation.state.dispatch).ids,
-    )
+    data = simulation.state.selector.to_bytes()
+    fifth = simulation.state.selector.select(5, range(6), 3, simulation.state.dispatch).ids
     setup = experiment(selector=rule, stop={"rounds": 2}, seed=0)
     selector = Selector.from_bytes(data)
-    more = {"selector": selector, "rounds_done": simulation.state.draw_index, "clients_sent": simulation.state.dispatch}
+    more = {
+        "selector": selector,
+        "rounds_done": simulation.state.draw_index,
+        "clients_sent": simulation.state.dispatch,
+    }
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "real", **more)
     clients = columns(done, "clients")
-    assert done.column("rounds", "round").tolist() == [1, 2]  # of this run, whatever the selector has behind it
+    # of this run, whatever the selector has behind it
+    assert done.column("rounds", "round").tolist() == [1, 2]
     assert sorted(clients["client"][clients["round"] == 1]) == sorted(fifth)
     assert clients["dispatch"].min() == 12
     with pytest.raises(motley.ConfigError, match="expected the experiment's"):

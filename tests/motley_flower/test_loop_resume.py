@@ -1,4 +1,5 @@
-"""Motley's own loop: a server that was killed, told to end or out of disk goes on bit for bit; sites that lost theirs begin anew."""
+"""Motley's own loop: a server that was killed, told to end or out of disk goes on bit for bit;
+sites that lost theirs begin anew."""
 
 from __future__ import annotations
 
@@ -27,14 +28,20 @@ def killed_after(steps):
 
 
 HARD = {
-    "algorithm": {"name": "scaffold"}, "compressor": {"name": "topk"}, "budget": {"name": "constant", "average": 0.1},
-    "feedback": {"name": "fixed"}, "selector": {"name": "hetero_select_v1"}, "stop": {"rounds": 6},
-}  # fmt: skip
+    "algorithm": {"name": "scaffold"},
+    "compressor": {"name": "topk"},
+    "budget": {"name": "constant", "average": 0.1},
+    "feedback": {"name": "fixed"},
+    "selector": {"name": "hetero_select_v1"},
+    "stop": {"rounds": 6},
+}
 
 
 def dies_in_round(grid, round):
-    """Kill the server in this round, after its sites have trained and written down what they would go on from."""
-    push, asked = grid.push_messages, []
+    """Kill the server in this round, after its sites have trained and written down what they would
+    go on from."""
+    push = grid.push_messages
+    asked = []
 
     def pushed(messages):
         messages = list(messages)
@@ -49,13 +56,17 @@ def dies_in_round(grid, round):
     grid.push_messages = pushed
 
 
-@pytest.mark.parametrize("moment", ["between two steps", "in round 1", "in round 3", "before the state is written"])
+@pytest.mark.parametrize(
+    "moment", ["between two steps", "in round 1", "in round 3", "before the state is written"]
+)
 def test_a_killed_server_goes_on_bit_for_bit(moment, tmp_path, monkeypatch):
-    """Also what clients keep on their disks (control variates, unsent updates) must be that of the last step that counts."""
+    """Also what clients keep on their disks (control variates, unsent updates) must be that of the
+    last step that counts."""
     setup = experiment(**HARD)
     whole = deploy(federation(setup, tmp_path / "a"), setup, tmp_path / "whole")
     grid = federation(setup, tmp_path / "b")
-    save, saved = Checkpoints.save, []
+    save = Checkpoints.save
+    saved = []
 
     def fails(self, round, state, tables):
         saved.append(round)
@@ -72,14 +83,26 @@ def test_a_killed_server_goes_on_bit_for_bit(moment, tmp_path, monkeypatch):
             deploy(grid, setup, tmp_path / "cut", told=killed_after(3))
     done = deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "cut")
     assert same_model(whole, done)
-    for column in ("round", "selections", "dispatch", "accepted", "train_loss", "update_norm", "up_bits"):
-        np.testing.assert_array_equal(whole.column("rounds", column), done.column("rounds", column), column)
+    for column in (
+        "round",
+        "selections",
+        "dispatch",
+        "accepted",
+        "train_loss",
+        "update_norm",
+        "up_bits",
+    ):
+        np.testing.assert_array_equal(
+            whole.column("rounds", column), done.column("rounds", column), column
+        )
     for column in ("round", "client", "dispatch", "outcome", "loss", "bits_down"):
         assert whole.tables["clients"][column].equals(done.tables["clients"][column]), column
     assert (np.diff(done.column("rounds", "time_s")) > 0).all()
 
 
-def test_a_full_disk_stops_the_server_in_a_sentence_and_it_goes_on_bit_for_bit(tmp_path, monkeypatch, caplog):
+def test_a_full_disk_stops_the_server_in_a_sentence_and_it_goes_on_bit_for_bit(
+    tmp_path, monkeypatch, caplog
+):
     setup = experiment(stop={"rounds": 4})
     whole = deploy(federation(setup, tmp_path / "a"), setup, tmp_path / "whole")
 
@@ -97,7 +120,10 @@ def test_a_full_disk_stops_the_server_in_a_sentence_and_it_goes_on_bit_for_bit(t
     assert raised.value.__cause__ is None
     assert "the deployment stops: cannot write" in (tmp_path / "cut" / "stopped.txt").read_text()
     assert "the deployment stops: cannot write" in caplog.text
-    assert f"submitted again with out = {tmp_path / 'cut'} it goes on after its last finished round" in caplog.text
+    assert (
+        f"submitted again with out = {tmp_path / 'cut'} it goes on after its last finished round"
+        in caplog.text
+    )
     done = deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "cut")
     assert same_model(whole, done)
     assert done.column("rounds", "round").tolist() == [1, 2, 3, 4]
@@ -113,8 +139,8 @@ def test_a_server_that_is_told_to_end_says_so(tmp_path):
         deploy(federation(setup, tmp_path), setup, tmp_path / "real", told=ends)
     said = (tmp_path / "real" / "stopped.txt").read_text()
     assert (
-        "the deployment stops: its process was told to end: somebody stopped the run, or the SuperLink or the machine has ended (see"
-        in said
+        "the deployment stops: its process was told to end: somebody stopped the run, or the "
+        "SuperLink or the machine has ended (see" in said
     )
 
 
@@ -127,14 +153,19 @@ def test_a_killed_server_goes_on_in_the_same_run_of_each_tracker(tmp_path, monke
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "cut")
     for tool in tools:
         found = tool.steps(tmp_path / "cut")
-        assert found["train_loss"] == dict(enumerate(done.column("rounds", "train_loss").tolist(), 1))
+        assert found["train_loss"] == dict(
+            enumerate(done.column("rounds", "train_loss").tolist(), 1)
+        )
         assert found["time_s"] == dict(enumerate(done.column("rounds", "time_s").tolist(), 1))
     assert tools[0].store(tmp_path / "cut")["tags"]["motley.kind"] == "deployment"
 
 
 def test_who_was_under_way_when_the_server_died_is_dropped(tmp_path):
     setup = experiment(
-        cohort=4, synchrony={"name": "buffered", "refill": "idle", "buffer": 2}, stop={"rounds": 6}, weights="uniform"
+        cohort=4,
+        synchrony={"name": "buffered", "refill": "idle", "buffer": 2},
+        stop={"rounds": 6},
+        weights="uniform",
     )
     delays = {k: 1.0 + 2 * k for k in range(6)}
     with pytest.raises(KilledError):
@@ -170,7 +201,8 @@ def test_a_finished_deployment_is_only_loaded(tmp_path):
 
 
 def test_a_folder_is_a_runs_folder_and_no_simulations(tmp_path):
-    """Reports read it; a simulation of the same experiment does not mistake it for its own, nor the other way round."""
+    """Reports read it; a simulation of the same experiment does not mistake it for its own, nor the
+    other way round."""
     setup = experiment()
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
     page = motley.report([done], tmp_path / "report.html")

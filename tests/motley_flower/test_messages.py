@@ -21,7 +21,9 @@ def test_the_result_is_in_the_order_of_the_messages_and_names_lost_nodes():
     grid = FakeGrid(echo_nodes(0, 1, 2))
     grid.nodes[1007].delay_s = 5.0
     grid.events.append((0.5, lambda: grid.kill(1014)))
-    answers = exchange(grid, [message(n) for n in (1014, 1007, 1000, 4)], limit_s=100, clock=grid.clock)
+    answers = exchange(
+        grid, [message(n) for n in (1014, 1007, 1000, 4)], limit_s=100, clock=grid.clock
+    )
     assert [answer.node for answer in answers] == [1014, 1007, 1000, 4]
     assert [bool(answer.error) for answer in answers] == [True, False, False, True]
     assert answers[0].reply.metadata.src_node_id == 1  # the error reply does not name the node
@@ -85,9 +87,17 @@ Exception ClientAppException occurred. Message: 'lr''>""".replace('{" "}', " ")
 @pytest.mark.parametrize(
     ("code", "reason", "said"),
     [
-        (1, "An exception was raised when attempting to load `ClientApp`", "its client app cannot be loaded"),
+        (
+            1,
+            "An exception was raised when attempting to load `ClientApp`",
+            "its client app cannot be loaded",
+        ),
         (2, "<class 'RuntimeError'>:<'no data'>", "its client app raised RuntimeError: no data"),
-        (2, "<class 'motley.core.errors.StoreError'>:<'cannot write x'>", "its client app raised StoreError: cannot write x"),
+        (
+            2,
+            "<class 'motley.core.errors.StoreError'>:<'cannot write x'>",
+            "its client app raised StoreError: cannot write x",
+        ),
         (2, f"<class 'KeyError'>:<'{'x' * 400}'>", f"its client app raised KeyError: {'x' * 300}"),
         (
             2,
@@ -103,22 +113,28 @@ Exception ClientAppException occurred. Message: 'lr''>""".replace('{" "}', " ")
     ],
 )
 def test_flower_s_errors_in_plain_words(code, reason, said):
-    words, grid = flower(), FakeGrid(echo_nodes(0))
-    grid.nodes[1000].app = lambda message, context: words.Message(words.Error(code, reason), reply_to=message)
+    words = flower()
+    grid = FakeGrid(echo_nodes(0))
+    grid.nodes[1000].app = lambda message, context: words.Message(
+        words.Error(code, reason), reply_to=message
+    )
     (answer,) = exchange(grid, [message(1000)], limit_s=10, clock=grid.clock)
     assert answer.error.startswith(said)
     assert len(answer.error) < 360
     assert answer.unanswered == (code == 3)
 
 
-# ------------------------------------------------------------------------------------- a SuperLink that is gone
+# ------------------------------------------------------------------------- a SuperLink that is gone
 
 
 def test_a_call_that_never_returns_ends_at_its_limit():
     grid = FakeGrid(echo_nodes(0))
     returns = threading.Event()
     grid.pull_messages = lambda ids: returns.wait(60) and []
-    with pytest.raises(LinkError, match=r"did not answer within 0.05 s; start it again with the --database of before"):
+    with pytest.raises(
+        LinkError,
+        match=r"did not answer within 0.05 s; start it again with the --database of before",
+    ):
         LimitedGrid(grid, 0.05).pull_messages(["a"])
     returns.set()
 
@@ -126,7 +142,9 @@ def test_a_call_that_never_returns_ends_at_its_limit():
 @pytest.mark.usefixtures("interruptible")
 def test_a_signal_that_another_thread_raises_ends_a_call_that_hangs():
     """As Flower's own thread does when the SuperLink has ended; the call itself would go on."""
-    grid, ends, returned = FakeGrid(echo_nodes(0)), threading.Event(), []
+    grid = FakeGrid(echo_nodes(0))
+    ends = threading.Event()
+    returned = []
     grid.pull_messages = lambda ids: ends.wait(20) or returned.append(True) or []
     threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):
@@ -146,7 +164,10 @@ def test_a_run_that_was_stopped_says_so_and_is_no_client_s_fault():
     outbox = Outbox(LimitedGrid(grid, 5.0), grid.clock)
     outbox.send([message(1000)])
     grid.pull_messages = stopped
-    with pytest.raises(LinkError, match=r"this run was stopped, by flwr stop or whoever .*; submit the app again to go on"):
+    with pytest.raises(
+        LinkError,
+        match=r"this run was stopped, by flwr stop or whoever .*; submit the app again to go on",
+    ):
         outbox.collect()
 
 

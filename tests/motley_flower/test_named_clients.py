@@ -1,4 +1,5 @@
-"""Both deployments with a file of clients, in one process: names in tables and reports, refusals as incidents, private files."""
+"""Both deployments with a file of clients, in one process: names in tables and reports, refusals as
+incidents, private files."""
 
 from __future__ import annotations
 
@@ -72,8 +73,14 @@ def test_a_file_that_does_not_fit_the_experiment_is_a_sentence(tmp_path, path):
     setup = experiment(population=4)
     grid = federation(setup, tmp_path)
     with pytest.raises(
-        ConfigError, match=r"names client 4 \(elm\), and the experiment has clients 0 to 3; write population = 6"
+        ConfigError,
+        match=r"names client 4 \(elm\), and the experiment has clients 0 to 3; write population = "
+        r"6",
     ):
-        run(GridTransport(grid, clock=grid.clock, clients=ClientList(path)), setup, out=tmp_path / "run")
+        run(
+            GridTransport(grid, clock=grid.clock, clients=ClientList(path)),
+            setup,
+            out=tmp_path / "run",
+        )
     with pytest.raises(ConfigError, match="got a transport without a file of clients"):
         run(GridTransport(grid, clock=grid.clock), setup, out=tmp_path / "run", clients=path)

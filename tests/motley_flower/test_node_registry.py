@@ -1,4 +1,5 @@
-"""The registry of nodes and clients: stable ids, enrolment once, nodes that disconnect and return, answers that cannot be used."""
+"""The registry of nodes and clients: stable ids, enrolment once, nodes that disconnect and return,
+answers that cannot be used."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def test_clients_have_their_own_ids_whatever_the_nodes_ids():
     reports = known.refresh(grid)
     assert known.clients.tolist() == [0, 1, 2]
     assert known.node_of == {0: 1000, 1: 1007, 2: 1014}
-    assert [(r.id, r.outcome, r.num_examples) for r in reports] == [(k, Outcome.ENROLLED, 10.0 * k) for k in range(3)]
+    assert [(r.id, r.outcome, r.num_examples) for r in reports] == [
+        (k, Outcome.ENROLLED, 10.0 * k) for k in range(3)
+    ]
 
 
 def test_each_node_is_asked_once():
@@ -87,7 +90,9 @@ def test_a_node_that_was_started_again_is_asked_anew_and_may_be_another_client()
 
 
 def test_a_silent_node_is_asked_less_and_less_often():
-    grid = FakeGrid(echo_nodes(0, 1) | {5: FakeNode(lambda message, context: None, {"partition-id": 9})})
+    grid = FakeGrid(
+        echo_nodes(0, 1) | {5: FakeNode(lambda message, context: None, {"partition-id": 9})}
+    )
     known = register(grid, limit_s=20)
     for _ in range(40):
         known.refresh(grid)
@@ -98,7 +103,8 @@ def test_a_silent_node_is_asked_less_and_less_often():
 
 
 def test_nodes_that_are_only_slow_are_asked_again_and_no_app_is_blamed():
-    """As when Ray starts its workers: the first query expires at all nodes; an expired message is an error reply of Flower's."""
+    """As when Ray starts its workers: the first query expires at all nodes; an expired message is
+    an error reply of Flower's."""
     grid = FakeGrid(echo_nodes(0, 1, delay_s=500.0))
     known = register(grid, limit_s=20)
     assert known.refresh(grid) == []
@@ -119,9 +125,17 @@ def test_a_client_app_without_the_query_is_an_error_that_says_what_to_add():
 
 @pytest.mark.parametrize(
     "told",
-    [{}, {"partition-id": -1}, {"partition-id": 1.5}, {"partition-id": math.nan}, {"partition-id": 2.0**60},
-     {"partition-id": [1]}, {"partition-id": 1, "num-examples": -3}, {"partition-id": 1, "num-examples": math.inf}],
-)  # fmt: skip
+    [
+        {},
+        {"partition-id": -1},
+        {"partition-id": 1.5},
+        {"partition-id": math.nan},
+        {"partition-id": 2.0**60},
+        {"partition-id": [1]},
+        {"partition-id": 1, "num-examples": -3},
+        {"partition-id": 1, "num-examples": math.inf},
+    ],
+)
 def test_an_enrolment_of_impossible_numbers_is_refused(told):
     with pytest.raises(NodeError):
         read_enrolment(told, "partition-id", ())
@@ -136,9 +150,15 @@ def test_histograms_are_lists_of_counts(counts):
 
 def test_signals_that_the_selector_wants_are_read_or_named_in_the_error():
     enrolment = read_enrolment(
-        {"site": 4, "num-examples": 7, "label_histogram": [3, 4]}, "site", {"num_examples", "label_histogram"}
+        {"site": 4, "num-examples": 7, "label_histogram": [3, 4]},
+        "site",
+        {"num_examples", "label_histogram"},
     )
-    assert (enrolment.client, enrolment.num_examples, enrolment.signals["num_examples"]) == (4, 7.0, 7.0)
+    assert (enrolment.client, enrolment.num_examples, enrolment.signals["num_examples"]) == (
+        4,
+        7.0,
+        7.0,
+    )
     assert enrolment.signals["label_histogram"].tolist() == [3, 4]
     with pytest.raises(NodeError, match="label_histogram"):
         read_enrolment({"site": 4, "num-examples": 7}, "site", {"label_histogram"})
@@ -149,7 +169,9 @@ def test_a_histogram_of_other_classes_than_the_others_is_refused():
         def app(message, context):
             words = flower()
             said = {"partition-id": context.node_config["partition-id"], "label_histogram": counts}
-            return words.Message(words.RecordDict({"told": words.MetricRecord(said)}), reply_to=message)
+            return words.Message(
+                words.RecordDict({"told": words.MetricRecord(said)}), reply_to=message
+            )
 
         return app
 
@@ -158,7 +180,9 @@ def test_a_histogram_of_other_classes_than_the_others_is_refused():
     known = register(grid, wanted={"label_histogram"})
     reports = known.refresh(grid)
     assert known.clients.tolist() == [1, 2]
-    np.testing.assert_array_equal([report.signals["label_histogram"] for report in reports], [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(
+        [report.signals["label_histogram"] for report in reports], [[1, 2], [3, 4]]
+    )
 
 
 def test_a_registry_that_does_not_wait_takes_answers_in_later():

@@ -43,7 +43,13 @@ def keys(tmp_path):
 def setting(privacy=None, **more):
     table = {**PRIVACY, **(privacy or {})}
     task = {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"}
-    keys = {"task": task, "weights": "uniform", "cohort": 6, "stop": {"rounds": 2}, "privacy": table}
+    keys = {
+        "task": task,
+        "weights": "uniform",
+        "cohort": 6,
+        "stop": {"rounds": 2},
+        "privacy": table,
+    }
     return experiment(**{**keys, **more})
 
 
@@ -121,7 +127,8 @@ def test_an_update_that_is_not_finite_leaves_as_noise_and_nobody_sees_it(keys):
     """A learning rate beyond all bounds: every update overflows, every client is accepted, and no
     answer says so."""
     local = {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 1e200}}
-    setup, seen = setting(stop={"rounds": 1}, local=local), []
+    setup = setting(stop={"rounds": 1}, local=local)
+    seen = []
     done = secured(federation(setup, keys, seen=seen), setup, keys)
     assert set(done.column("clients", "outcome")) == {"accepted"}
     assert [answer.finite for _, answer in seen] == [True] * 6
@@ -186,18 +193,29 @@ def test_processes_of_one_client_share_its_cap(tmp_path):
 def test_a_count_that_cannot_be_read_is_no_zero(tmp_path):
     sums(tmp_path).words(0, terms(), torch.ones(10))
     (tmp_path / "sums-agreed-0").write_bytes(b"\x00garbage")
-    with pytest.raises(SecureAggregationError, match="expected the number of this client's sums so far: write that"):
+    with pytest.raises(
+        SecureAggregationError, match="expected the number of this client's sums so far: write that"
+    ):
         sums(tmp_path).check(0, None)
 
 
 @pytest.mark.parametrize(
     ("n", "more", "said"),
     [
-        (4, {}, "the round opens a sum of 3 of 4 clients; .privacy. counts on the noise of 5 of at most 6"),
-        (6, {"survivors": 6}, "the round opens a sum of 5 of 6 clients; .privacy. counts on the noise of 6"),
+        (
+            4,
+            {},
+            "the round opens a sum of 3 of 4 clients; .privacy. counts on the noise of 5 of at "
+            "most 6",
+        ),
+        (
+            6,
+            {"survivors": 6},
+            "the round opens a sum of 5 of 6 clients; .privacy. counts on the noise of 6",
+        ),
         (7, {}, "of 7 clients"),
     ],
-)  # fmt: skip
+)
 def test_a_client_enters_no_sum_with_less_noise_than_it_counts_on(tmp_path, n, more, said):
     with pytest.raises(SecureAggregationError, match=said):
         sums(tmp_path, **more).words(0, terms(n), torch.ones(10))
@@ -220,27 +238,42 @@ def test_less_than_the_clients_own_noise_is_another_experiment(keys):
 
 def test_agreements_without_noise_by_clients_are_what_they_were():
     plain = experiment(weights="uniform")
-    server = experiment(weights="uniform", privacy={"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1.0})
+    server = experiment(
+        weights="uniform", privacy={"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1.0}
+    )
     assert agreement(plain) == agreement(server)
 
 
 def test_neither_end_goes_without_masks(keys):
     setup = setting()
-    with pytest.raises(ConfigError, match=r"give run\(...\) secure_aggregation=SecureOptions\(clip=0.5\)"):
+    with pytest.raises(
+        ConfigError, match=r"give run\(...\) secure_aggregation=SecureOptions\(clip=0.5\)"
+    ):
         deploy(federation(setup, keys), setup, keys / "real")
-    with pytest.raises(ConfigError, match=r"give serve\(...\) secure_aggregation=SecureOptions\(clip=0.5\)"):
+    with pytest.raises(
+        ConfigError, match=r"give serve\(...\) secure_aggregation=SecureOptions\(clip=0.5\)"
+    ):
         ClientRuntime(setup, keys / "clients")
 
 
 @pytest.mark.parametrize(
     ("privacy", "options", "said"),
     [
-        ({}, {"clip": 0.1}, r"its clip is 0.1 and that of \[privacy\], which clients use, 0.5; write SecureOptions\(clip=0.5\)"),
+        (
+            {},
+            {"clip": 0.1},
+            r"its clip is 0.1 and that of \[privacy\], which clients use, 0.5; write "
+            r"SecureOptions\(clip=0.5\)",
+        ),
         ({}, {"modulus_bits": 64}, r"write SecureOptions\(..., modulus_bits=32\)"),
-        ({"survivors": 6}, {}, r"counts on the noise of 6 of at most 6; write SecureOptions\(..., threshold=0.9167\)"),
+        (
+            {"survivors": 6},
+            {},
+            r"counts on the noise of 6 of at most 6; write SecureOptions\(..., threshold=0.9167\)",
+        ),
         ({"noise_by": "server"}, {}, 'let clients do both, privacy.noise_by = "clients"'),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(privacy, options, said):
     chosen = SecureOptions(**{"clip": 0.5, **options})
     assert re.search(said, secure_refusal(prepare(setting(privacy)), chosen))

@@ -1,4 +1,5 @@
-"""Python tells of everything that is unpickled: in a deployment there is nothing to tell of, neither on the server nor at sites."""
+"""Python tells of everything that is unpickled: in a deployment there is nothing to tell of,
+neither on the server nor at sites."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ def unpickled():
     """Classes and functions that a pickle has named while a test ran."""
     if not LOOKING:
         LOOKING.append(False)
-        sys.addaudithook(lambda event, args: FOUND.append(args) if LOOKING[0] and event == "pickle.find_class" else None)
+        sys.addaudithook(
+            lambda event, args: (
+                FOUND.append(args) if LOOKING[0] and event == "pickle.find_class" else None
+            )
+        )
     FOUND.clear()
     LOOKING[0] = True
     yield FOUND
@@ -36,7 +41,13 @@ def test_who_unpickles_is_seen(unpickled):
 
 def test_a_strategy_with_a_selector(unpickled, tmp_path):
     for _ in range(2):
-        run(grid(4), build("hetero_select_v1", seed=0), m=3, rounds=3, save=tmp_path / "selector.bin")
+        run(
+            grid(4),
+            build("hetero_select_v1", seed=0),
+            m=3,
+            rounds=3,
+            save=tmp_path / "selector.bin",
+        )
         Selector.from_bytes((tmp_path / "selector.bin").read_bytes())
     assert not unpickled
 

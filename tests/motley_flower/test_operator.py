@@ -1,4 +1,5 @@
-"""A deployment's folder: who gets which files, with which modes; clients added, revoked and given new keys; the dated log."""
+"""A deployment's folder: who gets which files, with which modes; clients added, revoked and given
+new keys; the dated log."""
 
 from __future__ import annotations
 
@@ -41,20 +42,39 @@ def done(*command):
 
 def test_init_writes_what_each_party_needs_and_nobody_else_can_read(there):
     assert {path.name for path in there.folder.iterdir()} == {
-        "README.md", "authority", "clients", "clients.toml", "deployment.toml", "log.jsonl", "server",
-    }  # fmt: skip
+        "README.md",
+        "authority",
+        "clients",
+        "clients.toml",
+        "deployment.toml",
+        "log.jsonl",
+        "server",
+    }
     assert {path.name for path in (there.folder / "clients" / "site_alder").iterdir()} == {
-        "README.md", "ca.crt", "node.key", "node.pub", "start",
-    }  # fmt: skip
+        "README.md",
+        "ca.crt",
+        "node.key",
+        "node.pub",
+        "start",
+    }
     assert {path.name for path in (there.folder / "server").iterdir()} == {
-        "ca.crt", "flwr", "nginx.conf", "server.crt", "server.key", "start",
-    }  # fmt: skip
-    assert all(path.stat().st_mode & 0o077 == 0 for path in (there.folder, *there.folder.rglob("*")))
+        "ca.crt",
+        "flwr",
+        "nginx.conf",
+        "server.crt",
+        "server.key",
+        "start",
+    }
+    assert all(
+        path.stat().st_mode & 0o077 == 0 for path in (there.folder, *there.folder.rglob("*"))
+    )
     listed = ClientList(there.folder / "clients.toml")
     assert listed.names == {0: "site_alder", 1: "site_birch"}
     assert [(one["event"], one.get("name")) for one in log(there)] == [
-        ("begun", None), ("added", "site_alder"), ("added", "site_birch"),
-    ]  # fmt: skip
+        ("begun", None),
+        ("added", "site_alder"),
+        ("added", "site_birch"),
+    ]
     assert open_deployment(there.folder) == there
     page = (there.folder / "clients" / "site_birch" / "README.md").read_text()
     assert "`site_birch`, client 1, of the deployment at `fl.example.org:443`" in page
@@ -62,17 +82,35 @@ def test_init_writes_what_each_party_needs_and_nobody_else_can_read(there):
     assert "site_alder" not in page
 
 
-@pytest.mark.skipif(OPENSSL is None or OPENSSH is None, reason="openssl and ssh-keygen are not installed")
+@pytest.mark.skipif(
+    OPENSSL is None or OPENSSH is None, reason="openssl and ssh-keygen are not installed"
+)
 def test_other_tools_read_the_certificates_and_keys(there):
-    server, authority = there.folder / "server" / "server.crt", there.folder / "server" / "ca.crt"
+    server = there.folder / "server" / "server.crt"
+    authority = there.folder / "server" / "ca.crt"
     for name in (("-verify_hostname", "fl.example.org"), ("-verify_ip", "127.0.0.1")):
-        found = done(OPENSSL, "verify", "-x509_strict", "-CAfile", authority, "-purpose", "sslserver", *name, server)
+        found = done(
+            OPENSSL,
+            "verify",
+            "-x509_strict",
+            "-CAfile",
+            authority,
+            "-purpose",
+            "sslserver",
+            *name,
+            server,
+        )
         assert found.returncode == 0, found.stderr
-    assert done(OPENSSL, "verify", "-CAfile", authority, "-verify_hostname", "other.org", server).returncode
+    assert done(
+        OPENSSL, "verify", "-CAfile", authority, "-verify_hostname", "other.org", server
+    ).returncode
     kit = there.folder / "clients" / "site_alder"
     listed = ClientList(there.folder / "clients.toml").clients[0]
     assert fingerprint(listed.key) in done(OPENSSH, "-lf", kit / "node.pub").stdout
-    assert done(OPENSSH, "-y", "-P", "", "-f", kit / "node.key").stdout.split()[:2] == listed.key.split()
+    assert (
+        done(OPENSSH, "-y", "-P", "", "-f", kit / "node.key").stdout.split()[:2]
+        == listed.key.split()
+    )
 
 
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed; apt-get install nginx-light")
@@ -92,10 +130,14 @@ def test_start_says_what_is_missing(there, who, tmp_path):
     start = there.folder / who / "start"
     text = start.read_text().replace("/usr/sbin", str(tools))
     start.write_text(text)
-    found = subprocess.run(["/bin/sh", start], env={"PATH": str(tools)}, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["/bin/sh", start], env={"PATH": str(tools)}, capture_output=True, text=True, check=False
+    )
     assert found.returncode == 2
     missing = (
-        "nginx is not there: apt-get install nginx-light" if who == "server" else "flower-supernode is not there: activate"
+        "nginx is not there: apt-get install nginx-light"
+        if who == "server"
+        else "flower-supernode is not there: activate"
     )
     assert missing in found.stderr
     assert done("sh", "-n", start).returncode == 0
@@ -104,18 +146,35 @@ def test_start_says_what_is_missing(there, who, tmp_path):
 def test_a_client_is_added_revoked_and_given_a_new_key(there):
     cedar = add_client(there, "site_cedar")
     assert cedar.id == 2
-    with pytest.raises(ConfigError, match="site_cedar is a client already; give it a new key with motley deployment revoke"):
+    with pytest.raises(
+        ConfigError,
+        match="site_cedar is a client already; give it a new key with motley deployment revoke",
+    ):
         add_client(there, "site_cedar")
     gone = revoke_client(there, "site_alder")
     assert ClientList(there.folder / "clients.toml").clients[0].revoked == gone.revoked
-    with pytest.raises(ConfigError, match="got 'site_alder', which is no client; expected one of site_birch, site_cedar"):
+    with pytest.raises(
+        ConfigError,
+        match="got 'site_alder', which is no client; expected one of site_birch, site_cedar",
+    ):
         revoke_client(there, "site_alder")
     again = add_client(there, "site_alder")
     assert (again.id, again.revoked) == (0, "")
     assert again.key != gone.key
     told = log(there)[-1]
-    assert (told["event"], told["key"], told["before"]) == ("changed", fingerprint(again.key), fingerprint(gone.key))
-    assert [one["event"] for one in log(there)] == ["begun", "added", "added", "added", "revoked", "changed"]
+    assert (told["event"], told["key"], told["before"]) == (
+        "changed",
+        fingerprint(again.key),
+        fingerprint(gone.key),
+    )
+    assert [one["event"] for one in log(there)] == [
+        "begun",
+        "added",
+        "added",
+        "added",
+        "revoked",
+        "changed",
+    ]
 
 
 @pytest.mark.skipif(OPENSSH is None, reason="ssh-keygen is not installed")
@@ -152,8 +211,13 @@ def test_mistakes_are_sentences(there, tmp_path, capsys):
     with pytest.raises(ConfigError, match="holds no deployment"):
         open_deployment(tmp_path)
     assert not (tmp_path / "new").exists()
-    assert call(["deployment", "init", str(tmp_path / "new"), "--server", "a.org", "--clients", "a,b"]) == 0
-    assert tomllib.loads((tmp_path / "new" / "clients.toml").read_text())["client"][1]["name"] == "b"
+    assert (
+        call(["deployment", "init", str(tmp_path / "new"), "--server", "a.org", "--clients", "a,b"])
+        == 0
+    )
+    assert (
+        tomllib.loads((tmp_path / "new" / "clients.toml").read_text())["client"][1]["name"] == "b"
+    )
     assert call(["deployment", "revoke", "c", "--dir", str(tmp_path / "new")]) == 2
     assert "expected one of a, b" in capsys.readouterr().err
 
@@ -178,7 +242,10 @@ def test_a_server_that_does_not_answer_is_no_shut_door(there, tmp_path, capsys):
 
 
 def test_the_command_loads_nothing_heavy():
-    code = "import sys, motley_flower.command; sys.exit(' '.join({'torch', 'flwr', 'cryptography'} & set(sys.modules)) or None)"
+    code = (
+        "import sys, motley_flower.command; sys.exit(' '.join({'torch', 'flwr', "
+        "'cryptography'} & set(sys.modules)) or None)"
+    )
     assert done(sys.executable, "-c", code).returncode == 0
 
 
@@ -187,7 +254,8 @@ def test_the_example_without_certificates_says_so_first_and_stays_on_this_machin
     found = done(example, "--host", "0.0.0.0")
     assert found.returncode == 2
     assert found.stdout.startswith(
-        "WITHOUT CERTIFICATES: nothing is encrypted, and whoever reaches 0.0.0.0:18000 runs code here"
+        "WITHOUT CERTIFICATES: nothing is encrypted, and whoever reaches 0.0.0.0:18000 runs code "
+        "here"
     )
     assert "0.0.0.0 is not this machine alone" in found.stderr
     assert "add --insecure" in found.stderr

@@ -1,4 +1,5 @@
-"""An app in the shape of Flower's public examples gets a selector by at most five lines, server and client together."""
+"""An app in the shape of Flower's public examples gets a selector by at most five lines, server and
+client together."""
 
 from __future__ import annotations
 
@@ -22,20 +23,25 @@ CONFIG = {"rounds": 3, "fraction-evaluate": 1.0, "rate": 0.05}
 
 @pytest.mark.parametrize(("app", "rule"), CHANGES)
 def test_at_most_five_lines_change(app, rule):
-    before, after = APPS[app], changed(app, rule)
+    before = APPS[app]
+    after = changed(app, rule)
     lines = {file: changed_lines(before[file], after[file]) for file in before}
     assert lines == {"server": 2, "client": 2 if rule == "oort" else 0, "task": 0}
 
 
 @pytest.mark.skipif(not RUFF.exists(), reason="ruff is not installed in this environment")
 @pytest.mark.parametrize(("app", "rule"), [*((app, None) for app in APPS), *CHANGES])
-def test_the_code_is_clean_and_formatted_by_ruff_s_own_defaults_before_and_after(app, rule, tmp_path):
+def test_the_code_is_clean_and_formatted_by_ruff_s_own_defaults_before_and_after(
+    app, rule, tmp_path
+):
     (tmp_path / "loopback").mkdir()
     (tmp_path / "ruff.toml").touch()
     for file, text in (APPS[app] if rule is None else changed(app, rule)).items():
         (tmp_path / "loopback" / f"{file}.py").write_text(text)
     for command in (["check", "--select", "E,F,I"], ["format", "--check"]):
-        done = subprocess.run([RUFF, *command, "--no-cache", tmp_path], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [RUFF, *command, "--no-cache", tmp_path], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stdout
 
 
@@ -58,9 +64,19 @@ def test_it_runs_with_the_selector(app, rule, monkeypatch, capfd):
 
     package = modules(changed(app, rule), monkeypatch)
     grid = FakeGrid(
-        {70 - k: FakeNode(package.client.app, {"partition-id": k, "num-partitions": 3}, delay_s=0) for k in range(3)}
+        {
+            70 - k: FakeNode(
+                package.client.app, {"partition-id": k, "num-partitions": 3}, delay_s=0
+            )
+            for k in range(3)
+        }
     )
-    package.server.app(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=CONFIG, series_id=1))
+    package.server.app(
+        grid,
+        Context(
+            run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=CONFIG, series_id=1
+        ),
+    )
     said = capfd.readouterr()
     assert "the end" in said.out
     assert "round 3 of 3, asked" in said.err
@@ -69,7 +85,10 @@ def test_it_runs_with_the_selector(app, rule, monkeypatch, capfd):
 
 @pytest.mark.flower
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("flower-superlink", path=str(Path(sys.executable).parent)) is None, reason="needs Flower")
+@pytest.mark.skipif(
+    shutil.which("flower-superlink", path=str(Path(sys.executable).parent)) is None,
+    reason="needs Flower",
+)
 @pytest.mark.parametrize(("app", "rule"), [("images", "oort"), ("table", "fedcs")])
 def test_it_runs_in_a_deployment(app, rule, tmp_path):
     from tests.motley_flower.loopback import Loopback, write_app
@@ -77,7 +96,9 @@ def test_it_runs_in_a_deployment(app, rule, tmp_path):
     there = Loopback(tmp_path / "there", 3)
     made = write_app(tmp_path / "app", **changed(app, rule))
     project = made / "pyproject.toml"
-    project.write_text(project.read_text() + "".join(f"{name} = {value}\n" for name, value in CONFIG.items()))
+    project.write_text(
+        project.read_text() + "".join(f"{name} = {value}\n" for name, value in CONFIG.items())
+    )
     with ExitStack() as stack:
         stack.callback(there.stop)
         there.up()

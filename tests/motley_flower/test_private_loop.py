@@ -1,5 +1,5 @@
-"""A private run on real messages: no clear signal leaves a client, what was asked for is counted, and the claim says where noise
-comes from."""
+"""A private run on real messages: no clear signal leaves a client, what was asked for is counted,
+and the claim says where noise comes from."""
 
 from __future__ import annotations
 
@@ -47,11 +47,15 @@ def private(signals=NUMBERS, selector=None, **keys):
     more = keys.pop("privacy", {})
     table = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0, "signal_noise": signals, **more}
     rule = selector or {"name": "power_of_choice", "d": 5}
-    return experiment(**{"weights": "uniform", "task": UNIT, "selector": rule, "privacy": table, **keys})
+    return experiment(
+        **{"weights": "uniform", "task": UNIT, "selector": rule, "privacy": table, **keys}
+    )
 
 
 def test_a_private_run_is_no_secure_sum():
-    setup = experiment(task=UNIT, weights="uniform", privacy={"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0})
+    setup = experiment(
+        task=UNIT, weights="uniform", privacy={"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0}
+    )
     assert "the server of a private run clips single uploads and adds the noise itself" in (
         secure_refusal(prepare(setup), SecureOptions(clip=1.0)) or ""
     )
@@ -65,12 +69,19 @@ def test_a_private_deployment_counts_and_claims(tmp_path):
     assert "Clients add the noise of their signals before they send them." in claim
     assert "operating system's generator" in claim
     assert "keeps to the noise and the caps in it, over all runs" in claim
-    assert "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell nothing." in claim
+    assert (
+        "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell nothing."
+        in claim
+    )
     counts = done.tables["privacy"].to_pydict()
     rows = done.tables["clients"].to_pydict()
-    assert counts["sums"] == counts["choices"] == [rows["client"].count(client) for client in range(6)]
-    assert sum(counts["signals"]) == 6 + 5 * 4  # sizes once, and the losses of d = 5 candidates in 4 rounds
-    assert rows["num_examples"] == rows["loss"] == rows["update_norm"] == [None] * 12  # the server knows none of these
+    assert (
+        counts["sums"] == counts["choices"] == [rows["client"].count(client) for client in range(6)]
+    )
+    # sizes once, and the losses of d = 5 candidates in 4 rounds
+    assert sum(counts["signals"]) == 6 + 5 * 4
+    # the server knows none of these
+    assert rows["num_examples"] == rows["loss"] == rows["update_norm"] == [None] * 12
     assert done.tables["federation"].to_pydict()["num_train"] == [None] * 6
 
 
@@ -78,9 +89,12 @@ def test_a_private_deployment_counts_and_claims(tmp_path):
 
 
 def sent_by_clients(setup, folder, monkeypatch):
-    """Run a deployment; return all answers' bytes, and the 8 bytes of every clear number: sizes, losses, norms, histograms."""
-    seen, clear = [], {}
-    measure, train = Sequential.measure, Sequential.train
+    """Run a deployment; return all answers' bytes, and the 8 bytes of every clear number: sizes,
+    losses, norms, histograms."""
+    seen = []
+    clear = {}
+    measure = Sequential.measure
+    train = Sequential.train
 
     def noted(name, values):
         for value in np.ravel(values):
@@ -114,13 +128,19 @@ def sent_by_clients(setup, folder, monkeypatch):
     data = prepare(setup).config.setting.task.federation
     noted("num_examples", data.train.sizes)
     clear["label_histogram"] = {row.astype("<f8").tobytes() for row in data.histogram()}
-    clear["label_histogram"] |= {(row / row.sum()).astype("<f8").tobytes() for row in data.histogram()}
+    clear["label_histogram"] |= {
+        (row / row.sum()).astype("<f8").tobytes() for row in data.histogram()
+    }
     return seen, clear
 
 
 def test_no_clear_number_is_among_the_bytes_that_clients_send(tmp_path, monkeypatch):
-    """The rule wants all kinds of signals: a histogram once, losses before the choice, norms of updates."""
-    signals = {"loss": NUMBERS["loss"], "update_norm": {"low": 0.0, "high": 2.0, "multiplier": 20.0}}
+    """The rule wants all kinds of signals: a histogram once, losses before the choice, norms of
+    updates."""
+    signals = {
+        "loss": NUMBERS["loss"],
+        "update_norm": {"low": 0.0, "high": 2.0, "multiplier": 20.0},
+    }
     signals["label_histogram"] = {"multiplier": 20.0}
     v1 = {"selector": "hetero_select_v1", "stop": {"rounds": 2}}
     with monkeypatch.context() as patch:
@@ -130,8 +150,11 @@ def test_no_clear_number_is_among_the_bytes_that_clients_send(tmp_path, monkeypa
         assert not [value for value in values for data in seen if value in data], name
     names = [sorted(open_answer(data, 10**9).signals) for data in seen]
     assert {tuple(found) for found in names} == {("label_histogram",), ("loss",), ("update_norm",)}
-    control, found = sent_by_clients(experiment(weights="uniform", **v1), tmp_path / "control", monkeypatch)
-    for name in ("loss", "update_norm", "num_examples", "label_histogram"):  # the search does find clear numbers
+    control, found = sent_by_clients(
+        experiment(weights="uniform", **v1), tmp_path / "control", monkeypatch
+    )
+    # the search does find clear numbers
+    for name in ("loss", "update_norm", "num_examples", "label_histogram"):
         assert any(value in data for value in found[name] for data in control), name
 
 
@@ -158,28 +181,41 @@ def answer(at, kind, client=2, run="run", **asked):
 
 
 def test_what_is_clipped_and_noised_as_the_order_says(tmp_path):
-    """With next to no noise: a size above the interval's end, a loss below its beginning; shares sum to one."""
+    """With next to no noise: a size above the interval's end, a loss below its beginning; shares
+    sum to one."""
     at = runtime(tmp_path)
-    small = {"num_examples": ("laplace", 0.0, 5.0, 1e-9), "label_histogram": ("laplace", None, None, 1e-9)}
+    small = {
+        "num_examples": ("laplace", 0.0, 5.0, 1e-9),
+        "label_histogram": ("laplace", None, None, 1e-9),
+    }
     told = answer(at, "enrol", want=("num_examples", "label_histogram"), noise=small).signals
     counts = at.setting.task.federation.histogram()[2]
     assert float(told["num_examples"]) == pytest.approx(5.0, abs=1e-6)
     np.testing.assert_allclose(told["label_histogram"], counts / counts.sum(), atol=1e-6)
     low = {"loss": ("gaussian", 50.0, 60.0, 1e-9)}
-    assert float(answer(at, "probe", probed={"loss": None}, noise=low).signals["loss"]) == pytest.approx(50.0, abs=1e-6)
+    assert float(
+        answer(at, "probe", probed={"loss": None}, noise=low).signals["loss"]
+    ) == pytest.approx(50.0, abs=1e-6)
     told = answer(at, "train", dispatch=0, steps=2, lr=0.1, want=("loss",), noise=low).signals
     assert {name: round(float(value), 5) for name, value in told.items()} == {"loss": 50.0}
 
 
 def test_a_clients_noise_is_no_function_of_the_seed(tmp_path):
-    at, noise = runtime(tmp_path), {"loss": NOISE["loss"]}
-    twice = [float(answer(at, "probe", probed={"loss": None}, noise=noise).signals["loss"]) for _ in range(2)]
+    at = runtime(tmp_path)
+    noise = {"loss": NOISE["loss"]}
+    twice = [
+        float(answer(at, "probe", probed={"loss": None}, noise=noise).signals["loss"])
+        for _ in range(2)
+    ]
     assert twice[0] != twice[1]
 
 
 def test_gumbel_noise_is_left_to_the_server(tmp_path):
     cut = {"loss": ("gumbel", 0.0, 0.5, 20.0)}
-    assert float(answer(runtime(tmp_path), "probe", probed={"loss": None}, noise=cut).signals["loss"]) == 0.5
+    assert (
+        float(answer(runtime(tmp_path), "probe", probed={"loss": None}, noise=cut).signals["loss"])
+        == 0.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,16 +223,29 @@ def test_gumbel_noise_is_left_to_the_server(tmp_path):
     [
         (
             {},
-            "asks for 'num_examples' clear, and this client's .privacy. for it with laplace noise of multiplier 20.0 in .0.0, 100.0.;",
+            "asks for 'num_examples' clear, and this client's .privacy. for it with laplace noise "
+            "of multiplier 20.0 in .0.0, 100.0.;",
         ),
         (
             {"noise": {"num_examples": ("laplace", 0.0, 100.0, 19.0)}},
             "with laplace noise of multiplier 19.0 in .0.0, 100.0., and",
         ),
-        ({"noise": {"num_examples": ("laplace", 0.0, 100.0, 20.000000001)}}, "of multiplier 20.000000001 in"),
-        ({"noise": {"num_examples": ("laplace", 0.0, 100.00000001, 20.0)}}, "of multiplier 20.0 in .0.0, 100.00000001., and"),
-        ({"noise": {"num_examples": ("gumbel", 0.0, 100.0, 20.0)}}, "with gumbel noise of multiplier 20.0 in"),
-        ({"want": ("label_histogram",)}, "asks for 'label_histogram', and this client's .privacy. has no noise for it"),
+        (
+            {"noise": {"num_examples": ("laplace", 0.0, 100.0, 20.000000001)}},
+            "of multiplier 20.000000001 in",
+        ),
+        (
+            {"noise": {"num_examples": ("laplace", 0.0, 100.00000001, 20.0)}},
+            "of multiplier 20.0 in .0.0, 100.00000001., and",
+        ),
+        (
+            {"noise": {"num_examples": ("gumbel", 0.0, 100.0, 20.0)}},
+            "with gumbel noise of multiplier 20.0 in",
+        ),
+        (
+            {"want": ("label_histogram",)},
+            "asks for 'label_histogram', and this client's .privacy. has no noise for it",
+        ),
     ],
 )
 def test_a_client_with_privacy_keeps_to_its_own_noise(tmp_path, asked, said):
@@ -208,11 +257,14 @@ def test_a_client_with_privacy_keeps_to_its_own_noise(tmp_path, asked, said):
 
 def test_a_client_with_privacy_keeps_to_its_own_weights(tmp_path):
     at = runtime(tmp_path, private(weights="examples", privacy={"max_examples": 50}))
-    with pytest.raises(ConfigError, match=r"caps weights at 60 samples, and this client's .privacy. at 50; give both the same"):
+    with pytest.raises(
+        ConfigError,
+        match=r"caps weights at 60 samples, and this client's .privacy. at 50; give both the same",
+    ):
         answer(at, "train", dispatch=0, steps=2, lr=0.1, most_examples=60)
 
 
-# ------------------------------------------------------------------------------------- what a client counts
+# ----------------------------------------------------------------------------- what a client counts
 
 SIZE, LOSS = ({name: NOISE[name]} for name in ("num_examples", "loss"))
 
@@ -220,7 +272,9 @@ SIZE, LOSS = ({name: NOISE[name]} for name in ("num_examples", "loss"))
 def size(folder, setup=None, **asked):
     """The number of samples as a new process of the client sends it."""
     at = runtime(folder, setup or private())
-    return float(answer(at, "enrol", want=("num_examples",), noise=SIZE, **asked).signals["num_examples"])
+    return float(
+        answer(at, "enrol", want=("num_examples",), noise=SIZE, **asked).signals["num_examples"]
+    )
 
 
 def loss(at, **asked):
@@ -245,20 +299,25 @@ def test_a_round_is_probed_once(tmp_path):
     at = runtime(tmp_path, private())
     first = loss(at)
     assert {loss(at) for _ in range(20)} == {first}
-    moved = {name: value + (1 if value.is_floating_point() else 0) for name, value in at.like.items()}
+    moved = {
+        name: value + (1 if value.is_floating_point() else 0) for name, value in at.like.items()
+    }
     assert loss(runtime(tmp_path, private()), model=pack(moved)) == first
     assert loss(at, round=2) != first
 
 
 def test_no_more_values_than_the_clients_own_cap(tmp_path):
-    """Three: two rounds of one run and one of another. Then none, whatever the run's name; what was sent is sent again."""
+    """Three: two rounds of one run and one of another. Then none, whatever the run's name; what was
+    sent is sent again."""
     at = runtime(tmp_path, private(privacy={"max_signals": 3}))
     first = loss(at)
     loss(at, round=2)
     loss(at, run="other")
     for asked in ({"round": 3}, {"run": "third"}, {"round": 10**9}):
         with pytest.raises(
-            ConfigError, match=r"max_signals: this client has sent 3 values of 'loss', as many as its .privacy. allows; remove"
+            ConfigError,
+            match=r"max_signals: this client has sent 3 values of 'loss', as many as its .privacy. "
+            r"allows; remove",
         ):
             loss(at, **asked)
     assert loss(at) == first
@@ -276,14 +335,21 @@ def test_no_more_updates_than_the_clients_own_cap(tmp_path):
     answer(at, "train", **told)
     with pytest.raises(
         ConfigError,
-        match=r"max_rounds: this client has sent 2 updates, as many as its .privacy. allows; remove .*json to begin",
+        match=r"max_rounds: this client has sent 2 updates, as many as its .privacy. allows; "
+        r"remove .*json to begin",
     ):
-        answer(runtime(tmp_path, private(privacy={"max_rounds": 2})), "train", **{**told, "run": "other", "round": 9})
+        answer(
+            runtime(tmp_path, private(privacy={"max_rounds": 2})),
+            "train",
+            **{**told, "run": "other", "round": 9},
+        )
 
 
 def test_a_client_needs_a_cap(tmp_path):
     with pytest.raises(
-        ConfigError, match=r"privacy.max_signals: a run without stop.rounds needs a cap; write e.g. max_signals = 20"
+        ConfigError,
+        match=r"privacy.max_signals: a run without stop.rounds needs a cap; write e.g. max_signals "
+        r"= 20",
     ):
         runtime(tmp_path, private(stop={"virtual_hours": 1.0}))
 
@@ -300,7 +366,9 @@ def test_a_cap_that_is_raised_goes_on_counting_and_other_noise_is_another_budget
     assert len(list((tmp_path / ".privacy").glob("*.json"))) == 2
 
 
-def test_a_release_is_on_the_disk_before_it_leaves_and_only_its_owner_reads_it(tmp_path, monkeypatch):
+def test_a_release_is_on_the_disk_before_it_leaves_and_only_its_owner_reads_it(
+    tmp_path, monkeypatch
+):
     folder = tmp_path / "site"
     first = loss(runtime(folder, private()))
     path = kept(folder)
@@ -319,13 +387,17 @@ def test_a_release_is_on_the_disk_before_it_leaves_and_only_its_owner_reads_it(t
     assert loss(runtime(folder, private())) == first
 
 
-@pytest.mark.parametrize("damage", [b"", b"nothing", b"{}", b'{"updates": 0, "signals": {}}', b"\xff", b"[" * 10**5])
+@pytest.mark.parametrize(
+    "damage", [b"", b"nothing", b"{}", b'{"updates": 0, "signals": {}}', b"\xff", b"[" * 10**5]
+)
 def test_a_damaged_ledger_is_no_new_budget(tmp_path, damage):
     at = runtime(tmp_path, private())
     loss(at)
     kept(tmp_path).write_bytes(damage)
     with pytest.raises(
-        StoreError, match=r"counts what this client has released and cannot be read .*; restore it, or remove it to begin"
+        StoreError,
+        match=r"counts what this client has released and cannot be read .*; restore it, or remove "
+        r"it to begin",
     ):
         loss(at)
 
@@ -345,17 +417,25 @@ def _asked_in_a_process(folder, start, out):
     found = {}
     for occasion in ("one", "two", "three", "four"):
         try:
-            found[occasion] = float(ledger.release(occasion, {"loss": lambda: np.array(float(os.getpid()))}, True)["loss"])
+            found[occasion] = float(
+                ledger.release(occasion, {"loss": lambda: np.array(float(os.getpid()))}, True)[
+                    "loss"
+                ]
+            )
         except ConfigError:
             found[occasion] = None
     out.put(found)
 
 
 def test_processes_of_one_client_take_turns(tmp_path):
-    """Four processes ask on the same four occasions: two are answered, each with one value, and five updates leave in all."""
+    """Four processes ask on the same four occasions: two are answered, each with one value, and
+    five updates leave in all."""
     context = multiprocessing.get_context("spawn")
-    start, out = context.Event(), context.Queue()
-    workers = [context.Process(target=_asked_in_a_process, args=(tmp_path, start, out)) for _ in range(4)]
+    start = context.Event()
+    out = context.Queue()
+    workers = [
+        context.Process(target=_asked_in_a_process, args=(tmp_path, start, out)) for _ in range(4)
+    ]
     for worker in workers:
         worker.start()
     start.set()
@@ -372,7 +452,9 @@ def test_processes_of_one_client_take_turns(tmp_path):
 
 def test_a_signal_of_many_numbers_has_no_noise_and_does_not_leave(tmp_path):
     noise = {"gradient_sketch": {"low": 0.0, "high": 1.0, "multiplier": 1.0}}
-    with pytest.raises(ConfigError, match="it is no single number, and noise on whole vectors is not built"):
+    with pytest.raises(
+        ConfigError, match="it is no single number, and noise on whole vectors is not built"
+    ):
         answer(
             runtime(tmp_path, private(noise)),
             "probe",
@@ -405,7 +487,11 @@ def test_a_server_without_privacy_hears_nothing_of_such_clients(tmp_path):
         ({"num_examples": ("laplace", 0.0, float("inf"), 1.0)}, ConfigError, "multiplier"),
         ({"num_examples": ("none", 0.0, 1.0, 1.0)}, CodecError, "noise or weights that are none"),
         ({"num_examples": ("laplace", 0.0, 1.0)}, CodecError, "noise or weights that are none"),
-        ({"num_examples": ["laplace", 0.0, 1.0, 1.0]}, CodecError, "noise or weights that are none"),
+        (
+            {"num_examples": ["laplace", 0.0, 1.0, 1.0]},
+            CodecError,
+            "noise or weights that are none",
+        ),
     ],
 )
 def test_noise_that_cannot_be(tmp_path, noise, error, said):
@@ -414,7 +500,8 @@ def test_noise_that_cannot_be(tmp_path, noise, error, said):
 
 
 def test_a_client_weighs_its_upload_itself(tmp_path):
-    """Client 2 has n samples: with a cap of 2 n its update is multiplied by a half, with a cap below n it is whole."""
+    """Client 2 has n samples: with a cap of 2 n its update is multiplied by a half, with a cap
+    below n it is whole."""
     at = runtime(tmp_path)
     n = int(at.setting.task.federation.train.sizes[2])
     deltas = []
@@ -429,7 +516,8 @@ def test_a_client_weighs_its_upload_itself(tmp_path):
 
 
 def test_what_was_asked_for_counts_also_without_an_answer(tmp_path):
-    """Client 1 answers no request to train: its signals may have left all the same. One sum at most."""
+    """Client 1 answers no request to train: its signals may have left all the same. One sum at
+    most."""
     signals = {"update_norm": {"low": 0.0, "high": 2.0, "multiplier": 20.0}}
     signals |= {"loss": NUMBERS["loss"], "label_histogram": {"multiplier": 20.0}}
     setup = private(signals, "hetero_select_v1", cohort=6, stop={"rounds": 1})
@@ -461,7 +549,8 @@ def test_a_signal_at_its_cap_is_asked_for_no_more():
 
 def test_weights_of_capped_samples(tmp_path, monkeypatch):
     """Clients multiply by them: to the server all weights are 1, and the tables name none."""
-    weights, clipped = [], PrivateRounds.clipped
+    weights = []
+    clipped = PrivateRounds.clipped
 
     def noted(self, state, upload):
         weights.append(upload.weight)
@@ -479,12 +568,21 @@ def test_weights_of_capped_samples(tmp_path, monkeypatch):
     [
         ({"local": {"epochs": 1, "batch_size": 16}}, "write local = { steps = 10 }"),
         (
-            {"weights": "examples", "privacy": {"max_examples": 50, "sizes": "public"}, "synchrony": "asynchronous"},
+            {
+                "weights": "examples",
+                "privacy": {"max_examples": 50, "sizes": "public"},
+                "synchrony": "asynchronous",
+            },
             'write weights = "uniform"',
         ),
         (
-            {"selector": "poisson", "privacy": {"signal_noise": {}}, "synchrony": {"name": "deadline", "seconds": 9.0}},
-            "real clients take as long as their data makes them, and under 'deadline' the time of one client decides which others",
+            {
+                "selector": "poisson",
+                "privacy": {"signal_noise": {}},
+                "synchrony": {"name": "deadline", "seconds": 9.0},
+            },
+            "real clients take as long as their data makes them, and under 'deadline' the time of "
+            "one client decides which others",
         ),
     ],
 )
@@ -493,11 +591,12 @@ def test_what_is_refused(changed, said):
     assert said in (refuses(setup, prepare(setup)) or "")
 
 
-# ------------------------------------------------------------------------------------- answers that cannot be used
+# ---------------------------------------------------------------------- answers that cannot be used
 
 
 def spoilt(on, client, how):
-    """Let one client's answers to training be of the wrong form, or say that its numbers are not finite."""
+    """Let one client's answers to training be of the wrong form, or say that its numbers are not
+    finite."""
     inner = on.nodes[100 + client].app
 
     def app(message, context):
@@ -506,7 +605,9 @@ def spoilt(on, client, how):
             (record,) = reply.content.values()
             (key,) = record
             told = open_answer(record[key], 10**9)
-            changed = dataclasses.replace(told, upload=b"", finite=False) if how == "not finite" else None
+            changed = (
+                dataclasses.replace(told, upload=b"", finite=False) if how == "not finite" else None
+            )
             record[key] = b"garbage" if changed is None else changed.seal()
         return reply
 
@@ -520,13 +621,19 @@ MORE = {"sizes": "public", "max_rounds": 9, "max_signals": 9}
 @HOWS
 @pytest.mark.parametrize(
     "synchrony",
-    ["synchronous", {"name": "deadline", "over_select": 1.5}, {"name": "buffered", "refill": "idle", "buffer": 2}],
+    [
+        "synchronous",
+        {"name": "deadline", "over_select": 1.5},
+        {"name": "buffered", "refill": "idle", "buffer": 2},
+    ],
     ids=str,
 )
 def test_an_answer_that_cannot_be_used_changes_what_nobody_else_does(tmp_path, how, synchrony):
-    """It counts as a sum, and the same others enter the same sums: nobody in its place, and nobody is asked earlier."""
+    """It counts as a sum, and the same others enter the same sums: nobody in its place, and nobody
+    is asked earlier."""
     setup = private({}, "uniform", synchrony=synchrony, cohort=4, privacy=MORE, stop={"rounds": 5})
-    members, tables = [], {}
+    members = []
+    tables = {}
     for name in ("sound", "spoilt"):
         on = federation(setup, tmp_path / name, delays={k: 1.0 + (k - 1) % 6 for k in range(6)})
         if name == "spoilt":
@@ -543,13 +650,27 @@ def test_an_answer_that_cannot_be_used_changes_what_nobody_else_does(tmp_path, h
 
 @HOWS
 def test_an_answer_that_cannot_be_used_is_heard_with_noisy_middles(tmp_path, how, monkeypatch):
-    signals = {"update_norm": {"low": 0.0, "high": 2.0, "multiplier": 20.0}, "loss": NUMBERS["loss"]}
+    signals = {
+        "update_norm": {"low": 0.0, "high": 2.0, "multiplier": 20.0},
+        "loss": NUMBERS["loss"],
+    }
     rule = {"name": "hetero_select_v1", "probe": "last_report"}
-    setup = private({**signals, "label_histogram": {"multiplier": 20.0}}, rule, cohort=6, privacy=MORE, stop={"rounds": 2})
-    on, heard = federation(setup, tmp_path), []
+    setup = private(
+        {**signals, "label_histogram": {"multiplier": 20.0}},
+        rule,
+        cohort=6,
+        privacy=MORE,
+        stop={"rounds": 2},
+    )
+    on = federation(setup, tmp_path)
+    heard = []
     spoilt(on, 1, how)
     observe = Selector.observe
-    monkeypatch.setattr(Selector, "observe", lambda self, t, reports: heard.append(reports) or observe(self, t, reports))
+    monkeypatch.setattr(
+        Selector,
+        "observe",
+        lambda self, t, reports: heard.append(reports) or observe(self, t, reports),
+    )
     deploy(on, setup, tmp_path / "real")
     steps = [reports for reports in heard if len(reports) and reports.outcome[0] > Outcome.PROBED]
     assert len(steps) == 2

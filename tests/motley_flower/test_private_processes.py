@@ -1,8 +1,10 @@
-"""Masks, verified draws and noise at the client on real processes: one SuperLink and four SuperNodes, three short runs.
+"""Masks, verified draws and noise at the client on real processes: one SuperLink and four
+SuperNodes, three short runs.
 
-``make test-flower``; needs the extras ``flower`` and ``privacy``. Motley's loop under secure aggregation must be the simulation but
-for rounding; a strategy's cohorts, drawn by samples, must be verified afterwards; a private run must count and claim what it does, and
-its tables hold no clear number. It takes some minutes, nearly all of it Flower's own starting of processes.
+``make test-flower``; needs the extras ``flower`` and ``privacy``. Motley's loop under secure
+aggregation must be the simulation but for rounding; a strategy's cohorts, drawn by samples, must be
+verified afterwards; a private run must count and claim what it does, and its tables hold no clear
+number. It takes some minutes, nearly all of it Flower's own starting of processes.
 """
 
 from __future__ import annotations
@@ -23,19 +25,31 @@ pytestmark = pytest.mark.flower
 
 CLIENTS = 4
 MASKED = {
-    "name": "masked", "population": CLIENTS, "cohort": 3, "stop": {"rounds": 2}, "weights": "uniform",
-    "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "global"},
-    "partition": {"name": "dirichlet", "alpha": 0.5}, "local": {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
-    "evaluate": {"every": 1}, "engine": {"name": "sequential", "threads": 1}, "dtype": "float64",
-}  # fmt: skip
+    "name": "masked",
+    "population": CLIENTS,
+    "cohort": 3,
+    "stop": {"rounds": 2},
+    "weights": "uniform",
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+    "split": {"test": "global"},
+    "partition": {"name": "dirichlet", "alpha": 0.5},
+    "local": {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
+    "evaluate": {"every": 1},
+    "engine": {"name": "sequential", "threads": 1},
+    "dtype": "float64",
+}
 NOISE = {
-    "loss": {"low": 0.0, "high": 5.0, "multiplier": 20.0}, "num_examples": {"low": 0.0, "high": 100.0, "multiplier": 20.0},
-}  # fmt: skip
+    "loss": {"low": 0.0, "high": 5.0, "multiplier": 20.0},
+    "num_examples": {"low": 0.0, "high": 100.0, "multiplier": 20.0},
+}
 NOISY = {
-    **MASKED, "name": "noisy", "task": {**MASKED["task"], "scale": "unit"},
-    "selector": {"name": "power_of_choice", "d": 4}, "stop": {"rounds": 1},
+    **MASKED,
+    "name": "noisy",
+    "task": {**MASKED["task"], "scale": "unit"},
+    "selector": {"name": "power_of_choice", "d": 4},
+    "stop": {"rounds": 1},
     "privacy": {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0, "signal_noise": NOISE},
-}  # fmt: skip
+}
 
 SETTINGS = """
 from motley_flower.secure.terms import SecureOptions
@@ -165,7 +179,9 @@ def folder(tmp_path_factory):
                 app = write_app(base / name, __init__=shared, server=server, client=client)
                 log = there.run(name, app, left / name)
                 until(
-                    lambda log=log, name=name: "the end" in log.read_text() or there.running[name].poll() is not None,
+                    lambda log=log, name=name: (
+                        "the end" in log.read_text() or there.running[name].poll() is not None
+                    ),
                     1200,
                     there.logs,
                 )
@@ -177,9 +193,12 @@ def folder(tmp_path_factory):
 
 
 def test_motleys_loop_under_masks_is_the_simulation_but_for_rounding(folder, tmp_path):
-    done, simulated = motley.load(folder / "masked"), motley.run(MASKED, out=tmp_path / "simulated")
+    done = motley.load(folder / "masked")
+    simulated = motley.run(MASKED, out=tmp_path / "simulated")
     assert set(done.column("clients", "outcome")) == {"accepted"}
-    assert done.column("clients", "client").tolist() == simulated.column("clients", "client").tolist()
+    assert (
+        done.column("clients", "client").tolist() == simulated.column("clients", "client").tolist()
+    )
     one, two = (load_file(run.directory / "model.safetensors") for run in (done, simulated))
     apart = max(float((one[name] - two[name]).abs().max()) for name in one)
     assert 0 < apart < 100 * 2 / (2**24 - 1)
@@ -190,13 +209,16 @@ def test_the_draws_of_a_strategy_are_verified_afterwards(folder):
     assert verify_draws(told, as_register(folder / "register.json")) == 2
     rows = [line.split() for line in (folder / "rows.txt").read_text().splitlines()]
     for row in json.loads(told)["rounds"]:
-        assert {int(k): outcome for t, k, outcome in rows if int(t) == row["round"]} == dict.fromkeys(row["cohort"], "accepted")
+        assert {
+            int(k): outcome for t, k, outcome in rows if int(t) == row["round"]
+        } == dict.fromkeys(row["cohort"], "accepted")
 
 
 def test_a_private_run_has_no_clear_number_and_counts(folder):
     done = motley.load(folder / "noisy")
     assert any(
-        "Clients add the noise of their signals before they send them." in said for said in done.meta["privacy"]["claim"]
+        "Clients add the noise of their signals before they send them." in said
+        for said in done.meta["privacy"]["claim"]
     )
     assert done.tables["privacy"].to_pydict()["signals"] == [2] * CLIENTS  # a size and a loss each
     clients = done.tables["clients"].to_pydict()

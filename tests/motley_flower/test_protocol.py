@@ -1,4 +1,5 @@
-"""Clients that send nonsense: each costs its own round, and nobody else anything; nothing is unpickled, no traceback."""
+"""Clients that send nonsense: each costs its own round, and nobody else anything; nothing is
+unpickled, no traceback."""
 
 from __future__ import annotations
 
@@ -19,8 +20,24 @@ from motley.core import codec
 from motley.core.errors import CodecError
 from motley.transport import wire
 from motley.transport.packet import Packet
-from motley_flower.deployed.protocol import PROTOCOL, SPARE, Answer, Order, open_answer, open_order, pack, unpack
-from tests.motley_flower.client_runtimes import SOON, columns, deploy, experiment, federation, same_model
+from motley_flower.deployed.protocol import (
+    PROTOCOL,
+    SPARE,
+    Answer,
+    Order,
+    open_answer,
+    open_order,
+    pack,
+    unpack,
+)
+from tests.motley_flower.client_runtimes import (
+    SOON,
+    columns,
+    deploy,
+    experiment,
+    federation,
+    same_model,
+)
 
 
 class Bomb:
@@ -55,7 +72,8 @@ def with_part(letter, name, packet):
 
 
 def with_nan(letter):
-    """What :func:`wire.encode` refuses to write: NaN as the last number of the update, and a sum that is right."""
+    """What :func:`wire.encode` refuses to write: NaN as the last number of the update, and a sum
+    that is right."""
     parts = parts_of(letter)
     last = {name: parts[name] for name in ("buffers", "counters", "delta")}
     data = bytearray(wire.encode(last))
@@ -85,27 +103,43 @@ SPOILED = {
     "another run": lambda letter: changed(letter, run="another"),
     "too many steps": lambda letter: changed(letter, steps=10**6),
     "no signals": lambda letter: changed(letter, signals={}),
-    "a signal more": lambda letter: changed(letter, signals={**opened(letter).signals, "x": np.zeros(3)}),
-    "signals too wide": lambda letter: changed(letter, signals=dict.fromkeys(opened(letter).signals, np.zeros(3))),
-    "a loss that is none": lambda letter: changed(letter, signals=dict.fromkeys(opened(letter).signals, np.array(np.nan))),
+    "a signal more": lambda letter: changed(
+        letter, signals={**opened(letter).signals, "x": np.zeros(3)}
+    ),
+    "signals too wide": lambda letter: changed(
+        letter, signals=dict.fromkeys(opened(letter).signals, np.zeros(3))
+    ),
+    "a loss that is none": lambda letter: changed(
+        letter, signals=dict.fromkeys(opened(letter).signals, np.array(np.nan))
+    ),
     "no upload": lambda letter: changed(letter, upload=b""),
     "not finite, it says": lambda letter: changed(letter, finite=False, upload=b""),
     "another size": lambda letter: with_part(letter, "delta", numbers(7)),
-    "another dtype": lambda letter: with_part(letter, "delta", numbers(parts_of(letter)["delta"].size, torch.float32)),
+    "another dtype": lambda letter: with_part(
+        letter, "delta", numbers(parts_of(letter)["delta"].size, torch.float32)
+    ),
     "a part more": lambda letter: with_part(letter, "more", numbers(3)),
     "fewer values": lambda letter: with_part(
-        letter, "delta", Packet(parts_of(letter)["delta"].size, torch.ones(2, dtype=torch.float64), torch.tensor([0, 5]))
+        letter,
+        "delta",
+        Packet(
+            parts_of(letter)["delta"].size, torch.ones(2, dtype=torch.float64), torch.tensor([0, 5])
+        ),
     ),
     "NaN in the update": with_nan,
     "numbers beyond all measure": lambda letter: with_part(
-        letter, "delta", Packet(n := parts_of(letter)["delta"].size, torch.full((n,), -1e300, dtype=torch.float64))
+        letter,
+        "delta",
+        Packet(n := parts_of(letter)["delta"].size, torch.full((n,), -1e300, dtype=torch.float64)),
     ),
 }
 
 
 def meddled(grid, node, spoil, which=None):
-    """Let a node's replies to training orders (the ``which``-th only, from 1) be changed before they leave."""
-    good, trained = grid.nodes[node].app, []
+    """Let a node's replies to training orders (the ``which``-th only, from 1) be changed before
+    they leave."""
+    good = grid.nodes[node].app
+    trained = []
 
     def app(message, context):
         reply = good(message, context)
@@ -120,10 +154,18 @@ def meddled(grid, node, spoil, which=None):
 
 
 def test_garbage_costs_its_sender_this_round(tmp_path):
-    """Client 1 spoils every second answer, each in another way: rejected then, accepted otherwise. Nobody waits longer for it."""
+    """Client 1 spoils every second answer, each in another way: rejected then, accepted otherwise.
+    Nobody waits longer for it."""
     n = 2 * len(SPOILED) + 1
-    setup = experiment(population=3, cohort=3, stop={"rounds": n}, local={"steps": 1, "batch_size": 8}, evaluate={"every": 100})
-    grid, kinds = federation(setup, tmp_path), iter(SPOILED.values())
+    setup = experiment(
+        population=3,
+        cohort=3,
+        stop={"rounds": n},
+        local={"steps": 1, "batch_size": 8},
+        evaluate={"every": 100},
+    )
+    grid = federation(setup, tmp_path)
+    kinds = iter(SPOILED.values())
 
     def spoil(message, reply):
         if open_order(message.content["motley"]["message"]).round % 2 == 0:
@@ -133,7 +175,9 @@ def test_garbage_costs_its_sender_this_round(tmp_path):
     Bomb.ran = False
     clients = columns(deploy(grid, setup, tmp_path / "real"), "clients")
     outcomes = clients["outcome"][clients["client"] == 1]
-    assert dict(zip(SPOILED, outcomes[1::2].tolist(), strict=True)) == dict.fromkeys(SPOILED, "rejected")
+    assert dict(zip(SPOILED, outcomes[1::2].tolist(), strict=True)) == dict.fromkeys(
+        SPOILED, "rejected"
+    )
     assert (outcomes[::2] == "accepted").all()
     assert (clients["outcome"][clients["client"] != 1] == "accepted").all()
     assert not Bomb.ran
@@ -173,7 +217,8 @@ def test_a_client_whose_work_fails_is_dropped(tmp_path):
 
 
 def test_a_site_with_another_experiment_says_so_and_does_nothing(tmp_path, caplog):
-    setup, other = experiment(population=2, cohort=2, stop={"rounds": 1}), experiment(population=2, cohort=2, seed=9)
+    setup = experiment(population=2, cohort=2, stop={"rounds": 1})
+    other = experiment(population=2, cohort=2, seed=9)
     grid = federation(setup, tmp_path)
     grid.nodes[101].app = federation(other, tmp_path).nodes[101].app
     limits = dataclasses.replace(SOON, start_s=5.0)
@@ -184,7 +229,14 @@ def test_a_site_with_another_experiment_says_so_and_does_nothing(tmp_path, caplo
 
 def test_what_the_server_alone_decides_may_differ_at_a_site(tmp_path):
     setup = experiment(population=2, cohort=2, stop={"rounds": 1})
-    other = experiment(population=2, cohort=1, stop={"rounds": 9}, selector="power_of_choice", synchrony="deadline", name="x")
+    other = experiment(
+        population=2,
+        cohort=1,
+        stop={"rounds": 9},
+        selector="power_of_choice",
+        synchrony="deadline",
+        name="x",
+    )
     clients = columns(deploy(federation(other, tmp_path), setup, tmp_path / "real"), "clients")
     assert (clients["outcome"] == "accepted").all()
 
@@ -197,8 +249,15 @@ def test_no_bytes_are_more_than_an_error(data):
 
 
 EVIL = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcduvtsfkl"), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from("abcduvtsfkl"), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -243,10 +302,21 @@ def test_runs_have_names_that_are_no_paths():
 
 
 def test_tensors_travel_as_they_are():
-    like = {"x": torch.randn(3, 4, dtype=torch.float64), "n": torch.arange(5), "none": torch.zeros(0)}
+    like = {
+        "x": torch.randn(3, 4, dtype=torch.float64),
+        "n": torch.arange(5),
+        "none": torch.zeros(0),
+    }
     there = unpack(pack(like), like)
-    assert all(torch.equal(there[name], like[name]) and there[name].dtype == like[name].dtype for name in like)
-    for other in ({"x": like["x"]}, {**like, "x": torch.zeros(12)}, {**like, "x": torch.zeros(5, dtype=torch.float64)}):
+    assert all(
+        torch.equal(there[name], like[name]) and there[name].dtype == like[name].dtype
+        for name in like
+    )
+    for other in (
+        {"x": like["x"]},
+        {**like, "x": torch.zeros(12)},
+        {**like, "x": torch.zeros(5, dtype=torch.float64)},
+    ):
         with pytest.raises(CodecError):
             unpack(pack(like), other)
 
@@ -271,14 +341,23 @@ def test_all_of_an_update_is_the_dense_update(tmp_path):
         {**TOPK, "budget": {"name": "constant", "average": 0.05}},
         {"compressor": "topk", "feedback": "adaptive", "budget": {"name": "cosine", "warm_up": 0}},
         {"compressor": "qsgd"},
-        {"compressor": {"name": "topk", "criterion": "curvature"}, "budget": {"name": "constant", "average": 0.1}},
-        {"compressor": "topk", "feedback": "ef21", "budget": {"name": "constant", "average": 0.1}, "weights": "uniform"},
+        {
+            "compressor": {"name": "topk", "criterion": "curvature"},
+            "budget": {"name": "constant", "average": 0.1},
+        },
+        {
+            "compressor": "topk",
+            "feedback": "ef21",
+            "budget": {"name": "constant", "average": 0.1},
+            "weights": "uniform",
+        },
     ],
     ids=["topk", "cosine", "qsgd", "curvature", "ef21"],
 )
 def test_what_is_billed_is_what_travels_and_the_numbers_are_the_simulators(keys, tmp_path):
     setup = experiment(**keys)
-    grid, letters = federation(setup, tmp_path), []
+    grid = federation(setup, tmp_path)
+    letters = []
 
     def seen(message, reply):
         letters.append((message.content["motley"]["message"], reply.content["motley"]["message"]))
@@ -286,7 +365,8 @@ def test_what_is_billed_is_what_travels_and_the_numbers_are_the_simulators(keys,
     for node in grid.nodes:
         meddled(grid, node, seen)
     done = deploy(grid, setup, tmp_path / "real")
-    clients, rounds = columns(done, "clients"), columns(done, "rounds")
+    clients = columns(done, "clients")
+    rounds = columns(done, "rounds")
     down, up = zip(*letters, strict=True)
     assert sorted(clients["bits_up"]) == sorted(8 * len(letter) for letter in up)
     assert sorted(clients["bits_down"]) == sorted(8 * len(letter) for letter in down)
@@ -307,11 +387,12 @@ def test_what_was_not_sent_lies_at_the_site_and_nowhere_else(tmp_path):
     assert [path.name for path in done.directory.rglob("*.safetensors")] == ["model.safetensors"]
 
 
-# ------------------------------------------------------------------------------------- other versions of Motley
+# ------------------------------------------------------------------------- other versions of Motley
 
 
 def of_protocol(letter, number):
-    """The letter as a Motley of another protocol writes it; None: of one from before there were numbers."""
+    """The letter as a Motley of another protocol writes it; None: of one from before there were
+    numbers."""
     return letter[6:] if number is None else b"MTLD" + struct.pack("<H", number) + letter[6:]
 
 
@@ -320,11 +401,19 @@ ORDER = Order("enrol", "run", "c0ffee", 1)
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(PROTOCOL + 1, f"speaks protocol {PROTOCOL + 1}, and"), (None, "protocol without a number, of an older")],
+    [
+        (PROTOCOL + 1, f"speaks protocol {PROTOCOL + 1}, and"),
+        (None, "protocol without a number, of an older"),
+    ],
 )
 def test_messages_of_another_protocol_are_refused_in_a_sentence(number, said):
-    for letter, read, sender in ((ORDER.seal(), open_order, "server"), (Answer("run", 1, 0, -1).seal(), opened, "client")):
-        with pytest.raises(CodecError, match=f"^the {sender} speaks a? ?.*install the same version of Motley") as refused:
+    for letter, read, sender in (
+        (ORDER.seal(), open_order, "server"),
+        (Answer("run", 1, 0, -1).seal(), opened, "client"),
+    ):
+        with pytest.raises(
+            CodecError, match=f"^the {sender} speaks a? ?.*install the same version of Motley"
+        ) as refused:
             read(of_protocol(letter, number))
         assert said in str(refused.value)
         assert f"this Motley {motley.__version__} speaks protocol {PROTOCOL};" in str(refused.value)
@@ -332,7 +421,9 @@ def test_messages_of_another_protocol_are_refused_in_a_sentence(number, said):
 
 def test_what_a_newer_motley_writes_inside_does_not_matter():
     with pytest.raises(CodecError, match="speaks protocol 9"):
-        open_order(of_protocol(b"MTLD\x01\x00 fields, a checksum and a codec that nobody knows yet", 9))
+        open_order(
+            of_protocol(b"MTLD\x01\x00 fields, a checksum and a codec that nobody knows yet", 9)
+        )
     for data in (b"", b"MTLD", b"MTLD\x01", b"another program's"):
         with pytest.raises(CodecError, match="no message of a Motley server"):
             open_order(data)
@@ -350,13 +441,16 @@ def test_a_server_says_that_its_clients_have_another_version(tmp_path, direction
                 record["message"] = of_protocol(record["message"], PROTOCOL + 1)
             reply = good(message, context)
             if direction == "answers" and "message" in record:
-                reply.content["motley"]["message"] = of_protocol(reply.content["motley"]["message"], PROTOCOL + 1)
+                reply.content["motley"]["message"] = of_protocol(
+                    reply.content["motley"]["message"], PROTOCOL + 1
+                )
             return reply
 
         node.app = app
     sender = "server" if direction == "orders" else "client"
     with pytest.raises(
         motley.ConfigError,
-        match=rf"all \d clients refuse \(client \d answered: .*the {sender} speaks protocol {PROTOCOL + 1}",
+        match=rf"all \d clients refuse \(client \d answered: .*the {sender} speaks protocol "
+        rf"{PROTOCOL + 1}",
     ):
         deploy(grid, setup, tmp_path / "real")

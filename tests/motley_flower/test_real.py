@@ -1,4 +1,5 @@
-"""Real processes: a SuperLink and three SuperNodes on this machine, the example as a user runs it. ``make test-flower``."""
+"""Real processes: a SuperLink and three SuperNodes on this machine, the example as a user runs it.
+``make test-flower``."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from tests.motley_flower.test_example import in_process
 
 pytestmark = [
     pytest.mark.flower,
-    pytest.mark.skipif(not HERE, reason="Flower is not installed; make test-flower builds its environment"),
+    pytest.mark.skipif(
+        not HERE, reason="Flower is not installed; make test-flower builds its environment"
+    ),
 ]
 
 RUN = Path(__file__).resolve().parents[2] / "examples" / "flower" / "run"
@@ -31,12 +34,27 @@ class Deployment:
     """The script, under way."""
 
     def __init__(self, folder, *options):
-        self.folder, self.begun = folder, time.monotonic()
-        self.port, self.more = free_ports(4), []
-        env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        self.folder = folder
+        self.begun = time.monotonic()
+        self.port = free_ports(4)
+        self.more = []
+        env = os.environ | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        }
         self.output = (folder / "output.txt").open("w")
-        command = [RUN, "--folder", folder, "--port", str(self.port), "--rounds", str(ROUNDS), *options]
-        self.script = subprocess.Popen(command, stdout=self.output, stderr=subprocess.STDOUT, env=env, start_new_session=True)
+        command = [
+            RUN,
+            "--folder",
+            folder,
+            "--port",
+            str(self.port),
+            "--rounds",
+            str(ROUNDS),
+            *options,
+        ]
+        self.script = subprocess.Popen(
+            command, stdout=self.output, stderr=subprocess.STDOUT, env=env, start_new_session=True
+        )
 
     @property
     def log(self):
@@ -46,7 +64,9 @@ class Deployment:
         """The match, once the output has it."""
         while not (found := re.search(pattern, self.log)):
             assert self.script.poll() is None, f"ended before {pattern!r}: {self.log[-2000:]}"
-            assert time.monotonic() < self.begun + LIMIT_S, f"no {pattern!r} in time: {self.log[-2000:]}"
+            assert time.monotonic() < self.begun + LIMIT_S, (
+                f"no {pattern!r} in time: {self.log[-2000:]}"
+            )
             time.sleep(0.2)
         return found
 
@@ -59,13 +79,21 @@ class Deployment:
     def table(self):
         """(round, client) -> outcome."""
         lines = (self.folder / "results" / "participation.txt").read_text().splitlines()[1:]
-        return {(int(line.split()[0]), int(line.split()[1])): line.split()[2] for line in lines if line.split()[1] != "-"}
+        return {
+            (int(line.split()[0]), int(line.split()[1])): line.split()[2]
+            for line in lines
+            if line.split()[1] != "-"
+        }
 
     def model(self):
         return (self.folder / "results" / "model.txt").read_text()
 
     def pid(self, name):
-        return [int(pid) for who, pid in map(str.split, (self.folder / "pids").read_text().splitlines()) if who == name][-1]
+        return [
+            int(pid)
+            for who, pid in map(str.split, (self.folder / "pids").read_text().splitlines())
+            if who == name
+        ][-1]
 
 
 def free_ports(n):
@@ -120,34 +148,69 @@ def test_undisturbed_twice_once_behind_certificates_bit_for_bit(deploy, tmp_path
     safe.wait_for(r"\[ROUND 1/")
     unregistered(safe)
     safe.finish()
-    assert "No SuperNode found with the given public key" in (safe.folder / "logs" / "superlink.log").read_text()
+    assert (
+        "No SuperNode found with the given public key"
+        in (safe.folder / "logs" / "superlink.log").read_text()
+    )
     assert not nothing_left(safe.folder)
     assert safe.table() == plain.table()
     assert safe.model() == plain.model()
     in_process(tmp_path / "without a network")
     assert (tmp_path / "without a network" / "model.txt").read_text() == plain.model()
-    secrets = [safe.folder / "keys" / name for name in ("ca.key", "server.key", "node-0", "node-1", "node-2")]
+    secrets = [
+        safe.folder / "keys" / name
+        for name in ("ca.key", "server.key", "node-0", "node-1", "node-2")
+    ]
     assert all(key.stat().st_mode & 0o077 == 0 for key in secrets)
 
 
 def unregistered(safe):
     """A SuperNode whose key nobody registered."""
-    keys, log = safe.folder / "keys", safe.folder / "logs" / "stranger.log"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", keys / "stranger"], check=True)
-    node(safe, 9, ["--root-certificates", keys / "ca.crt", "--auth-supernode-private-key", keys / "stranger"], log)
+    keys = safe.folder / "keys"
+    log = safe.folder / "logs" / "stranger.log"
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", keys / "stranger"],
+        check=True,
+    )
+    node(
+        safe,
+        9,
+        ["--root-certificates", keys / "ca.crt", "--auth-supernode-private-key", keys / "stranger"],
+        log,
+    )
 
 
 def node(deployment, k, security, log):
     """A SuperNode beside those of the script, which stops it with the others."""
-    command = [Path(sys.executable).parent / "flower-supernode", *security, "--superlink", f"127.0.0.1:{deployment.port}"]
-    command += ["--host", "127.0.0.1", "--port", str(free_ports(1)), "--node-config", f"partition-id={k} num-partitions=3"]
+    command = [
+        Path(sys.executable).parent / "flower-supernode",
+        *security,
+        "--superlink",
+        f"127.0.0.1:{deployment.port}",
+    ]
+    command += [
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(free_ports(1)),
+        "--node-config",
+        f"partition-id={k} num-partitions=3",
+    ]
     env = os.environ | {
-        "FLWR_HOME": str(deployment.folder / "flwr"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1", "NO_PROXY": "127.0.0.1", "OMP_NUM_THREADS": "1",
+        "FLWR_HOME": str(deployment.folder / "flwr"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        "NO_PROXY": "127.0.0.1",
+        "OMP_NUM_THREADS": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }  # fmt: skip
+    }
     with log.open("a") as out:
-        deployment.more.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True))
+        deployment.more.append(
+            subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True
+            )
+        )
     with (deployment.folder / "pids").open("a") as pids:
         pids.write(f"node-{k} {deployment.more[-1].pid}\n")
 
@@ -162,7 +225,9 @@ def test_a_client_that_is_killed_and_comes_back(deploy):
     it.finish()
     table = it.table()
     assert table[2, victim] == "dropped"
-    assert [outcome for key, outcome in table.items() if key != (2, victim)] == ["accepted"] * (2 * ROUNDS - 1)
+    assert [outcome for key, outcome in table.items() if key != (2, victim)] == ["accepted"] * (
+        2 * ROUNDS - 1
+    )
     assert (3, victim) not in table
     assert re.search(r"round 3: asks .* of 2", it.log)
     assert re.search(rf"round {ROUNDS}: asks .* of 3", it.log)

@@ -1,4 +1,5 @@
-"""Why a deployment stopped is written down, also where the process is ended without an exception."""
+"""Why a deployment stopped is written down, also where the process is ended without an
+exception."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import pytest
 from motley_flower.real_run import STOPPED, stopping_in_a_sentence
 
 TOLD = (
-    "the deployment stops: its process was told to end: somebody stopped the run, or the SuperLink or the machine has ended (see "
-    "the SuperLink's log); submitted again with out = "
+    "the deployment stops: its process was told to end: somebody stopped the run, or the SuperLink "
+    "or the machine has ended (see the SuperLink's log); submitted again with out = "
 )
 
 

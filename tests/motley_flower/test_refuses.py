@@ -10,18 +10,32 @@ from motley_flower.deployed.server_app import refuses
 
 def test_statistics_of_a_table_are_not_exchanged(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text("age,who,label\n" + "\n".join(f"{'' if i == 3 else i},{'ab'[i % 2]},{i // 2 % 2}" for i in range(20)))
+    path.write_text(
+        "age,who,label\n"
+        + "\n".join(f"{'' if i == 3 else i},{'ab'[i % 2]},{i // 2 % 2}" for i in range(20))
+    )
     task = {"name": "tabular", "data": str(path), "client": "who"}
     experiment = Experiment(task=task, cohort=1, stop={"rounds": 1}, partition="by_writer")
     reason = refuses(experiment, prepare(experiment))
     assert reason is not None
-    assert reason.startswith("clients exchange statistics of their rows only in a simulation; prepare the columns first")
+    assert reason.startswith(
+        "clients exchange statistics of their rows only in a simulation; prepare the columns first"
+    )
 
 
 def test_a_client_is_not_asked_again_before_it_can_know_whether_its_upload_was_accepted() -> None:
-    keys: dict[str, Any] = {"task": "quadratic", "population": 3, "cohort": 3, "partition": "by_writer", "stop": {"rounds": 1}}
+    keys: dict[str, Any] = {
+        "task": "quadratic",
+        "population": 3,
+        "cohort": 3,
+        "partition": "by_writer",
+        "stop": {"rounds": 1},
+    }
     experiment = Experiment(**keys, synchrony={"name": "buffered", "buffer": 2})
-    said = 'is asked again before a server step takes that; write synchrony = { name = "buffered", refill = "idle" }'
+    said = (
+        "is asked again before a server step takes that; write synchrony = { name = "
+        '"buffered", refill = "idle" }'
+    )
     assert said in str(refuses(experiment, prepare(experiment)))
     again = experiment.replace({"synchrony.refill": "idle"})
     assert refuses(again, prepare(again)) is None

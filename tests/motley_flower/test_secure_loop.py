@@ -1,4 +1,5 @@
-"""Motley's own loop under secure aggregation: the simulation but for rounding, whoever drops out; what is refused."""
+"""Motley's own loop under secure aggregation: the simulation but for rounding, whoever drops out;
+what is refused."""
 
 from __future__ import annotations
 
@@ -38,8 +39,13 @@ def setting(**keys):
 
 
 def federation(setup, keys, failing=None, options=OPTIONS, delays=None, cap=None):
-    """Nodes 100, 101, ...; ``failing``: client -> (kind of order, step of secure aggregation or None) at which its app raises."""
-    node = Node(setup, keys / "clients", secrets=ClientSecrets(options, keys / "key-{client}", keys / "register.json", cap))
+    """Nodes 100, 101, ...; ``failing``: client -> (kind of order, step of secure aggregation or
+    None) at which its app raises."""
+    node = Node(
+        setup,
+        keys / "clients",
+        secrets=ClientSecrets(options, keys / "key-{client}", keys / "register.json", cap),
+    )
 
     def app(client, message, context):
         kind, step = ({} if failing is None else failing).get(client, ("", None))
@@ -49,7 +55,10 @@ def federation(setup, keys, failing=None, options=OPTIONS, delays=None, cap=None
                 raise RuntimeError("lost")
         return answers(node, message, context)
 
-    made = {k: FakeNode(partial(app, k), {"partition-id": k}, (delays or {}).get(k, 1.0)) for k in range(setup.population)}
+    made = {
+        k: FakeNode(partial(app, k), {"partition-id": k}, (delays or {}).get(k, 1.0))
+        for k in range(setup.population)
+    }
     return FakeGrid({100 + k: node for k, node in made.items()})
 
 
@@ -68,10 +77,15 @@ def test_it_is_the_simulation_but_for_rounding(keys):
     setup = setting()
     real = secured(federation(setup, keys), setup, keys)
     simulated = motley.run(setup, out=keys / "simulated")
-    assert columns(real, "clients")["client"].tolist() == columns(simulated, "clients")["client"].tolist()
+    assert (
+        columns(real, "clients")["client"].tolist()
+        == columns(simulated, "clients")["client"].tolist()
+    )
     assert set(real.column("clients", "outcome")) == {"accepted"}
-    assert 0 < apart(real, simulated) < 100 * LEVEL  # three rounds of local steps carry a rounding on
-    assert np.isnan(columns(real, "clients")["update_norm"]).all()  # no number of a single update leaves a client
+    # three rounds of local steps carry a rounding on
+    assert 0 < apart(real, simulated) < 100 * LEVEL
+    # no number of a single update leaves a client
+    assert np.isnan(columns(real, "clients")["update_norm"]).all()
 
 
 def test_weights_by_samples(keys):
@@ -81,11 +95,19 @@ def test_weights_by_samples(keys):
     assert apart(real, motley.run(setup, out=keys / "simulated")) < 100 * LEVEL
 
 
-@pytest.mark.parametrize(("kind", "step"), [("secure", 1), ("secure", 2), ("train", None), ("secure", 4), ("secure", 5)])
+@pytest.mark.parametrize(
+    ("kind", "step"), [("secure", 1), ("secure", 2), ("train", None), ("secure", 4), ("secure", 5)]
+)
 def test_a_client_that_is_lost_at_any_message(keys, kind, step):
     setup = setting(cohort=6, stop={"rounds": 1})
     real = secured(federation(setup, keys, {2: (kind, step)}), setup, keys)
-    told = dict(zip(real.column("clients", "client").tolist(), real.column("clients", "outcome"), strict=True))
+    told = dict(
+        zip(
+            real.column("clients", "client").tolist(),
+            real.column("clients", "outcome"),
+            strict=True,
+        )
+    )
     assert told.pop(2) == ("accepted" if step in (4, 5) else "dropped")
     assert set(told.values()) == {"accepted"}
 
@@ -100,7 +122,13 @@ def test_garbage_envelopes_cost_their_sender_its_part_and_name_it(keys, monkeypa
     monkeypatch.setattr(SecureClient, "share", share)
     setup = setting(cohort=6, stop={"rounds": 1})
     real = secured(federation(setup, keys), setup, keys)
-    told = dict(zip(real.column("clients", "client").tolist(), real.column("clients", "outcome"), strict=True))
+    told = dict(
+        zip(
+            real.column("clients", "client").tolist(),
+            real.column("clients", "outcome"),
+            strict=True,
+        )
+    )
     assert told == {**dict.fromkeys(range(6), "accepted"), 2: "rejected"}
     why = columns(real, "incidents")["reason"].tolist()
     assert "its envelopes could not be opened by clients 0, 1, 3, 4, 5" in why
@@ -111,19 +139,25 @@ def test_the_claim_is_in_the_record_and_in_the_log(keys, caplog):
     setup = setting(cohort=6, stop={"rounds": 1})
     claim = secured(federation(setup, keys), setup, keys).meta["secure_aggregation"]["claim"]
     assert claim == (
-        "of every cohort of 6, 5 clients must remain; no single update is opened to a server that may send anything and works "
-        "together with up to 3 clients of the cohort"
+        "of every cohort of 6, 5 clients must remain; no single update is opened to a server that "
+        "may send anything and works together with up to 3 clients of the cohort"
     )
     assert claim in caplog.text
 
 
 def test_a_late_client_has_dropped_out_of_the_sum(keys):
-    setup = setting(cohort=5, stop={"rounds": 1}, synchrony={"name": "deadline", "seconds": 30.0, "over_select": 1.2})
+    setup = setting(
+        cohort=5,
+        stop={"rounds": 1},
+        synchrony={"name": "deadline", "seconds": 30.0, "over_select": 1.2},
+    )
     on = federation(setup, keys)
     inner = on.nodes[104].app
 
     def slow(message, context):
-        order = message.metadata.message_type != "query.motley_enrol" and open_order(bytes_in(message))
+        order = message.metadata.message_type != "query.motley_enrol" and open_order(
+            bytes_in(message)
+        )
         on.nodes[104].delay_s = 1.0
         if order and order.kind == "secure" and order.secure[0] == 2:
             on.nodes[104].delay_s = 60.0  # of the next message, to train
@@ -131,7 +165,13 @@ def test_a_late_client_has_dropped_out_of_the_sum(keys):
 
     on.nodes[104].app = slow
     real = secured(on, setup, keys)
-    told = dict(zip(real.column("clients", "client").tolist(), real.column("clients", "outcome"), strict=True))
+    told = dict(
+        zip(
+            real.column("clients", "client").tolist(),
+            real.column("clients", "outcome"),
+            strict=True,
+        )
+    )
     assert told.pop(4) == "late"
     assert set(told.values()) == {"accepted"}
 
@@ -140,11 +180,28 @@ def test_below_the_threshold_the_model_stays(keys):
     setup = setting(cohort=6, stop={"rounds": 1})
     on = federation(setup, keys, dict.fromkeys((1, 3), ("train", None)))
     real = secured(on, setup, keys)
-    told = dict(zip(real.column("clients", "client").tolist(), real.column("clients", "outcome"), strict=True))
-    assert told == {0: "rejected", 1: "dropped", 2: "rejected", 3: "dropped", 4: "rejected", 5: "rejected"}
+    told = dict(
+        zip(
+            real.column("clients", "client").tolist(),
+            real.column("clients", "outcome"),
+            strict=True,
+        )
+    )
+    assert told == {
+        0: "rejected",
+        1: "dropped",
+        2: "rejected",
+        3: "dropped",
+        4: "rejected",
+        5: "rejected",
+    }
     assert real.column("rounds", "accepted").tolist() == [0]
     assert any("nothing is unmasked" in why for why in real.column("incidents", "reason").tolist())
-    steps = [open_order(bytes_in(m)).secure[:1] for m in on.sent if m.metadata.message_type == "query.motley" and bytes_in(m)]
+    steps = [
+        open_order(bytes_in(m)).secure[:1]
+        for m in on.sent
+        if m.metadata.message_type == "query.motley" and bytes_in(m)
+    ]
     assert bytes([4]) not in steps
     assert bytes([5]) not in steps
 
@@ -167,7 +224,8 @@ def test_a_server_that_is_killed_goes_on_with_fresh_keys(keys):
 
 def test_what_sums_disclose_is_warned_of_across_a_kill(keys, caplog):
     """The sum of all six, and after the kill that of five, disclose the sixth."""
-    setup, failing = setting(cohort=6, stop={"rounds": 2}), {}
+    setup = setting(cohort=6, stop={"rounds": 2})
+    failing = {}
     on = federation(setup, keys, failing)
 
     def stop_after_one(done):
@@ -208,7 +266,8 @@ def test_the_secrets_of_a_client_are_its_own(keys):
         (
             {"algorithm": "qfedavg"},
             {},
-            "secure_aggregation: this experiment has no secure sum: the algorithm needs single updates",
+            "secure_aggregation: this experiment has no secure sum: the algorithm needs single "
+            "updates",
         ),
         ({"compressor": "qsgd"}, {}, "compressed updates cannot be masked"),
         (
@@ -222,7 +281,8 @@ def test_the_secrets_of_a_client_are_its_own(keys):
         (
             {"cohort": 4, "synchrony": {"name": "deadline", "over_select": 1.5}},
             {},
-            "over_select asks 6 clients, of which 5 must remain, and the server steps when 4 have delivered; lower over_select",
+            "over_select asks 6 clients, of which 5 must remain, and the server steps when 4 have "
+            "delivered; lower over_select",
         ),
         ({"weights": "examples"}, {"max_weight": 2000}, "overflows 32; set modulus_bits = 64"),
     ],

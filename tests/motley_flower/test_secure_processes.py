@@ -1,8 +1,10 @@
-"""Secure aggregation on real processes: SuperLink and ten SuperNodes, a round at 0, 10 and 30 % dropout, and one below the threshold.
+"""Secure aggregation on real processes: SuperLink and ten SuperNodes, a round at 0, 10 and 30 %
+dropout, and one below the threshold.
 
-``make test-flower``; needs the extras ``flower`` and ``privacy``. Every client writes down what it encoded, and the server what it
-opened: the secure sum must be the plain sum of the survivors' whole numbers, bit for bit. It takes some minutes, nearly all of it
-Flower's own starting of processes and waiting.
+``make test-flower``; needs the extras ``flower`` and ``privacy``. Every client writes down what it
+encoded, and the server what it opened: the secure sum must be the plain sum of the survivors' whole
+numbers, bit for bit. It takes some minutes, nearly all of it Flower's own starting of processes and
+waiting.
 """
 
 from __future__ import annotations
@@ -138,12 +140,17 @@ def folder(tmp_path_factory):
     register = {k: new_identity(left / f"key-{k}") for k in range(CLIENTS)}
     (left / "register.json").write_text(json.dumps(register))
     settings = SETTINGS.format(folder=str(left), lost=LOST, clients=CLIENTS)
-    app, there = write_app(base / "app", __init__=settings, server=SERVER, client=CLIENT), Loopback(base / "there", CLIENTS)
+    app = write_app(base / "app", __init__=settings, server=SERVER, client=CLIENT)
+    there = Loopback(base / "there", CLIENTS)
     try:
         with ended_like_interrupted():
             there.up()
             log = there.run("run", app, left)
-            until(lambda: "the end" in log.read_text() or there.running["run"].poll() is not None, 2400, there.logs)
+            until(
+                lambda: "the end" in log.read_text() or there.running["run"].poll() is not None,
+                2400,
+                there.logs,
+            )
             assert "the end" in log.read_text(), there.logs()
     finally:
         there.stop()
@@ -155,7 +162,9 @@ def folder(tmp_path_factory):
 def test_the_secure_sum_is_the_plain_sum_bit_for_bit(folder, t):
     alive = [k for k in range(CLIENTS) if k not in LOST[t]]
     vectors = [np.load(folder / f"vector-{t}-{k}.npy") for k in alive]
-    np.testing.assert_array_equal(np.load(folder / f"sum-{t}.npy"), np.sum(vectors, axis=0, dtype=np.uint32))
+    np.testing.assert_array_equal(
+        np.load(folder / f"sum-{t}.npy"), np.sum(vectors, axis=0, dtype=np.uint32)
+    )
     assert int(vectors[0][-1]) == 10 + alive[0]
 
 

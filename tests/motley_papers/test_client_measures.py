@@ -15,18 +15,36 @@ def value(name, run, target=None):
 
 
 def four_clients(**config):
-    """Steps of 0.1, 0.4, 0.2 and 0.3 s, so the slowest quarter is client 1. Accepted: 0 twice, 1 and 2 once; 3 never, so it is the
-    least present. Busy for 1 + 2 + 1 = 4 s each, with 2 places over 10 s."""
-    federation = fake.table("federation", client=[0, 1, 2, 3], step_s=[0.1, 0.4, 0.2, 0.3], domain=[0, 0, 1, 1])
+    """Steps of 0.1, 0.4, 0.2 and 0.3 s, so the slowest quarter is client 1. Accepted: 0 twice, 1
+    and 2 once; 3 never, so it is the least present. Busy for 1 + 2 + 1 = 4 s each, with 2 places
+    over 10 s."""
+    federation = fake.table(
+        "federation", client=[0, 1, 2, 3], step_s=[0.1, 0.4, 0.2, 0.3], domain=[0, 0, 1, 1]
+    )
     clients = fake.table(
-        "clients", round=[1, 1, 2, 2, 2], client=[0, 1, 0, 2, 1], staleness=[0, 1, 0, 3, 9],
+        "clients",
+        round=[1, 1, 2, 2, 2],
+        client=[0, 1, 0, 2, 1],
+        staleness=[0, 1, 0, 3, 9],
         outcome=["accepted", "accepted", "accepted", "accepted", "late"],
-        download_s=[1.0, 1.0, 1.0, 1.0, None], compute_s=[2.0, 2.0, 2.0, 2.0, None], upload_s=[1.0, 1.0, 1.0, 1.0, None],
-    )  # fmt: skip
+        download_s=[1.0, 1.0, 1.0, 1.0, None],
+        compute_s=[2.0, 2.0, 2.0, 2.0, None],
+        upload_s=[1.0, 1.0, 1.0, 1.0, None],
+    )
     rounds = fake.table("rounds", round=[1, 2], time_s=[4.0, 10.0])
-    accuracy = {"round": [2] * 4, "scope": ["client"] * 4, "client": [0, 1, 2, 3], "accuracy": [0.9, 0.5, 0.8, 0.6]}
+    accuracy = {
+        "round": [2] * 4,
+        "scope": ["client"] * 4,
+        "client": [0, 1, 2, 3],
+        "accuracy": [0.9, 0.5, 0.8, 0.6],
+    }
     evaluations = fake.table("evaluations", **accuracy)
-    tables = {"federation": federation, "clients": clients, "rounds": rounds, "evaluations": evaluations}
+    tables = {
+        "federation": federation,
+        "clients": clients,
+        "rounds": rounds,
+        "evaluations": evaluations,
+    }
     return fake.run({"cohort": 2, "population": 4, **config}, **tables)
 
 
@@ -60,8 +78,16 @@ def test_clients_of_one_appearance():
 
 def losses(values, step=1, rounds=None):
     at = [step * i for i in range(len(values))]
-    table = fake.table("evaluations", round=at, scope=["mean"] * len(values), client=[-1] * len(values), loss=values)
-    return fake.run({"split": {"test": "client"}, "stop": {"rounds": rounds or at[-1]}}, evaluations=table)
+    table = fake.table(
+        "evaluations",
+        round=at,
+        scope=["mean"] * len(values),
+        client=[-1] * len(values),
+        loss=values,
+    )
+    return fake.run(
+        {"split": {"test": "client"}, "stop": {"rounds": rounds or at[-1]}}, evaluations=table
+    )
 
 
 def test_the_largest_rise_is_above_the_best_until_then():
@@ -102,10 +128,19 @@ def test_what_a_client_keeps():
 
 
 def to_use(method, **config):
-    """Samples 40, 70, 0 in batches of 32 (2, 3, 0 batches), steps of 0.5, 0.1 and 9 s. Accuracy 0.9 before training, then 0.5."""
-    federation = fake.table("federation", client=[0, 1, 2], num_train=[40, 70, 0], batch_size=[32] * 3, step_s=[0.5, 0.1, 9.0])
+    """Samples 40, 70, 0 in batches of 32 (2, 3, 0 batches), steps of 0.5, 0.1 and 9 s. Accuracy 0.9
+    before training, then 0.5."""
+    federation = fake.table(
+        "federation",
+        client=[0, 1, 2],
+        num_train=[40, 70, 0],
+        batch_size=[32] * 3,
+        step_s=[0.5, 0.1, 9.0],
+    )
     seen = {"round": [0, 1], "time_s": [0.0, 10.0], "accuracy": [0.9, 0.5], "scope": ["global"] * 2}
-    run = fake.run({"algorithm": method}, federation=federation, evaluations=fake.table("evaluations", **seen))
+    run = fake.run(
+        {"algorithm": method}, federation=federation, evaluations=fake.table("evaluations", **seen)
+    )
     return measure_of("use_seconds_to_target").of(run, 0.4)
 
 
@@ -114,7 +149,8 @@ def to_use(method, **config):
     [
         ({"name": "fedavg"}, 0.0),
         ({"name": "fine_tuned", "epochs": 3}, 3.0),  # the first client's 3 x 2 steps of 0.5 s
-        ({"name": "fine_tuned", "epochs": 0, "steps": 5}, 2.5),  # its 5 steps; without samples nobody trains
+        # its 5 steps; without samples nobody trains
+        ({"name": "fine_tuned", "epochs": 0, "steps": 5}, 2.5),
     ],
 )
 def test_fine_tuning_is_billed_and_an_untrained_model_reaches_no_target(method, tuning_s):

@@ -14,13 +14,21 @@ GROUPS = {"one": ["base", "low", "part"], "two": ["high", "nobody"]}
 
 def ranking():
     values = {"base": 50.0, "low": 40.0, "high": 70.0}
-    scores = {(f"e{i}", name): {0: value, 1: value} for name, value in values.items() for i in (0, 1)}
+    scores = {
+        (f"e{i}", name): {0: value, 1: value} for name, value in values.items() for i in (0, 1)
+    }
     return rank({**scores, ("e0", "part"): {0: 99.0}, ("e1", "high"): {0: nan, 1: nan}}, "base")
 
 
 def test_groups_and_entrants_are_sorted_by_their_ranks():
-    # mean ranks: base (2 + 1) / 2, high (1 + 3) / 2 as it diverged in e1, low (3 + 2) / 2; part lacks e1
-    assert rows_of(ranking(), GROUPS) == [("one", "base"), ("one", "low"), ("one", "part"), ("two", "high")]
+    # mean ranks: base (2 + 1) / 2, high (1 + 3) / 2 as it diverged in e1, low (3 + 2) / 2; part
+    # lacks e1
+    assert rows_of(ranking(), GROUPS) == [
+        ("one", "base"),
+        ("one", "low"),
+        ("one", "part"),
+        ("two", "high"),
+    ]
 
 
 def test_colours_by_hand():

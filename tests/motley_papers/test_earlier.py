@@ -1,4 +1,5 @@
-"""Numbers that outlive the runs they come from: kept in the recipe's folder, and taken from there where a run is missing."""
+"""Numbers that outlive the runs they come from: kept in the recipe's folder, and taken from there
+where a run is missing."""
 
 import csv
 import gzip
@@ -58,7 +59,11 @@ def test_a_table_says_what_was_measured_earlier(runs, toy, tmp_path):
         "Mean ± standard deviation over 2 seeds (0, 1). Measured earlier: all runs."
     )
     assert ("runs", "0, and 4 measured earlier") in page(found).facts
-    name = next(run for run in runs.all_runs() if run.config["selector"]["name"] == "uniform" and run.seed == 0).directory
+    name = next(
+        run
+        for run in runs.all_runs()
+        if run.config["selector"]["name"] == "uniform" and run.seed == 0
+    ).directory
     shutil.copytree(name, tmp_path / "some" / "runs" / name.name)
     some = reproduce(toy, out=tmp_path / "some", run=False)
     assert "Measured earlier: 3 of 4 runs." in exhibit_tables(some, some.exhibits[0])[0].note
@@ -71,16 +76,27 @@ def test_only_what_was_not_measured_is_run(toy, tmp_path):
     assert not reproduce(toy, out=tmp_path / "none", unmeasured=True).all_runs()
     rows = toy / "measured" / "small" / "measured.csv"
     lines = rows.read_text().splitlines(keepends=True)
-    rows.write_text("".join(line for line in lines if not line.startswith("table 1,random,") or line.split(",")[3] != "1"))
+    rows.write_text(
+        "".join(
+            line
+            for line in lines
+            if not line.startswith("table 1,random,") or line.split(",")[3] != "1"
+        )
+    )
     found = reproduce(toy, out=tmp_path / "out", unmeasured=True)
-    assert [(run.config["selector"]["name"], run.seed) for run in found.all_runs()] == [("uniform", 1)]
+    assert [(run.config["selector"]["name"], run.seed) for run in found.all_runs()] == [
+        ("uniform", 1)
+    ]
     assert found.planned == 1
     assert sorted(found.values(found.exhibits[0], "final")["random",]) == [0, 1]
 
 
 def test_skipping_numbers_that_do_not_count_is_refused(toy, capsys):
     assert call(["reproduce", str(toy), "--unmeasured", "--no-earlier"]) == 2
-    assert "--unmeasured --no-earlier: it leaves out the runs whose numbers are kept" in capsys.readouterr().err
+    assert (
+        "--unmeasured --no-earlier: it leaves out the runs whose numbers are kept"
+        in capsys.readouterr().err
+    )
 
 
 def test_seeds_of_another_day_are_added(runs, toy, tmp_path):
@@ -88,7 +104,8 @@ def test_seeds_of_another_day_are_added(runs, toy, tmp_path):
     assert {run.seed for run in found.all_runs()} == {7}
     exhibit = found.exhibits[0]
     assert list(found.values(exhibit, "final")["random",]) == [0, 1, 7]
-    assert {one.contrasts[0].interval.n for one in found.judged} == {2}  # the third was not planned: shown, not judged
+    # the third was not planned: shown, not judged
+    assert {one.contrasts[0].interval.n for one in found.judged} == {2}
     keep(found)
     again = reproduce(toy, out=tmp_path / "none", run=False)
     assert sorted(again.values(exhibit, "final")["random",]) == [0, 1, 7]
@@ -109,20 +126,26 @@ def test_wall_times_of_two_machines_are_not_compared(runs, tmp_path):
 
 
 def test_rows_of_runs_that_are_planned_no_longer_are_dropped(toy, tmp_path):
-    text = RECIPE.replace('name = "power_of_choice", d = 8', 'name = "power_of_choice", d = 6').replace(
-        "target = 0.9", "target = 0.8"
-    )
+    text = RECIPE.replace(
+        'name = "power_of_choice", d = 8', 'name = "power_of_choice", d = 6'
+    ).replace("target = 0.9", "target = 0.8")
     (toy / "recipe.toml").write_text(text)
     found = reproduce(toy, out=tmp_path / "none", run=False)
-    # power_of_choice has three measures of two seeds in table 1; the other cell loses the two to a target
+    # power_of_choice has three measures of two seeds in table 1; the other cell loses the two to a
+    # target
     assert found.earlier.dropped == 6 + 2
     assert sorted(found.values(found.exhibits[0], "final")) == [("random",)]
-    assert "8 rows measured earlier left out: the recipe plans other runs in their cells now." in page(found).blocks[1].items
+    assert (
+        "8 rows measured earlier left out: the recipe plans other runs in their cells now."
+        in page(found).blocks[1].items
+    )
 
 
 def test_earlier_numbers_can_be_left_out(toy, tmp_path):
     assert not reproduce(toy, out=tmp_path / "none", run=False, earlier=False).all_earlier()
-    assert not reproduce(toy, out=tmp_path / "none", run=False, overrides=["stop.rounds=1"]).all_earlier()
+    assert not reproduce(
+        toy, out=tmp_path / "none", run=False, overrides=["stop.rounds=1"]
+    ).all_earlier()
 
 
 def test_every_round_is_kept_and_drawn(runs, toy, tmp_path):
@@ -132,7 +155,9 @@ def test_every_round_is_kept_and_drawn(runs, toy, tmp_path):
     first = [row for row in rows if row["cell"] == "random" and row["seed"] == "0"]
     run = runs.runs["table 1", ("random",)][0]
     assert [row["round"] for row in first] == ["0", "1", "2", "3"]
-    assert [float(row["accuracy"]) for row in first if row["accuracy"]] == pytest.approx(curve(run).y.tolist(), rel=1e-6)
+    assert [float(row["accuracy"]) for row in first if row["accuracy"]] == pytest.approx(
+        curve(run).y.tolist(), rel=1e-6
+    )
     ends = [0.0, *run.column("rounds", "time_s").tolist()]
     assert [float(row["virtual_s"]) for row in first] == pytest.approx(ends, rel=1e-6)
     assert {row["run"] for row in first} == {run.directory.name}
@@ -148,13 +173,19 @@ def test_the_same_runs_give_the_same_bytes(runs, toy, tmp_path):
     again = folder(tmp_path / "again" / "toy")
     keep(reproduce(again, out=runs.directory, run=False))
     for name in ("measured.csv", "verdicts.csv", "curves.csv.gz", "report.html"):
-        assert (toy / "measured" / "small" / name).read_bytes() == (again / "measured" / "small" / name).read_bytes()
+        assert (toy / "measured" / "small" / name).read_bytes() == (
+            again / "measured" / "small" / name
+        ).read_bytes()
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("measured.csv", b"exhibit,cell\ntable 1,random\n", "measured.csv, line 2: got .*expected the columns exhibit, cell"),
+        (
+            "measured.csv",
+            b"exhibit,cell\ntable 1,random\n",
+            "measured.csv, line 2: got .*expected the columns exhibit, cell",
+        ),
         (
             "measured.csv",
             b"exhibit,cell,measure,seed,value\nt,r,final,0,high\n",
@@ -182,5 +213,21 @@ def test_the_command_keeps(runs, tmp_path, capsys):
     recipe = folder(tmp_path / "toy")
     assert call(["reproduce", str(recipe), "--out", str(runs.directory), "--no-run", "--keep"]) == 0
     assert str(recipe / "measured" / "small" / "curves.csv.gz") in capsys.readouterr().out
-    assert call(["reproduce", str(recipe), "--out", str(runs.directory), "--keep", "--set", "stop.rounds=1"]) == 2
-    assert "--set --keep: runs with other settings are not the recipe's; leave out --set" in capsys.readouterr().err
+    assert (
+        call(
+            [
+                "reproduce",
+                str(recipe),
+                "--out",
+                str(runs.directory),
+                "--keep",
+                "--set",
+                "stop.rounds=1",
+            ]
+        )
+        == 2
+    )
+    assert (
+        "--set --keep: runs with other settings are not the recipe's; leave out --set"
+        in capsys.readouterr().err
+    )

@@ -1,4 +1,5 @@
-"""The league: every method of the catalogues is an entrant or excused, the environments are a grid, and some of it runs."""
+"""The league: every method of the catalogues is an entrant or excused, the environments are a grid,
+and some of it runs."""
 
 from itertools import chain
 from pathlib import Path
@@ -23,13 +24,18 @@ def league():
 
 
 def test_every_method_is_an_entrant_or_excused(league):
-    """A new method is one row in ``recipe.toml``: an entrant in one of the groups, or a reason in ``excused``."""
+    """A new method is one row in ``recipe.toml``: an entrant in one of the groups, or a reason in
+    ``excused``."""
     exhibit = league.named("league")
     (environment, *_) = exhibit.axes["environment"]
     made = [cell for cell in exhibit.cells("small") if cell.at["environment"] == environment]
     experiments = [league.experiment(cell, "small", 0) for cell in made]
-    there = {f"selector.{e.selector['name']}" for e in experiments} | {f"algorithm.{e.algorithm['name']}" for e in experiments}
-    known = {f"selector.{name}" for name in SELECTORS.targets} | {f"algorithm.{name}" for name in ALGORITHMS.targets}
+    there = {f"selector.{e.selector['name']}" for e in experiments} | {
+        f"algorithm.{e.algorithm['name']}" for e in experiments
+    }
+    known = {f"selector.{name}" for name in SELECTORS.targets} | {
+        f"algorithm.{name}" for name in ALGORITHMS.targets
+    }
     excused = set(exhibit.ranks.excused)
     assert known - there - excused == set()
     assert excused <= known
@@ -40,21 +46,40 @@ def test_the_planned_league_has_every_method_and_its_cells_are_experiments():
     """``benchmarks/league_plan``: the three rankings together hold every method, or say why not."""
     planned = read(PLANNED)
     first = {exhibit.name: next(iter(exhibit.axes["environment"])) for exhibit in planned.exhibit}
-    cells = [c for exhibit in planned.exhibit for c in exhibit.cells("small") if c.at["environment"] == first[exhibit.name]]
+    cells = [
+        c
+        for exhibit in planned.exhibit
+        for c in exhibit.cells("small")
+        if c.at["environment"] == first[exhibit.name]
+    ]
     experiments = [planned.experiment(cell, "small", 0) for cell in cells]
-    there = {f"selector.{e.selector['name']}" for e in experiments} | {f"algorithm.{e.algorithm['name']}" for e in experiments}
-    known = {f"selector.{name}" for name in SELECTORS.targets} | {f"algorithm.{name}" for name in ALGORITHMS.targets}
+    there = {f"selector.{e.selector['name']}" for e in experiments} | {
+        f"algorithm.{e.algorithm['name']}" for e in experiments
+    }
+    known = {f"selector.{name}" for name in SELECTORS.targets} | {
+        f"algorithm.{name}" for name in ALGORITHMS.targets
+    }
     assert known - there == set(planned.named("shared").ranks.excused) - {"algorithm.fedavg"}
     for cell in planned.named("parts").cells("smoke"):
         if cell.at["environment"] == "labels":
-            build(planned.experiment(cell, "smoke", 0))  # a part may need another that is switched off
+            # a part may need another that is switched off
+            build(planned.experiment(cell, "smoke", 0))
 
 
 def test_the_environments_are_a_grid(league):
     exhibit = league.named("league")
     environments = exhibit.axes["environment"]
     assert len(environments) >= 16
-    for factor in ("labels", "sizes", "noise", "features", "concepts", "speeds", "absences", "liars"):
+    for factor in (
+        "labels",
+        "sizes",
+        "noise",
+        "features",
+        "concepts",
+        "speeds",
+        "absences",
+        "liars",
+    ):
         assert {f"{factor}-weak", f"{factor}-strong"} <= set(environments)
     data = {
         league.experiment(cell, "small", 0).task["data"]
@@ -96,7 +121,8 @@ def test_tuned_settings_go_on_top(tmp_path):
     (folder / "tuned.toml").write_text('[method."all"]\n"local.optimizer.lr" = 0.5\n')
     recipe = read(folder)
     rates = [
-        recipe.experiment(cell, "small", 0).resolved()["local"]["optimizer"]["lr"] for cell in recipe.exhibit[0].cells("small")
+        recipe.experiment(cell, "small", 0).resolved()["local"]["optimizer"]["lr"]
+        for cell in recipe.exhibit[0].cells("small")
     ]
     assert rates == [0.05, 0.5] * 2
     (folder / "tuned.toml").write_text('[method."al"]\n"local.optimizer.lr" = 0.5\n')
@@ -150,9 +176,16 @@ def _folder(where, recipe):
 
 
 def test_cells_without_runs_are_said(tmp_path):
-    text = RANKED.replace("[exhibit.ranks]", 'without = { "is too slow" = { world = "iid", method = "all" } }\n[exhibit.ranks]')
+    text = RANKED.replace(
+        "[exhibit.ranks]",
+        'without = { "is too slow" = { world = "iid", method = "all" } }\n[exhibit.ranks]',
+    )
     recipe = read(_folder(tmp_path, text))
-    assert [cell.name for cell in recipe.exhibit[0].cells("small")] == ["iid / random", "skewed / random", "skewed / all"]
+    assert [cell.name for cell in recipe.exhibit[0].cells("small")] == [
+        "iid / random",
+        "skewed / random",
+        "skewed / all",
+    ]
     with pytest.raises(ConfigError, match="world has no value 'moon'"):
         read(_folder(tmp_path, text.replace('world = "iid", method', 'world = "moon", method')))
 
@@ -165,8 +198,8 @@ def test_a_report_with_ranks(tmp_path, capsys):
     said = []
     found = reproduce(_folder(tmp_path / "toy", RANKED), out=tmp_path / "out", tell=said.append)
     assert said == [
-        "8 of 8 runs are missing; 5 to 30 s by what they took on two cores with --jobs 2, which the first rounds here "
-        "correct. Stop when you like: the same command goes on."
+        "8 of 8 runs are missing; 5 to 30 s by what they took on two cores with --jobs 2, which "
+        "the first rounds here correct. Stop when you like: the same command goes on."
     ]
     html, text, *_ = write(found)
     assert "has the best mean rank" in text.read_text()

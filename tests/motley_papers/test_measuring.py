@@ -11,12 +11,19 @@ from tests.motley.results import fake
 
 
 def test_a_mean_squared_error_is_twice_a_regression_s_loss(tmp_path):
-    """One client with ``f = (w - 3)^2 / 2``, whose squared error is ``(w - 3)^2``: a step of 0.5 halves the way to 3, so that round t
-    has ``(w_0 - 3)^2 / 4^t``, and rounds 3 to 12 are the last ten."""
+    """One client with ``f = (w - 3)^2 / 2``, whose squared error is ``(w - 3)^2``: a step of 0.5
+    halves the way to 3, so that round t has ``(w_0 - 3)^2 / 4^t``, and rounds 3 to 12 are the last
+    ten."""
     task = {"name": "quadratic", "minima": [3.0]}
     local = {"steps": 1, "optimizer": {"name": "sgd", "lr": 0.5}}
     experiment = motley.Experiment(
-        task=task, population=1, cohort=1, stop={"rounds": 12}, evaluate={"every": 1}, local=local, dtype="float64"
+        task=task,
+        population=1,
+        cohort=1,
+        stop={"rounds": 12},
+        evaluate={"every": 1},
+        local=local,
+        dtype="float64",
     )
     run = motley.run(experiment, out=tmp_path / "run")
     losses = measures.curve(run)
@@ -36,22 +43,37 @@ def test_a_classifier_has_none(tmp_path, name):
 
 
 def test_wrong_labels_are_counted_as_often_as_they_are_trained_on():
-    """10 samples, half of them wrong, three times; 30 samples, a tenth of them wrong, once; 50 samples, all wrong, late and never
-    used: (3 * 5 + 1 * 3) / (3 * 10 + 1 * 30) = 30 %."""
-    federation = fake.table("federation", client=[0, 1, 2], noise=[0.5, 0.1, 1.0], num_train=[10, 30, 50])
+    """10 samples, half of them wrong, three times; 30 samples, a tenth of them wrong, once; 50
+    samples, all wrong, late and never used: (3 * 5 + 1 * 3) / (3 * 10 + 1 * 30) = 30 %."""
+    federation = fake.table(
+        "federation", client=[0, 1, 2], noise=[0.5, 0.1, 1.0], num_train=[10, 30, 50]
+    )
     outcomes = ["accepted", "accepted", "late", "accepted", "accepted"]
     clients = fake.table("clients", round=[1, 1, 1, 2, 3], client=[0, 1, 2, 0, 0], outcome=outcomes)
     measure = measure_of("wrong_labels")
-    assert measure.of(fake.run(federation=federation, clients=clients), None).value == pytest.approx(30.0)
+    assert measure.of(
+        fake.run(federation=federation, clients=clients), None
+    ).value == pytest.approx(30.0)
     nobody = measure.of(fake.run(federation=federation), None).value
     assert nobody != nobody
 
 
 def test_accuracy_over_pooled_samples_counts_clients_by_their_samples(tmp_path):
-    """Clients with 10, 30 and 60 test samples, of which .5, .9 and .2 are right: (5 + 27 + 12) / 100 = 44 %, the clients' mean is
-    160 / 3 %. A client without test samples has no figure; an earlier evaluation does not count."""
-    shown = {"scope": ["client"] * 5, "accuracy": [0.0, 0.5, 0.9, 0.2, float("nan")], "examples": [10, 10, 30, 60, 0]}
-    evaluations = fake.table("evaluations", round=[1, 2, 2, 2, 2], version=[1, 2, 2, 2, 2], client=[0, 0, 1, 2, 3], **shown)
+    """Clients with 10, 30 and 60 test samples, of which .5, .9 and .2 are right: (5 + 27 + 12) /
+    100 = 44 %, the clients' mean is 160 / 3 %. A client without test samples has no figure; an
+    earlier evaluation does not count."""
+    shown = {
+        "scope": ["client"] * 5,
+        "accuracy": [0.0, 0.5, 0.9, 0.2, float("nan")],
+        "examples": [10, 10, 30, 60, 0],
+    }
+    evaluations = fake.table(
+        "evaluations",
+        round=[1, 2, 2, 2, 2],
+        version=[1, 2, 2, 2, 2],
+        client=[0, 0, 1, 2, 3],
+        **shown,
+    )
     run = fake.run(evaluations=evaluations)
     assert measure_of("pooled").of(run, None).value == pytest.approx(44.0)
     assert measure_of("client_mean").of(run, None).value == pytest.approx(160 / 3)
@@ -60,7 +82,11 @@ def test_accuracy_over_pooled_samples_counts_clients_by_their_samples(tmp_path):
 
 
 def test_notes_without_a_group_are_measures_too(tmp_path):
-    rounds = fake.table("rounds", round=[1, 2, 3], notes=['{"max_probability": 0.5}', "", '{"max_probability": 0.7, "x.y": 2}'])
+    rounds = fake.table(
+        "rounds",
+        round=[1, 2, 3],
+        notes=['{"max_probability": 0.5}', "", '{"max_probability": 0.7, "x.y": 2}'],
+    )
     run = fake.run(rounds=rounds)
     assert measure_of("note.max_probability.mean").of(run, None).value == pytest.approx(0.6)
     assert measure_of("note.max_probability.late").of(run, None).value == 0.7

@@ -1,4 +1,5 @@
-"""What the report says of the runs that were made, and how printed numbers stand beside measured ones."""
+"""What the report says of the runs that were made, and how printed numbers stand beside measured
+ones."""
 
 import pytest
 
@@ -29,7 +30,9 @@ def test_ones_own_run_stands_beside_the_printed_and_the_stored_number(kept, tmp_
     exhibit = found.exhibits[0]
     values = {seed: one.value for seed, one in found.values(exhibit, "final")["random",].items()}
     off = values[7] - 71.5
-    assert said.startswith(f"table 1, random, final (%): {values[7]:.2f} with one seed; printed 71.50: {abs(off):.2f} ")
+    assert said.startswith(
+        f"table 1, random, final (%): {values[7]:.2f} with one seed; printed 71.50: {abs(off):.2f} "
+    )
     assert f"{'below' if off < 0 else 'above'}; stored " in said
     assert said.endswith("with 2 seeds.")
     assert sorted(values) == [0, 1, 7]
@@ -38,7 +41,8 @@ def test_ones_own_run_stands_beside_the_printed_and_the_stored_number(kept, tmp_
 def test_a_seed_that_was_not_planned_is_shown_and_decides_nothing(kept, tmp_path):
     found = reproduce(kept, ["table 1"], seeds=[7, 8], out=tmp_path)
     assert {one.contrasts[0].interval.n for one in found.judged} == {2}
-    own = reproduce(kept, ["table 1"], seeds=[7, 8, 9], out=tmp_path, earlier=False)  # a plan of one's own
+    # a plan of one's own
+    own = reproduce(kept, ["table 1"], seeds=[7, 8, 9], out=tmp_path, earlier=False)
     assert {one.contrasts[0].interval.n for one in own.judged} == {3}
 
 
@@ -48,7 +52,8 @@ def test_a_report_without_new_runs_speaks_of_the_stored_ones_alone(kept, tmp_pat
 
 def test_only_what_was_chosen_is_told(kept, tmp_path):
     (kept / "result.md").write_text(
-        "One: {{small | table 1 | random | final}}.\n\nTwo: {{small | table 2 | 0.3 / random | final}}.\n"
+        "One: {{small | table 1 | random | final}}.\n\nTwo: {{small | table 2 | 0.3 / random | "
+        "final}}.\n"
     )
     found = reproduce(kept, ["table 1"], out=tmp_path, run=False)
     text = str(page(found).blocks[0])
@@ -62,17 +67,29 @@ def test_numbers_of_other_data_stand_apart(tmp_path):
     ours, theirs = exhibit_tables(found, found.exhibits[0])
     assert not any(cell.published for row in ours.rows for cell in row.cells)
     assert theirs.note == "Published, of other data than here (spread: two deviations)."
-    assert [(row.label, [cell.text for cell in row.cells]) for row in theirs.rows] == [("random", ["71.50 ± 2.00"])]
-    assert next(iter(own_sentences(found))).endswith("with one seed; what is printed is of other data.")
+    assert [(row.label, [cell.text for cell in row.cells]) for row in theirs.rows] == [
+        ("random", ["71.50 ± 2.00"])
+    ]
+    assert next(iter(own_sentences(found))).endswith(
+        "with one seed; what is printed is of other data."
+    )
 
 
 def test_a_cell_has_one_standard_deviation_on_both_sides(tmp_path):
     toy = folder(tmp_path / "toy", FAST.replace('spread = "two deviations"', TWICE))
-    (table,) = exhibit_tables(reproduce(toy, ["table 1"], seeds=[0], out=tmp_path / "out"), read(toy).named("table 1"))
+    (table,) = exhibit_tables(
+        reproduce(toy, ["table 1"], seeds=[0], out=tmp_path / "out"), read(toy).named("table 1")
+    )
     assert table.rows[0].cells[0].published == "71.50 ± 1.00"
     assert "two deviations; shown as one standard deviation" in table.note
-    unknown = folder(tmp_path / "unknown", FAST.replace('spread = "two deviations"', TWICE.replace("= 2", "= nan")))
-    (table,) = exhibit_tables(reproduce(unknown, ["table 1"], seeds=[0], out=tmp_path / "out"), read(unknown).named("table 1"))
+    unknown = folder(
+        tmp_path / "unknown",
+        FAST.replace('spread = "two deviations"', TWICE.replace("= 2", "= nan")),
+    )
+    (table,) = exhibit_tables(
+        reproduce(unknown, ["table 1"], seeds=[0], out=tmp_path / "out"),
+        read(unknown).named("table 1"),
+    )
     assert table.rows[0].cells[0].published == "71.50"
 
 
@@ -91,7 +108,11 @@ def test_a_cell_has_one_standard_deviation_on_both_sides(tmp_path):
             r"scale small: got the looks \[2, 1\] at 2 seeds; expected rising numbers up to it",
         ),
         ("minutes = 0.1", "looks = [1, 3]", r"got the looks \[1, 3\] at 2 seeds"),
-        ('source = "Table 1"', 'protocol = "digits"', "the claim 'It learns': got the protocol 'digits'"),
+        (
+            'source = "Table 1"',
+            'protocol = "digits"',
+            "the claim 'It learns': got the protocol 'digits'",
+        ),
     ],
 )
 def test_a_protocol_or_looks_that_are_none(tmp_path, was, now, message):
@@ -103,7 +124,8 @@ def test_the_most_special_protocol_counts(tmp_path):
     text = RECIPE.replace('title = "Skew"', 'title = "Skew"\nprotocol = "reduced: one level"')
     text = text.replace('source = "Table 1"', 'source = "Table 1"\nprotocol = "whole: any data"')
     recipe = read(folder(tmp_path / "toy", text))
-    one, two = recipe.named("table 1"), recipe.named("table 2")
+    one = recipe.named("table 1")
+    two = recipe.named("table 2")
     assert recipe.protocol(one, "paper").words == "whole protocol"
     assert recipe.protocol(two, "paper").words == "reduced: one level"
     assert recipe.protocol(one, "small", recipe.claim[0]).words == "whole protocol: any data"

@@ -18,7 +18,12 @@ MEASURED = {
 def shown(bounds=frozenset(), published=None):
     axes = {"target": ["1", "2"], "method": ["a", "b"]}
     return ExhibitData(
-        axes, {}, {"seconds": MEASURED}, {"seconds": set(bounds)}, {"seconds": published or {}}, {"seconds": "virtual s"}
+        axes,
+        {},
+        {"seconds": MEASURED},
+        {"seconds": set(bounds)},
+        {"seconds": published or {}},
+        {"seconds": "virtual s"},
     )
 
 
@@ -26,10 +31,14 @@ def shown(bounds=frozenset(), published=None):
 def drawn(monkeypatch):
     """``drawn(kind, shown)``: the axes that were drawn."""
     figures = []
-    monkeypatch.setattr(pictures, "to_svg", lambda figure, name, about: figures.append(figure) or name)
+    monkeypatch.setattr(
+        pictures, "to_svg", lambda figure, name, about: figures.append(figure) or name
+    )
 
     def of(kind, what):
-        assert [(one.title, one.methods, one.picture) for one in draw(kind, what)] == [("", ["a", "b"], kind.partition(":")[0])]
+        assert [(one.title, one.methods, one.picture) for one in draw(kind, what)] == [
+            ("", ["a", "b"], kind.partition(":")[0])
+        ]
         return figures[-1].axes[0]
 
     return of
@@ -37,7 +46,10 @@ def drawn(monkeypatch):
 
 def points(axes, marker):
     return [
-        tuple(map(float, xy)) for line in axes.lines if line.get_marker() == marker for xy in zip(*line.get_data(), strict=True)
+        tuple(map(float, xy))
+        for line in axes.lines
+        if line.get_marker() == marker
+        for xy in zip(*line.get_data(), strict=True)
     ]
 
 
@@ -61,26 +73,51 @@ def test_a_line_leaves_lower_bounds_out(drawn):
 
 def test_what_is_not_there_is_not_explained(drawn):
     assert drawn("line:seconds", shown()).get_title("left") == "virtual s"
-    assert drawn("beside:seconds", shown()).figure.get_suptitle() == "dot: mean, with one standard deviation"
+    assert (
+        drawn("beside:seconds", shown()).figure.get_suptitle()
+        == "dot: mean, with one standard deviation"
+    )
 
 
 def test_a_line_over_the_only_axis_is_of_no_method():
     measured = {("1",): Spread(10, 1, 3), ("2",): Spread(20, 2, 3)}
-    what = ExhibitData({"target": ["1", "2"]}, {}, {"seconds": measured}, {"seconds": set()}, {}, {"seconds": "virtual s"})
+    what = ExhibitData(
+        {"target": ["1", "2"]},
+        {},
+        {"seconds": measured},
+        {"seconds": set()},
+        {},
+        {"seconds": "virtual s"},
+    )
     assert [one.methods for one in draw("line:seconds", what)] == [[]]
 
 
 def test_many_cells_share_the_row_of_their_panel(drawn):
     axes = {"target": [str(n) for n in range(21)], "method": ["a", "b"]}
-    measured = {(target, method): Spread(n, 1, 3) for n, target in enumerate(axes["target"]) for method in "ab"}
+    measured = {
+        (target, method): Spread(n, 1, 3)
+        for n, target in enumerate(axes["target"])
+        for method in "ab"
+    }
     published = {("3", "b"): 5.0}
-    what = ExhibitData(axes, {}, {"seconds": measured}, {"seconds": set()}, {"seconds": published}, {"seconds": "virtual s"})
+    what = ExhibitData(
+        axes,
+        {},
+        {"seconds": measured},
+        {"seconds": set()},
+        {"seconds": published},
+        {"seconds": "virtual s"},
+    )
     seen = drawn("beside:seconds", what)
     assert [text.get_text() for text in seen.get_yticklabels()] == axes["target"]
-    assert points(seen, "o")[:4] == [(0, -0.2125), (0, 0.2125), (1, 0.7875), (1, 1.2125)]  # 0.85 of a row for two methods
+    # 0.85 of a row for two methods
+    assert points(seen, "o")[:4] == [(0, -0.2125), (0, 0.2125), (1, 0.7875), (1, 1.2125)]
     assert points(seen, "D") == [(5, 3.2125)]
     assert [text.get_text() for text in seen.figure.legends[0].get_texts()] == ["a", "b"]
 
 
 def test_methods_of_one_colour_differ_in_their_marker():
-    assert [(figures.colour(i), figures.dot(i)) for i in (0, 7)] == [("#0072B2", "o"), ("#0072B2", "s")]
+    assert [(figures.colour(i), figures.dot(i)) for i in (0, 7)] == [
+        ("#0072B2", "o"),
+        ("#0072B2", "s"),
+    ]

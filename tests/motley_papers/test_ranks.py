@@ -23,7 +23,8 @@ def test_friedman_by_hand():
 
 
 def test_critical_difference_by_hand():
-    # Demsar (2006), table 5: q = 2.728 of five entrants at 5 %; sqrt(5 * 6 / (6 * 10)) = sqrt(1 / 2)
+    # Demsar (2006), table 5: q = 2.728 of five entrants at 5 %; sqrt(5 * 6 / (6 * 10)) = sqrt(1 /
+    # 2)
     assert critical_difference(5, 10) == pytest.approx(2.728 / np.sqrt(2), abs=5e-4)
 
 
@@ -33,7 +34,8 @@ def test_signed_ranks_by_hand():
     # W- = 1 (the smallest alone is negative): {}, {1} and their mirror images, 4 of 32
     assert signed_rank_p(np.array([-1.0, 2.0, 3.0, 4.0, 5.0])) == pytest.approx(4 / 32)
     assert signed_rank_p(np.array([0.0, 0.0])) == 1.0
-    # ties: sizes 1, 1, 2 have ranks 1.5, 1.5, 3; W+ = 6 of a mean of 3; variance (2.25 + 2.25 + 9) / 4
+    # ties: sizes 1, 1, 2 have ranks 1.5, 1.5, 3; W+ = 6 of a mean of 3; variance (2.25 + 2.25 + 9)
+    # / 4
     assert signed_rank_p(np.array([1.0, 1.0, 2.0])) == pytest.approx(
         2 * 0.5 * (1 - _erf(3 / np.sqrt(13.5 / 4) / np.sqrt(2))), abs=1e-6
     )
@@ -63,25 +65,41 @@ def test_a_ranking_by_hand():
         ),
         "base",
     )
-    assert [(one.entrant, one.mean_rank) for one in found.standings] == [("good", 1.0), ("base", 2.25), ("bad", 2.75)]
+    assert [(one.entrant, one.mean_rank) for one in found.standings] == [
+        ("good", 1.0),
+        ("base", 2.25),
+        ("bad", 2.75),
+    ]
     good, base, bad = found.standings
-    assert (good.wins, good.ties, good.losses) == (1, 1, 0)  # +2 with a standard deviation of 1.41 over two seeds: a tie
+    # +2 with a standard deviation of 1.41 over two seeds: a tie
+    assert (good.wins, good.ties, good.losses) == (1, 1, 0)
     assert (bad.wins, bad.ties, bad.losses) == (0, 1, 1)
     assert (good.median, bad.median) == (2.5, -1.0)
     assert (good.sure_wins, bad.sure_losses) == (1, 1)  # differences without any spread have p = 0
     assert isnan(base.p)
     assert isnan(good.p_leader)
-    # mean rank of base: 2 and 2.5, standard deviation 0.354, t(1) = 12.71: 2.25 -+ 12.71 * 0.354 / sqrt(2)
+    # mean rank of base: 2 and 2.5, standard deviation 0.354, t(1) = 12.71: 2.25 -+ 12.71 * 0.354 /
+    # sqrt(2)
     assert base.high == pytest.approx(2.25 + 12.706 * 0.25, abs=1e-3)
     assert found.leader == "good"
     assert found.open == ["good", "base", "bad"]  # two environments decide nothing: p = 2 / 4
 
 
 def test_less_can_be_better_and_missed_targets_are_last():
-    found = rank(scores(base=[[5.0, 5.0]], slow=[[inf, inf]], fast=[[3.0, 4.0]], lost=[[nan, nan]]), "base", higher=False)
+    found = rank(
+        scores(base=[[5.0, 5.0]], slow=[[inf, inf]], fast=[[3.0, 4.0]], lost=[[nan, nan]]),
+        "base",
+        higher=False,
+    )
     assert [one.entrant for one in found.standings] == ["fast", "base", "slow", "lost"]
-    both = rank(scores(base=[[inf, inf]], other=[[inf, inf]], better=[[inf, 9.0]]), "base", higher=False)
-    assert {one.entrant: one.median for one in both.standings} == {"base": 0.0, "other": 0.0, "better": inf}
+    both = rank(
+        scores(base=[[inf, inf]], other=[[inf, inf]], better=[[inf, 9.0]]), "base", higher=False
+    )
+    assert {one.entrant: one.median for one in both.standings} == {
+        "base": 0.0,
+        "other": 0.0,
+        "better": inf,
+    }
 
 
 def test_seeds_are_paired_and_gaps_are_left_out():
@@ -101,7 +119,10 @@ def test_an_entrant_that_lacks_an_environment_is_unranked():
 
 
 def test_holm_counts_every_cell():
-    # differences 1, 2, 3 over three seeds: mean 2, standard deviation 1, t = 3.46, p = 0.074; 9.9, 10, 10.1: t = 173, p = 3.3e-5
-    found = rank(scores(base=[[0.0, 0.0, 0.0]] * 2, ours=[[9.9, 10.0, 10.1], [1.0, 2.0, 3.0]]), "base")
+    # differences 1, 2, 3 over three seeds: mean 2, standard deviation 1, t = 3.46, p = 0.074; 9.9,
+    # 10, 10.1: t = 173, p = 3.3e-5
+    found = rank(
+        scores(base=[[0.0, 0.0, 0.0]] * 2, ours=[[9.9, 10.0, 10.1], [1.0, 2.0, 3.0]]), "base"
+    )
     ours = next(one for one in found.standings if one.entrant == "ours")
     assert (ours.wins, ours.ties, ours.sure_wins) == (1, 1, 1)

@@ -37,14 +37,16 @@ def test_settings_lie_over_each_other_and_the_scale_has_the_last_word(toy):
 def test_exhibits_that_come_to_the_same_experiment_share_it(toy):
     made = plan(toy, toy.exhibit, "small")
     ids = [experiment.run_id() for experiment in made.values()]
-    # table 1: 2 methods x 2 seeds; table 2 at 0.3 is its "random"; the figure has nothing of its own
+    # table 1: 2 methods x 2 seeds; table 2 at 0.3 is its "random"; the figure has nothing of its
+    # own
     assert (len(ids), len(set(ids))) == (2 * 2 + 2 + 4, 4)
 
 
 def test_distinct_keeps_one_run_for_each_choice_of_words(toy):
     made = list(plan(toy, toy.exhibit, "paper").values())
     kept = distinct(made)
-    assert [e.selector["name"] for e in kept] == ["power_of_choice", "uniform"]  # the former probes "all"
+    # the former probes "all"
+    assert [e.selector["name"] for e in kept] == ["power_of_choice", "uniform"]
 
 
 @pytest.mark.parametrize(
@@ -59,10 +61,14 @@ def test_choosing(toy, names, found):
 
 
 def test_a_number_does_not_mean_longer_numbers(tmp_path):
-    text = RECIPE.replace('name = "table 2"', 'name = "table 12"').replace('name = "figure 1"', 'name = "table 1, again"')
+    text = RECIPE.replace('name = "table 2"', 'name = "table 12"').replace(
+        'name = "figure 1"', 'name = "table 1, again"'
+    )
     recipe = read(folder(tmp_path / "toy", text, EXPECTED.replace("table 2", "table 12")))
     assert [exhibit.name for exhibit in recipe.choose(["table 1"])] == ["table 1", "table 1, again"]
-    with pytest.raises(ConfigError, match=r"toy has no table 2 .*; it has: table 1; table 12; table 1, again"):
+    with pytest.raises(
+        ConfigError, match=r"toy has no table 2 .*; it has: table 1; table 12; table 1, again"
+    ):
         recipe.choose(["table 2"])
     with pytest.raises(ConfigError, match="toy has no exhibit without a name; it has: table 1"):
         recipe.choose([""])
@@ -71,29 +77,78 @@ def test_a_number_does_not_mean_longer_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('like = "table 1"', 'like = "table 7"', "figure 1: there is no exhibit 'table 7' to be like"),
+        (
+            'like = "table 1"',
+            'like = "table 7"',
+            "figure 1: there is no exhibit 'table 7' to be like",
+        ),
         ('measures = ["final"]', 'measures = ["finale"]', "table 2: there is no measure 'finale'"),
-        ('pictures = ["classes"]', 'pictures = ["clases"]', "figure 1: there is no picture 'clases'"),
-        ('only = { alpha = ["0.3"] }', 'only = { alpha = ["0.2"] }', "table 2: alpha has no value '0.2'; it has: 0.3, 1.0"),
-        ('only = { alpha = ["0.3"] }', 'axes.alpha."0.2" = {}', "table 2: alpha has no value '0.2'; it has: 0.3, 1.0"),
-        ('only = { alpha = ["0.3"] }', "axes.mu.a = {}", "table 2 has no axis 'mu'; it has: alpha, method"),
-        ('where = { method = "random" }', 'where = { mu = "random" }', "table 1 has no axis 'mu'; it has: method"),
+        (
+            'pictures = ["classes"]',
+            'pictures = ["clases"]',
+            "figure 1: there is no picture 'clases'",
+        ),
+        (
+            'only = { alpha = ["0.3"] }',
+            'only = { alpha = ["0.2"] }',
+            "table 2: alpha has no value '0.2'; it has: 0.3, 1.0",
+        ),
+        (
+            'only = { alpha = ["0.3"] }',
+            'axes.alpha."0.2" = {}',
+            "table 2: alpha has no value '0.2'; it has: 0.3, 1.0",
+        ),
+        (
+            'only = { alpha = ["0.3"] }',
+            "axes.mu.a = {}",
+            "table 2 has no axis 'mu'; it has: alpha, method",
+        ),
+        (
+            'where = { method = "random" }',
+            'where = { mu = "random" }',
+            "table 1 has no axis 'mu'; it has: method",
+        ),
         ("above = 1", "", "needs exactly one of: higher, lower, below or above"),
-        ("above = 1", "above = 1\nbelow = 2", "needs exactly one of: higher, lower, below or above"),
-        ("above = 1", "above = 1\nhigher = { method = 'random' }", "needs exactly one of: higher, lower, below or above"),
+        (
+            "above = 1",
+            "above = 1\nbelow = 2",
+            "needs exactly one of: higher, lower, below or above",
+        ),
+        (
+            "above = 1",
+            "above = 1\nhigher = { method = 'random' }",
+            "needs exactly one of: higher, lower, below or above",
+        ),
         ('than = { method = "random" }', "", "higher and lower need than"),
         (
             '"curves", ',
             '"curves:hours", ',
-            "table 1: there is no picture 'curves:hours'; only curves take an axis: round, selections, seconds",
+            "table 1: there is no picture 'curves:hours'; only curves take an axis: round, "
+            "selections, seconds",
         ),
         ('"line:final"', '"heat:final"', "table 2: heat:final needs at least 3 axes; it has 2"),
         ("[scale.smoke]", "[scale.tiny]", "recipe.toml: scale.tiny"),
-        ('title = "A toy"', 'titel = "A toy"', "toy/recipe.toml: titel: there is no such key (did you mean 'title'?)"),
-        ("[scale.smoke]\n", "[scale.smoke]\nminute = 3\n", "scale.smoke.minute: there is no such key"),
+        (
+            'title = "A toy"',
+            'titel = "A toy"',
+            "toy/recipe.toml: titel: there is no such key (did you mean 'title'?)",
+        ),
+        (
+            "[scale.smoke]\n",
+            "[scale.smoke]\nminute = 3\n",
+            "scale.smoke.minute: there is no such key",
+        ),
         ('name = "table 2"', 'name = "table 1"', "two exhibits have the same name"),
-        ('text = "It learns"', 'text = "It learns"\nmeasure = "peek"', "the claim 'It learns': there is no measure 'peek'"),
-        ('pictures = ["line:final"]', 'pictures = ["line:fin"]', "table 2: line:fin: there is no measure 'fin'"),
+        (
+            'text = "It learns"',
+            'text = "It learns"\nmeasure = "peek"',
+            "the claim 'It learns': there is no measure 'peek'",
+        ),
+        (
+            'pictures = ["line:final"]',
+            'pictures = ["line:fin"]',
+            "table 2: line:fin: there is no measure 'fin'",
+        ),
         ("[base]", "[base", "toy/recipe.toml, line "),
     ],
 )
@@ -108,7 +163,10 @@ def test_what_cannot_be_is_said(tmp_path, old, new, message):
     ("row", "message"),
     [
         ("table 1,oort,final,1,", "expected.csv has table 1, oort, which is no cell"),
-        ("table 1,random,peak,1,", "expected.csv has the measure peak of table 1, which does not show it"),
+        (
+            "table 1,random,peak,1,",
+            "expected.csv has the measure peak of table 1, which does not show it",
+        ),
     ],
 )
 def test_expected_values_belong_to_cells(tmp_path, row, message):
@@ -118,26 +176,37 @@ def test_expected_values_belong_to_cells(tmp_path, row, message):
 
 @pytest.mark.parametrize("row", ["table 1,random,final,much,", "table 1,random"])
 def test_expected_values_are_numbers(tmp_path, row):
-    with pytest.raises(ConfigError, match=r"expected.csv: got .*; expected the columns exhibit, cell"):
+    with pytest.raises(
+        ConfigError, match=r"expected.csv: got .*; expected the columns exhibit, cell"
+    ):
         read(folder(tmp_path / "toy", expected=EXPECTED + row + "\n"))
 
 
 def test_a_scale_changes_single_cells_last(tmp_path):
-    """At small the cells of alpha 0.3 have two steps of batch 8; those of 1.0, and those of another scale, keep 16."""
+    """At small the cells of alpha 0.3 have two steps of batch 8; those of 1.0, and those of another
+    scale, keep 16."""
     text = RECIPE.replace(
         'scale.small.only = { alpha = ["0.3"] }',
-        'scale.small.set = { "local.batch_size" = 16 }\nscale.small.axes.alpha."0.3" = { "local.batch_size" = 8 }',
+        'scale.small.set = { "local.batch_size" = 16 }\nscale.small.axes.alpha."0.3" = { '
+        '"local.batch_size" = 8 }',
     )
     recipe = read(folder(tmp_path / "toy", text))
     sizes = {
-        scale: [recipe.experiment(cell, scale, 0).local.batch_size for cell in recipe.named("table 2").cells(scale)]
+        scale: [
+            recipe.experiment(cell, scale, 0).local.batch_size
+            for cell in recipe.named("table 2").cells(scale)
+        ]
         for scale in ("small", "paper")
     }
     assert sizes == {"small": [8, 16], "paper": [16, 16]}
 
 
 def test_a_setting_that_is_no_experiment_names_its_cell(tmp_path):
-    recipe = read(folder(tmp_path / "toy", RECIPE.replace('"partition.alpha" = 1.0', '"partition.alpha" = -1.0')))
+    recipe = read(
+        folder(
+            tmp_path / "toy", RECIPE.replace('"partition.alpha" = 1.0', '"partition.alpha" = -1.0')
+        )
+    )
     with pytest.raises(ConfigError, match=r"toy, table 2, 1.0 / random: partition"):
         plan(recipe, recipe.exhibit, "paper")
 

@@ -1,4 +1,5 @@
-"""The recipes of the package: each is whole, each builds at every scale, and together they run once in every way they know."""
+"""The recipes of the package: each is whole, each builds at every scale, and together they run once
+in every way they know."""
 
 from pathlib import Path
 
@@ -17,7 +18,10 @@ PAPERS = {
     "fedcvr_bolt": ["table 1", "table 2", "table 3", "table 4"],
     "flash": ["table 1", "figure 2", "figure 3", "figure 4", "figure 5"],
     "hetero_select": [*(f"table {n}" for n in (1, 2, 3)), *(f"figure {n}" for n in range(1, 8))],
-    "hetero_select_v1": [*(f"table {n}" for n in (1, 2, 3, 4)), *(f"figure {n}" for n in range(2, 8))],
+    "hetero_select_v1": [
+        *(f"table {n}" for n in (1, 2, 3, 4)),
+        *(f"figure {n}" for n in range(2, 8)),
+    ],
     "league": [],
     "pfl_cifar10": [],
 }
@@ -26,8 +30,14 @@ MOST = 60
 
 
 def smoke():
-    """The fewest runs at ``smoke`` that use every component, word and switch of any recipe but the league (``test_league.py``)."""
-    experiments = [e for name in names() if name != "league" for e in plan(read(name), read(name).exhibit, "smoke").values()]
+    """The fewest runs at ``smoke`` that use every component, word and switch of any recipe but the
+    league (``test_league.py``)."""
+    experiments = [
+        e
+        for name in names()
+        if name != "league"
+        for e in plan(read(name), read(name).exhibit, "smoke").values()
+    ]
     return distinct(experiments)
 
 
@@ -66,7 +76,9 @@ def test_every_way_runs(tmp_path):
         assert run(experiment, out=tmp_path / experiment.run_id()).finished
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*/measured/*/measured.csv")), ids=lambda p: "-".join(p.parts[-4:-1]))
+@pytest.mark.parametrize(
+    "path", sorted(FOLDER.glob("*/measured/*/measured.csv")), ids=lambda p: "-".join(p.parts[-4:-1])
+)
 def test_what_was_measured_names_its_runs(path):
     rows = read_rows(path)
     assert rows
@@ -83,9 +95,12 @@ def test_smoke_needs_no_data_and_other_scales_say_what_they_need(name: str) -> N
     assert found.data("paper")
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*/measured/*/verdicts.csv")), ids=lambda p: "-".join(p.parts[-4:-1]))
+@pytest.mark.parametrize(
+    "path", sorted(FOLDER.glob("*/measured/*/verdicts.csv")), ids=lambda p: "-".join(p.parts[-4:-1])
+)
 def test_stored_verdicts_are_those_of_the_recipes_claims(path):
-    recipe, scale = read(path.parents[2].name), path.parent.name
+    recipe = read(path.parents[2].name)
+    scale = path.parent.name
     claims = {claim.text: claim for claim in recipe.claim}
     for row in rows_of_text(path.read_text()):
         claim = claims[row["claim"]]
@@ -111,7 +126,10 @@ def test_seeds_that_were_added_after_a_look_are_admitted_to():
 
 
 def test_the_papers_title_is_whole():
-    title = "HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous Federated Learning"
+    title = (
+        "HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous "
+        "Federated Learning"
+    )
     assert read("hetero_select").title == title
     assert f"{{{title}}}" in (FOLDER.parent / "core" / "papers.bib").read_text()
 
@@ -119,6 +137,10 @@ def test_the_papers_title_is_whole():
 @pytest.mark.parametrize("name", ["flash", "hetero_select_v1"])
 def test_no_title_names_data_that_another_scale_replaces(name):
     recipe = read(name)
-    replaced = [e for e in recipe.exhibit if recipe.protocol(e, "small").kind == "other data" and e.cells("small")]
+    replaced = [
+        e
+        for e in recipe.exhibit
+        if recipe.protocol(e, "small").kind == "other data" and e.cells("small")
+    ]
     assert replaced
     assert not [exhibit.name for exhibit in replaced if "CIFAR" in exhibit.title]

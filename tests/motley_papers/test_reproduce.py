@@ -28,7 +28,10 @@ def made(toy, tmp_path_factory):
 def test_every_run_is_made_once(made):
     assert len(load_all(made.directory)) == made.planned == 4
     assert len(made.runs["table 1", ("random",)]) == 2
-    assert made.runs["table 2", ("0.3", "random")][0].directory == made.runs["table 1", ("random",)][0].directory
+    assert (
+        made.runs["table 2", ("0.3", "random")][0].directory
+        == made.runs["table 1", ("random",)][0].directory
+    )
     assert not made.failures
 
 
@@ -40,7 +43,10 @@ def test_what_is_finished_is_not_run_again(toy, made):
 
 
 def test_each_exhibit_shows_its_own_seeds_and_those_asked_for(made, tmp_path):
-    text = RECIPE.replace('scale.small.only = { alpha = ["0.3"] }', 'scale.small = { only = { alpha = ["0.3"] }, seeds = [0] }')
+    text = RECIPE.replace(
+        'scale.small.only = { alpha = ["0.3"] }',
+        'scale.small = { only = { alpha = ["0.3"] }, seeds = [0] }',
+    )
     recipe = folder(tmp_path / "toy", text)
 
     def shown(**options):
@@ -51,12 +57,15 @@ def test_each_exhibit_shows_its_own_seeds_and_those_asked_for(made, tmp_path):
         )
 
     both = "Mean ± standard deviation over 2 seeds (0, 1)."
-    assert shown() == ([both, "One seed (0)."], [0])  # seed 1 of table 2 is there, for table 1 shares the run
+    # seed 1 of table 2 is there, for table 1 shares the run
+    assert shown() == ([both, "One seed (0)."], [0])
     assert shown(seeds=[1]) == ([both, both], [0, 1])
 
 
 def test_a_table_says_when_its_cells_are_of_unequally_many_seeds(toy, tmp_path):
-    reproduce(toy, ["table 1"], out=tmp_path, only={"method": ["random"]}, overrides=["stop.rounds=1"])
+    reproduce(
+        toy, ["table 1"], out=tmp_path, only={"method": ["random"]}, overrides=["stop.rounds=1"]
+    )
     found = reproduce(toy, ["table 1"], out=tmp_path, seeds=[1], overrides=["stop.rounds=1"])
     (table,) = exhibit_tables(found, found.exhibits[0])
     assert table.note.startswith("Mean ± standard deviation over 1 to 2 seeds (0, 1).")
@@ -64,11 +73,15 @@ def test_a_table_says_when_its_cells_are_of_unequally_many_seeds(toy, tmp_path):
 
 def test_what_another_exhibit_shows_as_printed_is_not_repeated(made, tmp_path):
     text = RECIPE.replace(
-        'like = "table 1"', 'like = "table 1"\nmeasures = ["final"]\nscale.small.only = { method = ["power_of_choice"] }'
+        'like = "table 1"',
+        'like = "table 1"\nmeasures = ["final"]\nscale.small.only = { method = ["power_of_choice"] '
+        "}",
     )
 
     def rows(name, expected):
-        found = reproduce(folder(tmp_path / name, text, expected), ["figure 1"], out=made.directory, run=False)
+        found = reproduce(
+            folder(tmp_path / name, text, expected), ["figure 1"], out=made.directory, run=False
+        )
         return [row.label for row in exhibit_tables(found, found.exhibits[0])[0].rows]
 
     assert rows("toy", EXPECTED) == ["power_of_choice"]
@@ -83,7 +96,9 @@ def test_an_exhibit_comes_apart_for_a_paper(made):
     assert "table-1.tex" in names
     assert any(name.startswith("figure-1-") and name.endswith(".pdf") for name in names)
     assert {path.suffix for path in folder.iterdir()} <= {".pdf", ".tex", ".bib", ".csv"}
-    with pytest.raises(ConfigError, match="format: got 'png'; expected some of pdf, svg, latex, csv"):
+    with pytest.raises(
+        ConfigError, match="format: got 'png'; expected some of pdf, svg, latex, csv"
+    ):
         write_for_print(made, ["png"])
 
 
@@ -95,7 +110,9 @@ def test_nothing_is_run_when_only_a_report_is_wanted(toy, tmp_path):
 
 def test_claims_without_runs_are_folded_away(toy, made, tmp_path):
     def titles(found):
-        said = next(block for block in page(found).blocks if getattr(block, "title", "") == "Claims")
+        said = next(
+            block for block in page(found).blocks if getattr(block, "title", "") == "Claims"
+        )
         return [(block.title, block.folded) for block in said.blocks if block.kind == "section"]
 
     assert titles(reproduce(toy, out=tmp_path, run=False)) == [("Not tested: 2 claims", True)]
@@ -103,7 +120,14 @@ def test_claims_without_runs_are_folded_away(toy, made, tmp_path):
 
 
 def test_part_of_it(toy, tmp_path):
-    found = reproduce(toy, ["table 1"], out=tmp_path, seeds=[5], only={"method": ["random"]}, overrides=["stop.rounds=1"])
+    found = reproduce(
+        toy,
+        ["table 1"],
+        out=tmp_path,
+        seeds=[5],
+        only={"method": ["random"]},
+        overrides=["stop.rounds=1"],
+    )
     assert [run.seed for run in found.all_runs()] == [5]
     assert found.cells(found.exhibits[0])[0].name == "random"
     assert found.all_runs()[0].tables["rounds"].num_rows == 1
@@ -115,9 +139,13 @@ def test_part_of_it(toy, tmp_path):
         ({"scale": "tiny"}, "scale: got 'tiny'; expected one of: smoke, small, paper"),
         (
             {"only": {"methods": ["random"]}},
-            "only: no exhibit has the axis 'methods' (did you mean 'method'?); there are: method, alpha",
+            "only: no exhibit has the axis 'methods' (did you mean 'method'?); there are: method, "
+            "alpha",
         ),
-        ({"only": {"method": ["oort"]}}, "only: method has no value 'oort'; it has: power_of_choice, random"),
+        (
+            {"only": {"method": ["oort"]}},
+            "only: method has no value 'oort'; it has: power_of_choice, random",
+        ),
         ({"exhibits": ["table 9"]}, "toy has no table 9"),
     ],
 )
@@ -156,21 +184,34 @@ def test_the_files(made):
     ):
         assert words in text
     assert "The batch size, see the code, is not said." in text
-    assert text.count('<nav class="methods"') == 1  # table 1 compares two methods; table 2 is cut to one, figure 1 has none
-    assert re.search(r'<section id="table-1-methods" data-methods>.*?<tr class="method-1"><th scope="row">', text, re.DOTALL)
+    # table 1 compares two methods; table 2 is cut to one, figure 1 has none
+    assert text.count('<nav class="methods"') == 1
+    assert re.search(
+        r'<section id="table-1-methods" data-methods>.*?<tr class="method-1"><th scope="row">',
+        text,
+        re.DOTALL,
+    )
     prose = markdown.read_text()
     assert "## Table 2. Skew" in prose
     assert "| random |" in prose
     rows = table.read_text().splitlines()
     assert rows[0] == "exhibit,cell,measure,seed,value,exact,run,target"
-    # three measures of two cells and one of one, two seeds each; 90 % is not reached in three rounds
+    # three measures of two cells and one of one, two seeds each; 90 % is not reached in three
+    # rounds
     assert len(rows) == 1 + 2 * (3 * 2 + 1)
     claims = list(csv.DictReader(verdicts.read_text().splitlines()))
-    assert [row["sign"] for row in claims] == [c.verdict for one in made.judged for c in one.contrasts]
-    assert [(row["verdict"], row["alone"]) for row in claims] == [(one.verdict, one.alone) for one in made.judged]
+    assert [row["sign"] for row in claims] == [
+        c.verdict for one in made.judged for c in one.contrasts
+    ]
+    assert [(row["verdict"], row["alone"]) for row in claims] == [
+        (one.verdict, one.alone) for one in made.judged
+    ]
     assert [row["source"] for row in claims] == ["Table 1", ""]
     assert {row["protocol"] for row in claims} == {"reduced: see the notes"}
-    assert all((",false," in row) == row.endswith(",0.9") == ("seconds_to_target" in row) for row in rows[1:])
+    assert all(
+        (",false," in row) == row.endswith(",0.9") == ("seconds_to_target" in row)
+        for row in rows[1:]
+    )
 
 
 def test_numbers_are_those_of_the_runs(made):
@@ -186,7 +227,9 @@ def test_numbers_are_those_of_the_runs(made):
 
 
 def test_the_command(toy, made, capsys):
-    assert call(["reproduce", str(toy), "--table", "1", "--out", str(made.directory), "--no-run"]) == 0
+    assert (
+        call(["reproduce", str(toy), "--table", "1", "--out", str(made.directory), "--no-run"]) == 0
+    )
     out = capsys.readouterr().out
     assert "table 1. Methods" in out
     assert "table 2" not in out
@@ -201,9 +244,26 @@ def test_the_command_says_what_is_wrong(toy, tmp_path, capsys):
 
 
 def test_a_failed_run_ends_the_command_with_its_code(tmp_path, capsys):
-    text = RECIPE.replace('selector = "uniform" }\npower', 'selector = "uniform", "task.data" = "nowhere/at.all" }\npower')
+    text = RECIPE.replace(
+        'selector = "uniform" }\npower',
+        'selector = "uniform", "task.data" = "nowhere/at.all" }\npower',
+    )
     recipe = folder(tmp_path / "toy", text, EXPECTED)
-    assert call(["reproduce", str(recipe), "--table", "1", "--seeds", "0", "--out", str(tmp_path / "out")]) == 2
+    assert (
+        call(
+            [
+                "reproduce",
+                str(recipe),
+                "--table",
+                "1",
+                "--seeds",
+                "0",
+                "--out",
+                str(tmp_path / "out"),
+            ]
+        )
+        == 2
+    )
     said = capsys.readouterr()
     assert "failed: table 1 random seed 0:" in said.err
     assert "1 of 2 runs finished" in said.err
@@ -211,5 +271,11 @@ def test_a_failed_run_ends_the_command_with_its_code(tmp_path, capsys):
 
 
 def test_a_page_has_no_marks_of_markdown():
-    told = "It is *not confirmed*; **bold**, `x`, [a page](b.md), mu* = 2 * 3 with w* and f(w*); *contradicted*."
-    assert pages._plain(told) == "It is not confirmed; bold, x, a page, mu* = 2 * 3 with w* and f(w*); contradicted."
+    told = (
+        "It is *not confirmed*; **bold**, `x`, [a page](b.md), mu* = 2 * 3 with w* and f(w*); "
+        "*contradicted*."
+    )
+    assert (
+        pages._plain(told)
+        == "It is not confirmed; bold, x, a page, mu* = 2 * 3 with w* and f(w*); contradicted."
+    )

@@ -36,7 +36,10 @@ def told(toy, text, *rows, verdicts=(LEARNS,)):
 
 
 def test_numbers_of_cells(toy):
-    text = "It has {{small | table 1 | random | final}} % ({{ small | table 1 |\nrandom | final | seeds }} seeds)."
+    text = (
+        "It has {{small | table 1 | random | final}} % ({{ small | table 1 |\nrandom | final | "
+        "seeds }} seeds)."
+    )
     assert told(toy, text, row(0, "71.504"), row(1, "72.5")) == "It has 72.00 % (2 seeds)."
     assert told(toy, text, row(0, "71.5", "false")) == "It has more than 71.50 % (1 seeds)."
 
@@ -47,28 +50,46 @@ def test_numbers_of_claims(toy):
 
 
 def test_a_paragraph_without_its_number_is_left_out(toy):
-    text = "Plain.\n\nIt has {{small | table 1 | random | final}}.\n\nAt paper {{paper | table 1 | random | final}}."
+    text = (
+        "Plain.\n\nIt has {{small | table 1 | random | final}}.\n\nAt paper {{paper | table 1 "
+        "| random | final}}."
+    )
     assert told(toy, text) == "Plain."
     assert told(toy, text, row(0, "1")) == "Plain.\n\nIt has 1.00."
-    assert told(toy, "{{small | claim | it learns}}", verdicts=[{**LEARNS, "verdict": "not tested"}]) == ""
+    assert (
+        told(toy, "{{small | claim | it learns}}", verdicts=[{**LEARNS, "verdict": "not tested"}])
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
     "place",
     [
-        "tiny | table 1 | random | final", "small | table 9 | random | final", "small | table 1 | oort | final",
-        "small | table 1 | random | mse", "small | table 1 | random | final | mean", "small | table 1", "small",
-        "small | claim | nothing of the kind", "small | claim | e", "small | claim | it learns | below",
+        "tiny | table 1 | random | final",
+        "small | table 9 | random | final",
+        "small | table 1 | oort | final",
+        "small | table 1 | random | mse",
+        "small | table 1 | random | final | mean",
+        "small | table 1",
+        "small",
+        "small | claim | nothing of the kind",
+        "small | claim | e",
+        "small | claim | it learns | below",
         "small | claim | it learns | above | more",
     ],
-)  # fmt: skip
+)
 def test_a_place_that_is_not_there_is_refused(toy, place):
-    with pytest.raises(ConfigError, match=r"toy/result\.md: got \{\{.*; expected SCALE \| EXHIBIT \| CELL \| MEASURE"):
+    with pytest.raises(
+        ConfigError,
+        match=r"toy/result\.md: got \{\{.*; expected SCALE \| EXHIBIT \| CELL \| MEASURE",
+    ):
         told(toy, f"{{{{{place}}}}}")
 
 
 def test_the_report_opens_with_the_result(toy, tmp_path):
-    (toy / "result.md").write_text("Random selection ends at {{small | table 1 | random | final}} %.\n")
+    (toy / "result.md").write_text(
+        "Random selection ends at {{small | table 1 | random | final}} %.\n"
+    )
     found = reproduce(toy, ["table 1"], out=tmp_path / "out", overrides=["stop.rounds=1"])
     result = page(found).blocks[0]
     assert result.title == "Result"
@@ -78,7 +99,9 @@ def test_the_report_opens_with_the_result(toy, tmp_path):
     assert own.blocks[0].items[0].startswith("table 1, random, final (%): ")
     assert told.text.startswith("Random selection ends at ")
     assert sum(number for number, *_ in counts.counts) == 1
-    assert words.text.startswith("The paper's own claims, after Holm's correction: on a reduced scale 1 ")
+    assert words.text.startswith(
+        "The paper's own claims, after Holm's correction: on a reduced scale 1 "
+    )
     assert "Claims of ours, corrected apart: 1 " in words.text
     assert picture.about.startswith("Where the comparisons of 2 claims lie: ")
 

@@ -1,4 +1,5 @@
-"""Seeds that are added until a claim is decided: which comes next, where it ends, and what every later report says of it."""
+"""Seeds that are added until a claim is decided: which comes next, where it ends, and what every
+later report says of it."""
 
 import json
 
@@ -31,7 +32,9 @@ def decided(toy, tmp_path_factory):
     """The claim that the toy learns, which six seeds at most decide, and what was said."""
     said = []
     out = tmp_path_factory.mktemp("out")
-    found = until_decided(read(toy), budget_s=600, claims=["it learns"], most=6, out=out, tell=said.append)
+    found = until_decided(
+        read(toy), budget_s=600, claims=["it learns"], most=6, out=out, tell=said.append
+    )
     return found, said
 
 
@@ -42,7 +45,11 @@ def test_seeds_are_added_until_the_claim_is_decided(decided):
     assert seeds == list(range(len(seeds)))  # the recipe's 0 and 1 first, then those that follow
     assert judged.verdict == "confirmed"
     (one,) = judged.contrasts
-    assert (one.looks, one.interval.n, one.sides.confirms <= 0.025) == (SpendingPlan((6,)), len(seeds), True)
+    assert (one.looks, one.interval.n, one.sides.confirms <= 0.025) == (
+        SpendingPlan((6,)),
+        len(seeds),
+        True,
+    )
     assert 2 < len(seeds) <= 6  # the level of two of six pairs is below one in a million
     assert said[0].startswith("1 of 1 claims are open, with 1 comparisons; ")
     assert "at most 6 a comparison" in said[0]
@@ -64,10 +71,15 @@ def test_every_later_report_allows_for_the_looks(toy, decided):
     assert (learns.contrasts[0].looks, ahead.contrasts[0].looks) == (SpendingPlan((6,)), None)
     assert learns.contrasts[0].interval == found.judged[0].contrasts[0].interval
     table = verdict_table(again.judged)
-    assert "Looks: at most 6 pairs, seen after every pair; the last may spend 5 % of chance" in table.note
+    assert (
+        "Looks: at most 6 pairs, seen after every pair; the last may spend 5 % of chance"
+        in table.note
+    )
     assert table.rows[0].cells[5].text.endswith("(looks)")
     assert rows_of_text(verdicts_csv(again))[0]["looks"] == "6"
-    assert not [line for line in getattr(page(found).blocks[1], "items", []) if "runs are finished" in line]
+    assert not [
+        line for line in getattr(page(found).blocks[1], "items", []) if "runs are finished" in line
+    ]
 
 
 def test_it_goes_on_where_it_was_stopped(toy, tmp_path):
@@ -77,10 +89,14 @@ def test_it_goes_on_where_it_was_stopped(toy, tmp_path):
     assert json.loads((out / "sequential.json").read_text())["claims"] == ["It learns"]
     said = []
     plan = json.loads((out / "sequential.json").read_text())
-    (out / "sequential.json").write_text(json.dumps({**plan, "seeds": {"table 1": [0]}}))  # killed while seed 0 ran
+    # killed while seed 0 ran
+    (out / "sequential.json").write_text(json.dumps({**plan, "seeds": {"table 1": [0]}}))
     until_decided(read(toy), budget_s=1e-9, claims=["it learns"], most=4, out=out, tell=said.append)
     assert "at most 6 a comparison" in said[0]  # what was said first stays
-    assert said[-1] == "the budget ends before the next seed; 1 comparisons are open; the same command goes on"
+    assert (
+        said[-1]
+        == "the budget ends before the next seed; 1 comparisons are open; the same command goes on"
+    )
 
 
 def test_a_plan_that_is_lengthened_remembers_the_shorter_one(tmp_path):
@@ -116,26 +132,41 @@ def test_what_is_nearest_comes_first_and_what_is_decided_never(decided):
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("4h", 14400), ("90m", 5400), ("1h30m", 5400), ("45s", 45), ("0.5h", 1800), ("10min", 600)]
+    ("text", "seconds"),
+    [("4h", 14400), ("90m", 5400), ("1h30m", 5400), ("45s", 45), ("0.5h", 1800), ("10min", 600)],
 )
 def test_budgets(text, seconds):
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "4", "h", "-1h", "4 hours", "0h", "1e3s", "four", "999999999h"])
+@pytest.mark.parametrize(
+    "text", ["", "4", "h", "-1h", "4 hours", "0h", "1e3s", "four", "999999999h"]
+)
 def test_what_is_no_budget(text):
-    with pytest.raises(ConfigError, match=r"--budget: got .*expected hours, minutes or seconds, e\.g\. 4h, 90m or 1h30m"):
+    with pytest.raises(
+        ConfigError,
+        match=r"--budget: got .*expected hours, minutes or seconds, e\.g\. 4h, 90m or 1h30m",
+    ):
         seconds_of(text)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--budget", "4h"], "--budget without --until: it belongs to --until decided; leave out --budget"),
+        (
+            ["--budget", "4h"],
+            "--budget without --until: it belongs to --until decided; leave out --budget",
+        ),
         (["--claims", "it"], "--claims without --until"),
         (["--most-seeds", "9"], "--most-seeds without --until"),
-        (["--until", "decided"], "--until decided: got no budget; say how long it may take, e.g. --budget 4h"),
-        (["--until", "decide", "--budget", "1s"], "--until: got 'decide' (did you mean 'decided'?); expected decided"),
+        (
+            ["--until", "decided"],
+            "--until decided: got no budget; say how long it may take, e.g. --budget 4h",
+        ),
+        (
+            ["--until", "decide", "--budget", "1s"],
+            "--until: got 'decide' (did you mean 'decided'?); expected decided",
+        ),
         (["--until", "decided", "--budget", "4"], "--budget: got '4'; expected hours"),
         (
             ["--until", "decided", "--budget", "1s", "--seeds", "1"],
@@ -147,7 +178,10 @@ def test_what_is_no_budget(text):
             ["--until", "decided", "--budget", "1s", "--claims", "world"],
             "--claims: no claim holds 'world'; expected part of one of: It learns",
         ),
-        (["--until", "decided", "--budget", "1s", "--most-seeds", "1"], "--most-seeds: got 1; expected at least 2"),
+        (
+            ["--until", "decided", "--budget", "1s", "--most-seeds", "1"],
+            "--most-seeds: got 1; expected at least 2",
+        ),
     ],
 )
 def test_nonsense_is_refused(toy, tmp_path, capsys, options, message):
@@ -158,13 +192,28 @@ def test_nonsense_is_refused(toy, tmp_path, capsys, options, message):
 
 def test_a_damaged_record_is_told(toy, tmp_path):
     (tmp_path / "sequential.json").write_text('{"most": 0}')
-    with pytest.raises(DataError, match=r"sequential\.json is damaged .*restore it, or remove it to test each claim once"):
+    with pytest.raises(
+        DataError,
+        match=r"sequential\.json is damaged .*restore it, or remove it to test each claim once",
+    ):
         reproduce(toy, out=tmp_path, run=False)
 
 
 def test_a_run_that_fails_is_tried_once(tmp_path, capsys):
-    text = FAST.replace('selector = "uniform" }\npower', 'selector = "uniform", "task.data" = "nowhere/at.all" }\npower')
+    text = FAST.replace(
+        'selector = "uniform" }\npower',
+        'selector = "uniform", "task.data" = "nowhere/at.all" }\npower',
+    )
     recipe = folder(tmp_path / "toy", text)
-    options = ["--until", "decided", "--budget", "1h", "--claims", "learns", "--out", str(tmp_path / "out")]
+    options = [
+        "--until",
+        "decided",
+        "--budget",
+        "1h",
+        "--claims",
+        "learns",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert call(["reproduce", str(recipe), *options]) == 2
     assert "failed: table 1 random seed 0:" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""Verdicts on numbers worked by hand. With three pairs the t interval has two degrees of freedom: half width = 4.302653 s / sqrt 3."""
+"""Verdicts on numbers worked by hand. With three pairs the t interval has two degrees of freedom:
+half width = 4.302653 s / sqrt 3."""
 
 import pytest
 
@@ -11,17 +12,27 @@ from motley_papers.verdicts import corrected, judge
 
 METHODS = {"a": {}, "b": {}, "c": {}}
 TABLE = Exhibit(name="table 1", title="", measures=["final"], axes={"method": METHODS})
-CROSSED = Exhibit(name="table 2", title="", measures=["final"], axes={"setting": {"x": {}, "y": {}}, "method": METHODS})
+CROSSED = Exhibit(
+    name="table 2",
+    title="",
+    measures=["final"],
+    axes={"setting": {"x": {}, "y": {}}, "method": METHODS},
+)
 
 
 def values(measure="final", **cells):
-    """``a=[1, 2]`` or ``x_a=[1, 2]``: one number a seed; a pair ``(1, False)`` is a lower bound; None is missing."""
+    """``a=[1, 2]`` or ``x_a=[1, 2]``: one number a seed; a pair ``(1, False)`` is a lower bound;
+    None is missing."""
     out = {}
     for name, numbers in cells.items():
         seeds = {}
         for seed, n in enumerate(numbers):
             if n is not None:
-                seeds[seed] = Censored(float(n[0]), n[1]) if isinstance(n, tuple) else Censored(float(n), True)
+                seeds[seed] = (
+                    Censored(float(n[0]), n[1])
+                    if isinstance(n, tuple)
+                    else Censored(float(n), True)
+                )
         out[measure, tuple(name.split("_"))] = seeds
     return out
 
@@ -51,12 +62,17 @@ def test_higher(a, verdict):
 def test_the_interval_is_student_s():
     (one,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).contrasts
     half = 4.302652729911275 / 3**0.5
-    assert (one.interval.low, one.interval.high) == (pytest.approx(3 - half), pytest.approx(3 + half))
+    assert (one.interval.low, one.interval.high) == (
+        pytest.approx(3 - half),
+        pytest.approx(3 + half),
+    )
     assert (one.ours.mean, one.other.mean, one.label) == (13, 10, "a against b")
 
 
 def test_how_many_times_the_other_side_ours_is():
-    (plain,) = verdict_table([judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]))]).rows
+    (plain,) = verdict_table(
+        [judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]))]
+    ).rows
     assert plain.cells[5].text == "final (%): +3.00 [0.52, 5.48], x 1.3"
     seen = values("mse_log", a=[0.5, 1.5, 2.5], b=[1.5, 2.5, 3.5])  # a third at every seed: e^-1
     (logarithm,) = verdict_table([judge(claim(measure="mse_log", **A_OVER_B), TABLE, seen)]).rows
@@ -67,9 +83,11 @@ def test_how_many_times_the_other_side_ours_is():
 @pytest.mark.parametrize(
     ("a", "b", "said"),
     [
-        ([12, 13, 14], [(10, False)] * 3, "at most +3.00 [0.52, 5.48], x 1.3"),  # the other side is 10 at least
+        # the other side is 10 at least
+        ([12, 13, 14], [(10, False)] * 3, "at most +3.00 [0.52, 5.48], x 1.3"),
         ([(12, False), 13, 14], [10, 10, 10], "at least +3.00 [0.52, 5.48], x 1.3"),
-        ([(12, False), 13, 14], [10, 10, (10, False)], "–"),  # nothing follows from two lower bounds
+        # nothing follows from two lower bounds
+        ([(12, False), 13, 14], [10, 10, (10, False)], "–"),
     ],
 )
 def test_a_difference_with_a_lower_bound_is_a_bound(a, b, said):
@@ -78,7 +96,9 @@ def test_a_difference_with_a_lower_bound_is_a_bound(a, b, said):
 
 
 def test_against_a_number_both_are_told():
-    (row,) = verdict_table([judge(claim(below=12.0, where={"method": "a"}), TABLE, values(a=[12, 13, 14]))]).rows
+    (row,) = verdict_table(
+        [judge(claim(below=12.0, where={"method": "a"}), TABLE, values(a=[12, 13, 14]))]
+    ).rows
     assert row.cells[5].text == "final (%): 13.00, that is +1.00 [−1.48, 3.48] from 12"
 
 
@@ -86,11 +106,16 @@ def test_lower_is_higher_turned_round():
     turned = {"lower": {"method": "b"}, "than": {"method": "a"}}
     for a in ([12, 13, 14], [11, 12, 13], [8, 7, 6]):
         seen = values(a=a, b=[10, 10, 10])
-        assert judge(claim(**turned), TABLE, seen).verdict == judge(claim(**A_OVER_B), TABLE, seen).verdict
+        assert (
+            judge(claim(**turned), TABLE, seen).verdict
+            == judge(claim(**A_OVER_B), TABLE, seen).verdict
+        )
 
 
 def test_seeds_are_paired_and_lonely_ones_left_out():
-    (one,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, None, 14, 15], b=[10, 10, 10, None])).contrasts
+    (one,) = judge(
+        claim(**A_OVER_B), TABLE, values(a=[12, None, 14, 15], b=[10, 10, 10, None])
+    ).contrasts
     assert (one.interval.n, one.interval.mean) == (2, 3)
 
 
@@ -100,22 +125,29 @@ def test_each_of_several_must_hold():
     found = judge(claim(**both), TABLE, seen)
     assert [one.verdict for one in found.contrasts] == ["confirmed", "not confirmed"]
     assert found.verdict == "not confirmed"
-    assert judge(claim(**both), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).verdict == "not tested"
+    assert (
+        judge(claim(**both), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).verdict == "not tested"
+    )
 
 
 def test_a_margin_lets_a_method_be_a_little_worse():
     seen = values(a=[9.9, 10.0, 9.8], b=[10, 10, 10])  # -0.1 +- 0.248
     assert judge(claim(**A_OVER_B), TABLE, seen).verdict == "not confirmed"
     assert judge(claim(**A_OVER_B, margin=0.5), TABLE, seen).verdict == "confirmed"
-    assert judge(claim(**A_OVER_B, margin=0.5), TABLE, values(a=[8, 8.1, 8.2], b=[10, 10, 10])).verdict == "contradicted"
+    assert (
+        judge(claim(**A_OVER_B, margin=0.5), TABLE, values(a=[8, 8.1, 8.2], b=[10, 10, 10])).verdict
+        == "contradicted"
+    )
 
 
 @pytest.mark.parametrize(
     ("a", "b", "verdict"),
     [
         ([2, 3, 4], [(10, False)] * 3, "confirmed"),  # b takes longer still
-        ([(2, False), (3, False), (4, False)], [10, 10, 10], "not confirmed"),  # a may take any time
-        ([(20, False), (21, False), (22, False)], [10, 10, 10], "contradicted"),  # a takes longer still
+        # a may take any time
+        ([(2, False), (3, False), (4, False)], [10, 10, 10], "not confirmed"),
+        # a takes longer still
+        ([(20, False), (21, False), (22, False)], [10, 10, 10], "contradicted"),
         ([20, 21, 22], [(10, False)] * 3, "not confirmed"),
     ],
 )
@@ -127,7 +159,8 @@ def test_a_lower_bound_proves_in_one_direction_only(a, b, verdict):
 def test_other_axes_are_averaged_within_a_seed():
     seen = values(x_a=[12, 13, 14], y_a=[8, 9, 10], x_b=[10, 10, 10], y_b=[10, 10, 10])
     (one,) = judge(claim("table 2", **A_OVER_B), CROSSED, seen).contrasts
-    assert (one.interval.n, one.interval.mean) == (3, pytest.approx(1.0))  # means 10, 11, 12 against 10
+    # means 10, 11, 12 against 10
+    assert (one.interval.n, one.interval.mean) == (3, pytest.approx(1.0))
 
 
 def test_or_paired_cell_by_cell():
@@ -143,17 +176,24 @@ def test_cells_that_only_one_side_has_do_not_count():
 
 
 def test_where_asks_for_each_place_apart():
-    seen = values(x_a=[12, 13, 14], y_a=[8, 7.5, 7], x_b=[10, 10, 10], y_b=[10, 10, 10])  # -2.5 + 1.79 < 0
+    # -2.5 + 1.79 < 0
+    seen = values(x_a=[12, 13, 14], y_a=[8, 7.5, 7], x_b=[10, 10, 10], y_b=[10, 10, 10])
     found = judge(claim("table 2", **A_OVER_B, where={"setting": ["x", "y"]}), CROSSED, seen)
     assert [one.verdict for one in found.contrasts] == ["confirmed", "contradicted"]
     assert [one.label for one in found.contrasts] == ["a against b (x)", "a against b (y)"]
 
 
 @pytest.mark.parametrize(
-    ("keys", "verdict"), [({"below": 12}, "confirmed"), ({"below": 9}, "contradicted"), ({"above": 10}, "not confirmed")]
+    ("keys", "verdict"),
+    [
+        ({"below": 12}, "confirmed"),
+        ({"below": 9}, "contradicted"),
+        ({"above": 10}, "not confirmed"),
+    ],
 )
 def test_against_a_number(keys, verdict):
-    found = judge(claim(where={"method": "a"}, **keys), TABLE, values(a=[10, 10.5, 11]))  # 10.5 +- 1.242
+    # 10.5 +- 1.242
+    found = judge(claim(where={"method": "a"}, **keys), TABLE, values(a=[10, 10.5, 11]))
     assert found.verdict == verdict
 
 
@@ -170,12 +210,15 @@ def test_the_p_value_is_that_of_the_interval():
     assert 2 * one.sides.confirms == pytest.approx(1 - 27**0.5 / 29**0.5)
     assert one.sides.confirms + one.sides.refutes == pytest.approx(1)
     # no worse by more than 1: the mean lies 4 above -1
-    (one,) = judge(claim(**A_OVER_B, margin=1), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).contrasts
+    (one,) = judge(
+        claim(**A_OVER_B, margin=1), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])
+    ).contrasts
     assert 2 * one.sides.confirms == pytest.approx(1 - 48**0.5 / 50**0.5)
 
 
 def test_holm_takes_back_what_chance_could_have_done():
-    better = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]))  # two-sided 0.0351
+    # two-sided 0.0351
+    better = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]))
     equal = judge(claim(**A_OVER_B), TABLE, values(a=[12, 12, 13], b=[12, 13, 12]))
     (alone,), (first, _) = corrected([better]), corrected([better, equal])
     assert (alone.alone, alone.verdict) == ("confirmed", "confirmed")
@@ -186,7 +229,12 @@ def test_holm_takes_back_what_chance_could_have_done():
 
 def test_the_papers_claims_are_corrected_without_ours():
     seen = values(a=[12, 13, 14], b=[10, 10, 10])
-    theirs, ours = corrected([judge(claim(source="Table 1", **A_OVER_B), TABLE, seen), judge(claim(**A_OVER_B), TABLE, seen)])
+    theirs, ours = corrected(
+        [
+            judge(claim(source="Table 1", **A_OVER_B), TABLE, seen),
+            judge(claim(**A_OVER_B), TABLE, seen),
+        ]
+    )
     assert theirs.after_holm == ours.after_holm
     assert theirs.verdict == ours.verdict == "confirmed"
 
@@ -195,20 +243,28 @@ def test_on_other_data_a_claim_is_not_contradicted():
     seen = values(a=[8, 7, 6], b=[10, 10, 10])
     other = Protocol.read("other data: digits for CIFAR-10")
     printed = {("final", ("a",)): 70.0, ("final", ("b",)): 69.0}
-    elsewhere, here = (judge(claim(**A_OVER_B), TABLE, seen, printed, protocol=p) for p in (other, Protocol("whole")))
+    elsewhere, here = (
+        judge(claim(**A_OVER_B), TABLE, seen, printed, protocol=p)
+        for p in (other, Protocol("whole"))
+    )
     assert (elsewhere.verdict, elsewhere.size) == ("not seen here", "")
     assert (here.verdict, here.size) == ("contradicted", "above")
 
 
 def test_what_nothing_measured_tests_is_not_tested():
-    found = judge(claim(untested="means over all clients", **A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]))
+    found = judge(
+        claim(untested="means over all clients", **A_OVER_B),
+        TABLE,
+        values(a=[12, 13, 14], b=[10, 10, 10]),
+    )
     assert (found.verdict, found.contrasts) == ("not tested", [])
     assert corrected([found])[0].verdict == "not tested"
 
 
 def test_the_interval_of_best_of_two_is_that_of_the_weaker():
     both = {"higher": {"method": "a"}, "than": {"method": ["b", "c"]}}
-    found = judge(claim(**both), TABLE, values(a=[12, 13, 14], b=[10, 10, 10], c=[11, 11, 11]))  # 2, 3, 4 and 1, 2, 3
+    # 2, 3, 4 and 1, 2, 3
+    found = judge(claim(**both), TABLE, values(a=[12, 13, 14], b=[10, 10, 10], c=[11, 11, 11]))
     assert (found.interval.mean, found.alone) == (2, "not confirmed")
     assert found.interval.low == pytest.approx(2 - 4.302653 / 3**0.5)
     assert found.interval.high == pytest.approx(2 + 6.205347 / 3**0.5)  # t at 1 - 0.05 / 4
@@ -227,7 +283,9 @@ def test_of_a_claim_that_is_lower_the_size_keeps_its_sign():
     # printed: 2,264 less; measured: more, and the interval excludes what is printed
     keys = {"lower": {"method": "a"}, "than": {"method": "b"}}
     paper = {("final", ("a",)): 2906.0, ("final", ("b",)): 5170.0}
-    found = judge(claim(**keys), TABLE, values(a=[2793.5, 2800, 2790], b=[2436.5, 2700, 2500]), paper)
+    found = judge(
+        claim(**keys), TABLE, values(a=[2793.5, 2800, 2790], b=[2436.5, 2700, 2500]), paper
+    )
     assert (found.printed, found.size, found.verdict) == (-2264, "below", "not confirmed")
 
 
@@ -256,12 +314,16 @@ def test_looks_widen_the_interval_and_their_p_values_agree():
 
 def test_what_the_seeds_resolve_and_what_the_printed_difference_needs():
     printed = {("final", ("a",)): 70.0, ("final", ("b",)): 69.0}
-    (one,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]), printed).contrasts
+    (one,) = judge(
+        claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]), printed
+    ).contrasts
     # the noncentral t with two degrees of freedom: 5.6535 / sqrt 3 deviations of 1
     assert one.resolves == pytest.approx(5.6535 / 3**0.5, rel=1e-4)
     assert one.printed == 1
     assert one.needs == 10  # 0.996 with ten pairs, 1.061 with nine
-    (row,) = verdict_table([judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]), printed)]).rows
+    (row,) = verdict_table(
+        [judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]), printed)]
+    ).rows
     assert [cell.text for cell in row.cells[6:]] == ["printed 1.00: inside", "3.26", "10"]
     (bare,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).contrasts
     assert str(bare.needs) == "nan"

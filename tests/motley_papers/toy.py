@@ -80,6 +80,7 @@ def folder(where: Path, recipe: str = RECIPE, expected: str = EXPECTED) -> Path:
     (where / "recipe.toml").write_text(recipe)
     (where / "expected.csv").write_text(expected)
     (where / "notes.md").write_text(
-        "The **batch** size, see [the code](https://example.org), is `not` said.\n\n- READING: 16\n- one more\n"
+        "The **batch** size, see [the code](https://example.org), is `not` said.\n\n- READING: "
+        "16\n- one more\n"
     )
     return where

@@ -1,4 +1,5 @@
-"""The versions that pyproject.toml declares are those that make test-lowest and make test-pythons can try."""
+"""The versions that pyproject.toml declares are those that make test-lowest and make test-pythons
+can try."""
 
 import re
 import tomllib
@@ -12,10 +13,17 @@ import motley
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKOUT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-FILES = {path.parent.name: tomllib.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("packages/*/pyproject.toml")}
+FILES = {
+    path.parent.name: tomllib.loads(path.read_text(encoding="utf-8"))
+    for path in ROOT.glob("packages/*/pyproject.toml")
+}
 PROJECT = FILES["motley"]["project"]
 DEPENDENCIES = [Requirement(one) for one in PROJECT["dependencies"]]
-BESIDE = [Requirement(one) for name in ("motley-flower", "motley-papers") for one in FILES[name]["project"]["dependencies"]]
+BESIDE = [
+    Requirement(one)
+    for name in ("motley-flower", "motley-papers")
+    for one in FILES[name]["project"]["dependencies"]
+]
 ELSEWHERE = {"flwr"}
 """What the default environment does without: Flower is in constraints-flower.txt alone."""
 
@@ -36,19 +44,28 @@ def bounds():
 
 def test_every_dependency_has_one_lower_bound_and_no_other():
     """scripts/test-lowest makes an exact version of a bound by writing == for >=."""
-    assert {name for name, bound in bounds().items() if not re.fullmatch(r">=[0-9.]+", bound)} == set()
+    assert {
+        name for name, bound in bounds().items() if not re.fullmatch(r">=[0-9.]+", bound)
+    } == set()
 
 
 def test_the_pinned_versions_lie_within_the_bounds():
     for name in ("constraints.txt", "constraints-flower.txt"):
         versions = pinned(name)
-        outside = {one.name for one in DEPENDENCIES if not one.specifier.contains(versions[named(one.name)])}
+        outside = {
+            one.name
+            for one in DEPENDENCIES
+            if not one.specifier.contains(versions[named(one.name)])
+        }
         assert outside == set(), name
 
 
 def test_the_lower_bound_of_torch_is_the_version_that_is_tested():
-    """Every test runs with the pinned torch and none with another, so nothing is promised of older ones."""
-    assert Version(bounds()["torch"].removeprefix(">=")).release[:2] == pinned()["torch"].release[:2]
+    """Every test runs with the pinned torch and none with another, so nothing is promised of older
+    ones."""
+    assert (
+        Version(bounds()["torch"].removeprefix(">=")).release[:2] == pinned()["torch"].release[:2]
+    )
     assert pinned()["torch"] == pinned("constraints-flower.txt")["torch"]
 
 
@@ -60,10 +77,17 @@ def test_the_lowest_python_is_the_first_of_the_classifiers():
 
 @pytest.mark.parametrize(
     "name",
-    ["constraints.txt", "constraints-docs.txt", "constraints-notebook.txt", "constraints-ray.txt", "constraints-trackers.txt"],
+    [
+        "constraints.txt",
+        "constraints-docs.txt",
+        "constraints-notebook.txt",
+        "constraints-ray.txt",
+        "constraints-trackers.txt",
+    ],
 )
 def test_every_pin_has_hashes(name):
-    """Without one, pip install --require-hashes refuses; with an index's address, a checkout would ask somebody's index."""
+    """Without one, pip install --require-hashes refuses; with an index's address, a checkout would
+    ask somebody's index."""
     text = (ROOT / name).read_text(encoding="utf-8")
     entries = re.split(r"\n(?=[a-z])", text)[1:]
     assert len(entries) == len(pinned(name)) > 10
@@ -87,19 +111,34 @@ def test_whatever_the_default_environment_needs_is_pinned():
 
 
 def test_the_three_distributions_have_one_version_and_one_lowest_python():
-    assert {FILES[name]["project"]["version"] for name in ("motley-flower", "motley-papers")} == {motley.__version__}
-    assert {file["project"]["requires-python"] for file in FILES.values()} == {PROJECT["requires-python"]}
+    assert {FILES[name]["project"]["version"] for name in ("motley-flower", "motley-papers")} == {
+        motley.__version__
+    }
+    assert {file["project"]["requires-python"] for file in FILES.values()} == {
+        PROJECT["requires-python"]
+    }
 
 
 def test_nothing_asks_an_index_for_motley_itself():
     """None of the three is in an index: whoever registered the name would run code here."""
     extras = [
-        one for file in FILES.values() for asked in file["project"].get("optional-dependencies", {}).values() for one in asked
+        one
+        for file in FILES.values()
+        for asked in file["project"].get("optional-dependencies", {}).values()
+        for one in asked
     ]
-    assert not [one for one in [*map(Requirement, extras), *DEPENDENCIES, *BESIDE] if named(one.name).startswith("motley")]
+    assert not [
+        one
+        for one in [*map(Requirement, extras), *DEPENDENCIES, *BESIDE]
+        if named(one.name).startswith("motley")
+    ]
 
 
 def test_the_tests_need_what_extras_bring():
-    extras, dev = PROJECT["optional-dependencies"], set(CHECKOUT["dependency-groups"]["dev"])
-    flower = set(FILES["motley-flower"]["project"]["dependencies"]) - {"flwr>=1.41,<2", *PROJECT["dependencies"]}
+    extras = PROJECT["optional-dependencies"]
+    dev = set(CHECKOUT["dependency-groups"]["dev"])
+    flower = set(FILES["motley-flower"]["project"]["dependencies"]) - {
+        "flwr>=1.41,<2",
+        *PROJECT["dependencies"],
+    }
     assert dev >= {*extras["privacy"], *extras["tune"], *extras["tensorboard"], *flower}

@@ -1,4 +1,5 @@
-"""The wheel holds all it needs: it is built, installed into an environment of its own, and run far from the source."""
+"""The wheel holds all it needs: it is built, installed into an environment of its own, and run far
+from the source."""
 
 from __future__ import annotations
 
@@ -30,8 +31,19 @@ partition = { name = "dirichlet", alpha = 0.5 }
 
 def said(*command: str | Path, cwd: Path) -> str:
     """What a command prints, run without a way back to the source."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") and name != "VIRTUAL_ENV"}
-    done = subprocess.run([str(word) for word in command], cwd=cwd, env=clean, capture_output=True, text=True, timeout=300)
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PYTHON") and name != "VIRTUAL_ENV"
+    }
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -41,7 +53,17 @@ def built(package: str, kind: str, ending: str, out: Path) -> Path:
     pytest.importorskip("build")
     pytest.importorskip("hatchling")
     folder = ROOT / "packages" / package
-    said(sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", out, folder, cwd=out)
+    said(
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        f"--{kind}",
+        "--outdir",
+        out,
+        folder,
+        cwd=out,
+    )
     (found,) = out.glob(f"{package.replace('-', '_')}*{ending}")
     return found
 
@@ -51,13 +73,28 @@ def environment(wheel: Path, folder: Path) -> Path:
     home = folder / "environment"
     venv.create(home, with_pip=False)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
-    borrowed = [path for path in (*site.getsitepackages(), sysconfig.get_path("purelib")) if Path(path).is_dir()]
-    # the heavy packages are those of this environment; an editable install of the source among them stays out: its .pth is not read
+    borrowed = [
+        path
+        for path in (*site.getsitepackages(), sysconfig.get_path("purelib"))
+        if Path(path).is_dir()
+    ]
+    # the heavy packages are those of this environment; an editable install of the source among them
+    # stays out: its .pth is not read
     (packages / "borrowed.pth").write_text("\n".join(dict.fromkeys(borrowed)) + "\n")
     said(
-        sys.executable, "-m", "pip", "--python", home / "bin" / "python", "install", "--no-deps", "--no-index",
-        "--ignore-installed", "--quiet", wheel, cwd=folder,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        home / "bin" / "python",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--ignore-installed",
+        "--quiet",
+        wheel,
+        cwd=folder,
+    )
     return home
 
 
@@ -95,10 +132,17 @@ def test_what_is_in_the_source_distribution(tmp_path: Path) -> None:
     assert names >= {"src/motley/cli.py", "README.md", "LICENSE", "pyproject.toml"}
 
 
-def test_without_the_other_distributions_the_command_says_where_they_are(wheel: Path, tmp_path: Path) -> None:
+def test_without_the_other_distributions_the_command_says_where_they_are(
+    wheel: Path, tmp_path: Path
+) -> None:
     home = environment(wheel, tmp_path)
     for command in ("reproduce", "deployment"):
-        done = subprocess.run([home / "bin" / "motley", command, "x", "--some"], capture_output=True, text=True, cwd=tmp_path)
+        done = subprocess.run(
+            [home / "bin" / "motley", command, "x", "--some"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
         assert done.returncode == 2
         assert f"{command!r} comes with motley-" in done.stderr
         assert "pip install ./packages/motley-" in done.stderr
@@ -114,5 +158,10 @@ def test_the_wheel_runs_far_from_the_source(wheel: Path, tmp_path: Path) -> None
     assert Path(where.strip()).is_relative_to(packages)
     printed = said(home / "bin" / "motley", "run", "exp.toml", "--out", "out", cwd=far)
     assert "report: out/report.html" in printed
-    assert {path.name for path in (far / "out").iterdir()} >= {"run.json", "rounds.parquet", "model.safetensors", "report.html"}
+    assert {path.name for path in (far / "out").iterdir()} >= {
+        "run.json",
+        "rounds.parquet",
+        "model.safetensors",
+        "report.html",
+    }
     assert "motley" in said(home / "bin" / "motley", "--version", cwd=far)

@@ -16,7 +16,9 @@ BATCH = 32
 
 def my_data(context: Context, part: str = "train") -> tuple[Any, Any]:
     """Return this client's digits; a fifth of them are for validation."""
-    x, y = client_digits(int(context.node_config["partition-id"]), int(context.node_config["num-partitions"]))
+    x, y = client_digits(
+        int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
+    )
     cut = len(y) - len(y) // 5
     return (x[:cut], y[:cut]) if part == "train" else (x[cut:], y[cut:])
 
@@ -30,7 +32,8 @@ def enrol(message: Message, context: Context) -> Message:
 
 @app.query("motley_probe")
 def probe(message: Message, context: Context) -> Message:
-    """Measure the signals that the selector needs before it chooses, on the model in the message."""
+    """Measure the signals that the selector needs before it chooses, on the model in the
+    message."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -38,21 +41,28 @@ def probe(message: Message, context: Context) -> Message:
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     found = {}
     for name, batches in wanted(message).items():
-        x, y = map(torch.from_numpy, my_data(context, "validation" if name == "val_loss" else "train"))
+        x, y = map(
+            torch.from_numpy, my_data(context, "validation" if name == "val_loss" else "train")
+        )
         x, y = (x[: batches * BATCH], y[: batches * BATCH]) if batches else (x, y)
         with torch.inference_mode():
             outputs = model(x)
             p = outputs.softmax(1)
             loss = cross_entropy(outputs, y)
             if name == "robust_loss":  # FLASH, for its pseudo labels are the received model's own
-                loss = loss + 0.1 * cross_entropy(outputs, p) + 4 * 4 * (1 - p[torch.arange(len(y)), y]).mean()
+                loss = (
+                    loss
+                    + 0.1 * cross_entropy(outputs, p)
+                    + 4 * 4 * (1 - p[torch.arange(len(y)), y]).mean()
+                )
         found[name] = loss.item()
     return measured(message, found)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train some epochs by SGD; the reply's metrics hold ``num-examples`` for the strategy and ``loss`` for the table."""
+    """Train some epochs by SGD; the reply's metrics hold ``num-examples`` for the strategy and
+    ``loss`` for the table."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -61,13 +71,18 @@ def train(message: Message, context: Context) -> Message:
     x, y = map(torch.from_numpy, my_data(context))
     optimizer = torch.optim.SGD(model.parameters(), lr=float(context.run_config["lr"]))
     order = torch.Generator().manual_seed(int(message.content["config"]["server-round"]))
-    total, seen = 0.0, 0
+    total = 0.0
+    seen = 0
     for _ in range(int(context.run_config["local-epochs"])):
         for at in torch.randperm(len(y), generator=order).split(BATCH):
             loss = cross_entropy(model(x[at]), y[at])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            total, seen = total + loss.item() * len(at), seen + len(at)
+            total = total + loss.item() * len(at)
+            seen = seen + len(at)
     metrics = MetricRecord({"num-examples": len(y), "loss": total / seen})
-    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
+    return Message(
+        RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}),
+        reply_to=message,
+    )

@@ -28,7 +28,9 @@ def main(grid: Grid, context: Context) -> None:
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
 
-    selector = motley.selectors.build(str(config["selector"]), seed=int(config["seed"]), horizon=int(config["num-rounds"]))
+    selector = motley.selectors.build(
+        str(config["selector"]), seed=int(config["seed"]), horizon=int(config["num-rounds"])
+    )
     strategy = with_selector(
         FedAvg(fraction_evaluate=0.0, min_available_nodes=int(config["clients-per-round"])),
         selector,
@@ -44,7 +46,9 @@ def main(grid: Grid, context: Context) -> None:
     )
 
     table = participation(strategy.motley)
-    digest = hashlib.sha256(b"".join(array.tobytes() for array in result.arrays.to_numpy_ndarrays())).hexdigest()[:16]
+    digest = hashlib.sha256(
+        b"".join(array.tobytes() for array in result.arrays.to_numpy_ndarrays())
+    ).hexdigest()[:16]
     print(f"\n{table}\n\nmodel {digest}", flush=True)
     if folder:
         (folder / "participation.txt").write_text(f"{table}\n")

@@ -1,5 +1,6 @@
-"""The network and the data of the clients and the server. Torch and scikit-learn are imported inside functions: Flower starts a
-process for every message, and the answer to a query about labels should not wait for them."""
+"""The network and the data of the clients and the server. Torch and scikit-learn are imported
+inside functions: Flower starts a process for every message, and the answer to a query about labels
+should not wait for them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ def network() -> Any:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, CLASSES))
+    return torch.nn.Sequential(
+        torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, CLASSES)
+    )
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -36,9 +39,11 @@ def test_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def client_digits(client: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return one client's samples: a share of each class (Dirichlet 0.5), so that clients differ in labels and size."""
+    """Return one client's samples: a share of each class (Dirichlet 0.5), so that clients differ in
+    labels and size."""
     x, y = digits()
-    x, y = x[TEST:], y[TEST:]
+    x = x[TEST:]
+    y = y[TEST:]
     shares = np.random.default_rng(1).dirichlet(np.full(clients, 0.5), CLASSES).cumsum(axis=1)
     place = np.random.default_rng(2).random(len(y))
     owner = np.minimum((place[:, None] > shares[y]).sum(axis=1), clients - 1)

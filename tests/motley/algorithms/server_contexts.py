@@ -1,4 +1,5 @@
-"""Rooms that are small enough to work out by hand: a bias-free linear layer of one input, so that the model is its outputs."""
+"""Rooms that are small enough to work out by hand: a bias-free linear layer of one input, so that
+the model is its outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from motley.tasks.flat import FlatNetwork
 
 def model(*outputs: float) -> ModelState:
     """A model that answers 1 with these outputs."""
-    return ModelState(torch.tensor(outputs).double(), torch.zeros(0).double(), torch.zeros(0, dtype=torch.int64))
+    return ModelState(
+        torch.tensor(outputs).double(), torch.zeros(0).double(), torch.zeros(0, dtype=torch.int64)
+    )
 
 
 def network(size: int = 2) -> FlatNetwork:
@@ -37,9 +40,14 @@ def folded(*deltas, weights=None, clients=None, divide="weight"):
     """The total of these updates, as the server is given it."""
     weights = weights or [1.0] * len(deltas)
     clients = clients or list(range(len(deltas)))
-    empty = {"buffers": Part(torch.zeros(0).double(), "convex"), "counters": Part(torch.zeros(0, dtype=torch.int64), "max")}
+    empty = {
+        "buffers": Part(torch.zeros(0).double(), "convex"),
+        "counters": Part(torch.zeros(0, dtype=torch.int64), "max"),
+    }
     uploads = [
-        Upload({"delta": Part(torch.tensor(delta).double(), "mean"), **empty}, weight, client=client)
+        Upload(
+            {"delta": Part(torch.tensor(delta).double(), "mean"), **empty}, weight, client=client
+        )
         for delta, weight, client in zip(deltas, weights, clients, strict=True)
     ]
     return aggregate(Gather(), uploads, divide)

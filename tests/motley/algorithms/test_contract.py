@@ -103,7 +103,9 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("method", "weights", "solver"), ROWS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    ("method", "weights", "solver"), ROWS, ids=lambda value: type(value).__name__
+)
 def test_method_keeps_the_contract(method, weights, solver):
     check_algorithm(method, weights, solver)
 
@@ -133,20 +135,28 @@ class Wrapping(FedAvg):
         return algorithm.replace(correction=Wrapped(algorithm.correction))
 
 
-@pytest.mark.parametrize("method", [FedBN(), RHFL(mode="kd", batch_size=16)], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "method", [FedBN(), RHFL(mode="kd", batch_size=16)], ids=lambda value: type(value).__name__
+)
 def test_a_wrapper_behaves_like_the_correction_that_it_wraps(method):
     """What a correction can do is asked of the object, never of its class."""
     check_algorithm(Wrapping(method=method))
-    plain, wrapped = (Play(m, "uniform", SGD(lr=0.1), "an MLP with BatchNorm").run() for m in (method, Wrapping(method=method)))
+    plain, wrapped = (
+        Play(m, "uniform", SGD(lr=0.1), "an MLP with BatchNorm").run()
+        for m in (method, Wrapping(method=method))
+    )
     assert torch.equal(plain.server.model.x, wrapped.server.model.x)
     assert plain.client_states.keys() == wrapped.client_states.keys()
 
 
 def test_every_method_of_the_catalogue_has_a_row():
-    assert {type(method) for method, _, _ in ROWS} >= {CATALOGUE.get(name) for name in CATALOGUE.builtin}
+    assert {type(method) for method, _, _ in ROWS} >= {
+        CATALOGUE.get(name) for name in CATALOGUE.builtin
+    }
 
 
-# ---- the suite itself: each broken method below must be caught, by the check that is there for it ----
+# ---- the suite itself: each broken method below must be caught, by the check that is there for it
+# ----
 
 
 @dataclass(frozen=True)
@@ -175,7 +185,10 @@ class Extrapolates(ControlVariates):
     def finish(self, after, ctx):
         parts, client_state = super().finish(after, ctx)
         buffers = parts["buffers"].value
-        return {**parts, "buffers": Part(buffers - 2 * ctx.download["buffers"], "convex")}, client_state
+        return {
+            **parts,
+            "buffers": Part(buffers - 2 * ctx.download["buffers"], "convex"),
+        }, client_state
 
 
 @dataclass(frozen=True)
@@ -190,7 +203,12 @@ class Broken(Scaffold):
     """SCAFFOLD with another correction."""
 
     kind: str = "Aliased"
-    kinds: ClassVar = {"Aliased": Aliased, "Talkative": Talkative, "Extrapolates": Extrapolates, "Undeclared": Undeclared}
+    kinds: ClassVar = {
+        "Aliased": Aliased,
+        "Talkative": Talkative,
+        "Extrapolates": Extrapolates,
+        "Undeclared": Undeclared,
+    }
 
     def change(self, plain):
         return super().change(plain).replace(correction=self.kinds[self.kind]())
@@ -226,5 +244,7 @@ def test_each_point_has_a_name_and_is_told():
     ],
 )
 def test_an_override_that_is_not_declared_is_refused_at_once(base, method, flag):
-    with pytest.raises(TypeError, match=f"overrides {method} and must say so: set the class variable {flag}"):
+    with pytest.raises(
+        TypeError, match=f"overrides {method} and must say so: set the class variable {flag}"
+    ):
         type("Forgetful", (base,), {method: lambda self, *args: None})

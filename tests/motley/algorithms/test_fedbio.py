@@ -24,9 +24,10 @@ def play(server, total, start=(0.0, 0.0), before=None, **given):
 
 
 def test_by_hand():
-    """x = 0, L = |w - (1,1)|^2 / 2, psi = 0: p = 1/3 each and w = 0, so G = (-1, -1) and <G, Delta> = (-1, -1, 2), whose mean under
-    p is 0; the gradient is p times that, (-1/3, -1/3, 2/3). After one step psi = (1/3, 1/3, -2/3), p = (.422319, .422319, .155362)
-    and w = p_1 - p_3 = .266956 in both coordinates (not rescaled, no floor)."""
+    """x = 0, L = |w - (1,1)|^2 / 2, psi = 0: p = 1/3 each and w = 0, so G = (-1, -1) and <G, Delta>
+    = (-1, -1, 2), whose mean under p is 0; the gradient is p times that, (-1/3, -1/3, 2/3). After
+    one step psi = (1/3, 1/3, -2/3), p = (.422319, .422319, .155362) and w = p_1 - p_3 = .266956 in
+    both coordinates (not rescaled, no floor)."""
     after = play(FedBiO(steps=1, rescale=False, floor=0.0), folded(*DELTAS))
     assert after.extra["psi"][:3].tolist() == pytest.approx([1 / 3, 1 / 3, -2 / 3], rel=1e-12)
     p = after.extra["psi"][:3].softmax(0)
@@ -35,14 +36,16 @@ def test_by_hand():
 
 
 def test_rescaled_by_hand():
-    """The same with max_k |<G, Delta_k>| = 1: <G, Delta> / 2 = (-.5, -.5, 1), the step is half as long."""
+    """The same with max_k |<G, Delta_k>| = 1: <G, Delta> / 2 = (-.5, -.5, 1), the step is half as
+    long."""
     after = play(FedBiO(steps=1, floor=0.0), folded(*DELTAS))
     assert after.extra["psi"][:3].tolist() == pytest.approx([1 / 6, 1 / 6, -1 / 3], rel=1e-12)
 
 
 def test_the_gradient_is_met_anew_at_every_step():
-    """Second step from p = (.422319, .422319, .155362): w = .266956, G = -(.733044, .733044), <G, Delta> = (-.733044, -.733044,
-    1.466087), mean under p -.391383; gradient p (<G, Delta> - mean) = (-.144290, -.144290, .288580)."""
+    """Second step from p = (.422319, .422319, .155362): w = .266956, G = -(.733044, .733044), <G,
+    Delta> = (-.733044, -.733044, 1.466087), mean under p -.391383; gradient p (<G, Delta> - mean) =
+    (-.144290, -.144290, .288580)."""
     after = play(FedBiO(steps=2, rescale=False, floor=0.0), folded(*DELTAS))
     want = [1 / 3 + 0.144290, 1 / 3 + 0.144290, -2 / 3 - 0.288580]
     assert after.extra["psi"][:3].tolist() == pytest.approx(want, abs=3e-6)
@@ -61,12 +64,17 @@ def test_the_hyper_gradient_is_the_derivative_of_the_validation_loss():
     moved, _ = FedBiO(rescale=False, floor=0.0).stepped(psi, p, inner)
     for k in range(3):
         step = 1e-6 * torch.eye(3).double()[k]
-        assert (psi - moved)[k].item() == pytest.approx((loss(psi + step) - loss(psi - step)) / 2e-6, abs=1e-9)
+        assert (psi - moved)[k].item() == pytest.approx(
+            (loss(psi + step) - loss(psi - step)) / 2e-6, abs=1e-9
+        )
 
 
-@pytest.mark.parametrize(("weights", "want"), [([6.0, 2.0, 2.0], [0.4, 0.0]), ([1.0, 1.0, 1.0], [0.0, 0.0])])
+@pytest.mark.parametrize(
+    ("weights", "want"), [([6.0, 2.0, 2.0], [0.4, 0.0]), ([1.0, 1.0, 1.0], [0.0, 0.0])]
+)
 def test_rate_zero_is_averaging(weights, want):
-    """psi = log n_k: .6 (1, 0) + .2 (0, 1) + .2 (-1, -1) = (.4, 0), the weighted mean; equal weights: the plain one (E)."""
+    """psi = log n_k: .6 (1, 0) + .2 (0, 1) + .2 (-1, -1) = (.4, 0), the weighted mean; equal
+    weights: the plain one (E)."""
     after = play(FedBiO(rate=0.0, floor=0.0), folded(*DELTAS, weights=weights))
     assert after.model.x.tolist() == pytest.approx(want, abs=1e-12)
 
@@ -86,7 +94,9 @@ def test_no_direction_no_step():
 
 def test_a_gradient_that_is_not_finite_changes_no_weight():
     psi = torch.tensor([0.1, 0.2]).double()
-    assert FedBiO().stepped(psi, psi.softmax(0), torch.tensor([torch.nan, 1.0]).double())[1] is False
+    assert (
+        FedBiO().stepped(psi, psi.softmax(0), torch.tensor([torch.nan, 1.0]).double())[1] is False
+    )
 
 
 def test_scaling_the_loss_changes_nothing():
@@ -97,20 +107,27 @@ def test_scaling_the_loss_changes_nothing():
             return 10 * super().loss(outputs, targets, extra)
 
     total = folded(*DELTAS)
-    assert torch.allclose(play(FedBiO(), total).model.x, play(FedBiO(), total, criterion=Tenfold()).model.x)
+    assert torch.allclose(
+        play(FedBiO(), total).model.x, play(FedBiO(), total, criterion=Tenfold()).model.x
+    )
 
 
 def test_psi_stays_with_its_client():
-    """Client 5 comes back beside a newcomer with n = 4, who begins at log 4; a reset begins anew from log n."""
+    """Client 5 comes back beside a newcomer with n = 4, who begins at log 4; a reset begins anew
+    from log n."""
     server = FedBiO(steps=1, rescale=False, floor=0.0)
     first = play(server, folded(*DELTAS, clients=[2, 5, 7]))
     learned = first.extra["psi"][5].item()
     still = FedBiO(steps=0)
-    after = play(still, folded([0.0, 0.0], [0.0, 0.0], weights=[4.0, 9.0], clients=[1, 5]), before=first)
+    after = play(
+        still, folded([0.0, 0.0], [0.0, 0.0], weights=[4.0, 9.0], clients=[1, 5]), before=first
+    )
     assert after.extra["psi"][1].item() == pytest.approx(1.386294, abs=5e-7)
     assert after.extra["psi"][5].item() == learned
     assert after.extra["psi"][[2, 7]].tolist() == first.extra["psi"][[2, 7]].tolist()
-    anew = play(FedBiO(steps=0, reset=True), folded([0.0, 0.0], weights=[9.0], clients=[5]), before=first)
+    anew = play(
+        FedBiO(steps=0, reset=True), folded([0.0, 0.0], weights=[9.0], clients=[5]), before=first
+    )
     assert anew.extra["psi"][5].item() == pytest.approx(2.197225, abs=5e-7)
 
 
@@ -130,13 +147,16 @@ def test_buffers_are_mixed_by_the_same_weights():
     ]
     start = ModelState(torch.zeros(2).double(), torch.ones(1).double(), torch.tensor([0]))
     server = FedBiO(steps=0, floor=0.0)
-    after = server.update(server.init(start, 8), aggregate(Gather(), uploads, "weight"), context(validation=HELD))
+    after = server.update(
+        server.init(start, 8), aggregate(Gather(), uploads, "weight"), context(validation=HELD)
+    )
     assert after.model.buffers.tolist() == pytest.approx([5.0])
     assert after.model.counters.tolist() == [1]
 
 
 @pytest.mark.parametrize(
-    ("option", "message"), [({"steps": -1}, "steps = -1"), ({"rate": -1.0}, "rate = -1"), ({"floor": 1.0}, "floor = 1.0")]
+    ("option", "message"),
+    [({"steps": -1}, "steps = -1"), ({"rate": -1.0}, "rate = -1"), ({"floor": 1.0}, "floor = 1.0")],
 )
 def test_options_out_of_range_are_refused(option, message):
     with pytest.raises(ConfigError, match=message):

@@ -1,4 +1,5 @@
-"""FedBN: who keeps what, what travels and is billed, on which model a client is examined; found by type, not by name.
+"""FedBN: who keeps what, what travels and is billed, on which model a client is examined; found by
+type, not by name.
 
 Worked numbers: docs/methods/algorithms.md#fedbn.
 """
@@ -39,13 +40,17 @@ def _played(rounds: int = 2) -> Play:
 def _starts(play: Play) -> list[torch.Tensor]:
     correction = play.algorithm.correction
     download = correction.download(play.server)
-    return [correction.start(download, play.client_states.get(k, play.first)) for k in range(len(SIZES))]
+    return [
+        correction.start(download, play.client_states.get(k, play.first)) for k in range(len(SIZES))
+    ]
 
 
 def test_batch_norm_is_own_and_the_rest_is_common() -> None:
-    """After a round of clients 0, 2 and 5 they differ in BatchNorm, and all eight agree in everything else."""
+    """After a round of clients 0, 2 and 5 they differ in BatchNorm, and all eight agree in
+    everything else."""
     starts = _starts(_played(1))
-    assert len({tuple(start.x[OWN].tolist()) for start in starts}) == 4  # three of their own, and the initial one
+    # three of their own, and the initial one
+    assert len({tuple(start.x[OWN].tolist()) for start in starts}) == 4
     assert len({tuple(start.buffers.tolist()) for start in starts}) == 4
     for start in starts[1:]:
         assert torch.equal(start.x[:35], starts[0].x[:35])
@@ -54,7 +59,8 @@ def test_batch_norm_is_own_and_the_rest_is_common() -> None:
 
 
 def test_the_server_averages_what_it_is_sent() -> None:
-    """One round against the clients' models trained alone: weights 7, 23 and 16 of 46 for all but BatchNorm."""
+    """One round against the clients' models trained alone: weights 7, 23 and 16 of 46 for all but
+    BatchNorm."""
     play = _played(0)
     before = play.server.model.x.clone()
     done = play.round(0, COHORTS[0])
@@ -62,19 +68,29 @@ def test_the_server_averages_what_it_is_sent() -> None:
     torch.testing.assert_close(play.server.model.x, wanted, rtol=1e-13, atol=1e-15)
     assert play.server.model.x.numel() == 59
     assert play.server.model.buffers.numel() == play.server.model.counters.numel() == 0
-    assert {name: part.value.numel() for name, part in done[0].parts.items()} == {"delta": 59, "buffers": 0, "counters": 0}
+    assert {name: part.value.numel() for name, part in done[0].parts.items()} == {
+        "delta": 59,
+        "buffers": 0,
+        "counters": 0,
+    }
 
 
 @pytest.mark.parametrize(("j", "takes_part"), [(5, False), (1, True)])
 def test_what_a_client_keeps_reaches_nobody(j: int, takes_part: bool) -> None:
-    """Client j's BatchNorm is changed between rounds 1 and 2 (cohort 1, 2, 7). Who is not there changes nothing anywhere; who is
-    changes nobody else's BatchNorm in that round."""
-    plain, changed = _played(1), _played(1)
-    changed.client_states[j] = {name: value + 1 for name, value in changed.client_states.get(j, changed.first).items()}
+    """Client j's BatchNorm is changed between rounds 1 and 2 (cohort 1, 2, 7). Who is not there
+    changes nothing anywhere; who is changes nobody else's BatchNorm in that round."""
+    plain = _played(1)
+    changed = _played(1)
+    changed.client_states[j] = {
+        name: value + 1 for name, value in changed.client_states.get(j, changed.first).items()
+    }
     for play in (plain, changed):
         play.round(1, COHORTS[1])
     for k in plain.client_states.keys() - {j}:
-        assert all(torch.equal(changed.client_states[k][name], value) for name, value in plain.client_states[k].items())
+        assert all(
+            torch.equal(changed.client_states[k][name], value)
+            for name, value in plain.client_states[k].items()
+        )
     assert torch.equal(changed.server.model.x, plain.server.model.x) is not takes_part
 
 
@@ -83,12 +99,23 @@ def test_shortcuts_are_found_by_type_and_other_normalisations_stay() -> None:
     module.add_module("downsample", nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2)))
     module.add_module("bn_free", nn.Sequential(nn.GroupNorm(1, 2), nn.LayerNorm(3)))
     layout = layout_of(module)
-    assert [entry.name for entry in layout if entry.batch_norm] == ["downsample.1.weight", "downsample.1.bias"]
-    assert [entry.name for entry in layout.buffers] == ["downsample.1.running_mean", "downsample.1.running_var"]
+    assert [entry.name for entry in layout if entry.batch_norm] == [
+        "downsample.1.weight",
+        "downsample.1.bias",
+    ]
+    assert [entry.name for entry in layout.buffers] == [
+        "downsample.1.running_mean",
+        "downsample.1.running_var",
+    ]
     assert all(entry.batch_norm for entry in (*layout.buffers, *layout.counters))
     state = FlatModule(module, torch.float64).state()
-    own, correction = PersonalBatchNorm(layout).initial_state(state), PersonalBatchNorm(layout)
-    assert {name: value.numel() for name, value in own.items()} == {"x": 4, "buffers": 4, "counters": 1}
+    own = PersonalBatchNorm(layout).initial_state(state)
+    correction = PersonalBatchNorm(layout)
+    assert {name: value.numel() for name, value in own.items()} == {
+        "x": 4,
+        "buffers": 4,
+        "counters": 1,
+    }
     back = correction.start(vars(correction.sent(state)), own)
     assert torch.equal(back.x, state.x)
     assert torch.equal(back.buffers, state.buffers)
@@ -104,7 +131,8 @@ def normed() -> nn.Module:
 
 def task(common: bool) -> Task:
     rng = np.random.default_rng(0)
-    x, y = torch.from_numpy(rng.normal(size=(120, 6))).float(), torch.from_numpy(rng.integers(0, 4, 120))
+    x = torch.from_numpy(rng.normal(size=(120, 6))).float()
+    y = torch.from_numpy(rng.integers(0, 4, 120))
     train = Ragged(np.array([0, 20, 50, 90]), np.arange(90))
     empty = Ragged(np.zeros(4, np.int64), np.zeros(0, np.int64))
     held = Ragged(np.array([0, 10, 20, 30]), np.arange(90, 120))
@@ -114,9 +142,15 @@ def task(common: bool) -> Task:
 
 def simulate(common: bool = False, rows: object = None, **keys: object):
     base = {
-        "task": "own", "cohort": 2, "stop": {"rounds": 3}, "local": {"batch_size": 8, "optimizer": {"lr": 0.1}},
-        "dtype": "float64", "algorithm": "fedbn", "evaluate": {"every": 1}, "engine": {"name": "threads", "threads": 2},
-    }  # fmt: skip
+        "task": "own",
+        "cohort": 2,
+        "stop": {"rounds": 3},
+        "local": {"batch_size": 8, "optimizer": {"lr": 0.1}},
+        "dtype": "float64",
+        "algorithm": "fedbn",
+        "evaluate": {"every": 1},
+        "engine": {"name": "threads", "threads": 2},
+    }
     return build({**base, **keys}, writer=rows, task=task(common))
 
 
@@ -125,16 +159,21 @@ def test_clients_are_examined_with_their_own_and_nobody_else(common: bool) -> No
     rows = Rows()
     simulation = simulate(common, rows)
     simulation.step()
-    found, data = rows.tables["evaluations"][-1], simulation.federation
+    found = rows.tables["evaluations"][-1]
+    data = simulation.federation
     assert found["scope"] == ["mean", "client", "client", "client"]
     correction = simulation.algorithm.correction
     download = correction.download(simulation.state.server)
     for k in range(3):
         own = correction.start(
-            download, dict(simulation.state.clients.client_states).get(k, correction.initial_state(_initial(simulation)))
+            download,
+            dict(simulation.state.clients.client_states).get(
+                k, correction.initial_state(_initial(simulation))
+            ),
         )
         measured = simulation.engine.evaluate(own, data.global_test if common else data.test[k])
-        loss, hit = measured["loss"], measured["hit"]
+        loss = measured["loss"]
+        hit = measured["hit"]
         if not common:
             assert found["accuracy"][1 + k] == pytest.approx(hit.mean())
             assert found["loss"][1 + k] == pytest.approx(loss.mean())
@@ -146,26 +185,39 @@ def _initial(simulation):
 
 
 def test_batch_norm_is_not_billed() -> None:
-    """59 of 69 parameters, no statistics, no counter: 59 x 32 bits each way and client; FedAvg 69 + 10 values and 64 bits.
-    An upload has heads: 23 bytes of the message, and 39 and its name of every part."""
+    """59 of 69 parameters, no statistics, no counter: 59 x 32 bits each way and client; FedAvg 69 +
+    10 values and 64 bits. An upload has heads: 23 bytes of the message, and 39 and its name of
+    every part."""
     rows = Rows()
     simulate(rows=rows).step()
     simulate(rows=rows, algorithm="fedavg").step()
-    bits = [(row["down_bits"], row["up_bits"], row["up_paper_bits"]) for row in rows.tables["rounds"]]
-    one, three = 8 * (23 + 39 + 5), 8 * (23 + 3 * 39 + len("delta" + "buffers" + "counters"))
-    own, all_ = 59 * 32, 79 * 32 + 64
-    assert bits == [(2 * own, 2 * (own + one), 2 * own), (2 * all_, 2 * (all_ + three), 2 * 69 * 32)]
+    bits = [
+        (row["down_bits"], row["up_bits"], row["up_paper_bits"]) for row in rows.tables["rounds"]
+    ]
+    one = 8 * (23 + 39 + 5)
+    three = 8 * (23 + 3 * 39 + len("delta" + "buffers" + "counters"))
+    own = 59 * 32
+    all_ = 79 * 32 + 64
+    assert bits == [
+        (2 * own, 2 * (own + one), 2 * own),
+        (2 * all_, 2 * (all_ + three), 2 * 69 * 32),
+    ]
 
 
 def test_a_run_goes_on_where_it_was() -> None:
-    whole, first, second = simulate(), simulate(), simulate()
+    whole = simulate()
+    first = simulate()
+    second = simulate()
     whole.step(), first.step()
     second.state.restore(codec.decode(codec.encode(copy.deepcopy(first.state.save()))))
     for _ in range(2):
         whole.step(), second.step()
     assert torch.equal(whole.state.server.model.x, second.state.server.model.x)
     for k, client_state in dict(whole.state.clients.client_states).items():
-        assert all(torch.equal(second.state.clients.client_states[k][name], value) for name, value in client_state.items())
+        assert all(
+            torch.equal(second.state.clients.client_states[k][name], value)
+            for name, value in client_state.items()
+        )
 
 
 def test_signals_of_uploads_are_of_the_whole_model() -> None:
@@ -182,7 +234,11 @@ def test_signals_of_uploads_are_of_the_whole_model() -> None:
 
 def _one_job(simulation):
     download = simulation.algorithm.correction.download(simulation.state.server)
-    return [Job(0, 0, 3, 0.1)], download, {0: simulation.algorithm.correction.initial_state(_initial(simulation))}
+    return (
+        [Job(0, 0, 3, 0.1)],
+        download,
+        {0: simulation.algorithm.correction.initial_state(_initial(simulation))},
+    )
 
 
 @pytest.mark.parametrize("server", ["momentum", "adam", "yogi"])
@@ -210,8 +266,9 @@ def test_rules_that_need_whole_models_are_refused() -> None:
         needs = frozenset({"public"})
 
     algorithm = Algorithm(plain.loss, PersonalBatchNorm(), plain.aggregator, Whole())
-    assert "clients keep layers of their own, and the server rule Whole works with whole models" in PersonalBatchNorm().refuses(
-        algorithm, SGD(lr=0.1), "examples"
+    assert (
+        "clients keep layers of their own, and the server rule Whole works with whole models"
+        in PersonalBatchNorm().refuses(algorithm, SGD(lr=0.1), "examples")
     )
     with pytest.raises(ConfigError, match=r"algorithm\.size: 'fedbn' has no such option"):
         simulate(algorithm={"name": "fedbn", "size": 1})

@@ -1,4 +1,5 @@
-"""FedDF: the worked numbers of docs/methods/algorithms.md#feddf, its edges, and the traps of weighting and early stopping."""
+"""FedDF: the worked numbers of docs/methods/algorithms.md#feddf, its edges, and the traps of
+weighting and early stopping."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ HELD = (ones(2), torch.tensor([0, 1]))
 
 
 def test_logits_are_averaged_before_the_softmax():
-    """Logits (2, 0), (0, 0): mean (1, 0), softmax (e/(e+1), 1/(e+1)) = (.731059, .268941). The average of the two softmaxes
-    (.880797, .119203), (.5, .5) would be (.690399, .309601). KL to a uniform student: .731059 ln(1.462117) + .268941 ln(.537883)
+    """Logits (2, 0), (0, 0): mean (1, 0), softmax (e/(e+1), 1/(e+1)) = (.731059, .268941). The
+    average of the two softmaxes (.880797, .119203), (.5, .5) would be (.690399, .309601). KL to a
+    uniform student: .731059 ln(1.462117) + .268941 ln(.537883)
     = .277753 - .166810 = .110944."""
     q = ensemble([model(2.0, 0.0), model(0.0, 0.0)], ones(1), network())
     assert q[0].tolist() == pytest.approx([0.731059, 0.268941], abs=5e-7)
@@ -30,16 +32,21 @@ def test_logits_are_averaged_before_the_softmax():
 
 
 def test_temperature_divides_logits_on_both_sides_and_multiplies_nothing():
-    """T = 2: q of (2, 0), (0, 0) is softmax(.5, 0); a student with logits (1, 0) says the same, so the loss is 0."""
+    """T = 2: q of (2, 0), (0, 0) is softmax(.5, 0); a student with logits (1, 0) says the same, so
+    the loss is 0."""
     q = ensemble([model(2.0, 0.0), model(0.0, 0.0)], ones(1), network(), temperature=2.0)
     assert q[0, 0].item() == pytest.approx(1 / (1 + math.exp(-0.5)))
-    assert divergence(q, 2.0)(torch.tensor([[1.0, 0.0]]).double()).item() == pytest.approx(0.0, abs=1e-15)
+    assert divergence(q, 2.0)(torch.tensor([[1.0, 0.0]]).double()).item() == pytest.approx(
+        0.0, abs=1e-15
+    )
 
 
 def test_identical_teachers_and_student_have_nothing_to_learn():
     """Loss and gradient are 0 up to rounding."""
     torch.manual_seed(0)
-    net = FlatNetwork(lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5)), torch.float64)
+    net = FlatNetwork(
+        lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5)), torch.float64
+    )
     same = net.flat.state()
     inputs = torch.randn(20, 3, generator=torch.Generator().manual_seed(1)).double()
     slope = net.loss_gradient(same, inputs, divergence(ensemble([same] * 3, inputs, net)))
@@ -67,11 +74,14 @@ def test_one_upload_is_not_distilled():
 
 
 def test_weights_count_in_the_average_and_not_among_teachers():
-    """Weights 3 and 1: the student starts at .75 of the way, the ensemble's logits are the plain mean."""
+    """Weights 3 and 1: the student starts at .75 of the way, the ensemble's logits are the plain
+    mean."""
     total = folded([4.0, 0.0], [0.0, 0.0], weights=[3.0, 1.0])
     assert FedDF(steps=0).update(state(0.0, 0.0), total, context()).model.x.tolist() == [3.0, 0.0]
     spy = Scripted([0.5])
-    FedDF(steps=1).update(state(0.0, 0.0), total, context(network=spy, public=ones(1), validation=HELD))
+    FedDF(steps=1).update(
+        state(0.0, 0.0), total, context(network=spy, public=ones(1), validation=HELD)
+    )
     loss = spy.losses[0]
     assert loss(torch.tensor([[2.0, 0.0]]).double()).item() == pytest.approx(0.0, abs=1e-15)
 
@@ -80,13 +90,18 @@ class Scripted:
     """A network with a constant gradient, whose validation accuracy is told beforehand."""
 
     def __init__(self, accuracies, gradient=(1.0, -1.0)):
-        self.accuracies, self.g, self.losses, self.modes = list(accuracies), torch.tensor(gradient).double(), [], []
+        self.accuracies = list(accuracies)
+        self.g = torch.tensor(gradient).double()
+        self.losses = []
+        self.modes = []
 
     def outputs(self, state, inputs):
         if inputs is not HELD[0]:
             return state.x.expand(len(inputs), -1)
         right = self.accuracies.pop(0)
-        return torch.tensor([[1.0, 0.0] if right > 0.25 else [0.0, 1.0], [0.0, 1.0] if right > 0.75 else [1.0, 0.0]]).double()
+        return torch.tensor(
+            [[1.0, 0.0] if right > 0.25 else [0.0, 1.0], [0.0, 1.0] if right > 0.75 else [1.0, 0.0]]
+        ).double()
 
     def loss_gradient(self, state, inputs, loss, training=None):
         self.losses.append(loss)
@@ -96,19 +111,25 @@ class Scripted:
 
 def distilled(spy, **options):
     total = folded([0.0, 0.0], [0.0, 0.0])
-    return FedDF(**options).update(state(0.0, 0.0), total, context(network=spy, public=ones(8), validation=HELD)).model.x
+    return (
+        FedDF(**options)
+        .update(state(0.0, 0.0), total, context(network=spy, public=ones(8), validation=HELD))
+        .model.x
+    )
 
 
 def test_adam_anneals_along_a_cosine():
-    """A constant gradient makes every Adam step its rate long (m^ = g, v^ = g^2). J = 2: rates .001 (1 + cos 0) / 2 = .001 and
-    .001 (1 + cos(pi/2)) / 2 = .0005, so the student goes .0015 against the gradient's signs."""
+    """A constant gradient makes every Adam step its rate long (m^ = g, v^ = g^2). J = 2: rates .001
+    (1 + cos 0) / 2 = .001 and .001 (1 + cos(pi/2)) / 2 = .0005, so the student goes .0015 against
+    the gradient's signs."""
     x = distilled(Scripted([0.5]), steps=2, batch_size=4)
     assert x.tolist() == pytest.approx([-0.0015, 0.0015], rel=1e-6)
 
 
 def test_the_best_student_on_validation_is_kept_not_the_last():
-    """Measured at steps 1 to 4 with accuracies .5, 1, .5, 1: the second is kept (a tie is no improvement). Four steps of a
-    cosine over J = 4: 1, .853553, .5, .146447 thousandths; after two of them 1.853553."""
+    """Measured at steps 1 to 4 with accuracies .5, 1, .5, 1: the second is kept (a tie is no
+    improvement). Four steps of a cosine over J = 4: 1, .853553, .5, .146447 thousandths; after two
+    of them 1.853553."""
     x = distilled(Scripted([0.5, 1.0, 0.5, 1.0]), steps=4, every=1, batch_size=4)
     assert -x[0].item() == pytest.approx(0.001853553, rel=1e-6)
 
@@ -144,7 +165,9 @@ def test_statistics_may_be_frozen():
 
 def test_the_student_s_statistics_adapt_in_train_mode_only():
     torch.manual_seed(0)
-    net = FlatNetwork(lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)), torch.float64)
+    net = FlatNetwork(
+        lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)), torch.float64
+    )
     start = net.flat.state()
     inputs = torch.randn(16, 2, generator=torch.Generator().manual_seed(1)).double()
     loss = divergence(ensemble([start], inputs, net))
@@ -153,7 +176,10 @@ def test_the_student_s_statistics_adapt_in_train_mode_only():
     assert not torch.equal(moved.buffers, start.buffers)
     assert torch.equal(moved.x, start.x)
     assert torch.equal(
-        net.loss_gradient(start, inputs[:1], loss=lambda out: out.sum(), training=Key(0)).state.buffers, start.buffers
+        net.loss_gradient(
+            start, inputs[:1], loss=lambda out: out.sum(), training=Key(0)
+        ).state.buffers,
+        start.buffers,
     )
 
 
@@ -163,16 +189,26 @@ def test_the_same_key_gives_the_same_student():
         net = FlatNetwork(lambda: nn.Linear(2, 2, bias=False), torch.float64)
         public = torch.randn(50, 2, generator=torch.Generator().manual_seed(1)).double()
         total = folded([1.0, 0.0, 0.5, 0.0], [0.0, 1.0, 0.0, 2.0])
-        given = {"network": net, "public": public, "validation": (public[:9], torch.arange(9) % 2), "key": key}
+        given = {
+            "network": net,
+            "public": public,
+            "validation": (public[:9], torch.arange(9) % 2),
+            "key": key,
+        }
         start = state(0.0, 0.0, 0.0, 0.0)
-        return FedDF(steps=20, every=5, batch_size=8, lr=0.1).update(start, total, context(4, **given)).model.x
+        return (
+            FedDF(steps=20, every=5, batch_size=8, lr=0.1)
+            .update(start, total, context(4, **given))
+            .model.x
+        )
 
     assert torch.equal(run(Key(1)), run(Key(1)))
     assert not torch.equal(run(Key(1)), run(Key(2)))
 
 
 def test_batches_run_through_all_samples_and_leave_the_short_one_out():
-    server, key = FedDF(batch_size=4), Key(0)
+    server = FedDF(batch_size=4)
+    key = Key(0)
     first = np.concatenate([server._batch(key, step, 10) for step in (0, 1)])
     assert len(set(first.tolist())) == 8
     assert not np.array_equal(server._batch(key, 2, 10), server._batch(key, 0, 10))
@@ -186,7 +222,9 @@ def test_a_long_gradient_is_shortened_to_five():
 
 def test_adam_is_torch_s():
     w = torch.tensor([1.0, -2.0, 0.5]).double().requires_grad_()
-    theirs, mine, adam = torch.optim.Adam([w], lr=0.1), w.detach().clone(), FlatAdam.fresh(w.detach())
+    theirs = torch.optim.Adam([w], lr=0.1)
+    mine = w.detach().clone()
+    adam = FlatAdam.fresh(w.detach())
     for step in range(5):
         w.grad = torch.tensor([1.0, -0.1, 3.0]).double() * (step - 2)
         mine, adam = adam.step(mine, w.grad, 0.1)
@@ -196,7 +234,11 @@ def test_adam_is_torch_s():
 
 @pytest.mark.parametrize(
     ("option", "message"),
-    [({"steps": -1}, "got steps = -1; expected at least 0"), ({"patience": 0}, "patience = 0"), ({"lr": 0.0}, "lr = 0.0")],
+    [
+        ({"steps": -1}, "got steps = -1; expected at least 0"),
+        ({"patience": 0}, "patience = 0"),
+        ({"lr": 0.0}, "lr = 0.0"),
+    ],
 )
 def test_options_out_of_range_are_refused(option, message):
     with pytest.raises(ConfigError, match=message):

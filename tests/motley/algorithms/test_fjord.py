@@ -1,4 +1,5 @@
-"""FjORD: what is drawn, how the widest slice teaches the others, a plain reference of local work, and statistics of each width."""
+"""FjORD: what is drawn, how the widest slice teaches the others, a plain reference of local work,
+and statistics of each width."""
 
 import dataclasses
 
@@ -24,7 +25,8 @@ HALVES = (1.0, 0.5, 0.25)
 
 def test_a_teacher_of_even_odds_pulls_by_a_quarter():
     """softmax(log 3, 0) = (3/4, 1/4) minus the teacher's (1/2, 1/2)."""
-    own, teacher = torch.tensor([[3.0, 1.0]]).log().requires_grad_(), torch.zeros(1, 2, requires_grad=True)
+    own = torch.tensor([[3.0, 1.0]]).log().requires_grad_()
+    teacher = torch.zeros(1, 2, requires_grad=True)
     self_distillation(own, teacher).sum().backward()
     assert own.grad.tolist() == [[pytest.approx(0.25, abs=1e-7), pytest.approx(-0.25, abs=1e-7)]]
     assert teacher.grad is None
@@ -40,26 +42,41 @@ def test_with_the_single_width_1_it_is_fedavg_bit_for_bit(distil, model):
     solver = SGD(lr=0.1, momentum=0.9)
     found = Whole(FjORD(widths=(1.0,), distil=distil), "examples", solver, model).run().server.model
     plain = Play(FedAvg(), "examples", solver, model).run().server.model
-    assert all(torch.equal(getattr(found, name), getattr(plain, name)) for name in ("x", "buffers", "counters"))
+    assert all(
+        torch.equal(getattr(found, name), getattr(plain, name))
+        for name in ("x", "buffers", "counters")
+    )
 
 
 def drawn_widths(play, job, widths):
     """Return the width of every step, as the client draws it."""
-    numbers = play.setting.key("batches", job).fold("widths").numpy().integers(len(widths), size=job.steps)
+    numbers = (
+        play.setting.key("batches", job)
+        .fold("widths")
+        .numpy()
+        .integers(len(widths), size=job.steps)
+    )
     return [widths[i] for i in numbers]
 
 
 def reference(play, job, widths, distil, momentum):
-    """Return a client's weights after its steps, and the statistics of each width, by plain loops over fresh modules."""
-    setting, layout, model = play.setting, play.setting.task.layout, play.server.model
-    w, v, states = model.x.clone(), torch.zeros_like(model.x), {}
+    """Return a client's weights after its steps, and the statistics of each width, by plain loops
+    over fresh modules."""
+    setting = play.setting
+    layout = play.setting.task.layout
+    model = play.server.model
+    w = model.x.clone()
+    v = torch.zeros_like(model.x)
+    states = {}
     data = setting.task.federation
     mine = data.train[job.client]
     plan = BatchPlan.draw(setting.key("batches", job), len(mine), setting.work, job.steps)
 
     def at(width):
-        """Return the slice of the current weights as a module in training, and the positions of its weights."""
-        module, positions = narrowed(setting.task.model, layout, width, False).double(), layout.kept_positions(width)
+        """Return the slice of the current weights as a module in training, and the positions of its
+        weights."""
+        module = narrowed(setting.task.model, layout, width, False).double()
+        positions = layout.kept_positions(width)
         torch.nn.utils.vector_to_parameters(w[positions], module.parameters())
         if width in states:
             module.load_state_dict({**module.state_dict(), **states[width]})
@@ -73,7 +90,8 @@ def reference(play, job, widths, distil, momentum):
         x = data.x[torch.from_numpy(mine[plan[step]])].double()
         y = data.y[torch.from_numpy(mine[plan[step]])]
         module, positions = at(p)
-        outputs, gradient = module(x), torch.zeros_like(w)
+        outputs = module(x)
+        gradient = torch.zeros_like(w)
         if distil and p < widths[0]:
             teacher, whole = at(widths[0])
             judged = teacher(x)
@@ -94,18 +112,30 @@ def reference(play, job, widths, distil, momentum):
 @pytest.mark.parametrize("distil", [False, True])
 @pytest.mark.parametrize(("width", "momentum"), [(1.0, 0.9), (0.5, 0.0), (1.0, 0.0)])
 def test_local_work_agrees_with_a_plain_reference(distil, width, momentum):
-    play = Play(FjORD(widths=HALVES, distil=distil), "examples", SGD(lr=0.1, momentum=momentum), "an MLP with BatchNorm")
-    layout, correction = play.setting.task.layout, play.algorithm.correction
+    play = Play(
+        FjORD(widths=HALVES, distil=distil),
+        "examples",
+        SGD(lr=0.1, momentum=momentum),
+        "an MLP with BatchNorm",
+    )
+    layout = play.setting.task.layout
+    correction = play.algorithm.correction
     job = Job(2, 7, 9, 0.1, width=width)
     (done,) = Sequential(play.setting).train([job], correction.download(play.server), {})
     widths = HALVES[HALVES.index(width) :]
     w, states = reference(play, job, widths, distil, momentum)
     assert len(states) == len(widths)  # the steps are enough to draw all of them
-    delta, kept = done.parts["delta"], layout.kept_positions(width)
+    delta = done.parts["delta"]
+    kept = layout.kept_positions(width)
     assert delta.held.nonzero()[:, 0].tolist() == kept.tolist()
     assert not delta.value[~delta.held].any()
-    torch.testing.assert_close(delta.value[kept], (w - play.server.model.x)[kept], rtol=1e-10, atol=1e-13)
-    rows, held = (tensor.view(len(HALVES), -1) for tensor in (done.parts["buffers"].value, done.parts["buffers"].held))
+    torch.testing.assert_close(
+        delta.value[kept], (w - play.server.model.x)[kept], rtol=1e-10, atol=1e-13
+    )
+    rows, held = (
+        tensor.view(len(HALVES), -1)
+        for tensor in (done.parts["buffers"].value, done.parts["buffers"].held)
+    )
     for p, row, mine in zip(HALVES, rows, held, strict=True):
         positions = layout.kept_buffers(p)
         assert mine.nonzero()[:, 0].tolist() == (positions.tolist() if p in states else [])
@@ -116,17 +146,20 @@ def test_local_work_agrees_with_a_plain_reference(distil, width, momentum):
 
 def test_statistics_that_nobody_held_stay_and_the_others_are_averaged():
     play = Play(FjORD(widths=HALVES), "examples", SGD(lr=0.1), "an MLP with BatchNorm")
-    layout, before = play.setting.task.layout, play.server.model.buffers.view(3, -1)
+    layout = play.setting.task.layout
+    before = play.server.model.buffers.view(3, -1)
     play.jobs = lambda number, cohort: [Job(c, i, 6, 0.1, width=0.5) for i, c in enumerate(cohort)]
     done = play.round(0, (2, 3))
-    after, positions = play.server.model.buffers.view(3, -1), layout.kept_buffers(0.5)
+    after = play.server.model.buffers.view(3, -1)
+    positions = layout.kept_buffers(0.5)
     assert torch.equal(after[0], before[0])
     weights = {trained.client: n for trained, n in zip(done, (23.0, 12.0), strict=True)}
     rows = sum(weights[t.client] * t.parts["buffers"].value.view(3, -1)[1] for t in done) / 35.0
     torch.testing.assert_close(after[1][positions], rows[positions], rtol=1e-12, atol=0)
     assert torch.equal(after[1][before[1] == after[1]], before[1][before[1] == after[1]])
     start = play.algorithm.correction.start(play.algorithm.correction.download(play.server), None)
-    assert torch.equal(start.buffers, after[0])  # the whole model is examined with the statistics of the width 1
+    # the whole model is examined with the statistics of the width 1
+    assert torch.equal(start.buffers, after[0])
 
 
 def test_widths_are_drawn_alike_and_by_round_and_client():
@@ -142,9 +175,13 @@ def test_widths_are_drawn_alike_and_by_round_and_client():
 
 def test_a_width_that_is_not_listed_is_refused():
     play = Play(FjORD(widths=(1.0, 0.5)), "examples", SGD(lr=0.1))
-    with pytest.raises(ContractError, match=r"got a client of width 0.3; the listed widths are \[1.0, 0.5\]"):
+    with pytest.raises(
+        ContractError, match=r"got a client of width 0.3; the listed widths are \[1.0, 0.5\]"
+    ):
         list(
-            Sequential(play.setting).train([Job(2, 0, 1, 0.1, width=0.3)], play.algorithm.correction.download(play.server), {})
+            Sequential(play.setting).train(
+                [Job(2, 0, 1, 0.1, width=0.3)], play.algorithm.correction.download(play.server), {}
+            )
         )
     for widths in ((0.5, 1.0), (0.5, 0.25), (1.0, 0.0), ()):
         with pytest.raises(ConfigError, match=r"expected shares that fall from 1"):
@@ -159,4 +196,8 @@ def test_slices_teach_each_other_classes_alone():
 
 def test_engines_that_batch_clients_refuse_it_by_name():
     said = Play(FjORD(), "examples", SGD(lr=0.1), engine="batched").refuses()
-    assert said == "clients under OrderedDropout train slices of the model, which sequential and threads compute"
+    assert (
+        said
+        == "clients under OrderedDropout train slices of the model, which sequential and threads "
+        "compute"
+    )

@@ -1,4 +1,5 @@
-"""FLASH's local loss: the worked numbers, its gradient, its pseudo labels, and training with it on every engine."""
+"""FLASH's local loss: the worked numbers, its gradient, its pseudo labels, and training with it on
+every engine."""
 
 import math
 
@@ -13,11 +14,16 @@ from motley.core.errors import ConfigError
 from motley.experiments.build import build
 
 
-@pytest.mark.parametrize(("alpha", "beta", "wanted"), [(0.1, 4.0, 5.249384), (1.0, 8.0, 10.883770), (0.0, 0.0, 0.356675)])
+@pytest.mark.parametrize(
+    ("alpha", "beta", "wanted"), [(0.1, 4.0, 5.249384), (1.0, 8.0, 10.883770), (0.0, 0.0, 0.356675)]
+)
 def test_the_worked_numbers(alpha, beta, wanted):
-    """p = (.7, .2, .1), y = 0, z = (.6, .3, .1): CE = -ln .7 = .356675, CE(z) = -.6 ln .7 - .3 ln .2 - .1 ln .1 = .927095,
-    RCE = 4 (1 - .7) = 1.2; then .356675 + .1 * .927095 + 4 * 1.2 = 5.249384 and .356675 + .927095 + 8 * 1.2 = 10.883770."""
-    assert -0.6 * math.log(0.7) - 0.3 * math.log(0.2) - 0.1 * math.log(0.1) == pytest.approx(0.927095, abs=5e-7)
+    """p = (.7, .2, .1), y = 0, z = (.6, .3, .1): CE = -ln .7 = .356675, CE(z) = -.6 ln .7 - .3 ln
+    .2 - .1 ln .1 = .927095, RCE = 4 (1 - .7) = 1.2; then .356675 + .1 * .927095 + 4 * 1.2 =
+    5.249384 and .356675 + .927095 + 8 * 1.2 = 10.883770."""
+    assert -0.6 * math.log(0.7) - 0.3 * math.log(0.2) - 0.1 * math.log(0.1) == pytest.approx(
+        0.927095, abs=5e-7
+    )
     outputs = torch.tensor([[0.7, 0.2, 0.1]], dtype=torch.float64).log() + 3.0
     z = torch.tensor([[0.6, 0.3, 0.1]], dtype=torch.float64)
     loss = FlashRobust(alpha, beta).loss(outputs, torch.tensor([0]), {"pseudo": z})
@@ -25,10 +31,14 @@ def test_the_worked_numbers(alpha, beta, wanted):
 
 
 def test_without_its_extra_terms_it_is_cross_entropy():
-    outputs, targets = torch.randn(3, 5, 4, dtype=torch.float64), torch.randint(0, 4, (3, 5))
-    ours, plain = FlashRobust(0.0, 0.0), CrossEntropy()
+    outputs = torch.randn(3, 5, 4, dtype=torch.float64)
+    targets = torch.randint(0, 4, (3, 5))
+    ours = FlashRobust(0.0, 0.0)
+    plain = CrossEntropy()
     torch.testing.assert_close(ours.loss(outputs, targets, {}), plain.loss(outputs, targets, {}))
-    torch.testing.assert_close(ours.gradient(outputs, targets, {}), plain.gradient(outputs, targets, {}))
+    torch.testing.assert_close(
+        ours.gradient(outputs, targets, {}), plain.gradient(outputs, targets, {})
+    )
 
 
 @pytest.mark.parametrize("prepared", [True, False])
@@ -56,27 +66,37 @@ def test_pseudo_labels_are_the_received_models():
 def test_confident_mistakes_stay_bounded():
     """The reverse term of a sample whose label the model finds impossible is 4, not infinite."""
     outputs = torch.tensor([[0.0, -1e4]], dtype=torch.float64)
-    reverse = FlashRobust(0.0, 1.0).loss(outputs, torch.tensor([1]), {}) - CrossEntropy().loss(outputs, torch.tensor([1]), {})
+    reverse = FlashRobust(0.0, 1.0).loss(outputs, torch.tensor([1]), {}) - CrossEntropy().loss(
+        outputs, torch.tensor([1]), {}
+    )
     assert reverse.item() == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize("options", [{"alpha": -0.1}, {"beta": float("inf")}, {"beta": float("nan")}])
+@pytest.mark.parametrize(
+    "options", [{"alpha": -0.1}, {"beta": float("inf")}, {"beta": float("nan")}]
+)
 def test_weights_out_of_range_are_refused(options):
     with pytest.raises(ConfigError, match="expected a weight of at least 0"):
         FlashRobust(**options)
 
 
 def test_it_is_in_the_catalogue():
-    assert LOSSES.build({"name": "flash_robust", "alpha": 1.0, "beta": 8.0}) == FlashRobust(1.0, 8.0)
+    assert LOSSES.build({"name": "flash_robust", "alpha": 1.0, "beta": 8.0}) == FlashRobust(
+        1.0, 8.0
+    )
 
 
 def test_as_an_algorithm_it_is_the_loss_and_nothing_else():
     keys = {"task": "tabular", "population": 4, "cohort": 2, "stop": {"rounds": 1}}
-    method = build({**keys, "algorithm": {"name": "flash_robust", "alpha": 1.0, "beta": 8.0}}).algorithm
+    method = build(
+        {**keys, "algorithm": {"name": "flash_robust", "alpha": 1.0, "beta": 8.0}}
+    ).algorithm
     plain = build({**keys, "loss": {"name": "flash_robust", "alpha": 1.0, "beta": 8.0}}).algorithm
     assert (method.loss, method.server, method.weights) == (plain.loss, plain.server, plain.weights)
     assert type(method.correction) is type(plain.correction)
-    with pytest.raises(ConfigError, match="algorithm: got 'flash_robust', but the targets of this task are numbers"):
+    with pytest.raises(
+        ConfigError, match="algorithm: got 'flash_robust', but the targets of this task are numbers"
+    ):
         build({**keys, "task": "quadratic", "partition": "by_writer", "algorithm": "flash_robust"})
     with pytest.raises(ConfigError, match="expected a weight of at least 0"):
         build({**keys, "algorithm": {"name": "flash_robust", "alpha": -1}})

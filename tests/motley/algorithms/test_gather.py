@@ -28,7 +28,8 @@ def uploads():
 
 @pytest.mark.parametrize("divide", ["weight", "count", "none"])
 def test_its_mean_is_the_mean_bit_for_bit(divide):
-    total, mean = aggregate(Gather(), iter(uploads()), divide), aggregate(Mean(), iter(uploads()), divide)
+    total = aggregate(Gather(), iter(uploads()), divide)
+    mean = aggregate(Mean(), iter(uploads()), divide)
     assert all(torch.equal(total[name], value) for name, value in mean.items())
 
 
@@ -48,7 +49,9 @@ def test_nothing_is_an_empty_total_and_uploads_without_parts_are_not():
 
 
 def test_client_models_have_their_own_buffers_and_the_server_s_dtype():
-    state = ServerState(ModelState(torch.tensor([0.5, 0.5]), torch.tensor([9.0]), torch.tensor([0])))
+    state = ServerState(
+        ModelState(torch.tensor([0.5, 0.5]), torch.tensor([9.0]), torch.tensor([0]))
+    )
     first, second = client_models(state, aggregate(Gather(), iter(uploads()), "weight"))
     assert (first.x.tolist(), second.x.tolist()) == ([1.5, -0.5], [2.5, -0.5])
     assert (first.buffers.tolist(), second.counters.tolist()) == ([2.0], [2])

@@ -23,7 +23,9 @@ SOLVERS = {"plain": SGD(lr=0.1), "momentum": SGD(lr=0.1, momentum=0.9, weight_de
 def toy(method: IFCA, others: Sequence[Sequence[float]], **keys) -> Toy:
     """A toy whose models after the first are ``others``."""
     made = Toy(method, **keys)
-    made.server = ServerState(made.server.model, {**made.server.extra, "others.x": torch.tensor(others).double()})
+    made.server = ServerState(
+        made.server.model, {**made.server.extra, "others.x": torch.tensor(others).double()}
+    )
     return made
 
 
@@ -38,10 +40,13 @@ def models(made: Toy) -> list[float]:
     return [*made.x, *made.server.extra["others.x"].flatten().tolist()]
 
 
-@pytest.mark.parametrize(("average", "after"), [("models", (0.15, 9.9)), ("gradients", (0.1, 10 - 0.1 / 3))])
+@pytest.mark.parametrize(
+    ("average", "after"), [("models", (0.15, 9.9)), ("gradients", (0.1, 10 - 0.1 / 3))]
+)
 def test_by_hand(average, after) -> None:
-    """Minima 1, 2, 9, models 0 and 10: losses .5, 2, 40.5 at 0 and 40.5, 32, .5 at 10, so the choices are 0, 0, 1. A step leads to
-    .1, .2 and 9.9: their means are .15 and 9.9; a third of the sums of the updates is .3 / 3 = .1 and -.1 / 3."""
+    """Minima 1, 2, 9, models 0 and 10: losses .5, 2, 40.5 at 0 and 40.5, 32, .5 at 10, so the
+    choices are 0, 0, 1. A step leads to .1, .2 and 9.9: their means are .15 and 9.9; a third of the
+    sums of the updates is .3 / 3 = .1 and -.1 / 3."""
     made = toy(IFCA(average=average), [[10.0]], targets=(1.0, 2.0, 9.0))
     assert choices(made) == [0, 0, 1]
     done = made.round()
@@ -51,14 +56,16 @@ def test_by_hand(average, after) -> None:
 
 
 def test_heads_of_clusters_over_a_shared_base_by_hand() -> None:
-    """Base 1, heads 2 and 1. y = 4: losses 2 and 4.5, so head 2, and h = 2.2, b = 1.4; y = 1: .5 and 0, so head 1, which stays with b.
-    The base is the mean of 1.4 and 1."""
+    """Base 1, heads 2 and 1. y = 4: losses 2 and 4.5, so head 2, and h = 2.2, b = 1.4; y = 1: .5
+    and 0, so head 1, which stays with b. The base is the mean of 1.4 and 1."""
     made = toy(IFCA(shared_base=True), [[1.0]], model=B, start=(1.0, 2.0), targets=(4.0, 1.0))
     made.round()
     assert made.x == pytest.approx([1.2, 2.2], rel=1e-12)
     assert made.server.extra["others.x"].tolist() == [[1.0]]
     assert made.download["others.x"].shape == (1, 1)
-    assert made.algorithm.correction.start(made.download, {"choice": torch.tensor([1])}).x.tolist() == pytest.approx([1.2, 1.0])
+    assert made.algorithm.correction.start(
+        made.download, {"choice": torch.tensor([1])}
+    ).x.tolist() == pytest.approx([1.2, 1.0])
 
 
 def test_the_first_of_equally_good_models_is_taken() -> None:
@@ -93,18 +100,25 @@ def test_a_cluster_that_stays_empty_is_warned_of() -> None:
     for _ in range(EMPTY_ROUNDS - 1):
         made.round()
     with pytest.warns(
-        UserWarning, match="no client took model [12] of IFCA in 10 rounds; after an unlucky draw all go to one"
+        UserWarning,
+        match="no client took model [12] of IFCA in 10 rounds; after an unlucky draw all go to one",
     ) as said:
         made.round()
     assert len(said) == 2
     made.round()  # said once
     assert made.server.extra["empty"].tolist() == [0, 11, 11]
-    assert made.algorithm.server.notes(made.server) == {"cluster.0": 1.0, "cluster.1": 0.0, "cluster.2": 0.0}
+    assert made.algorithm.server.notes(made.server) == {
+        "cluster.0": 1.0,
+        "cluster.1": 0.0,
+        "cluster.2": 0.0,
+    }
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("method", [IFCA(k=1), IFCA(k=1, average="gradients"), IFCA(k=1, shared_base=True)], ids=str)
+@pytest.mark.parametrize(
+    "method", [IFCA(k=1), IFCA(k=1, average="gradients"), IFCA(k=1, shared_base=True)], ids=str
+)
 def test_one_cluster_is_fedavg_bit_for_bit(method, model: str, solver: str) -> None:
     one, two = (Play(each, "examples", SOLVERS[solver], model).run() for each in (method, FedAvg()))
     for name, value in vars(two.server.model).items():
@@ -125,7 +139,9 @@ def test_models_that_begin_alike_are_refused() -> None:
         return module
 
     with pytest.raises(
-        ConfigError, match="the 2 models of IFCA would begin alike, and equal models never separate; leave init out"
+        ConfigError,
+        match="the 2 models of IFCA would begin alike, and equal models never separate; leave init "
+        "out",
     ):
         Toy(IFCA(), model=fixed, start=(1.0,))
 
@@ -134,9 +150,15 @@ def test_a_forged_cluster_is_one_of_the_clusters() -> None:
     """A number beyond the last counts as the last, and the round goes on."""
     made = toy(IFCA(), [[10.0]], targets=(1.0, 9.0))
     done = made.round()
-    forged = {**done[0].parts, "cluster": done[0].parts["cluster"]._replace(value=torch.tensor([99]))}
-    correction, aggregator = made.algorithm.correction, made.algorithm.aggregator
-    assert torch.equal(correction.received(made.download, forged).x, made.server.extra["others.x"][0])
+    forged = {
+        **done[0].parts,
+        "cluster": done[0].parts["cluster"]._replace(value=torch.tensor([99])),
+    }
+    correction = made.algorithm.correction
+    aggregator = made.algorithm.aggregator
+    assert torch.equal(
+        correction.received(made.download, forged).x, made.server.extra["others.x"][0]
+    )
     total = aggregator.finish(aggregator.add(aggregator.init(), Upload(forged, 1.0)), "weight")
     assert total["sizes"].tolist() == [0, 1]
 
@@ -160,10 +182,16 @@ def test_other_servers_aggregators_and_weights_are_refused() -> None:
     assert refuses(algorithm, SGD(lr=0.1), "examples") is None
     for other in (algorithm.replace(server=Average()), algorithm.replace(aggregator=Mean())):
         said = refuses(other, SGD(lr=0.1), "examples")
-        assert said == "IFCA's server keeps 3 models and averages each over its own clients; leave aggregator and server out"
+        assert (
+            said == "IFCA's server keeps 3 models and averages each over its own clients; leave "
+            "aggregator and server out"
+        )
     said = refuses(algorithm, SGD(lr=0.1), "horvitz_thompson")
     assert said is not None
-    assert said.endswith('\'horvitz_thompson\' by something else; use "examples" or "uniform", or average = "gradients"')
+    assert said.endswith(
+        '\'horvitz_thompson\' by something else; use "examples" or "uniform", or average = '
+        '"gradients"'
+    )
     gradients = Toy(IFCA(average="gradients")).algorithm
     assert gradients.correction.refuses(gradients, SGD(lr=0.1), "horvitz_thompson") is None
 
@@ -171,5 +199,12 @@ def test_other_servers_aggregators_and_weights_are_refused() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(ConfigError, match="got k = 0; expected a whole number of at least 1"):
         IFCA(k=0)
-    with pytest.raises(ConfigError, match="the model has no linear layer, so there is no head for each cluster; leave it out"):
-        Toy(IFCA(shared_base=True), model=lambda: torch.nn.Sequential(torch.nn.BatchNorm1d(1)), start=(1.0, 0.0))
+    with pytest.raises(
+        ConfigError,
+        match="the model has no linear layer, so there is no head for each cluster; leave it out",
+    ):
+        Toy(
+            IFCA(shared_base=True),
+            model=lambda: torch.nn.Sequential(torch.nn.BatchNorm1d(1)),
+            start=(1.0, 0.0),
+        )

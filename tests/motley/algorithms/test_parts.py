@@ -11,11 +11,25 @@ import torch
 
 from motley.algorithms import CATALOGUE, LOSSES, SCHEDULES
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Correction, JobContext, Part, ServerContext, ServerState, Upload, aggregate
+from motley.algorithms.base import (
+    Algorithm,
+    Correction,
+    JobContext,
+    Part,
+    ServerContext,
+    ServerState,
+    Upload,
+    aggregate,
+)
 from motley.algorithms.fedavg import Average, FedAvg
 from motley.algorithms.fedprox import FedProx, Proximal
 from motley.algorithms.losses import CrossEntropy, HalfSquaredError
-from motley.algorithms.schedules import ConstantSchedule, CosineSchedule, ExponentialSchedule, LinearSchedule
+from motley.algorithms.schedules import (
+    ConstantSchedule,
+    CosineSchedule,
+    ExponentialSchedule,
+    LinearSchedule,
+)
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.errors import ConfigError
 from motley.core.layout import Entry, Layout
@@ -27,14 +41,18 @@ COUNTERS = torch.zeros(0, dtype=torch.int64)
 
 
 def _total(deltas: list[list[float]], weights: list[float], mode: str) -> list[float]:
-    uploads = [Upload({"delta": Part(torch.tensor(d), "mean")}, w) for d, w in zip(deltas, weights, strict=True)]
+    uploads = [
+        Upload({"delta": Part(torch.tensor(d), "mean")}, w)
+        for d, w in zip(deltas, weights, strict=True)
+    ]
     return aggregate(Mean(), uploads, divide_by(mode))["delta"].tolist()
 
 
 def test_two_clients_under_every_weighting() -> None:
     """Deltas (1,0) and (0,1), n = (3,1): ratio (.75,.25), uniform (.5,.5); ht with K=4: K p_k over
     the count: sum n = 8 gives 4 (3/8, 1/8) / 2 = (.75, .25), sum n = 16 gives (.375, .125)."""
-    cohort, n = Cohort(np.array([0, 1]), scores=np.array([0.2, 0.6])), np.array([3, 1])
+    cohort = Cohort(np.array([0, 1]), scores=np.array([0.2, 0.6]))
+    n = np.array([3, 1])
     deltas = [[1.0, 0.0], [0.0, 1.0]]
     expected = {
         ("examples", 8): [0.75, 0.25],
@@ -66,7 +84,9 @@ def test_a_client_drawn_twice_counts_twice() -> None:
     assert _total([[3.0], [0.0]], raw, "uniform") == [2.0]
 
 
-@pytest.mark.parametrize(("mode", "word"), [("score", "no scores"), ("selector", "no coefficients")])
+@pytest.mark.parametrize(
+    ("mode", "word"), [("score", "no scores"), ("selector", "no coefficients")]
+)
 def test_a_weighting_the_selector_cannot_serve_says_so(mode: str, word: str) -> None:
     with pytest.raises(ConfigError, match=f"weights: .*{word}"):
         raw_weights(mode, Cohort(np.array([0])), np.array([1]), 1, 1)
@@ -78,16 +98,26 @@ def test_unknown_weighting_is_refused() -> None:
 
 
 def test_mean_folds_each_part_as_it_declares() -> None:
-    """Weights 1 and 3. mean: (1*2 + 3*6)/4 = 5; sum: 8; convex (buffers): 5; max of counters: 7. Under ``none`` the mean is 20
-    and the buffers are still convex: a variance must never be extrapolated."""
+    """Weights 1 and 3. mean: (1*2 + 3*6)/4 = 5; sum: 8; convex (buffers): 5; max of counters: 7.
+    Under ``none`` the mean is 20 and the buffers are still convex: a variance must never be
+    extrapolated."""
     parts = [
-        {"delta": Part(torch.tensor([v]), "mean"), "c": Part(torch.tensor([v]), "sum"),
-         "buffers": Part(torch.tensor([v]), "convex"), "counters": Part(torch.tensor([c]), "max")}
+        {
+            "delta": Part(torch.tensor([v]), "mean"),
+            "c": Part(torch.tensor([v]), "sum"),
+            "buffers": Part(torch.tensor([v]), "convex"),
+            "counters": Part(torch.tensor([c]), "max"),
+        }
         for v, c in ((2.0, 7), (6.0, 4))
-    ]  # fmt: skip
+    ]
     uploads = [Upload(parts[0], 1.0), Upload(parts[1], 3.0)]
     total = aggregate(Mean(), uploads, "weight")
-    assert {k: v.item() for k, v in total.items()} == {"delta": 5.0, "c": 8.0, "buffers": 5.0, "counters": 7}
+    assert {k: v.item() for k, v in total.items()} == {
+        "delta": 5.0,
+        "c": 8.0,
+        "buffers": 5.0,
+        "counters": 7,
+    }
     total = aggregate(Mean(), uploads, "none")
     assert (total["delta"].item(), total["buffers"].item()) == (20.0, 5.0)
     assert total["counters"].dtype == torch.int64
@@ -96,12 +126,16 @@ def test_mean_folds_each_part_as_it_declares() -> None:
 def test_buffers_are_folded_with_weights_of_at_least_zero_only() -> None:
     """Coefficients 3 and -1 would give (3 * 0.5 - 1 * 2) / 2 = -0.25, which is no variance."""
     variances = [Part(torch.tensor([v]), "convex") for v in (0.5, 2.0)]
-    uploads = [Upload({"buffers": part}, weight) for part, weight in zip(variances, (3.0, -1.0), strict=True)]
+    uploads = [
+        Upload({"buffers": part}, weight)
+        for part, weight in zip(variances, (3.0, -1.0), strict=True)
+    ]
     assert aggregate(Mean(), uploads, "none")["buffers"].item() == 0.5
 
 
 def test_updates_without_any_weight_leave_the_model_and_its_buffers() -> None:
-    """The one client left has score 0 (the others were rejected): a variance of 0 must not come of it."""
+    """The one client left has score 0 (the others were rejected): a variance of 0 must not come of
+    it."""
     parts = {"delta": Part(torch.ones(2), "mean"), "buffers": Part(torch.ones(1), "convex")}
     total = aggregate(Mean(), [Upload(parts, 0.0)], "weight")
     model = ModelState(torch.tensor([1.0, 2.0]), torch.tensor([0.7]), torch.tensor([3]))
@@ -118,7 +152,10 @@ def test_nothing_to_fold_is_an_empty_total() -> None:
 def test_server_adds_in_float64_and_keeps_the_dtype() -> None:
     model = ModelState(torch.tensor([1.0, 2.0]), torch.tensor([1.0]), torch.tensor([3]))
     context = ServerContext(Layout((Entry("w", "", (2,), 0),)), population=4, accepted=2)
-    total = {"delta": torch.tensor([0.5, -1.0], dtype=torch.float64), "buffers": torch.tensor([0.25], dtype=torch.float64)}
+    total = {
+        "delta": torch.tensor([0.5, -1.0], dtype=torch.float64),
+        "buffers": torch.tensor([0.25], dtype=torch.float64),
+    }
     after = Average(lr=2.0).update(ServerState(model), total, context).model
     assert after.x.tolist() == [2.0, 0.0]
     assert after.x.dtype == torch.float32
@@ -130,7 +167,11 @@ def test_server_adds_in_float64_and_keeps_the_dtype() -> None:
 def test_gradients_by_hand_equal_autograd(loss: object, lead: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn(*lead, 4, dtype=torch.float64, generator=generator)
-    targets = torch.randint(4, lead, generator=generator) if isinstance(loss, CrossEntropy) else torch.randn_like(outputs)
+    targets = (
+        torch.randint(4, lead, generator=generator)
+        if isinstance(loss, CrossEntropy)
+        else torch.randn_like(outputs)
+    )
     before = outputs.clone()
     by_hand = loss.gradient(outputs, targets, {})
     by_autograd = super(type(loss), loss).gradient(outputs, targets, {})
@@ -142,21 +183,28 @@ def test_gradients_by_hand_equal_autograd(loss: object, lead: tuple[int, ...]) -
 def test_cross_entropy_of_a_known_row() -> None:
     """p = (.7,.2,.1) is softmax of its logs; -log .7 = .356675 (FLASH's example c)."""
     outputs = torch.tensor([[0.7, 0.2, 0.1]], dtype=torch.float64).log()
-    assert CrossEntropy().loss(outputs, torch.tensor([0]), {}).item() == pytest.approx(0.356675, abs=5e-7)
+    assert CrossEntropy().loss(outputs, torch.tensor([0]), {}).item() == pytest.approx(
+        0.356675, abs=5e-7
+    )
 
 
 def test_fedprox_changes_the_correction_only() -> None:
     plain = Algorithm(CrossEntropy(), Correction(), Mean(), Average())
     method = FedProx(mu=0.5).change(plain)
     assert method.correction == Proximal(0.5)
-    assert (method.loss, method.aggregator, method.server) == (plain.loss, plain.aggregator, plain.server)
+    assert (method.loss, method.aggregator, method.server) == (
+        plain.loss,
+        plain.aggregator,
+        plain.server,
+    )
     ctx = JobContext(NONE, {}, None, 1, 0.1, 1, 1.0, Layout(()))
     assert method.correction.gradient_correction(ctx).proximal == 0.5
     assert FedAvg(server_lr=0.5).change(plain).server == Average(0.5)
 
 
 def test_upload_is_after_minus_before() -> None:
-    x, after = torch.tensor([1.0, 1.0]), ModelState(torch.tensor([1.5, 0.0]), torch.tensor([9.0]), torch.tensor([2]))
+    x = torch.tensor([1.0, 1.0])
+    after = ModelState(torch.tensor([1.5, 0.0]), torch.tensor([9.0]), torch.tensor([2]))
     ctx = JobContext(x, {}, None, 1, 0.1, 1, 1.0, Layout(()))
     parts, client_state = Correction().finish(after, ctx)
     assert parts["delta"].value.tolist() == [0.5, -1.0]
@@ -167,10 +215,16 @@ def test_upload_is_after_minus_before() -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"name": "fedprox", "mu": -1}, "algorithm: got mu = -1.0; expected a finite number of at least 0"),
+        (
+            {"name": "fedprox", "mu": -1},
+            "algorithm: got mu = -1.0; expected a finite number of at least 0",
+        ),
         ({"name": "fedprx"}, "algorithm.name: got 'fedprx' .did you mean 'fedprox'.."),
         ({"name": "fedavg", "server_lr": 0}, "expected a positive number"),
-        ({"name": "fedprox", "nu": 1}, "algorithm.nu: 'fedprox' has no such option; its options: mu, adaptive"),
+        (
+            {"name": "fedprox", "nu": 1},
+            "algorithm.nu: 'fedprox' has no such option; its options: mu, adaptive",
+        ),
     ],
 )
 def test_bad_methods_are_refused_by_name(record: dict, message: str) -> None:
@@ -183,26 +237,34 @@ def test_losses_are_found_by_name() -> None:
 
 
 def test_schedules() -> None:
-    """Linear to .5 over 100 rounds: .9 at 20 (HeteRo-Select v2's lr .05 -> .045), .5 at the end and after."""
+    """Linear to .5 over 100 rounds: .9 at 20 (HeteRo-Select v2's lr .05 -> .045), .5 at the end and
+    after."""
     assert ConstantSchedule().factor(7, None) == 1.0
-    assert [LinearSchedule(0.5).factor(t, 100) for t in (20, 100, 150)] == pytest.approx([0.9, 0.5, 0.5])
+    assert [LinearSchedule(0.5).factor(t, 100) for t in (20, 100, 150)] == pytest.approx(
+        [0.9, 0.5, 0.5]
+    )
     assert ExponentialSchedule(0.5).factor(3, None) == 0.25
     with pytest.raises(ConfigError, match=r"stop\.rounds"):
         LinearSchedule().factor(1, None)
 
 
 def test_the_cosine_schedule_by_hand() -> None:
-    """Six rounds to .2: angles of 0, 30, 60, 90, 120, 150 degrees, so .6 + .4 cos; 180 in the round after the last, and from then."""
+    """Six rounds to .2: angles of 0, 30, 60, 90, 120, 150 degrees, so .6 + .4 cos; 180 in the round
+    after the last, and from then."""
     wanted = [1.0, 0.6 + 0.4 * 0.75**0.5, 0.8, 0.6, 0.4, 0.6 - 0.4 * 0.75**0.5, 0.2, 0.2]
     assert [CosineSchedule(end=0.2).factor(t, 6) for t in range(1, 9)] == pytest.approx(wanted)
-    with pytest.raises(ConfigError, match=r"a cosine schedule needs the number of rounds; set stop = \{ rounds = ... \}"):
+    with pytest.raises(
+        ConfigError,
+        match=r"a cosine schedule needs the number of rounds; set stop = \{ rounds = ... \}",
+    ):
         CosineSchedule().factor(1, None)
     with pytest.raises(ConfigError, match=r"got end = 2; expected a number from 0 to 1"):
         CosineSchedule(end=2)
 
 
 def test_schedules_say_whether_they_read_the_horizon() -> None:
-    """One that says no gives the same factors for every planned number of rounds, and one that says yes does not."""
+    """One that says no gives the same factors for every planned number of rounds, and one that says
+    yes does not."""
     for name in SCHEDULES.names():
         schedule = SCHEDULES.build(name)
         same = len({schedule.factor(3, rounds) for rounds in (5, 10, 100)}) == 1

@@ -1,6 +1,8 @@
-"""Rounds of FedAvg, FedPer, FedRep and Ditto against the methods' descriptions written out with torch alone, on the same batches.
+"""Rounds of FedAvg, FedPer, FedRep and Ditto against the methods' descriptions written out with
+torch alone, on the same batches.
 
-Nothing of the library computes here but the batches' indices: models are whole modules that are copied, and optimisers are torch's.
+Nothing of the library computes here but the batches' indices: models are whole modules that are
+copied, and optimisers are torch's.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from motley.tasks.base import ModelState
 from motley.tasks.flat import initial
 from motley.testing.algorithms import COHORTS, MODELS, SIZES, Play
 
-LR, HEAD, LAM, HEAD_EPOCHS = 0.1, "2.", 0.7, 2
+LR = 0.1
+HEAD = "2."
+LAM = 0.7
+HEAD_EPOCHS = 2
 WORK = LocalWork(batch_size=5, epochs=2)
 
 
@@ -34,7 +39,8 @@ class Plain:
     """The shared model, and what each client keeps, as modules."""
 
     def __init__(self, play: Play) -> None:
-        self.play, self.data = play, play.setting.task.federation
+        self.play = play
+        self.data = play.setting.task.federation
         self.shared = MODELS[play.model]().double()
         start = initial(play.setting.task.model, Key(1), torch.float64)  # where Play starts
         nn.utils.vector_to_parameters(start.x.clone(), self.shared.parameters())
@@ -49,8 +55,11 @@ class Plain:
             mine = rows[torch.from_numpy(plan[step])]
             yield self.data.x[mine], self.data.y[mine]
 
-    def train(self, model: nn.Module, batches, moved: str = "", towards: nn.Module | None = None) -> None:
-        """Descend on the cross entropy, with lam / 2 times the squared distance to ``towards``; ``moved``: "head", "base" or all."""
+    def train(
+        self, model: nn.Module, batches, moved: str = "", towards: nn.Module | None = None
+    ) -> None:
+        """Descend on the cross entropy, with lam / 2 times the squared distance to ``towards``;
+        ``moved``: "head", "base" or all."""
         names = [name for name, _ in model.named_parameters()]
         chosen = [name for name in names if not moved or name.startswith(HEAD) == (moved == "head")]
         anchor = {} if towards is None else dict(copy.deepcopy(towards).named_parameters())
@@ -58,7 +67,9 @@ class Plain:
         optimiser = torch.optim.SGD([values[name] for name in chosen], lr=LR)
         for x, y in batches:
             loss = F.cross_entropy(model(x), y)
-            loss = loss + sum(LAM / 2 * (values[name] - anchor[name].detach()).square().sum() for name in anchor)
+            loss = loss + sum(
+                LAM / 2 * (values[name] - anchor[name].detach()).square().sum() for name in anchor
+            )
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -70,14 +81,20 @@ def average(models: dict[int, nn.Module], into: nn.Module, only_base: bool) -> N
     with torch.no_grad():
         for name, value in into.named_parameters():
             if not (only_base and name.startswith(HEAD)):
-                value.copy_(sum(SIZES[k] / total * dict(model.named_parameters())[name] for k, model in models.items()))
+                value.copy_(
+                    sum(
+                        SIZES[k] / total * dict(model.named_parameters())[name]
+                        for k, model in models.items()
+                    )
+                )
 
 
 def plain_round(plain: Plain, method: Method, jobs: list[Job]) -> None:
     """Run one round of the method; the clients' own models end in ``plain.own``."""
     trained = {}
     for job in jobs:
-        model, steps = copy.deepcopy(plain.shared), job.steps
+        model = copy.deepcopy(plain.shared)
+        steps = job.steps
         trained[job.client] = model
         if isinstance(method, FedPer | FedRep) and job.client in plain.own:
             model[2].load_state_dict(plain.own[job.client][2].state_dict())
@@ -96,9 +113,12 @@ def plain_round(plain: Plain, method: Method, jobs: list[Job]) -> None:
     average(trained, plain.shared, only_base=isinstance(method, FedPer | FedRep))
 
 
-@pytest.mark.parametrize("method", [FedAvg(), FedPer(), FedRep(head_epochs=HEAD_EPOCHS), Ditto(lam=LAM)], ids=str)
+@pytest.mark.parametrize(
+    "method", [FedAvg(), FedPer(), FedRep(head_epochs=HEAD_EPOCHS), Ditto(lam=LAM)], ids=str
+)
 def test_rounds_are_those_of_the_method_written_out(method: Method) -> None:
-    """Float64, unequal clients, short last batches, another cohort every round: all agree to 1e-9."""
+    """Float64, unequal clients, short last batches, another cohort every round: all agree to
+    1e-9."""
     play = Play(method, "examples", SGD(lr=LR))
     plain = Plain(play)
     for number, cohort in enumerate(COHORTS):
@@ -106,7 +126,9 @@ def test_rounds_are_those_of_the_method_written_out(method: Method) -> None:
         plain_round(plain, method, play.jobs(number, tuple(sorted(cohort))))
         download = play.algorithm.correction.download(play.server)
         for client in range(len(SIZES)):
-            examined = play.algorithm.correction.examined(download, play.client_states.get(client, play.first))
+            examined = play.algorithm.correction.examined(
+                download, play.client_states.get(client, play.first)
+            )
             close(examined, expected(plain, method, client))
 
 

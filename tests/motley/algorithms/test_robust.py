@@ -15,10 +15,16 @@ DELTAS = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (10.0, 10.0)]
 def uploads(deltas=DELTAS):
     variances = [0.5 + i for i in range(len(deltas))]
     return [
-        Upload({"delta": Part(torch.tensor(d), "mean"), "buffers": Part(torch.tensor([v]), "convex"),
-                "counters": Part(torch.tensor([i]), "max")}, 1.0)
+        Upload(
+            {
+                "delta": Part(torch.tensor(d), "mean"),
+                "buffers": Part(torch.tensor([v]), "convex"),
+                "counters": Part(torch.tensor([i]), "max"),
+            },
+            1.0,
+        )
         for i, (d, v) in enumerate(zip(deltas, variances, strict=True))
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
@@ -38,8 +44,9 @@ def test_five_updates(rule, want):
 
 
 def test_krum_scores_by_hand():
-    """M = 5, f = 1: the two nearest others. Corners of the unit square have two neighbours at distance 1: 1 + 1. The far one is
-    nearest to (1, 1), 81 + 81 = 162, then to (1, 0) or (0, 1), 81 + 100 = 181: 343."""
+    """M = 5, f = 1: the two nearest others. Corners of the unit square have two neighbours at
+    distance 1: 1 + 1. The far one is nearest to (1, 1), 81 + 81 = 162, then to (1, 0) or (0, 1),
+    81 + 100 = 181: 343."""
     assert Krum(1).scores(torch.tensor(DELTAS).double()).tolist() == [2, 2, 2, 2, 343]
     assert Krum(2).least == 7
 
@@ -50,11 +57,14 @@ def test_an_even_count_takes_the_mean_of_the_two_middle_values():
 
 
 def test_trimming_counts_decimals_as_they_are_meant():
-    """.07 of 100 is 7.000000000000001 and .29 of 100 is 28.999999999999996 in binary: 7 and 29 go at either end."""
+    """.07 of 100 is 7.000000000000001 and .29 of 100 is 28.999999999999996 in binary: 7 and 29 go
+    at either end."""
     values = [(float(i) ** 2,) for i in range(100)]
     for trim, cut in ((0.07, 7), (0.29, 29)):
         want = sum(i**2 for i in range(cut, 100 - cut)) / (100 - 2 * cut)
-        assert aggregate(TrimmedMean(trim), uploads(values), "weight")["delta"].item() == pytest.approx(want)
+        assert aggregate(TrimmedMean(trim), uploads(values), "weight")[
+            "delta"
+        ].item() == pytest.approx(want)
 
 
 def test_norm_bound_shortens_the_long_only():
@@ -72,11 +82,14 @@ def test_buffers_go_the_same_way_and_counters_are_the_largest():
 def test_sizes_do_not_count():
     heavy = [u._replace(weight=1000.0) if i == 4 else u for i, u in enumerate(uploads())]
     for rule in (Median(), TrimmedMean(0.2), Krum(1), MultiKrum(1), NormBound(2.0)):
-        assert torch.equal(aggregate(rule, heavy, "weight")["delta"], aggregate(rule, uploads(), "weight")["delta"])
+        assert torch.equal(
+            aggregate(rule, heavy, "weight")["delta"], aggregate(rule, uploads(), "weight")["delta"]
+        )
 
 
 def test_too_few_for_krum_fold_to_nothing():
-    """f = 1 needs five: with four the model stays, rather than an update that nobody can vouch for."""
+    """f = 1 needs five: with four the model stays, rather than an update that nobody can vouch
+    for."""
     assert aggregate(Krum(1), uploads(DELTAS[:4]), "weight") == {}
 
 

@@ -1,4 +1,5 @@
-"""Clients that train slices of the model: how slices are averaged, masked classes, and the cases that must coincide."""
+"""Clients that train slices of the model: how slices are averaged, masked classes, and the cases
+that must coincide."""
 
 import dataclasses
 
@@ -9,7 +10,15 @@ from torch import nn
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Correction, JobContext, Part, Upload, aggregate, step_model
+from motley.algorithms.base import (
+    Algorithm,
+    Correction,
+    JobContext,
+    Part,
+    Upload,
+    aggregate,
+    step_model,
+)
 from motley.algorithms.fedavg import Average, FedAvg
 from motley.algorithms.fedrolex import FedRolex, Rolling
 from motley.algorithms.heterofl import HeteroFL
@@ -33,7 +42,10 @@ NARROW = torch.tensor([True, False, False, False])
 
 def after(*uploads):
     """Return W after a server step on (value, held, weight) of several clients."""
-    parts = [Upload({"delta": Part(value.reshape(-1), "covered", held)}, weight) for value, held, weight in uploads]
+    parts = [
+        Upload({"delta": Part(value.reshape(-1), "covered", held)}, weight)
+        for value, held, weight in uploads
+    ]
     total = aggregate(Mean(), parts, "weight")
     empty = torch.zeros(0)
     server = Average().init(ModelState(WEIGHTS.reshape(-1), empty, empty), 2)
@@ -41,25 +53,38 @@ def after(*uploads):
 
 
 def test_a_coordinate_moves_by_the_mean_over_those_who_hold_it():
-    one, three = torch.ones(2, 2), torch.full((2, 2), 3.0)
+    one = torch.ones(2, 2)
+    three = torch.full((2, 2), 3.0)
     # counts [[2, 1], [1, 1]]: W00 = 1 + (1 + 3) / 2, the others move by client A's 1
     assert after((one, None, 1.0), (three, NARROW, 1.0)) == [[3.0, 3.0], [4.0, 5.0]]
     # weights by examples, n = 3 and 1: W00 = 1 + (3 * 1 + 1 * 3) / 4
     assert after((one, None, 3.0), (three, NARROW, 1.0)) == [[2.5, 3.0], [4.0, 5.0]]
-    assert after((three, NARROW, 1.0)) == [[4.0, 2.0], [3.0, 4.0]]  # B alone: what nobody holds stays
+    # B alone: what nobody holds stays
+    assert after((three, NARROW, 1.0)) == [[4.0, 2.0], [3.0, 4.0]]
 
 
 def test_what_nobody_holds_stays_bit_for_bit_also_a_negative_zero():
-    total = aggregate(Mean(), [Upload({"delta": Part(torch.ones(4), "covered", NARROW)}, 1.0)], "weight")
+    total = aggregate(
+        Mean(), [Upload({"delta": Part(torch.ones(4), "covered", NARROW)}, 1.0)], "weight"
+    )
     x = torch.tensor([5.0, -0.0, 0.0, -3.0])
     moved = (x.double() + 1.0 * total["delta"]).float()
     assert moved[1:].view(torch.int32).tolist() == x[1:].view(torch.int32).tolist()
 
 
 def test_averages_of_slices_agree_with_a_plain_reference():
-    layout = cuttable(*reversed((module := nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)), layout_of(module))))
+    layout = cuttable(
+        *reversed(
+            (
+                module := nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)),
+                layout_of(module),
+            )
+        )
+    )
     generator = torch.Generator().manual_seed(0)
-    uploads, total, weights = [], np.zeros(layout.size), np.zeros(layout.size)
+    uploads = []
+    total = np.zeros(layout.size)
+    weights = np.zeros(layout.size)
     for width, offset, weight in ((1.0, 0, 2.0), (0.5, 3, 1.0), (0.5, 4, 5.0), (0.2, 6, 0.5)):
         positions = layout.kept_positions(width, offset)
         value = torch.zeros(layout.size, dtype=torch.float64)
@@ -71,29 +96,42 @@ def test_averages_of_slices_agree_with_a_plain_reference():
             total[c] += weight * float(value[c])
             weights[c] += weight
     found = aggregate(Mean(), uploads, "weight")["delta"].numpy()
-    np.testing.assert_allclose(found, np.divide(total, weights, out=np.zeros_like(total), where=weights > 0), rtol=1e-12)
+    np.testing.assert_allclose(
+        found, np.divide(total, weights, out=np.zeros_like(total), where=weights > 0), rtol=1e-12
+    )
 
 
 def test_classes_that_a_client_lacks_are_masked():
-    loss, context = MaskedClasses(CrossEntropy()), JobContext(torch.zeros(0), {}, None, 1, 0.1, 2, 1.0, None)
-    extra = loss.prepare(context, lambda inputs: torch.zeros(len(inputs), 2), torch.zeros(3, 1), torch.tensor([0, 0, 0]))
+    loss = MaskedClasses(CrossEntropy())
+    context = JobContext(torch.zeros(0), {}, None, 1, 0.1, 2, 1.0, None)
+    extra = loss.prepare(
+        context,
+        lambda inputs: torch.zeros(len(inputs), 2),
+        torch.zeros(3, 1),
+        torch.tensor([0, 0, 0]),
+    )
     assert extra["present"].tolist() == [[True, False]] * 3
     outputs = torch.tensor([[2.0, 5.0]], requires_grad=True)
     value = loss.loss(outputs, torch.tensor([0]), {"present": extra["present"][:1]})
     assert value.item() == pytest.approx(np.log1p(np.exp(-2.0)), abs=1e-6)  # 0.126928
     value.sum().backward()
     assert outputs.grad[0, 1] == 0.0
-    assert loss.loss(outputs.detach(), torch.tensor([0]), {}).item() == pytest.approx(np.log1p(np.exp(3.0)), rel=1e-6)
+    assert loss.loss(outputs.detach(), torch.tensor([0]), {}).item() == pytest.approx(
+        np.log1p(np.exp(3.0)), rel=1e-6
+    )
 
 
 def test_rows_of_absent_classes_do_not_count():
     module = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 3))
     layout = layout_of(module)
     x = torch.zeros(layout.size)
-    context = JobContext(x, {}, None, 1, 0.1, 2, 1.0, layout, classes=torch.tensor([True, False, True]))
+    context = JobContext(
+        x, {}, None, 1, 0.1, 2, 1.0, layout, classes=torch.tensor([True, False, True])
+    )
     held = SlicedTraining(mask=True).finish(ModelState(x, x[:0], x[:0]), context)[0]["delta"].held
     assert held[:6].all()
-    assert held[6:12].tolist() == [True, True, False, False, True, True]  # a row of two weights for each class
+    # a row of two weights for each class
+    assert held[6:12].tolist() == [True, True, False, False, True, True]
     assert held[12:].tolist() == [True, False, True]
     assert SlicedTraining().finish(ModelState(x, x[:0], x[:0]), context)[0]["delta"].held is None
 
@@ -106,44 +144,58 @@ def test_with_all_of_the_width_and_no_mask_it_is_fedavg_bit_for_bit(method, weig
             return [dataclasses.replace(job, width=1.0) for job in super().jobs(number, cohort)]
 
     solver = SGD(lr=0.1, momentum=0.9)
-    found, plain = (
-        Whole(method, weights, solver).run().server.model,
-        Play(FedAvg(), weights, solver).run().server.model,
-    )
+    found = Whole(method, weights, solver).run().server.model
+    plain = Play(FedAvg(), weights, solver).run().server.model
     assert torch.equal(found.x, plain.x)
 
 
 def test_fedrolex_holds_the_next_units_in_the_next_round():
     play = Play(FedRolex(mask=False), "uniform", SGD(lr=0.1))
-    layout, engine = play.setting.task.layout, Sequential(play.setting)
+    layout = play.setting.task.layout
+    engine = Sequential(play.setting)
     download = play.algorithm.correction.download(play.server)
     for version in (0, 1):
         job = Job(2, 0, 3, 0.1, width=0.25, offset=Rolling().offset(version))
         (done,) = engine.train([job], download, {})
         delta = done.parts["delta"]
-        assert delta.held.nonzero()[:, 0].tolist() == layout.kept_positions(0.25, version).tolist()  # 2 of 5 hidden units
+        # 2 of 5 hidden units
+        assert delta.held.nonzero()[:, 0].tolist() == layout.kept_positions(0.25, version).tolist()
         assert not delta.value[~delta.held].any()
-        assert delta.held[layout["0.bias"].slice].tolist() == [version <= unit < version + 2 for unit in range(5)]
+        assert delta.held[layout["0.bias"].slice].tolist() == [
+            version <= unit < version + 2 for unit in range(5)
+        ]
 
 
 def test_the_structure_is_read_before_clients_train(monkeypatch):
-    # torch.fx exchanges what every module does when it is called, also in other threads, which would then fail
+    # torch.fx exchanges what every module does when it is called, also in other threads, which
+    # would then fail
     play = Play(HeteroFL(), "uniform", SGD(lr=0.1))
     download = play.algorithm.correction.download(play.server)
     engine = Sequential(play.setting)
-    monkeypatch.setattr(slices, "_traced", lambda module: pytest.fail("a graph is read while clients train"))
-    assert all(done.finite for done in engine.train([Job(2, 0, 3, 0.1, width=width) for width in (0.25, 0.5)], download, {}))
+    monkeypatch.setattr(
+        slices, "_traced", lambda module: pytest.fail("a graph is read while clients train")
+    )
+    assert all(
+        done.finite
+        for done in engine.train(
+            [Job(2, 0, 3, 0.1, width=width) for width in (0.25, 0.5)], download, {}
+        )
+    )
 
 
 @pytest.mark.parametrize(("width", "version"), [(1.0, 0), (0.5, 0), (0.5, 3)])
 def test_static_batch_norm_agrees_with_a_plain_reference(width, version):
-    """In training the batch's own statistics alone, after a division by the width; nothing of statistics is kept or sent."""
+    """In training the batch's own statistics alone, after a division by the width; nothing of
+    statistics is kept or sent."""
     play = Play(FedRolex(mask=False), "uniform", SGD(lr=0.1), "an MLP with BatchNorm")
-    setting, layout, x = play.setting, play.setting.task.layout, play.server.model.x
+    setting = play.setting
+    layout = play.setting.task.layout
+    x = play.server.model.x
     job = Job(2, 0, 3, 0.1, width=width, offset=version)
     (done,) = Sequential(setting).train([job], play.algorithm.correction.download(play.server), {})
     assert done.parts.keys() == {"delta"}
-    positions, data = layout.kept_positions(width, version), setting.task.federation
+    positions = layout.kept_positions(width, version)
+    data = setting.task.federation
     module = narrowed(setting.task.model, layout, width, False).double().train()
     module[1].track_running_stats, module[1].running_mean, module[1].running_var = False, None, None
     torch.nn.utils.vector_to_parameters(x[positions].clone(), module.parameters())
@@ -153,18 +205,25 @@ def test_static_batch_norm_agrees_with_a_plain_reference(width, version):
         rows = torch.from_numpy(mine[plan[step]])
         hidden = module[0](data.x[rows].double()) / width
         outputs = module[3](module[2](module[1](hidden)))
-        gradients = torch.autograd.grad(torch.nn.functional.cross_entropy(outputs, data.y[rows]), list(module.parameters()))
+        gradients = torch.autograd.grad(
+            torch.nn.functional.cross_entropy(outputs, data.y[rows]), list(module.parameters())
+        )
         with torch.no_grad():
             for parameter, gradient in zip(module.parameters(), gradients, strict=True):
                 parameter -= 0.1 * gradient
     after = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
-    torch.testing.assert_close(done.parts["delta"].value[positions], after - x[positions], rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(
+        done.parts["delta"].value[positions], after - x[positions], rtol=1e-10, atol=1e-13
+    )
 
 
 def test_engines_that_batch_clients_refuse_slices_by_name():
     for engine in ("batched", "vmap", "processes"):
         said = Play(HeteroFL(), "uniform", SGD(lr=0.1), engine=engine).refuses()
-        assert said == "clients under SlicedTraining train slices of the model, which sequential and threads compute"
+        assert (
+            said == "clients under SlicedTraining train slices of the model, which sequential and "
+            "threads compute"
+        )
 
 
 def test_the_mask_is_for_classes_alone():
@@ -182,13 +241,24 @@ def test_the_mask_is_for_classes_alone():
             "uniform",
             "Krum works on whole updates, and these clients update",
         ),
-        ({"server": SERVERS.build({"name": "adam"})}, "uniform", "would move coordinates that nobody trained"),
+        (
+            {"server": SERVERS.build({"name": "adam"})},
+            "uniform",
+            "would move coordinates that nobody trained",
+        ),
         ({}, "horvitz_thompson", "divides by the weights of the clients that hold a coordinate"),
     ],
 )
 def test_parts_that_need_whole_updates_are_refused(parts, weights, message):
-    made = HeteroFL().change(Algorithm(LOSSES.build("cross_entropy"), Correction(), Mean(), Average())).replace(**parts)
+    made = (
+        HeteroFL()
+        .change(Algorithm(LOSSES.build("cross_entropy"), Correction(), Mean(), Average()))
+        .replace(**parts)
+    )
     assert message in made.correction.refuses(made, SGD(lr=0.1), weights)
-    assert made.replace(aggregator=Mean(), server=Average()).correction.refuses(
-        made.replace(aggregator=Mean(), server=Average()), SGD(lr=0.1), "examples"
-    ) is None  # fmt: skip
+    assert (
+        made.replace(aggregator=Mean(), server=Average()).correction.refuses(
+            made.replace(aggregator=Mean(), server=Average()), SGD(lr=0.1), "examples"
+        )
+        is None
+    )

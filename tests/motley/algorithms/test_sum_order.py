@@ -20,7 +20,9 @@ TINY = 2.0**-53
 
 
 def upload(value: float, position: int = -1, weight: float = 1.0) -> Upload:
-    return Upload({"delta": Part(torch.tensor([value]).double(), "mean")}, weight, position=position)
+    return Upload(
+        {"delta": Part(torch.tensor([value]).double(), "mean")}, weight, position=position
+    )
 
 
 def total(values, divide="none"):
@@ -44,17 +46,22 @@ def test_blocks_are_added_in_pairs():
 
 
 def test_a_node_without_a_second_half_is_its_first():
-    """Blocks TINY, TINY, 1: (TINY + TINY) + 1; blocks 1, TINY, TINY: (1 + TINY) + TINY loses both."""
+    """Blocks TINY, TINY, 1: (TINY + TINY) + 1; blocks 1, TINY, TINY: (1 + TINY) + TINY loses
+    both."""
     eight = [0.0] * 7
     assert total([TINY, *eight, TINY, *eight, 1.0]) == 1.0 + 2 * TINY
     assert total([1.0, *eight, TINY, *eight, TINY]) == 1.0
 
 
 def test_an_upload_that_cannot_be_used_leaves_its_position_empty():
-    """Without position 7 the block before 8 is shorter, and 8 still begins the next: 1 + (TINY + TINY)."""
+    """Without position 7 the block before 8 is shorter, and 8 still begins the next: 1 + (TINY +
+    TINY)."""
     given = [upload(1.0, 0), upload(TINY, 8), upload(TINY, 9)]
     assert aggregate(Mean(), given, "none")["delta"].item() == 1.0 + 2 * TINY
-    assert aggregate(Mean(), [one._replace(position=-1) for one in given], "none")["delta"].item() == 1.0
+    assert (
+        aggregate(Mean(), [one._replace(position=-1) for one in given], "none")["delta"].item()
+        == 1.0
+    )
 
 
 def tree(leaves, first, last):
@@ -62,7 +69,8 @@ def tree(leaves, first, last):
     if last - first == 1:
         return leaves.get(first)
     half = (first + last) // 2
-    left, right = tree(leaves, first, half), tree(leaves, half, last)
+    left = tree(leaves, first, half)
+    right = tree(leaves, half, last)
     return left if right is None else right if left is None else left + right
 
 
@@ -102,7 +110,8 @@ def test_parts_that_are_joined_have_the_bits_of_the_definition(count, lost):
 
 
 def test_joined_sums_have_every_kind_of_part():
-    """Two blocks of one upload each: weights 1 and 3, of which the second holds the second number."""
+    """Two blocks of one upload each: weights 1 and 3, of which the second holds the second
+    number."""
     held = torch.tensor([[True, False], [True, True]])
 
     def parts(i):
@@ -118,7 +127,9 @@ def test_joined_sums_have_every_kind_of_part():
     whole = [Upload(parts(0), 1.0, position=0), Upload(parts(1), 3.0, position=8)]
     joined = Mean().init()
     for block, one in enumerate(whole):
-        joined = Mean().join(joined, BlockRun(0, block), Mean().partial(Mean().add(Mean().init(), one)))
+        joined = Mean().join(
+            joined, BlockRun(0, block), Mean().partial(Mean().add(Mean().init(), one))
+        )
     found = Mean().finish(joined, "weight")
     assert found["a"].tolist() == [(1 + 3 * 2) / 4, (2 + 3 * 3) / 4]
     assert found["b"].tolist() == found["a"].tolist()

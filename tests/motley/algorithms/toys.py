@@ -49,28 +49,40 @@ class Toy:
 
     Parameters
     ----------
-    method: under test. model: A or B. start: initial weights. targets: of each client. solver: local optimiser.
+    method: under test. model: A or B. start: initial weights. targets: of each client. solver:
+    local optimiser.
     loss: of targets that are classes; None: half the squared error.
     """
 
     def __init__(
-        self, method: Method, model=A, start: Sequence[float] = (0.0,), targets: Sequence[float] = (4.0,),
+        self,
+        method: Method,
+        model=A,
+        start: Sequence[float] = (0.0,),
+        targets: Sequence[float] = (4.0,),
         solver: Solver = SGD(lr=0.1),  # noqa: B008
         loss: Loss | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         count = len(targets)
-        x, y = torch.ones(count, 1).double(), torch.tensor(targets).double().unsqueeze(1)
+        x = torch.ones(count, 1).double()
+        y = torch.tensor(targets).double().unsqueeze(1)
         y = y if loss is None else y.flatten().long()
-        train, none = (
-            Ragged(np.arange(count + 1), np.arange(count)),
-            Ragged(np.zeros(count + 1, np.int64), np.zeros(0, np.int64)),
+        train = Ragged(np.arange(count + 1), np.arange(count))
+        none = Ragged(np.zeros(count + 1, np.int64), np.zeros(0, np.int64))
+        task = Task(
+            "toy",
+            Federation(x, y, train, y.clone(), none, none, None, None),
+            model,
+            loss="half_squared_error",
         )
-        task = Task("toy", Federation(x, y, train, y.clone(), none, none, None, None), model, loss="half_squared_error")
         plain = Algorithm(loss or HalfSquaredError(), Correction(), Mean(), Average())
         work = LocalWork(batch_size=1, epochs=1)
         self.setting = Setting(task, method.change(plain), solver, work, Streams(3), torch.float64)
-        self.algorithm, self.engine = self.setting.algorithm, Sequential(self.setting)
-        model_state = ModelState(torch.tensor(start).double(), torch.zeros(0).double(), torch.zeros(0, dtype=torch.int64))
+        self.algorithm = self.setting.algorithm
+        self.engine = Sequential(self.setting)
+        model_state = ModelState(
+            torch.tensor(start).double(), torch.zeros(0).double(), torch.zeros(0, dtype=torch.int64)
+        )
         self.server = self.algorithm.server.init(self.algorithm.correction.sent(model_state), count)
         self.first = self.algorithm.correction.initial_state(model_state)
         self.kept: dict[int, ClientState] = {}
@@ -82,7 +94,11 @@ class Toy:
         jobs = [Job(k, 10 * self.number + k, steps, self.setting.solver.lr) for k in clients]
         states = {k: self.kept.get(k, self.first) for k in clients}
         done = list(self.engine.train(jobs, self.download, states))
-        total = aggregate(self.algorithm.aggregator, [Upload(one.parts, 1.0, client=one.client) for one in done], "weight")
+        total = aggregate(
+            self.algorithm.aggregator,
+            [Upload(one.parts, 1.0, client=one.client) for one in done],
+            "weight",
+        )
         context = ServerContext(self.setting.task.layout, len(clients), len(clients))
         self.server = self.algorithm.server.update(self.server, total, context)
         self.kept |= {one.client: one.client_state for one in done if one.client_state is not None}
@@ -101,24 +117,36 @@ class Toy:
 
     def examined(self, client: int = 0) -> list[float]:
         """The weights of the model that a client uses, before fine-tuning."""
-        return self.algorithm.correction.examined(self.download, self.kept.get(client, self.first)).x.tolist()
+        return self.algorithm.correction.examined(
+            self.download, self.kept.get(client, self.first)
+        ).x.tolist()
 
     def adapted(self, steps: int) -> list[float]:
         """The weights of the model of client 0 after so many steps, if it were new."""
         model = self.algorithm.correction.start(self.download, self.first)
-        (after,) = self.engine.adapt([Job(0, self.number, steps, self.setting.solver.lr)], [AdaptInputs(model)], "new")
+        (after,) = self.engine.adapt(
+            [Job(0, self.number, steps, self.setting.solver.lr)], [AdaptInputs(model)], "new"
+        )
         return after.x.tolist()
 
     def tuned(self, client: int = 0) -> list[float]:
         """The weights of the model that a client uses."""
         model = self.algorithm.correction.examined(self.download, self.kept.get(client, self.first))
-        tuning, steps = self.algorithm.tuning, self.setting.tuning_steps(np.array([client]))
+        tuning = self.algorithm.tuning
+        steps = self.setting.tuning_steps(np.array([client]))
         lr = tuning.lr or self.setting.solver.lr
-        (after,) = self.engine.adapt([Job(client, self.number, int(steps[0]), lr)], [AdaptInputs(model)])
+        (after,) = self.engine.adapt(
+            [Job(client, self.number, int(steps[0]), lr)], [AdaptInputs(model)]
+        )
         return after.x.tolist()
 
     def prepared(self, client: int = 0) -> list[float]:
-        """The weights of the model that a client uses, after the local work that its method asks for before an examination."""
-        begun = AdaptInputs(self.algorithm.correction.start(self.download, self.kept[client]), self.kept[client])
-        (after,) = self.engine.adapt([Job(client, self.number, 0, self.setting.solver.lr)], [begun], "examine")
+        """The weights of the model that a client uses, after the local work that its method asks
+        for before an examination."""
+        begun = AdaptInputs(
+            self.algorithm.correction.start(self.download, self.kept[client]), self.kept[client]
+        )
+        (after,) = self.engine.adapt(
+            [Job(client, self.number, 0, self.setting.solver.lr)], [begun], "examine"
+        )
         return after.x.tolist()

@@ -40,7 +40,8 @@ def mnist_on(server: Server, empty: Path, monkeypatch: pytest.MonkeyPatch) -> Ha
     files = {path.name: path.read_bytes() for path in (empty / "origin").iterdir()}
     server.files = {f"/{name}": content for name, content in files.items()}
     downloads = tuple(
-        dataclasses.replace(file, checksum=hashlib.md5(files[file.name]).hexdigest()) for file in PUBLIC["mnist"].downloads
+        dataclasses.replace(file, checksum=hashlib.md5(files[file.name]).hexdigest())
+        for file in PUBLIC["mnist"].downloads
     )
     layouts.let_it_be(monkeypatch, "mnist", data, downloads=downloads)
     return data
@@ -55,7 +56,10 @@ def test_the_files_are_got_verified_and_found(
     assert "get it with: motley data get mnist (12 MB)" in capsys.readouterr().err
     assert call(["data", "get", "MNIST", "--mirror", server.base, "--stall", "0.3"]) == 0
     said = capsys.readouterr()
-    assert f"70 images; as expected\n    variant mnist, digest {layouts.canonical_digest(data)}" in said.out
+    assert (
+        f"70 images; as expected\n    variant mnist, digest {layouts.canonical_digest(data)}"
+        in said.out
+    )
     assert "train-images-idx3-ubyte.gz: 0.0 MB" in said.err
     assert len(os.listdir(empty / "MNIST/raw")) == 4  # nothing half beside them
     assert len(load_dataset("mnist").x) == TRAIN + TEST
@@ -86,13 +90,17 @@ def test_a_file_of_the_right_name_with_other_images_is_not_kept(
     raw = gzip.decompress(good)
     server.files["/train-images-idx3-ubyte.gz"] = gzip.compress(raw[:-1] + bytes([raw[-1] ^ 1]))
     assert call(["data", "get", "mnist", "--mirror", server.base]) == 2
-    assert "is corrupt or no original: the digest of its decoded images is" in capsys.readouterr().err
+    assert (
+        "is corrupt or no original: the digest of its decoded images is" in capsys.readouterr().err
+    )
     assert os.listdir(empty / "MNIST/raw") == []
     server.files["/train-images-idx3-ubyte.gz"] = gzip.compress(raw, 1)
     assert call(["data", "get", "mnist", "--mirror", server.base]) == 0
 
 
-def test_a_damaged_copy_is_replaced(server: Server, empty: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_a_damaged_copy_is_replaced(
+    server: Server, empty: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     mnist_on(server, empty, monkeypatch)
     assert call(["data", "get", "mnist", "--mirror", server.base, "--to", "there"]) == 0
     images = empty / "there/MNIST/raw/t10k-images-idx3-ubyte.gz"
@@ -106,21 +114,27 @@ def test_a_damaged_copy_is_replaced(server: Server, empty: Path, monkeypatch: py
     assert len(server.asked) == before + 1  # the other three are as they should be
 
 
-def test_an_archive_is_unpacked_and_removed(server: Server, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_is_unpacked_and_removed(
+    server: Server, empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = layouts.halves((32, 32, 3))
     layouts.cifar_binary(empty / "origin/cifar-10-batches-bin", data)
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w:gz") as file:
         file.add(empty / "origin/cifar-10-batches-bin", "cifar-10-batches-bin")
     server.files["/cifar-10-binary.tar.gz"] = raw.getvalue()
-    one = dataclasses.replace(PUBLIC["cifar10"].downloads[0], checksum=hashlib.md5(raw.getvalue()).hexdigest())
+    one = dataclasses.replace(
+        PUBLIC["cifar10"].downloads[0], checksum=hashlib.md5(raw.getvalue()).hexdigest()
+    )
     layouts.let_it_be(monkeypatch, "cifar10", data, downloads=(one,))
     assert call(["data", "get", "cifar10", "--mirror", server.base, "--to", "new"]) == 0
     assert sorted(os.listdir(empty / "new")) == ["cifar-10-batches-bin"]
     assert len(load_dataset("cifar10", empty / "new").x) == TRAIN + TEST
 
 
-def test_one_zip_has_all_of_emnist(server: Server, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_zip_has_all_of_emnist(
+    server: Server, empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = layouts.halves()
     layouts.idx(empty / "origin/gzip", data, ".gz", "emnist-digits-")
     raw = io.BytesIO()
@@ -131,7 +145,9 @@ def test_one_zip_has_all_of_emnist(server: Server, empty: Path, monkeypatch: pyt
     known = PUBLIC["emnist_digits"]
     one = dataclasses.replace(known.downloads[0], checksum=hashlib.md5(raw.getvalue()).hexdigest())
     variants = {"emnist_digits": Variant("EMNIST, digits", train=TRAIN, test=TEST)}
-    monkeypatch.setitem(PUBLIC, "emnist_digits", dataclasses.replace(known, downloads=(one,), variants=variants))
+    monkeypatch.setitem(
+        PUBLIC, "emnist_digits", dataclasses.replace(known, downloads=(one,), variants=variants)
+    )
     assert call(["data", "get", "emnist-digits", "--mirror", server.base]) == 0
     assert len(os.listdir(empty / "EMNIST/raw")) == 4
 
@@ -169,7 +185,8 @@ def test_a_name_that_is_none(command: str, capsys: Capture) -> None:
 
 def test_a_run_without_its_data_names_the_command(empty: Path, capsys: Capture) -> None:
     (empty / "x.toml").write_text(
-        'stop = { rounds = 1 }\npopulation = 4\ncohort = 2\ntask = { name = "image", data = "cifar10" }\n'
+        'stop = { rounds = 1 }\npopulation = 4\ncohort = 2\ntask = { name = "image", data = '
+        '"cifar10" }\n'
     )
     assert call(["run", "x.toml"]) == 2
     assert "get it with: motley data get cifar10 (170 MB)" in capsys.readouterr().err

@@ -14,10 +14,16 @@ def test_every_name_is_a_signal_or_a_column_of_reports():
 
 
 def test_signals_and_columns_that_clients_say():
-    """The gradient of a probe is the client's word; the pseudo-gradient of an upload and its sketch are made by the server."""
-    probed = Reports(THREE, Outcome.PROBED, signals={"loss": [1, 2, 3], "gradient": np.ones((3, 2))})
+    """The gradient of a probe is the client's word; the pseudo-gradient of an upload and its sketch
+    are made by the server."""
+    probed = Reports(
+        THREE, Outcome.PROBED, signals={"loss": [1, 2, 3], "gradient": np.ones((3, 2))}
+    )
     reported = Reports(
-        THREE, Outcome.ACCEPTED, compute_s=[1, 2, 3], signals={"gradient": np.ones((3, 2)), "sketch": np.ones((3, 2))}
+        THREE,
+        Outcome.ACCEPTED,
+        compute_s=[1, 2, 3],
+        signals={"gradient": np.ones((3, 2)), "sketch": np.ones((3, 2))},
     )
     assert (said(probed)[0], set(said(probed)[1])) == ("probed", {"loss", "gradient"})
     assert (said(reported)[0], set(said(reported)[1])) == ("reported", {"compute_s"})
@@ -25,7 +31,13 @@ def test_signals_and_columns_that_clients_say():
 
 
 def test_values_are_put_back_where_they_came_from():
-    reports = Reports(THREE, Outcome.ENROLLED, num_examples=[4, 5, 6], local_steps=1.0, signals={"num_examples": [4, 5, 6]})
+    reports = Reports(
+        THREE,
+        Outcome.ENROLLED,
+        num_examples=[4, 5, 6],
+        local_steps=1.0,
+        signals={"num_examples": [4, 5, 6]},
+    )
     changed = with_values(reports, {"num_examples": np.array([7.0, 8.0, 9.0])})
     assert changed.num_examples.tolist() == changed.signal("num_examples").tolist() == [7, 8, 9]
     assert changed.local_steps.tolist() == [1, 1, 1]

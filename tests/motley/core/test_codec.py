@@ -78,7 +78,9 @@ class Colour(enum.IntEnum):
 
 
 def test_numbers_of_numpy_and_enums_become_plain():
-    assert decode(encode([np.float32(0.5), np.int8(3), np.bool_(True), Colour.RED, np.float64("inf")])) == [
+    assert decode(
+        encode([np.float32(0.5), np.int8(3), np.bool_(True), Colour.RED, np.float64("inf")])
+    ) == [
         0.5,
         3,
         True,
@@ -104,24 +106,34 @@ def test_any_truncation_is_noticed():
 
 def test_types_must_be_named():
     data = encode(Outer(Inner(np.arange(3))))
-    with pytest.raises(CodecError, match="these bytes hold a 'Outer'; expected one of: plain values"):
+    with pytest.raises(
+        CodecError, match="these bytes hold a 'Outer'; expected one of: plain values"
+    ):
         decode(data)
-    with pytest.raises(CodecError, match="these bytes hold a 'ClientTable'; expected one of: Inner, Outer"):
+    with pytest.raises(
+        CodecError, match="these bytes hold a 'ClientTable'; expected one of: Inner, Outer"
+    ):
         decode(data, Outer, Inner)
 
 
 def test_other_fields_are_refused():
     def version(*names):
         return dataclass(frozen=True)(
-            type("State", (), {"__annotations__": dict.fromkeys(names, int), "__qualname__": "State"})
+            type(
+                "State", (), {"__annotations__": dict.fromkeys(names, int), "__qualname__": "State"}
+            )
         )
 
-    with pytest.raises(CodecError, match=r"State was written with fields \['a', 'b'\], this motley has \['a', 'c'\]"):
+    with pytest.raises(
+        CodecError,
+        match=r"State was written with fields \['a', 'b'\], this motley has \['a', 'c'\]",
+    ):
         decode(encode(version("a", "b")(1, 2)), version("a", "c"))
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1, 2}, 1j, np.array(["text"]), np.array([None]), np.array([1j]), Inner, lambda: 0]
+    "value",
+    [object(), {1, 2}, 1j, np.array(["text"]), np.array([None]), np.array([1j]), Inner, lambda: 0],
 )
 def test_what_cannot_be_encoded(value):
     with pytest.raises(CodecError, match="cannot encode a"):
@@ -166,7 +178,7 @@ def test_golden_bytes_of_a_small_value():
     assert encode(True) == raw + hashlib.blake2b(raw, digest_size=16).digest()
 
 
-# ------------------------------------------------------------------------------------- hostile bytes
+# ------------------------------------------------------------------------------------ hostile bytes
 
 
 def forged_text(text, blobs=b""):
@@ -191,7 +203,10 @@ def peak_of(data, header=None):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ([{"b": [0, 8]}, {"b": [0, 8]}], "names 8 bytes from 0; expected at most 0 bytes from 8: in order, each byte once"),
+        (
+            [{"b": [0, 8]}, {"b": [0, 8]}],
+            "names 8 bytes from 0; expected at most 0 bytes from 8: in order, each byte once",
+        ),
         ([{"b": [0, 5]}, {"b": [4, 4]}], "names 4 bytes from 4; expected at most 3 bytes from 5"),
         ([{"b": [4, 4]}, {"b": [0, 4]}], "names 4 bytes from 4; expected at most 8 bytes from 0"),
         ([{"b": [0, 4]}], "4 bytes at the end belong to nothing"),
@@ -216,7 +231,9 @@ def test_what_no_encoder_writes_is_refused(body, message):
         decode(forged({"l": body}, bytes(8)))
 
 
-@pytest.mark.parametrize("text", [b"NaN", b'{"f":"1e3"}', '"\u00e4"'.encode(), "1".encode("utf-16"), b"1 2"])
+@pytest.mark.parametrize(
+    "text", [b"NaN", b'{"f":"1e3"}', '"\u00e4"'.encode(), "1".encode("utf-16"), b"1 2"]
+)
 def test_a_header_in_other_words_is_refused(text):
     with pytest.raises(CodecError, match="cannot be read"):
         decode(forged_text(text))
@@ -228,7 +245,9 @@ def test_a_header_that_is_longer_than_the_bytes_is_refused():
         decode(raw + hashlib.blake2b(raw, digest_size=16).digest())
 
 
-@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"l":[' * 101 + b"]}" * 101, b'{"d":[[0,' * 500])
+@pytest.mark.parametrize(
+    "text", [b"[" * 100_000, b'{"l":[' * 101 + b"]}" * 101, b'{"d":[[0,' * 500]
+)
 def test_deep_nesting_is_refused_before_anything_recurses(text):
     with pytest.raises(CodecError, match=r"brackets deep; expected at most 200"):
         decode(forged_text(text))
@@ -255,18 +274,42 @@ def test_a_header_that_names_the_same_bytes_1300_times_takes_no_memory():
 
 
 def bound(data):
-    """What the module promises: a byte for each byte of the payload, 40 for each of the header, and what any call takes."""
+    """What the module promises: a byte for each byte of the payload, 40 for each of the header, and
+    what any call takes."""
     length = min(struct.unpack("<I", data[6:10])[0], len(data) - 26)
     return len(data) + 39 * length + 20_000
 
 
 @pytest.mark.parametrize(
     "unit",
-    ['{"u":[]}', '{"l":[]}', '{"d":[]}', '{"d":[[0,0]]}', '{"":{}}', "{}", "[[]]", '"ab"', '""', '"\\ud83d"', "1.5", "[]",
-     '{"f":"nan"}', '{"b":[0,0]}', '{"a":[0,0],"t":"<f8","s":[0]}', '{"c":"Inner","v":{}}', '{"":0}', '"\\""', "99999999999"],
-)  # fmt: skip
+    [
+        '{"u":[]}',
+        '{"l":[]}',
+        '{"d":[]}',
+        '{"d":[[0,0]]}',
+        '{"":{}}',
+        "{}",
+        "[[]]",
+        '"ab"',
+        '""',
+        '"\\ud83d"',
+        "1.5",
+        "[]",
+        '{"f":"nan"}',
+        '{"b":[0,0]}',
+        '{"a":[0,0],"t":"<f8","s":[0]}',
+        '{"c":"Inner","v":{}}',
+        '{"":0}',
+        '"\\""',
+        "99999999999",
+    ],
+)
 def test_the_most_costly_headers_stay_within_the_bound(unit):
-    for body in (f'{{"l":[{",".join([unit] * 3000)}]}}', f"[{','.join([unit] * 3000)}", unit * 3000):
+    for body in (
+        f'{{"l":[{",".join([unit] * 3000)}]}}',
+        f"[{','.join([unit] * 3000)}",
+        unit * 3000,
+    ):
         data = forged_text(body.encode())
         assert peak_of(data)[0] < bound(data), body[:80]
 
@@ -275,22 +318,62 @@ def test_mutations_take_no_more_memory_than_the_bound_and_raise_nothing_else():
     """4,000 changes of bytes and of parts of headers under a sound checksum, from a seed."""
     rng = random.Random(40)
     value = {
-        "table": ClientTable({"a": np.nan}).put([3, 1], {"a": [0.5, -0.0]}), "inner": Inner(np.arange(400.0)), 3: b"x" * 900,
-        "odd": (None, True, -1, 2.5, float("inf"), "text", [np.zeros((0, 3)), np.ones((2, 3), "<f4")], {"k": (1, 2)}),
-    }  # fmt: skip
+        "table": ClientTable({"a": np.nan}).put([3, 1], {"a": [0.5, -0.0]}),
+        "inner": Inner(np.arange(400.0)),
+        3: b"x" * 900,
+        "odd": (
+            None,
+            True,
+            -1,
+            2.5,
+            float("inf"),
+            "text",
+            [np.zeros((0, 3)), np.ones((2, 3), "<f4")],
+            {"k": (1, 2)},
+        ),
+    }
     sound = encode(value)
     length = struct.unpack("<I", sound[6:10])[0]
-    header, blobs = sound[10 : 10 + length], sound[10 + length : -16]
-    parts = [b"[", b"]", b"{", b"}", b",", b":", b'"', b"0", b"-", b"9" * 40, b"1e999", b'{"b":[0,900]}', b'{"l":[]}', b"true",
-             b'{"a":[0,3200],"t":"<f8","s":[400]}', b"null", b"3200", b"[0,900]", b"\\"]  # fmt: skip
+    header = sound[10 : 10 + length]
+    blobs = sound[10 + length : -16]
+    parts = [
+        b"[",
+        b"]",
+        b"{",
+        b"}",
+        b",",
+        b":",
+        b'"',
+        b"0",
+        b"-",
+        b"9" * 40,
+        b"1e999",
+        b'{"b":[0,900]}',
+        b'{"l":[]}',
+        b"true",
+        b'{"a":[0,3200],"t":"<f8","s":[400]}',
+        b"null",
+        b"3200",
+        b"[0,900]",
+        b"\\",
+    ]
     endings = {"read": 0, "refused": 0}
     for _ in range(4000):
         changed = bytearray(header)
         for _ in range(rng.randint(1, 4)):
-            at, cut = rng.randrange(len(changed)), rng.choice([0, 0, 1, 1, 2, 5, 20])
-            part = rng.choice([*parts, bytes([rng.randrange(256)]), bytes(changed[at : at + 40]) * rng.choice([1, 1, 50])])
+            at = rng.randrange(len(changed))
+            cut = rng.choice([0, 0, 1, 1, 2, 5, 20])
+            part = rng.choice(
+                [
+                    *parts,
+                    bytes([rng.randrange(256)]),
+                    bytes(changed[at : at + 40]) * rng.choice([1, 1, 50]),
+                ]
+            )
             changed[at : at + cut] = part
-        data = forged_text(bytes(changed), blobs[: rng.choice([len(blobs), len(blobs), rng.randrange(len(blobs))])])
+        data = forged_text(
+            bytes(changed), blobs[: rng.choice([len(blobs), len(blobs), rng.randrange(len(blobs))])]
+        )
         peak, ending = peak_of(data)
         assert peak < bound(data)
         endings["read" if ending == "read" else "refused"] += 1

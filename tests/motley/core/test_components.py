@@ -37,12 +37,23 @@ def toys():
     module = types.ModuleType("toys_for_tests")
     module.Ball = Ball
     sys.modules["toys_for_tests"] = module
-    yield Catalogue("toy", {"ball": "toys_for_tests:Ball", "bat": "nowhere_at_all:Bat"}, planned=("kite",))
+    yield Catalogue(
+        "toy", {"ball": "toys_for_tests:Ball", "bat": "nowhere_at_all:Bat"}, planned=("kite",)
+    )
     del sys.modules["toys_for_tests"]
 
 
 def test_building(toys):
-    ball = toys.build({"name": "ball", "size": 3, "range": [1, 2.5], "tags": ["a"], "holes": None, "throw": "near"})
+    ball = toys.build(
+        {
+            "name": "ball",
+            "size": 3,
+            "range": [1, 2.5],
+            "tags": ["a"],
+            "holes": None,
+            "throw": "near",
+        }
+    )
     assert ball == Ball(3.0, range=(1.0, 2.5), tags=("a",), throw="near")
     assert isinstance(ball.size, float)
     assert isinstance(ball.range[0], float)
@@ -89,8 +100,14 @@ def test_options_in_words(toys):
         ({"name": "ball", "size": float("nan")}, "toy.size: got nan; expected a number"),
         ({"name": "ball", "size": 10**400}, "toy.size: got 1000*; expected a number"),
         ({"name": "ball", "size": -1}, "toy: got size = -1.0; expected a positive number"),
-        ({"name": "ball", "size": 1, "colour": "bleu"}, r"got 'bleu' \(did you mean 'blue'\?\); expected one of 'red', 'blue'"),
-        ({"name": "ball", "size": 1, "holes": 2.0}, "toy.holes: got 2.0; expected a whole number or none"),
+        (
+            {"name": "ball", "size": 1, "colour": "bleu"},
+            r"got 'bleu' \(did you mean 'blue'\?\); expected one of 'red', 'blue'",
+        ),
+        (
+            {"name": "ball", "size": 1, "holes": 2.0},
+            "toy.holes: got 2.0; expected a whole number or none",
+        ),
         ({"name": "ball", "size": 1, "holes": True}, "toy.holes: got True"),
         ({"name": "ball", "size": 1, "range": [1]}, r"toy.range: got \[1\]; expected a list of 2"),
         ({"name": "ball", "size": 1, "range": 1}, "toy.range: got 1; expected a list of 2"),
@@ -146,8 +163,13 @@ def test_checking_never_ends_in_another_error(value):
 def test_entry_points_add_names_and_ours_win(monkeypatch):
     from motley.core import extensions
 
-    group, other = "motley.toy", "motley.another"
-    named = [("mine", "toys:Mine", group), ("ball", "toys:Other", group), ("not_ours", "toys:Mine", other)]
+    group = "motley.toy"
+    other = "motley.another"
+    named = [
+        ("mine", "toys:Mine", group),
+        ("ball", "toys:Other", group),
+        ("not_ours", "toys:Mine", other),
+    ]
     points = [metadata.EntryPoint(*one) for one in named]
     monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(points))
     catalogue = Catalogue("toy", {"ball": "ours:Ball"})

@@ -1,4 +1,5 @@
-"""CSV files that a spreadsheet program only shows: cells that begin like formulas, and their way back."""
+"""CSV files that a spreadsheet program only shows: cells that begin like formulas, and their way
+back."""
 
 import csv
 import io
@@ -11,19 +12,53 @@ from hypothesis import strategies as st
 from motley.core.csv_text import csv_rows, csv_text
 
 ANY = st.text(alphabet="=+-@'\t\r\n,;\"a1 .e＝＋－＠") | st.text()
-FORMULAS = ["=1+1", "+cmd", "-cmd", "@SUM(cell)", "\t1", "\r1", "-3.5.1", "--1", "+1+1", "=", "＝1", "-1e", "'=1", "-2 (-3)"]
-PLAIN = ["-3.5", "+2", "-.5", "-1e-07", "1e5", "-inf", "nan", "-", "", "a=b", "FedAvg", "'possible cost'"]
+FORMULAS = [
+    "=1+1",
+    "+cmd",
+    "-cmd",
+    "@SUM(cell)",
+    "\t1",
+    "\r1",
+    "-3.5.1",
+    "--1",
+    "+1+1",
+    "=",
+    "＝1",
+    "-1e",
+    "'=1",
+    "-2 (-3)",
+]
+PLAIN = [
+    "-3.5",
+    "+2",
+    "-.5",
+    "-1e-07",
+    "1e5",
+    "-inf",
+    "nan",
+    "-",
+    "",
+    "a=b",
+    "FedAvg",
+    "'possible cost'",
+]
 
 
 @pytest.mark.parametrize("cell", FORMULAS)
 def test_a_cell_that_begins_like_a_formula_is_made_text(cell):
     text = csv_text([["method", cell], [cell, 1]])
-    assert list(csv.reader(io.StringIO(text, newline=""))) == [["method", f"'{cell}"], [f"'{cell}", "1"]]
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [
+        ["method", f"'{cell}"],
+        [f"'{cell}", "1"],
+    ]
 
 
 def test_a_cell_that_begins_inside_a_text_is_made_text_too():
     """A program that separates by semicolons or takes a bare line end for one."""
-    assert csv_text([["a;=1", "b\r=2", "c\t@d", "e\n-f", "\t=1"]]) == "a;'=1,\"b\r'=2\",c\t'@d,\"e\n'-f\",'\t'=1\n"
+    assert (
+        csv_text([["a;=1", "b\r=2", "c\t@d", "e\n-f", "\t=1"]])
+        == "a;'=1,\"b\r'=2\",c\t'@d,\"e\n'-f\",'\t'=1\n"
+    )
 
 
 @pytest.mark.parametrize("cell", PLAIN)

@@ -21,7 +21,9 @@ def points(monkeypatch):
 
 
 def test_an_extension_is_what_its_entry_point_names(points):
-    points(("double", "operator:mul", "motley.command"), ("double", "operator:add", "motley.advice"))
+    points(
+        ("double", "operator:mul", "motley.command"), ("double", "operator:add", "motley.advice")
+    )
     assert extension("command", "double")(3, 4) == 12
     assert list(extensions.extensions("advice")) == ["double"]
     assert extension("command", "triple") is None
@@ -34,10 +36,15 @@ def test_a_missing_distribution_is_named_with_the_command_that_installs_it(point
         required_extension("command", "reproduce")
 
 
-def test_an_installation_whose_folder_is_gone_is_missing_and_a_broken_one_is_not(points, tmp_path, monkeypatch):
+def test_an_installation_whose_folder_is_gone_is_missing_and_a_broken_one_is_not(
+    points, tmp_path, monkeypatch
+):
     (tmp_path / "broken_one.py").write_text("import nothing_of_this_name\n")
     monkeypatch.syspath_prepend(tmp_path)
-    points(("reproduce", "gone_package.command:run", "motley.command"), ("other", "broken_one:run", "motley.command"))
+    points(
+        ("reproduce", "gone_package.command:run", "motley.command"),
+        ("other", "broken_one:run", "motley.command"),
+    )
     assert extension("command", "reproduce") is None
     with pytest.raises(ModuleNotFoundError, match="nothing_of_this_name"):
         extension("command", "other")

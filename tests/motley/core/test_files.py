@@ -1,4 +1,5 @@
-"""Files are replaced whole and never through a link; a run on files that have changed is another run."""
+"""Files are replaced whole and never through a link; a run on files that have changed is another
+run."""
 
 import os
 from pathlib import Path
@@ -15,7 +16,8 @@ def test_a_digest_is_of_names_and_bytes(tmp_path: Path) -> None:
     file = tmp_path / "a" / "x.txt"
     file.parent.mkdir()
     file.write_text("one")
-    alone, below = files_digest(file), files_digest(tmp_path)
+    alone = files_digest(file)
+    below = files_digest(tmp_path)
     assert len({alone, below, ""}) == 3
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "x.txt").write_text("one")
@@ -38,7 +40,9 @@ def test_the_run_id_covers_the_files_of_the_task(name: str, tmp_path: Path) -> N
             np.savez(file, x=np.full((4, 1, 2, 2), value, np.uint8), y=np.arange(4))
         else:
             file.write_text(f"a,label\n{value},0\n" * value)
-        return Experiment(task={"name": name, "data": str(path)}, population=2, cohort=1, stop={"rounds": 1}).run_id()
+        return Experiment(
+            task={"name": name, "data": str(path)}, population=2, cohort=1, stop={"rounds": 1}
+        ).run_id()
 
     assert run_id(1) != run_id(22)
     first = run_id(1)
@@ -50,10 +54,16 @@ def test_the_run_id_covers_the_files_of_the_task(name: str, tmp_path: Path) -> N
     [
         ("device", "step_s\n1\n2\n", "step_s\n1\n3\n"),
         ("network", "up_mbps\n1\n2\n", "up_mbps\n1\n3\n"),
-        ("availability", "trace,active_s,inactive_s\n0,0,50\n", "trace,active_s,inactive_s\n0,0,60\n"),
+        (
+            "availability",
+            "trace,active_s,inactive_s\n0,0,50\n",
+            "trace,active_s,inactive_s\n0,0,60\n",
+        ),
     ],
 )
-def test_a_trace_that_has_changed_is_another_run(key: str, before: str, after: str, tmp_path: Path) -> None:
+def test_a_trace_that_has_changed_is_another_run(
+    key: str, before: str, after: str, tmp_path: Path
+) -> None:
     file = tmp_path / "trace.csv"
     keys = {"task": "quadratic", "population": 4, "cohort": 2, "stop": {"rounds": 1}}
     ids = []
@@ -106,16 +116,27 @@ def test_what_is_no_file_is_told_without_opening_it(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to("circle")
     os.mkfifo(tmp_path / "pipe")
     said = {
-        name: no_file(tmp_path / name) for name in ("file", "link", "gone", "circle", "pipe", "none", "file/x", "a" * 300, "\0")
+        name: no_file(tmp_path / name)
+        for name in ("file", "link", "gone", "circle", "pipe", "none", "file/x", "a" * 300, "\0")
     }
     assert said == {
-        "file": None, "link": None, "gone": "is a link to a file that is not there",
-        "circle": "cannot be read (Too many levels of symbolic links)", "pipe": "is a named pipe", "none": "does not exist",
-        "file/x": "does not exist", "a" * 300: "cannot be read (File name too long)", "\0": "cannot be read (embedded null byte)",
-    }  # fmt: skip
+        "file": None,
+        "link": None,
+        "gone": "is a link to a file that is not there",
+        "circle": "cannot be read (Too many levels of symbolic links)",
+        "pipe": "is a named pipe",
+        "none": "does not exist",
+        "file/x": "does not exist",
+        "a" * 300: "cannot be read (File name too long)",
+        "\0": "cannot be read (embedded null byte)",
+    }
     assert no_file(tmp_path) == "is a folder"
     assert no_file(Path("/dev/zero")) == "is a device or a socket"
-    assert (is_file(tmp_path / "link"), is_folder(tmp_path), is_folder(tmp_path / ("a" * 300))) == (True, True, False)
+    assert (is_file(tmp_path / "link"), is_folder(tmp_path), is_folder(tmp_path / ("a" * 300))) == (
+        True,
+        True,
+        False,
+    )
     with pytest.raises(DataError, match="pipe is a named pipe; expected a file of data"):
         check_file(tmp_path / "pipe")
     assert files_digest(tmp_path / "pipe") == ""

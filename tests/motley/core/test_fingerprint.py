@@ -1,4 +1,5 @@
-"""Fingerprints: the same for the same program in any process, another one for other code, constants, data or weights."""
+"""Fingerprints: the same for the same program in any process, another one for other code,
+constants, data or weights."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ class Scale:
 
 def _net(p: float = 0.5, bias: bool = True, frozen: bool = False) -> nn.Module:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(3, 4, bias=bias), nn.BatchNorm1d(4), nn.Dropout(p), nn.Linear(4, 2))
+    net = nn.Sequential(
+        nn.Linear(3, 4, bias=bias), nn.BatchNorm1d(4), nn.Dropout(p), nn.Linear(4, 2)
+    )
     net[0].requires_grad_(not frozen)
     return net
 
@@ -82,15 +85,23 @@ SAME: dict[str, Callable[[], object]] = {
     "a class": lambda: Scale,
     "a circle": lambda: CIRCLE,
     "a module": _net,
-    "a module with weight norm, whose hooks are numbered": lambda: nn.utils.parametrizations.weight_norm(_net()[0]),  # type: ignore[index]
-    "an LSTM, which holds weak references": lambda: _changed(nn.LSTM(2, 3), lambda net: net.load_state_dict(LSTM_STATE)),
+    "a module with weight norm, whose hooks are numbered": lambda: (
+        nn.utils.parametrizations.weight_norm(_net()[0])
+    ),  # type: ignore[index]
+    "an LSTM, which holds weak references": lambda: _changed(
+        nn.LSTM(2, 3), lambda net: net.load_state_dict(LSTM_STATE)
+    ),
     "a function of torch": lambda: torch.relu,
     "a function of a library with a closure": lambda: torch.nn.functional.max_pool2d,
     "a function under a decorator of torch": lambda: torch.no_grad()(_with(1.0)),
     "a cached function": lambda: functools.cache(uses_global),
     "a pattern": lambda: re.compile("a+"),
     "text, numbers, none": lambda: ["a", 1, 10**5000, 2.5, None, b"x", 3 + 1j, ..., float("nan")],
-    "arrays of objects and text": lambda: (np.array(["a", None], object), np.array(["ab", "c"]), np.float32(3)),
+    "arrays of objects and text": lambda: (
+        np.array(["a", None], object),
+        np.array(["ab", "c"]),
+        np.float32(3),
+    ),
 }
 
 
@@ -107,13 +118,19 @@ DIFFERENT: dict[str, tuple[object, object]] = {
     "a value closed over": (_with(2.0), _with(3.0)),
     "a default": (lambda x, k=1: x, lambda x, k=2: x),
     "a keyword default": (lambda x, *, k=1: x, lambda x, *, k=2: x),
-    "an argument of a partial": (functools.partial(uses_global, 1.0), functools.partial(uses_global, 2.0)),
+    "an argument of a partial": (
+        functools.partial(uses_global, 1.0),
+        functools.partial(uses_global, 2.0),
+    ),
     "the object of a method": (Scale(1.0).other, Scale(2.0).other),
     "the method": (Scale(1.0).other, Scale(1.0).__call__),
     "state": (Scale(1.0, {"a": 1}), Scale(1.0, {"a": 2})),
     "a nested function": (lambda x: (lambda y: y + 1)(x), lambda x: (lambda y: y + 2)(x)),
     "a function of torch": (torch.relu, torch.tanh),
-    "a library's function around a user's": (torch.no_grad()(_with(1.0)), torch.no_grad()(_with(2.0))),
+    "a library's function around a user's": (
+        torch.no_grad()(_with(1.0)),
+        torch.no_grad()(_with(2.0)),
+    ),
     "an element": (np.arange(3), np.array([0, 1, 3])),
     "a type of numbers": (np.arange(3), np.arange(3.0)),
     "a shape": (np.zeros((2, 3)), np.zeros((3, 2))),
@@ -126,9 +143,15 @@ DIFFERENT: dict[str, tuple[object, object]] = {
     "a dropout rate": (_net(0.5), _net(0.4)),
     "a layer's option": (_net(), _net(bias=False)),
     "a buffer": (_net(), _changed(_net(), lambda net: net[1].running_mean.add_(1))),
-    "an attribute that is no parameter": (_net(), _changed(_net(), lambda net: setattr(net[0], "scale", 3))),
+    "an attribute that is no parameter": (
+        _net(),
+        _changed(_net(), lambda net: setattr(net[0], "scale", 3)),
+    ),
     "an activation": (nn.Sequential(nn.ReLU()), nn.Sequential(nn.GELU())),
-    "tied weights": (nn.ModuleList([nn.Linear(1, 1, bias=False)] * 2), nn.ModuleList([copy.deepcopy(m) for m in [_net()] * 2])),
+    "tied weights": (
+        nn.ModuleList([nn.Linear(1, 1, bias=False)] * 2),
+        nn.ModuleList([copy.deepcopy(m) for m in [_net()] * 2]),
+    ),
     "bfloat16 values": (torch.ones(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.bfloat16)),
 }
 
@@ -138,7 +161,9 @@ def test_another_value_has_another_fingerprint(one: object, two: object) -> None
     assert fingerprint(one) != fingerprint(two)
 
 
-def test_a_global_counts_through_the_functions_that_lead_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_global_counts_through_the_functions_that_lead_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     before = fingerprint(calls)
     monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3.0)
     assert fingerprint(calls) != before
@@ -156,7 +181,8 @@ class Sizes:
 
 
 def test_what_a_cached_property_keeps_does_not_count() -> None:
-    fresh, asked = Sizes((1, 2)), Sizes((1, 2))
+    fresh = Sizes((1, 2))
+    asked = Sizes((1, 2))
     assert asked.total == 3
     assert fingerprint(fresh) == fingerprint(asked)
 
@@ -166,7 +192,10 @@ def test_what_a_cached_property_keeps_does_not_count() -> None:
     [
         (threading.Lock(), "this value is a lock, which cannot be fingerprinted"),
         ({"a": [threading.Lock()]}, "'a', an item is a lock"),
-        (functools.partial(Sizes, values=threading.Lock()), "an argument of a partial, 'values' is a lock"),
+        (
+            functools.partial(Sizes, values=threading.Lock()),
+            "an argument of a partial, 'values' is a lock",
+        ),
         ((n for n in range(3)), "this value is a generator"),
         (torch.zeros(2).to_sparse(), "this value is a tensor of torch.sparse_coo"),
     ],
@@ -204,20 +233,33 @@ PROGRAM = """
 
     print(fingerprint((make, make(), loss, functools.partial(loss, y=1))))
 """
-PARTS = "def penalty(out):\n    return {} * out.sum()\n\ndef late(x):\n    return x + {}\n\ndef unused():\n    return {}\n"
+PARTS = (
+    "def penalty(out):\n    return {} * out.sum()\n\ndef late(x):\n    return x + {}\n\ndef "
+    "unused():\n    return {}\n"
+)
 
 
 def _in_a_process(folder: Path, hash_seed: int) -> str:
     env = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": PYTHONPATH}
-    return subprocess.run([sys.executable, "main.py"], cwd=folder, env=env, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [sys.executable, "main.py"], cwd=folder, env=env, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_the_same_program_has_the_same_fingerprint_in_every_process(tmp_path: Path) -> None:
-    """Own modules count by what the program uses of them; whether they are read from source or from a .pyc does not."""
+    """Own modules count by what the program uses of them; whether they are read from source or from
+    a .pyc does not."""
     (tmp_path / "main.py").write_text(textwrap.dedent(PROGRAM))
     found = []
-    for seed, numbers in ((1, (1, 2, 3)), (2, (1, 2, 3)), (3, (1, 2, 33)), (4, (11, 2, 33)), (5, (1, 22, 3))):
+    for seed, numbers in (
+        (1, (1, 2, 3)),
+        (2, (1, 2, 3)),
+        (3, (1, 2, 33)),
+        (4, (11, 2, 33)),
+        (5, (1, 22, 3)),
+    ):
         (tmp_path / "parts.py").write_text("# a comment\n" * seed + PARTS.format(*numbers))
         found.append(_in_a_process(tmp_path, seed))
-    assert found[0] == found[1] == found[2]  # a comment, another hash seed, a function that nobody uses
+    # a comment, another hash seed, a function that nobody uses
+    assert found[0] == found[1] == found[2]
     assert len(set(found)) == 3

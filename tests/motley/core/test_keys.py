@@ -1,4 +1,5 @@
-"""Keys: golden bits against an independent implementation in Python's integers, laws, independence of rows."""
+"""Keys: golden bits against an independent implementation in Python's integers, laws, independence
+of rows."""
 
 import hashlib
 import subprocess
@@ -25,17 +26,24 @@ def mix(z):
 
 
 def words(seed, *path):
-    """blake2b over seed, length of the path, path: 16 little-endian signed bytes each; strings folded by blake2b to 8 bytes."""
+    """blake2b over seed, length of the path, path: 16 little-endian signed bytes each; strings
+    folded by blake2b to 8 bytes."""
     numbers = [
-        int.from_bytes(hashlib.blake2b(p.encode(), digest_size=8).digest(), "little") if isinstance(p, str) else p for p in path
+        int.from_bytes(hashlib.blake2b(p.encode(), digest_size=8).digest(), "little")
+        if isinstance(p, str)
+        else p
+        for p in path
     ]
-    text = b"".join(int(n).to_bytes(16, "little", signed=True) for n in (seed, len(numbers), *numbers))
+    text = b"".join(
+        int(n).to_bytes(16, "little", signed=True) for n in (seed, len(numbers), *numbers)
+    )
     raw = hashlib.blake2b(text, digest_size=16).digest()
     return int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:], "little")
 
 
 def uniform(seed, path, client, column):
-    """word = mix(mix(id * golden + k0) ^ (k1 + j * stride)), the number ((word >> 12) + 1/2) / 2^52."""
+    """word = mix(mix(id * golden + k0) ^ (k1 + j * stride)), the number ((word >> 12) + 1/2) /
+    2^52."""
     k0, k1 = words(seed, *path)
     inner = mix(((client & MASK) * 0x9E3779B97F4A7C15 + k0) & MASK)
     word = mix(inner ^ ((k1 + column * 0xD1B54A32D192ED03) & MASK))
@@ -44,19 +52,27 @@ def uniform(seed, path, client, column):
 
 def test_mix_is_splitmix64():
     """The reference generator's first outputs from seed 1234567: state += golden, then mix."""
-    state, out = 1234567, []
+    state = 1234567
+    out = []
     for _ in range(3):
         state = (state + 0x9E3779B97F4A7C15) & MASK
         out.append(mix(state))
     assert out == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
-@given(st.integers(-(2**100), 2**100), st.lists(st.one_of(st.integers(0, 2**64 - 1), st.text(max_size=5)), max_size=4))
+@given(
+    st.integers(-(2**100), 2**100),
+    st.lists(st.one_of(st.integers(0, 2**64 - 1), st.text(max_size=5)), max_size=4),
+)
 def test_words_equal_the_definition(seed, path):
     assert Key(seed).fold(*path).words() == words(seed, *path)
 
 
-@given(st.integers(0, 2**64), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5), st.integers(1, 4))
+@given(
+    st.integers(0, 2**64),
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5),
+    st.integers(1, 4),
+)
 def test_uniform_equals_the_definition_bit_for_bit(seed, ids, n):
     got = Key(seed).fold("device", 3).uniform(ids, n)
     assert got.shape == (len(ids), n)
@@ -91,7 +107,8 @@ def test_numbers_lie_strictly_inside():
 
 def test_a_clients_numbers_depend_on_nobody_else():
     key = Key(5).fold("network", 9)
-    alone, together = key.uniform([77], 3), key.uniform(np.arange(1000), 3)
+    alone = key.uniform([77], 3)
+    together = key.uniform(np.arange(1000), 3)
     assert np.array_equal(alone[0], together[77])
     assert np.array_equal(key.uniform(np.arange(1000), 1)[:, 0], together[:, 0])
     assert np.array_equal(key.normal([3, 1]), key.normal([1, 3])[::-1])
@@ -102,13 +119,24 @@ def test_a_clients_numbers_depend_on_nobody_else():
 def test_folding():
     key = Key(3)
     assert key.fold("a", 1) == key.fold("a").fold(1) == key.fold("a", np.int64(1))
-    assert len({key.fold(*path).words() for path in [(), (0,), (0, 0), (1,), ("a",), ("b",), ("a", 0), (-1,)]}) == 8
+    assert (
+        len(
+            {
+                key.fold(*path).words()
+                for path in [(), (0,), (0, 0), (1,), ("a",), ("b",), ("a", 0), (-1,)]
+            }
+        )
+        == 8
+    )
     assert Key(3).fold("select") == Key(3).fold("select")
     assert key == Key(3)  # folding changed nothing
 
 
 def test_same_in_another_process():
-    code = "from motley.core.keys import Key; print(Key(2).fold('probe', 4).uniform([9])[0, 0].hex(), hash('probe') and '')"
+    code = (
+        "from motley.core.keys import Key; print(Key(2).fold('probe', 4).uniform([9])[0, "
+        "0].hex(), hash('probe') and '')"
+    )
     here = Key(2).fold("probe", 4).uniform([9])[0, 0].hex()
     for salt in ("1", "2"):
         done = subprocess.run(
@@ -131,28 +159,45 @@ def test_normal_quantile_against_scipy():
     """AS 241 is good to about 1e-16 relative; all three branches: centre, middle tail, far tail."""
     from motley.core.keys import normal_quantile
 
-    p = np.concatenate([np.linspace(1e-3, 1 - 1e-3, 999), 10.0 ** -np.arange(1.0, 16), [2.0**-53, 1 - 2.0**-53]])
+    p = np.concatenate(
+        [np.linspace(1e-3, 1 - 1e-3, 999), 10.0 ** -np.arange(1.0, 16), [2.0**-53, 1 - 2.0**-53]]
+    )
     np.testing.assert_allclose(normal_quantile(p), stats.norm.ppf(p), rtol=2e-14, atol=1e-15)
     key = Key(0).fold("shift")
     np.testing.assert_allclose(
-        key.normal(np.arange(500), 2), stats.norm.ppf(key.uniform(np.arange(500), 2)), rtol=2e-14, atol=1e-15
+        key.normal(np.arange(500), 2),
+        stats.norm.ppf(key.uniform(np.arange(500), 2)),
+        rtol=2e-14,
+        atol=1e-15,
     )
 
 
 def test_laws():
     """Kolmogorov-Smirnov on 40,000 numbers each; neighbours' ids and columns uncorrelated."""
-    key, ids = Key(11).fold("device"), np.arange(20_000)
+    key = Key(11).fold("device")
+    ids = np.arange(20_000)
     assert stats.kstest(key.uniform(ids, 2).ravel(), "uniform").pvalue > 1e-3
     assert stats.kstest(key.normal(ids, 2).ravel(), "norm").pvalue > 1e-3
     assert stats.kstest(key.exponential(ids, 2).ravel(), "expon").pvalue > 1e-3
     u = key.uniform(ids, 2)
-    for a, b in [(u[:, 0], u[:, 1]), (u[1:, 0], u[:-1, 0]), (u[:, 0], Key(12).fold("device").uniform(ids)[:, 0])]:
+    for a, b in [
+        (u[:, 0], u[:, 1]),
+        (u[1:, 0], u[:-1, 0]),
+        (u[:, 0], Key(12).fold("device").uniform(ids)[:, 0]),
+    ]:
         assert abs(np.corrcoef(a, b)[0, 1]) < 4.5 / 20_000**0.5
 
 
 def test_streams_pin_single_purposes():
-    plain, pinned, other = Streams(0), Streams(0, {"partition": 7}), Streams(1, {"partition": 7})
-    assert pinned.key("partition") == other.key("partition") == Key(7).fold("partition") != plain.key("partition")
+    plain = Streams(0)
+    pinned = Streams(0, {"partition": 7})
+    other = Streams(1, {"partition": 7})
+    assert (
+        pinned.key("partition")
+        == other.key("partition")
+        == Key(7).fold("partition")
+        != plain.key("partition")
+    )
     for purpose in PURPOSES:
         if purpose != "partition":
             assert pinned.key(purpose) == plain.key(purpose) != other.key(purpose)
@@ -160,7 +205,10 @@ def test_streams_pin_single_purposes():
 
 
 def test_unknown_purposes():
-    with pytest.raises(ConfigError, match=r"pin: got 'partion' \(did you mean 'partition'\?\); allowed: init, partition"):
+    with pytest.raises(
+        ConfigError,
+        match=r"pin: got 'partion' \(did you mean 'partition'\?\); allowed: init, partition",
+    ):
         Streams(0, {"partion": 1})
     with pytest.raises(KeyError, match="weather"):
         Streams(0).key("weather")

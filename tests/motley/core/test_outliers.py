@@ -16,15 +16,17 @@ def _all(*vectors: list[float]) -> list[np.ndarray]:
 
 
 def test_the_distance_that_is_too_far_by_hand() -> None:
-    """With 0, the values are 0, 1, 1, 1, u: their median is 1 and every other distance 0, so the limit is factor * |m| = 10."""
+    """With 0, the values are 0, 1, 1, 1, u: their median is 1 and every other distance 0, so the
+    limit is factor * |m| = 10."""
     assert outlying(_all([1], [1], [1], [11.0]), factor=10.0) == []
     assert outlying(_all([1], [1], [1], [11.5]), factor=10.0) == [3]
     assert outlying(_all([1], [1], [1], [-9.5]), factor=10.0) == [3]
 
 
 def test_distances_of_the_others_count_where_the_middle_is_zero() -> None:
-    """The median of 0, 3, -3, 4, -4, u is 0 or, above, 1.5: with u = 90 the others lie 1.5, 4.5, 2.5 and 5.5 from 1.5, in the
-    middle 3.5, so that 88.5 is above 25 and not above 26 times as far."""
+    """The median of 0, 3, -3, 4, -4, u is 0 or, above, 1.5: with u = 90 the others lie 1.5, 4.5,
+    2.5 and 5.5 from 1.5, in the middle 3.5, so that 88.5 is above 25 and not above 26 times as
+    far."""
     vectors = _all([3], [-3], [4], [-4], [90])
     assert outlying(vectors, factor=25.0) == [4]
     assert outlying(vectors, factor=26.0) == []
@@ -62,7 +64,8 @@ def test_nothing_is_named_where_nothing_stands_out() -> None:
 
 
 def test_an_upload_of_several_arrays_is_one_vector() -> None:
-    """The middle is 0; distances 3 and 4 in two arrays make 5, and of the others' 0, 0.14 and 0.1 the median is 0.1."""
+    """The middle is 0; distances 3 and 4 in two arrays make 5, and of the others' 0, 0.14 and 0.1
+    the median is 0.1."""
     arrays = [
         [np.zeros(1), np.zeros(1), np.full(1, 3.0), np.full(1, 0.1)],
         [np.full((2, 1), v) for v in (0.0, 0.1, 0.0, 0.0)],
@@ -72,7 +75,9 @@ def test_an_upload_of_several_arrays_is_one_vector() -> None:
     assert outlying_of_arrays(arrays, factor=49.0) == [2]
     assert outlying_of_arrays(arrays, factor=51.0) == []
     assert outlying_of_arrays([[np.ones(1, np.int64), np.full(1, 10**12)]]) == []
-    with pytest.raises(ValueError, match=r"got uploads of shapes \[\(1,\), \(2,\)\]; expected one shape"):
+    with pytest.raises(
+        ValueError, match=r"got uploads of shapes \[\(1,\), \(2,\)\]; expected one shape"
+    ):
         outlying([np.zeros(1), np.zeros(2)])
 
 

@@ -17,5 +17,9 @@ def test_the_file_is_what_its_entries_write() -> None:
 
 
 def test_every_entry_is_cited_and_every_citation_has_an_entry() -> None:
-    cited = {key for path in ROOT.rglob("*.py") for key in re.findall(r'(?<!>>> )\bcite\("([^"$]+)"\)', path.read_text())}
+    cited = {
+        key
+        for path in ROOT.rglob("*.py")
+        for key in re.findall(r'(?<!>>> )\bcite\("([^"$]+)"\)', path.read_text())
+    }
     assert cited == set(KEYS)

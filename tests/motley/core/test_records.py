@@ -34,18 +34,31 @@ def test_one_outcome_is_repeated():
 
 def test_outcomes_may_be_given_by_name():
     """The table ``clients`` of a run has them so."""
-    assert Reports([1, 2], ["accepted", "late"]).outcome.tolist() == [Outcome.ACCEPTED, Outcome.LATE]
+    assert Reports([1, 2], ["accepted", "late"]).outcome.tolist() == [
+        Outcome.ACCEPTED,
+        Outcome.LATE,
+    ]
     assert Reports([1, 2], "LATE").outcome.tolist() == [Outcome.LATE] * 2
-    assert Reports([1, 2], np.array(["dropped", "probed"])).outcome.tolist() == [Outcome.DROPPED, Outcome.PROBED]
-    assert Reports.from_rows([Report(1, "rejected"), Report(2)]).outcome.tolist() == [Outcome.REJECTED, Outcome.ACCEPTED]
+    assert Reports([1, 2], np.array(["dropped", "probed"])).outcome.tolist() == [
+        Outcome.DROPPED,
+        Outcome.PROBED,
+    ]
+    assert Reports.from_rows([Report(1, "rejected"), Report(2)]).outcome.tolist() == [
+        Outcome.REJECTED,
+        Outcome.ACCEPTED,
+    ]
     words = "enrolled, probed, accepted, late, dropped, rejected, rehearsed"
     for wrong in ("acepted", ["late", "acepted"]):
         with pytest.raises(
-            ConfigError, match=rf"^outcome: got 'acepted' \(did you mean 'accepted'\?\); expected one of: {words}$"
+            ConfigError,
+            match=rf"^outcome: got 'acepted' \(did you mean 'accepted'\?\); expected one of: "
+            rf"{words}$",
         ):
             Reports([1, 2], wrong)
     for number in (7, -1):
-        with pytest.raises(ConfigError, match=rf"^outcome: got {number}; expected one of: enrolled"):
+        with pytest.raises(
+            ConfigError, match=rf"^outcome: got {number}; expected one of: enrolled"
+        ):
             Reports([1, 2], np.array([2, number]))
 
 
@@ -62,7 +75,9 @@ def test_rows_and_columns_say_the_same():
 
 
 def test_a_signal_absent_from_a_row_is_nan_there():
-    reports = Reports.from_rows([Report(1), Report(2, signals={"sketch": np.ones(3)}), Report(4, signals={"loss": 1.0})])
+    reports = Reports.from_rows(
+        [Report(1), Report(2, signals={"sketch": np.ones(3)}), Report(4, signals={"loss": 1.0})]
+    )
     np.testing.assert_array_equal(reports.signal("sketch"), [[np.nan] * 3, [1] * 3, [np.nan] * 3])
     np.testing.assert_array_equal(reports.signal("loss"), [np.nan, np.nan, 1])
 
@@ -85,7 +100,12 @@ def test_by_outcome():
 
 @given(st.lists(st.integers(0, 9), max_size=10, unique=True), st.integers(0, 10))
 def test_concat_undoes_a_split(ids, cut):
-    whole = Reports(ids, Outcome.ACCEPTED, bits_up=np.arange(len(ids)), signals={"loss": np.arange(len(ids)) + 0.5})
+    whole = Reports(
+        ids,
+        Outcome.ACCEPTED,
+        bits_up=np.arange(len(ids)),
+        signals={"loss": np.arange(len(ids)) + 0.5},
+    )
     again = Reports.concat([whole[:cut], Reports.empty(), whole[cut:]])
     assert again.ids.tolist() == ids
     assert again.bits_up.tolist() == whole.bits_up.tolist()
@@ -93,7 +113,12 @@ def test_concat_undoes_a_split(ids, cut):
 
 
 def test_concat_fills_what_one_part_lacks():
-    both = Reports.concat([Reports([1], Outcome.LATE), Reports([2], Outcome.ACCEPTED, signals={"sketch": [[1.0, 2.0]]})])
+    both = Reports.concat(
+        [
+            Reports([1], Outcome.LATE),
+            Reports([2], Outcome.ACCEPTED, signals={"sketch": [[1.0, 2.0]]}),
+        ]
+    )
     np.testing.assert_array_equal(both.signal("sketch"), [[np.nan, np.nan], [1, 2]])
     assert both.outcome.tolist() == [Outcome.LATE, Outcome.ACCEPTED]
 
@@ -102,10 +127,18 @@ def test_concat_fills_what_one_part_lacks():
     ("make", "message"),
     [
         (lambda: Reports([1, 2, 1], Outcome.LATE), "a client reports twice"),
-        (lambda: Reports([1, 2], Outcome.LATE, signals={"loss": [1.0]}), r"signal 'loss' has shape \(1,\); expected \[2\]"),
+        (
+            lambda: Reports([1, 2], Outcome.LATE, signals={"loss": [1.0]}),
+            r"signal 'loss' has shape \(1,\); expected \[2\]",
+        ),
         (lambda: Reports.concat([Reports([1], 2), Reports([1], 2)]), "a client reports twice"),
         (
-            lambda: Reports.from_rows([Report(1, signals={"sketch": np.ones(2)}), Report(2, signals={"sketch": np.ones(3)})]),
+            lambda: Reports.from_rows(
+                [
+                    Report(1, signals={"sketch": np.ones(2)}),
+                    Report(2, signals={"sketch": np.ones(3)}),
+                ]
+            ),
             r"signal 'sketch' comes in several shapes: \(2,\), \(3,\)",
         ),
         (lambda: SignalRequirements(reported=frozenset({"los"})), "unknown signal 'los'; known: "),
@@ -119,11 +152,18 @@ def test_what_is_refused(make, message):
 
 def test_the_table_of_signals_is_complete():
     for name, signal in SIGNALS.items():
-        assert all((signal.kind, signal.shape, signal.model, signal.data, signal.mode, signal.text)), name
+        assert all(
+            (signal.kind, signal.shape, signal.model, signal.data, signal.mode, signal.text)
+        ), name
     with pytest.raises(TypeError):
         SIGNALS["mine"] = SIGNALS["loss"]
 
 
 def test_a_cohort_is_bare_by_default():
     cohort = Cohort(np.array([1]))
-    assert (cohort.weights, cohort.multiplicity, cohort.rehearsal, dict(cohort.notes)) == (None, None, False, {})
+    assert (cohort.weights, cohort.multiplicity, cohort.rehearsal, dict(cohort.notes)) == (
+        None,
+        None,
+        False,
+        {},
+    )

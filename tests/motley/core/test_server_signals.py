@@ -1,4 +1,5 @@
-"""Signals that the server computes from an update, worked by hand; NumPy arrays and torch tensors."""
+"""Signals that the server computes from an update, worked by hand; NumPy arrays and torch
+tensors."""
 
 from __future__ import annotations
 
@@ -17,14 +18,18 @@ UPDATE = [3.0, 4.0, 0.0]
 
 def signals(make, norm, wanted=UPDATE_SIGNALS, rates=0.5, consensus=None):
     before = None if consensus is None else make(consensus)
-    return update_signals(wanted, make(UPDATE), rates, lambda: make([7.0]), before, Streams(0), norm)
+    return update_signals(
+        wanted, make(UPDATE), rates, lambda: make([7.0]), before, Streams(0), norm
+    )
 
 
 def torch_array(values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-LIBRARIES = pytest.mark.parametrize(("make", "norm"), [(np.array, np.linalg.norm), (torch_array, torch.Tensor.norm)])
+LIBRARIES = pytest.mark.parametrize(
+    ("make", "norm"), [(np.array, np.linalg.norm), (torch_array, torch.Tensor.norm)]
+)
 
 
 @LIBRARIES

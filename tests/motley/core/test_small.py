@@ -28,7 +28,12 @@ CONV = Layout(
 def test_layout():
     assert CONV.size == 131
     assert CONV["conv.weight"].size == 108
-    assert CONV.layers == {"conv": slice(0, 112), "bn": slice(112, 120), "head": slice(120, 130), "": slice(130, 131)}
+    assert CONV.layers == {
+        "conv": slice(0, 112),
+        "bn": slice(112, 120),
+        "head": slice(120, 130),
+        "": slice(130, 131),
+    }
     assert CONV.last_layer == slice(120, 130)
     assert CONV.norm == (slice(112, 116), slice(116, 120))
     assert [entry.slice.stop for entry in CONV] == [108, 112, 116, 120, 128, 130, 131]
@@ -50,14 +55,20 @@ def test_ragged(parts):
     ("work", "examples", "batches", "steps"),
     [
         (LocalWork(10, epochs=2), (0, 1, 10, 11, 95), (0, 1, 1, 2, 10), (0, 2, 2, 4, 20)),
-        (LocalWork(10, epochs=2, drop_single=True), (0, 1, 10, 11, 12), (0, 1, 1, 1, 2), (0, 2, 2, 2, 4)),
+        (
+            LocalWork(10, epochs=2, drop_single=True),
+            (0, 1, 10, 11, 12),
+            (0, 1, 1, 1, 2),
+            (0, 2, 2, 2, 4),
+        ),
         (LocalWork(10, steps=7), (0, 1, 100), (0, 1, 10), (0, 7, 7)),
         (LocalWork(10, epochs=3, max_steps=5), (5, 20, 95), (1, 2, 10), (3, 5, 5)),
         (LocalWork(1, epochs=1, drop_single=True), (1, 2), (1, 2), (1, 2)),
     ],
 )
 def test_local_work(work, examples, batches, steps):
-    """The last short batch counts; one of a single sample is dropped where asked and where another batch is left."""
+    """The last short batch counts; one of a single sample is dropped where asked and where another
+    batch is left."""
     assert work.batches(examples).tolist() == list(batches)
     assert work.total(examples).tolist() == list(steps)
 
@@ -100,7 +111,10 @@ def test_errors():
         if name not in ("install_hint", "suggest"):
             assert issubclass(getattr(errors, name), MotleyError)
     assert not issubclass(EngineError, UserError)
-    assert (str(ConfigError("wrong", "a.b")), ConfigError("wrong", "a.b").key) == ("a.b: wrong", "a.b")
+    assert (str(ConfigError("wrong", "a.b")), ConfigError("wrong", "a.b").key) == (
+        "a.b: wrong",
+        "a.b",
+    )
     assert EngineError("x").context == {}
     assert suggest("unifrom", ["uniform", "oort"]) == " (did you mean 'uniform'?)"
     assert suggest("zzz", ["uniform", "oort"]) == ""

@@ -13,7 +13,9 @@ BLANK = ClientTable({"loss": np.nan, "count": 0.0, "labels": np.nan})
 def test_unseen_clients_have_the_default():
     table = BLANK.put([5, 2], {"loss": [0.5, 0.2]})
     assert table.ids.tolist() == [2, 5]
-    np.testing.assert_array_equal(table.get("loss", [5, 4, 2, 99, -1]), [0.5, np.nan, 0.2, np.nan, np.nan])
+    np.testing.assert_array_equal(
+        table.get("loss", [5, 4, 2, 99, -1]), [0.5, np.nan, 0.2, np.nan, np.nan]
+    )
     assert table.get("count", [5, 7]).tolist() == [0, 0]
     assert len(BLANK) == 0
     assert BLANK.get("count", []).shape == (0,)
@@ -29,7 +31,8 @@ def test_writing_returns_another_table():
 
 
 def test_what_is_read_cannot_be_written_to():
-    dense, sparse = BLANK.put([0, 1], {"loss": [1.0, 2.0]}), BLANK.put([4, 9], {"loss": [1.0, 2.0]})
+    dense = BLANK.put([0, 1], {"loss": [1.0, 2.0]})
+    sparse = BLANK.put([4, 9], {"loss": [1.0, 2.0]})
     for got in (
         dense.get("loss", [0, 1]),
         dense.get("loss", [1]),
@@ -44,7 +47,9 @@ def test_what_is_read_cannot_be_written_to():
 def test_nan_keeps_the_old_number_unless_told():
     table = BLANK.put([1, 2], {"loss": [1.0, 2.0]})
     assert table.put([1, 2], {"loss": [np.nan, 5.0]}).get("loss", [1, 2]).tolist() == [1, 5]
-    np.testing.assert_array_equal(table.put([1], {"loss": [np.nan]}, keep_nan=True).get("loss", [1, 2]), [np.nan, 2])
+    np.testing.assert_array_equal(
+        table.put([1], {"loss": [np.nan]}, keep_nan=True).get("loss", [1, 2]), [np.nan, 2]
+    )
 
 
 def test_columns_of_rows():
@@ -53,7 +58,8 @@ def test_columns_of_rows():
     wider = table.put([5, 8], {"labels": [[5, 6], [np.nan, 9]], "count": 1.0})
     np.testing.assert_array_equal(wider.get("labels", [3, 5, 8]), [[1, 2], [5, 6], [3, 9]])
     assert wider.get("count", [3, 5, 8]).tolist() == [0, 1, 1]
-    blank = wider.put([3, 5], {"labels": [np.nan, 7.0]})  # one number per client goes into the whole row
+    # one number per client goes into the whole row
+    blank = wider.put([3, 5], {"labels": [np.nan, 7.0]})
     np.testing.assert_array_equal(blank.get("labels", [3, 5]), [[1, 2], [7, 7]])
     with pytest.raises(ValueError, match="broadcast"):
         table.put([3], {"labels": [[1, 2, 3]]})
@@ -73,7 +79,9 @@ def test_columns_are_declared():
         BLANK.put([1], {"weight": [1.0]})
 
 
-@pytest.mark.parametrize("ids", [np.arange(6), np.array([1, 4, 6, 9, 11, 30])], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    "ids", [np.arange(6), np.array([1, 4, 6, 9, 11, 30])], ids=["dense", "sparse"]
+)
 def test_dense_and_sparse_ids_read_the_same(ids):
     table = BLANK.put(ids, {"loss": np.arange(6.0)})
     assert table.get("loss", ids).tolist() == list(range(6))
@@ -84,13 +92,17 @@ def test_dense_and_sparse_ids_read_the_same(ids):
 
 
 WRITES = st.lists(
-    st.dictionaries(st.integers(-3, 12), st.one_of(st.floats(-9, 9), st.just(float("nan"))), max_size=6), max_size=6
+    st.dictionaries(
+        st.integers(-3, 12), st.one_of(st.floats(-9, 9), st.just(float("nan"))), max_size=6
+    ),
+    max_size=6,
 )
 
 
 @given(WRITES, st.booleans())
 def test_a_table_is_a_dictionary(writes, keep):
-    table, plain = BLANK, {}
+    table = BLANK
+    plain = {}
     for write in writes:
         table = table.put(list(write), {"loss": list(write.values())}, keep_nan=keep)
         plain.update({k: v for k, v in write.items() if keep or v == v or k not in plain})
@@ -100,16 +112,20 @@ def test_a_table_is_a_dictionary(writes, keep):
 
 
 @given(
-    st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True), st.lists(st.integers(-3, 90), min_size=1, max_size=60)
+    st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True),
+    st.lists(st.integers(-3, 90), min_size=1, max_size=60),
 )
 def test_rows_are_found_by_counting_where_gaps_are_few(known, asked):
-    """Sixty ids among ten to forty: rows are counted; of the same ids times 10^6 they are searched."""
+    """Sixty ids among ten to forty: rows are counted; of the same ids times 10^6 they are
+    searched."""
     values = np.arange(len(known), dtype=float)
     near = ClientTable({"v": -1.0}).put(known, {"v": values})
     far = ClientTable({"v": -1.0}).put(1_000_000 * np.array(known), {"v": values})
     expected = dict(zip(known, values.tolist(), strict=True))
     for table, scale in ((near, 1), (far, 1_000_000)):
-        assert table.get("v", scale * np.array(asked)).tolist() == [expected.get(one, -1.0) for one in asked]
+        assert table.get("v", scale * np.array(asked)).tolist() == [
+            expected.get(one, -1.0) for one in asked
+        ]
 
 
 @given(st.lists(st.integers(0, 30), unique=True), st.lists(st.integers(0, 30)))

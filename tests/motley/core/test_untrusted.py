@@ -2,13 +2,24 @@
 
 import pytest
 
-from motley.core.untrusted import MOST_DIGITS, MOST_LEVELS, check_limits, one_line, printable, printable_tree, shortened
+from motley.core.untrusted import (
+    MOST_DIGITS,
+    MOST_LEVELS,
+    check_limits,
+    one_line,
+    printable,
+    printable_tree,
+    shortened,
+)
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("plain, [/foo] and \U0001f468\u200d\U0001f469", "plain, [/foo] and \U0001f468\u200d\U0001f469"),
+        (
+            "plain, [/foo] and \U0001f468\u200d\U0001f469",
+            "plain, [/foo] and \U0001f468\u200d\U0001f469",
+        ),
         ("two\nlines\tand a tab", "two\nlines\tand a tab"),
         ("\x1b[2J", "\\x1b[2J"),
         ("\x9b2J\r\x00", "\\x9b2J\\r\\x00"),
@@ -33,7 +44,9 @@ def test_a_tree_is_neither_too_deep_nor_holds_endless_numbers() -> None:
     for _ in range(MOST_LEVELS):
         tree = {"a": tree}
     check_limits(tree)
-    with pytest.raises(ValueError, match="'a' holds tables or lists inside each other, more than 100 levels deep"):
+    with pytest.raises(
+        ValueError, match="'a' holds tables or lists inside each other, more than 100 levels deep"
+    ):
         check_limits({"a": tree})
     check_limits([10**MOST_DIGITS - 1, float("inf"), True])
     with pytest.raises(ValueError, match=r"'a\.1' is a whole number of more than 300 digits"):

@@ -8,13 +8,15 @@ from scipy.optimize import linprog
 
 from motley.core.upload_ratios import finish_time, ratios_for, upload_ratios
 
-TAU, U = np.array([5.0, 10, 12]), 40.0 / np.array([1.0, 4, 2])
+TAU = np.array([5.0, 10, 12])
+U = 40.0 / np.array([1.0, 4, 2])
 
 
 def test_the_worked_program():
-    """tau = (5, 10, 12), B = (1, 4, 2), s = 40, so u = (40, 10, 20); budget 0.4, least 0.05. Nobody is clipped at the root:
-    (T - 5) / 40 + (T - 10) / 10 + (T - 12) / 20 = 1.2, times 40: 7 T - 5 - 40 - 24 = 48, T = 117 / 7 = 16.714286, and theta =
-    (11.714286 / 40, 6.714286 / 10, 4.714286 / 20). With 0.4 for everybody the last is done at max(21, 14, 20) = 21."""
+    """tau = (5, 10, 12), B = (1, 4, 2), s = 40, so u = (40, 10, 20); budget 0.4, least 0.05. Nobody
+    is clipped at the root: (T - 5) / 40 + (T - 10) / 10 + (T - 12) / 20 = 1.2, times 40: 7 T - 5 -
+    40 - 24 = 48, T = 117 / 7 = 16.714286, and theta = (11.714286 / 40, 6.714286 / 10, 4.714286 /
+    20). With 0.4 for everybody the last is done at max(21, 14, 20) = 21."""
     theta, finish_s = upload_ratios(TAU, U, 0.4, 0.05)
     assert finish_s == pytest.approx(117 / 7, rel=1e-11)
     np.testing.assert_allclose(theta, [0.292857, 0.671429, 0.235714], atol=5e-7)
@@ -23,8 +25,9 @@ def test_the_worked_program():
 
 
 def test_the_slowest_binds():
-    """tau_3 = 20: with least 0.05 it ends at 20 + 0.05 x 20 = 21 = T_low, where the others reach (21 - 5) / 40 = 0.4 and
-    min((21 - 10) / 10, 1) = 1; their sum 1.45 is above 1.2 already, and the slack is spent on fidelity. Uniform 0.4: 28."""
+    """tau_3 = 20: with least 0.05 it ends at 20 + 0.05 x 20 = 21 = T_low, where the others reach
+    (21 - 5) / 40 = 0.4 and min((21 - 10) / 10, 1) = 1; their sum 1.45 is above 1.2 already, and the
+    slack is spent on fidelity. Uniform 0.4: 28."""
     tau = np.array([5.0, 10, 20])
     theta, finish_s = upload_ratios(tau, U, 0.4, 0.05)
     assert finish_s == 21
@@ -36,8 +39,11 @@ def test_the_slowest_binds():
 def test_the_program_against_a_solver(seed):
     """HiGHS on min T; the optimum in theta is not unique, T is."""
     rng = np.random.default_rng(seed)
-    m, least, budget = int(rng.integers(1, 12)), rng.uniform(0.005, 0.3), rng.uniform(0.01, 1.0)
-    tau, u = rng.exponential(10, m), rng.exponential(10, m)
+    m = int(rng.integers(1, 12))
+    least = rng.uniform(0.005, 0.3)
+    budget = rng.uniform(0.01, 1.0)
+    tau = rng.exponential(10, m)
+    u = rng.exponential(10, m)
     theta, finish_s = upload_ratios(tau, u, budget, least)
     solved = linprog(
         np.append(np.zeros(m), 1.0),
@@ -82,7 +88,9 @@ def test_a_slower_link_sends_less():
     ],
 )
 def test_extremes(tau, u, budget, expected):
-    np.testing.assert_allclose(upload_ratios(np.array(tau), np.array(u), budget, 0.01)[0], expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        upload_ratios(np.array(tau), np.array(u), budget, 0.01)[0], expected, rtol=1e-9
+    )
 
 
 def test_the_order_of_clients_does_not_matter():
@@ -96,8 +104,12 @@ def test_the_order_of_clients_does_not_matter():
 def test_the_weighted_program_against_a_solver(seed):
     """Weights that differ, one of them 0 where there are several."""
     rng = np.random.default_rng(100 + seed)
-    m, least, budget = int(rng.integers(1, 12)), rng.uniform(0.005, 0.3), rng.uniform(0.01, 1.0)
-    tau, u, w = rng.exponential(10, m), rng.exponential(10, m), rng.exponential(1, m)
+    m = int(rng.integers(1, 12))
+    least = rng.uniform(0.005, 0.3)
+    budget = rng.uniform(0.01, 1.0)
+    tau = rng.exponential(10, m)
+    u = rng.exponential(10, m)
+    w = rng.exponential(1, m)
     w[0] *= m == 1 or seed % 2
     theta, finish_s = upload_ratios(tau, u, budget, least, w)
     solved = linprog(
@@ -113,20 +125,24 @@ def test_the_weighted_program_against_a_solver(seed):
 
 
 def test_time_alone_knows_no_smallest_upload():
-    """Where least alone is more than the budget there is no root; the shares of a moment are cut at both ends."""
+    """Where least alone is more than the budget there is no root; the shares of a moment are cut at
+    both ends."""
     assert finish_time(TAU, U, 0.4, 0.5) == 0.0
     np.testing.assert_allclose(ratios_for(15.0, TAU, U, 0.2), [0.25, 0.5, 0.2])
     assert ratios_for(100.0, TAU, U, 0.2).tolist() == [1, 1, 1]
 
 
 def test_slack_is_spent_or_spared():
-    """tau = (5, 15, 25), u = (1, 1, 1), budget .4, least .1: the slowest decides, T* = 25.1, so (1, 1, .1) may be sent. The
-    budget is 1.2: spare 1.8, asked .9, halved: (.55, .55, .1)."""
-    tau, u = np.array([5.0, 15, 25]), np.ones(3)
+    """tau = (5, 15, 25), u = (1, 1, 1), budget .4, least .1: the slowest decides, T* = 25.1, so (1,
+    1, .1) may be sent. The budget is 1.2: spare 1.8, asked .9, halved: (.55, .55, .1)."""
+    tau = np.array([5.0, 15, 25])
+    u = np.ones(3)
     whole, finish_s = upload_ratios(tau, u, 0.4, 0.1)
     spared, same = upload_ratios(tau, u, 0.4, 0.1, slack="traffic")
     assert finish_s == same == pytest.approx(25.1)
     assert whole == pytest.approx([1.0, 1.0, 0.1])
     assert spared == pytest.approx([0.55, 0.55, 0.1])
     binding, _ = upload_ratios(tau, 100 * u, 0.4, 0.1)
-    np.testing.assert_allclose(upload_ratios(tau, 100 * u, 0.4, 0.1, slack="traffic")[0], binding, rtol=1e-9)
+    np.testing.assert_allclose(
+        upload_ratios(tau, 100 * u, 0.4, 0.1, slack="traffic")[0], binding, rtol=1e-9
+    )

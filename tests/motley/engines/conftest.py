@@ -40,7 +40,9 @@ def _kept() -> Iterator[None]:
         yield
 
 
-def federation(shape: tuple[int, ...], sizes: tuple[int, ...] = SIZES, classes: int = 4) -> Federation:
+def federation(
+    shape: tuple[int, ...], sizes: tuple[int, ...] = SIZES, classes: int = 4
+) -> Federation:
     rng = np.random.default_rng(0)
     n = sum(sizes)
     x = torch.from_numpy(rng.normal(size=(n, *shape))).float()
@@ -69,18 +71,34 @@ def setting() -> Callable[..., Setting]:
     ) -> Setting:
         algorithm = Algorithm(loss or CrossEntropy(), correction or Correction(), Mean(), Average())
         task = Task("test", federation(shape, sizes), model, transform=transform)
-        return Setting(task, algorithm, solver, work, Streams(3), dtype, threads=threads, probes_model=probes_model)
+        return Setting(
+            task,
+            algorithm,
+            solver,
+            work,
+            Streams(3),
+            dtype,
+            threads=threads,
+            probes_model=probes_model,
+        )
 
     return make
 
 
 @pytest.fixture
 def jobs() -> Callable[..., list[Job]]:
-    def make(setting: Setting, clients: tuple[int, ...] = (2, 0, 5, 7, 1, 3, 6, 4), cut: int | None = None) -> list[Job]:
+    def make(
+        setting: Setting,
+        clients: tuple[int, ...] = (2, 0, 5, 7, 1, 3, 6, 4),
+        cut: int | None = None,
+    ) -> list[Job]:
         steps = setting.work.total(setting.task.federation.train.sizes[list(clients)])
         if cut is not None:
             steps = np.minimum(steps, cut)
-        return [Job(c, 10 + i, int(s), setting.solver.lr) for i, (c, s) in enumerate(zip(clients, steps, strict=True))]
+        return [
+            Job(c, 10 + i, int(s), setting.solver.lr)
+            for i, (c, s) in enumerate(zip(clients, steps, strict=True))
+        ]
 
     return make
 

@@ -1,14 +1,17 @@
-"""A device that is pretended on the CPU, for tests of code that is meant for a GPU on machines without one.
+"""A device that is pretended on the CPU, for tests of code that is meant for a GPU on machines
+without one.
 
-Inside ``with PretendDevice() as device`` torch takes the device ``privateuseone:0``. Its tensors lie in the CPU's memory and are
-computed by the CPU, so that numbers are what they are without it, but their storages carry a mark: a tensor becomes marked where
-code moves it to the device or makes it there, and whatever is computed from marked tensors is marked. ``tensor.device`` answers as it
-would on a GPU. An operation on a marked and an unmarked tensor raises, as CUDA does; an unmarked tensor without dimensions may take
-part, as on CUDA, except where tensors are joined.
+Inside ``with PretendDevice() as device`` torch takes the device ``privateuseone:0``. Its tensors
+lie in the CPU's memory and are computed by the CPU, so that numbers are what they are without it,
+but their storages carry a mark: a tensor becomes marked where code moves it to the device or makes
+it there, and whatever is computed from marked tensors is marked. ``tensor.device`` answers as it
+would on a GPU. An operation on a marked and an unmarked tensor raises, as CUDA does; an unmarked
+tensor without dimensions may take part, as on CUDA, except where tensors are joined.
 
-What waits for the device is recorded: reading a number (``item``, ``float``, ``bool``, ``tolist``), copies to the host, copies from
-the host but those with ``non_blocking = True``, and operations whose result's shape depends on the numbers (``nonzero``, masks as
-indices). :attr:`PretendDevice.steps` has those between the first and the last local step of a phase.
+What waits for the device is recorded: reading a number (``item``, ``float``, ``bool``, ``tolist``),
+copies to the host, copies from the host but those with ``non_blocking = True``, and operations
+whose result's shape depends on the numbers (``nonzero``, masks as indices).
+:attr:`PretendDevice.steps` has those between the first and the last local step of a phase.
 """
 
 from __future__ import annotations
@@ -38,13 +41,26 @@ _GET_DEVICE = torch.Tensor.device.__get__  # type: ignore[attr-defined]
 _JOINED = ("cat", "stack", "gather", "index_select")
 """Operations that take no tensor of the host, not even one without dimensions."""
 _WAITS = (
-    "_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "bincount", "_unique2", "unique_dim",
-    "unique_consecutive", "multinomial", "linalg_eigh", "_linalg_eigh", "_linalg_svd", "linalg_lstsq",
-)  # fmt: skip
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "equal",
+    "is_nonzero",
+    "bincount",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "multinomial",
+    "linalg_eigh",
+    "_linalg_eigh",
+    "_linalg_svd",
+    "linalg_lstsq",
+)
 
 
 class MixedDevices(AssertionError):
-    """Tensors of the device and of the host met in one operation, or a tensor of the device was taken for one of the host."""
+    """Tensors of the device and of the host met in one operation, or a tensor of the device was
+    taken for one of the host."""
 
 
 def on_device(value: Tensor) -> bool:
@@ -59,7 +75,8 @@ def _plain(value: Tensor) -> Tensor:
 
 
 def _mark(value: Tensor) -> str:
-    """Return ``device``, ``host``, or ``unborn``: made by torch itself from nothing, and not yet met by any other tensor."""
+    """Return ``device``, ``host``, or ``unborn``: made by torch itself from nothing, and not yet
+    met by any other tensor."""
     mark: str = getattr(_plain(value).untyped_storage(), "pretended", "host")
     return mark
 
@@ -76,7 +93,9 @@ class _Generator(torch.Generator):
     """A generator of the host that says that it is the device's."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        found = super().__new__(cls, "cpu" if torch.device(device) == torch.device(DEVICE) else device)
+        found = super().__new__(
+            cls, "cpu" if torch.device(device) == torch.device(DEVICE) else device
+        )
         found.pretended = torch.device(device)
         return found
 
@@ -86,7 +105,8 @@ class _Generator(torch.Generator):
 
 
 class _Functions(TorchFunctionMode):
-    """Carries out what Python asks of torch, with the pretended device taken out of the arguments."""
+    """Carries out what Python asks of torch, with the pretended device taken out of the
+    arguments."""
 
     def __init__(self, owner: PretendDevice) -> None:
         super().__init__()
@@ -105,7 +125,8 @@ class _Functions(TorchFunctionMode):
         return out
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if func == _GET_DEVICE:
             return torch.device(DEVICE) if on_device(first) else func(*args)
@@ -129,7 +150,8 @@ class _Functions(TorchFunctionMode):
         return out
 
     def _to(self, func: Any, first: Tensor, args: Any, kwargs: dict[str, Any]) -> Any:
-        rest, target = list(args), kwargs.pop("device", None)
+        rest = list(args)
+        target = kwargs.pop("device", None)
         if rest and isinstance(rest[0], str | torch.device):
             target = rest.pop(0)
         elif rest and rest[0] is None:
@@ -143,7 +165,9 @@ class _Functions(TorchFunctionMode):
         waits_not = kwargs.get("non_blocking", False) or (len(rest) > 1 and rest[1] is True)
         target = torch.device(target)
         place = "cpu" if target == torch.device(DEVICE) else target
-        return self.owner.move(first, target, lambda: func(first, place, *rest, **kwargs), waits_not)
+        return self.owner.move(
+            first, target, lambda: func(first, place, *rest, **kwargs), waits_not
+        )
 
 
 class _Operations(TorchDispatchMode):
@@ -154,21 +178,36 @@ class _Operations(TorchDispatchMode):
         self.owner = owner
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = kwargs or {}, func._schema.name.partition("::")[2]
+        kwargs = kwargs or {}
+        name = func._schema.name.partition("::")[2]
         if name == "copy_" and _mark(args[0]) != _mark(args[1]):
-            if args[1].dim() and "unborn" not in (_mark(args[0]), _mark(args[1])) and not (len(args) > 2 and args[2]):
+            if (
+                args[1].dim()
+                and "unborn" not in (_mark(args[0]), _mark(args[1]))
+                and not (len(args) > 2 and args[2])
+            ):
                 self.owner.wait("copy_ between host and device")
             return func(*args, **kwargs)
         given = _tensors(args, kwargs)
         here = [value for value in given if _mark(value) == "device"]
-        there = [value for value in given if _mark(value) == "host" and (value.dim() or name in _JOINED)]
+        there = [
+            value for value in given if _mark(value) == "host" and (value.dim() or name in _JOINED)
+        ]
         if here and there:
-            shapes = ", ".join(f"{'device' if on_device(value) else 'host'} {list(value.shape)}" for value in given)
+            shapes = ", ".join(
+                f"{'device' if on_device(value) else 'host'} {list(value.shape)}" for value in given
+            )
             raise MixedDevices(f"{func} of {shapes} at {_where()}")
         if here:
             self._look_for_waits(name, args)
         out = func(*args, **kwargs)
-        mark = "device" if here else "unborn" if all(_mark(value) == "unborn" for value in given) else "host"
+        mark = (
+            "device"
+            if here
+            else "unborn"
+            if all(_mark(value) == "unborn" for value in given)
+            else "host"
+        )
         if here:
             for value in given:
                 if _mark(value) == "unborn":
@@ -183,7 +222,12 @@ class _Operations(TorchDispatchMode):
         masked = name.startswith(("index", "_index_put")) and any(
             value.dtype in (torch.bool, torch.uint8) for value in _tensors(args[1]) if len(args) > 1
         )
-        filled = name != "index" and len(args) > 2 and isinstance(args[2], Tensor) and args[2].numel() == 1
+        filled = (
+            name != "index"
+            and len(args) > 2
+            and isinstance(args[2], Tensor)
+            and args[2].numel() == 1
+        )
         if name in _WAITS or (masked and not filled):
             self.owner.wait(name)
 
@@ -195,7 +239,9 @@ def _same(a: Tensor, b: Tensor) -> bool:
 def _where() -> str:
     """Return the innermost line of the library that is being run."""
     frames = [frame for frame in traceback.extract_stack() if frame.filename.startswith(LIBRARY)]
-    return "; ".join(f"{frame.filename.removeprefix(LIBRARY)}:{frame.lineno}" for frame in frames[-3:])
+    return "; ".join(
+        f"{frame.filename.removeprefix(LIBRARY)}:{frame.lineno}" for frame in frames[-3:]
+    )
 
 
 class PretendDevice:
@@ -203,8 +249,8 @@ class PretendDevice:
 
     Attributes
     ----------
-    waits: what waited for the device, with the lines of the library. steps: those of them between local steps. moved: numbers that
-    went to the device.
+    waits: what waited for the device, with the lines of the library. steps: those of them between
+    local steps. moved: numbers that went to the device.
     """
 
     def __init__(self) -> None:
@@ -222,8 +268,11 @@ class PretendDevice:
         if self._stepping:
             self.steps.append(found)
 
-    def move(self, value: Tensor, target: torch.device, copy: Callable[[], Tensor], waits_not: bool) -> Tensor:
-        """Return a copy of a tensor on another device, or what ``copy`` returns where it lies there already."""
+    def move(
+        self, value: Tensor, target: torch.device, copy: Callable[[], Tensor], waits_not: bool
+    ) -> Tensor:
+        """Return a copy of a tensor on another device, or what ``copy`` returns where it lies there
+        already."""
         to_device = target == torch.device(DEVICE)
         if on_device(value) == to_device:
             return copy()
@@ -257,14 +306,16 @@ class PretendDevice:
         setattr(owner, name, value)
 
     def _watched(self, steps: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-        """Return a generator of local steps during which the device knows that steps are being taken."""
+        """Return a generator of local steps during which the device knows that steps are being
+        taken."""
 
         def watched(*args: Any) -> Iterator[Any]:
             inside = False
             try:
                 for step in steps(*args):
                     if not inside:
-                        inside, self._stepping = True, self._stepping + 1
+                        inside = True
+                        self._stepping = self._stepping + 1
                     yield step
             finally:
                 self._stepping -= inside
@@ -281,5 +332,6 @@ def _autocast(kind: str, *args: Any, **options: Any) -> Any:
 
 
 def _one_by_one(pool: Any, work: Any, items: Any, ahead: int | None = None) -> Iterator[Any]:
-    """Take the place of :meth:`ThreadPool.map` in this thread, since a mode of torch is one thread's."""
+    """Take the place of :meth:`ThreadPool.map` in this thread, since a mode of torch is one
+    thread's."""
     return (pool._run(work, item) for item in items)

@@ -35,16 +35,23 @@ class Node:
 
     Parameters
     ----------
-    name: of its namespace and of its end of the veth pair at the bridge. ip: its address. process: ``ray start --block``.
+    name: of its namespace and of its end of the veth pair at the bridge. ip: its address. process:
+    ``ray start --block``.
     namespace: whether it has one.
     """
 
-    def __init__(self, name: str, ip: str, process: subprocess.Popen[bytes], namespace: bool) -> None:
-        self.name, self.ip, self.process, self.namespace = name, ip, process, namespace
+    def __init__(
+        self, name: str, ip: str, process: subprocess.Popen[bytes], namespace: bool
+    ) -> None:
+        self.name = name
+        self.ip = ip
+        self.process = process
+        self.namespace = namespace
         self._known: set[psutil.Process] = set()
 
     def processes(self) -> list[psutil.Process]:
-        """Return the node's processes that are alive, ``ray start`` first; those seen once are remembered, if their parent died."""
+        """Return the node's processes that are alive, ``ray start`` first; those seen once are
+        remembered, if their parent died."""
         with contextlib.suppress(psutil.Error):
             first = psutil.Process(self.process.pid)
             self._known |= {first, *first.children(recursive=True)}
@@ -58,7 +65,8 @@ class Node:
         found = []
         for one in self.processes():
             with contextlib.suppress(psutil.Error):
-                if "".join(one.cmdline()[:1]).startswith("ray::_"):  # Ray's own have names without an underscore
+                # Ray's own have names without an underscore
+                if "".join(one.cmdline()[:1]).startswith("ray::_"):
                     found.append(one)
         return found
 
@@ -126,25 +134,35 @@ class RayNodes:
 
     Parameters
     ----------
-    cores: of the head and of each node that does not say otherwise. namespaces: whether nodes live in network namespaces;
+    cores: of the head and of each node that does not say otherwise. namespaces: whether nodes live
+    in network namespaces;
     None: where the machine allows them, which :attr:`namespaces` then says.
     """
 
     def __init__(self, cores: int = 1, namespaces: bool | None = None) -> None:
-        self.cores, self.nodes, self._number = cores, [], 1
+        self.cores = cores
+        self.nodes = []
+        self._number = 1
         # a token file that some other run left behind would make the head want tokens of everybody
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")
         self.folder = Path(tempfile.mkdtemp(prefix="mray-"))
-        self.bridge, self._net = "", ""
+        self.bridge = ""
+        self._net = ""
         self.namespaces = _namespaces() if namespaces is None else namespaces
         if not self.namespaces:
-            print("network namespaces are refused here: the nodes are on the loopback", file=sys.stderr)
+            print(
+                "network namespaces are refused here: the nodes are on the loopback",
+                file=sys.stderr,
+            )
         self.port = _free_port()
         try:
             if self.namespaces:
                 self._make_bridge()
             self.head = self._start(
-                "head", self._address(1), ["--head", f"--port={self.port}", "--include-dashboard=false"], cores
+                "head",
+                self._address(1),
+                ["--head", f"--port={self.port}", "--include-dashboard=false"],
+                cores,
             )
         except BaseException:
             self.close()
@@ -155,10 +173,17 @@ class RayNodes:
         """``host:port`` of the cluster."""
         return f"{self._address(1)}:{self.port}"
 
-    def add_node(self, cores: int | None = None, options: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Node:
-        """Start a node and return it when it has joined. ``options``: of ``ray start``. ``env``: added to its environment."""
+    def add_node(
+        self,
+        cores: int | None = None,
+        options: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
+    ) -> Node:
+        """Start a node and return it when it has joined. ``options``: of ``ray start``. ``env``:
+        added to its environment."""
         self._number += 1
-        name, ip = f"{self.bridge or 'loop'}n{self._number}", self._address(self._number)
+        name = f"{self.bridge or 'loop'}n{self._number}"
+        ip = self._address(self._number)
         if self.namespaces:
             _ip("netns", "add", name)
             _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
@@ -174,7 +199,9 @@ class RayNodes:
         self.nodes.append(node)
         return node
 
-    def _start(self, name: str, ip: str, words: list[str], cores: int, env: dict[str, str] | None = None) -> Node:
+    def _start(
+        self, name: str, ip: str, words: list[str], cores: int, env: dict[str, str] | None = None
+    ) -> Node:
         """Start a node; Ray gives it 30 seconds to come up, which a busy machine may miss."""
         for left in (4, 3, 2, 1, 0):
             try:
@@ -184,21 +211,41 @@ class RayNodes:
                     raise
         raise AssertionError
 
-    def _started(self, name: str, ip: str, words: list[str], cores: int, env: dict[str, str] | None) -> Node:
+    def _started(
+        self, name: str, ip: str, words: list[str], cores: int, env: dict[str, str] | None
+    ) -> Node:
         """Start ``ray start`` and wait until its node is there."""
         inside = ["ip", "netns", "exec", name] if self.namespaces and name != "head" else []
-        more = [f"--temp-dir={self.folder}", f"--ray-client-server-port={_free_port()}"] if name == "head" else []
+        more = (
+            [f"--temp-dir={self.folder}", f"--ray-client-server-port={_free_port()}"]
+            if name == "head"
+            else []
+        )
         ports = ["--min-worker-port=0", "--max-worker-port=0"]
         command = [
-            *inside, RAY, "start", *words, *more, *ports, f"--node-ip-address={ip}", f"--num-cpus={cores}",
-            f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats", "--block",
-        ]  # fmt: skip
+            *inside,
+            RAY,
+            "start",
+            *words,
+            *more,
+            *ports,
+            f"--node-ip-address={ip}",
+            f"--num-cpus={cores}",
+            f"--object-store-memory={STORE_BYTES}",
+            "--disable-usage-stats",
+            "--block",
+        ]
         log = self.folder / f"{name}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, start_new_session=True,
-                env={"RAY_AUTH_MODE": "disabled", **os.environ, **(env or {})},  # whatever token lies in this home
-            )  # fmt: skip
+                command,
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                # whatever token lies in this home
+                env={"RAY_AUTH_MODE": "disabled", **os.environ, **(env or {})},
+            )
         node = Node(name, ip, process, bool(inside))
         limit = time.monotonic() + START_S
         while b"Ray runtime started" not in log.read_bytes():
@@ -217,7 +264,8 @@ class RayNodes:
         for number in range(1, 255):
             with contextlib.suppress(subprocess.CalledProcessError):
                 _ip("link", "add", f"mray{number}", "type", "bridge")
-                self.bridge, self._net = f"mray{number}", f"10.213.{number}"
+                self.bridge = f"mray{number}"
+                self._net = f"10.213.{number}"
                 _ip("addr", "add", f"{self._net}.1/24", "dev", self.bridge)
                 _ip("link", "set", self.bridge, "up")
                 return
@@ -230,7 +278,9 @@ class RayNodes:
             with contextlib.suppress(subprocess.CalledProcessError):
                 node.kill()
         if self.bridge:
-            for name in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split():
+            for name in subprocess.run(
+                ["ip", "netns", "list"], capture_output=True, text=True, check=True
+            ).stdout.split():
                 if name.startswith(f"{self.bridge}n"):
                     _ip("netns", "del", name)
             _ip("link", "del", self.bridge)
@@ -239,7 +289,12 @@ class RayNodes:
     def __enter__(self) -> RayNodes:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 

@@ -58,7 +58,8 @@ def test_nothing_to_do_is_an_empty_plan(examples, steps):
 
 
 def test_a_tape_holds_every_batch_of_everybody():
-    sizes, starts = [10, 9, 3, 0], np.array([100, 200, 300, 400])
+    sizes = [10, 9, 3, 0]
+    starts = np.array([100, 200, 300, 400])
     plans = [BatchPlan.draw(KEY.fold(i), n, WORK, int(WORK.total(n))) for i, n in enumerate(sizes)]
     tape = BatchSchedule.of(plans, starts)
     assert tape.active.tolist() == [3, 3, 3, 2, 2, 2, 2, 2, 2]
@@ -69,4 +70,5 @@ def test_a_tape_holds_every_batch_of_everybody():
             assert tape.places[at][mine].tolist() == (plans[i][step] + starts[i]).tolist()
             assert tape.weight[at][mine].sum() == pytest.approx(1.0)
             padding = (tape.owner[at] == i) & (tape.weight[at] == 0)
-            assert set(tape.places[at][padding].tolist()) <= {plans[i].order[0] + starts[i]}  # its own sample, nobody else's
+            # its own sample, nobody else's
+            assert set(tape.places[at][padding].tolist()) <= {plans[i].order[0] + starts[i]}

@@ -1,7 +1,9 @@
-"""Local work, probes, evaluation and aggregation for a GPU, on a device that is pretended on the CPU (:mod:`.pretend_device`).
+"""Local work, probes, evaluation and aggregation for a GPU, on a device that is pretended on the
+CPU (:mod:`.pretend_device`).
 
-Whole experiments are run: no operation may meet tensors of the device and of the host, and nothing may wait for the device between
-two local steps. At the end, known faults are put back, one after the other, and each must be found.
+Whole experiments are run: no operation may meet tensors of the device and of the host, and nothing
+may wait for the device between two local steps. At the end, known faults are put back, one after
+the other, and each must be found.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from .pretend_device import DEVICE, MixedDevices, PretendDevice, on_device
 
 
 def run(keys: Keys, engine: str, device: str = DEVICE, **parts: Any) -> Any:
-    """Run an experiment to its end; return the round loop, or None where the engine does not take it."""
+    """Run an experiment to its end; return the round loop, or None where the engine does not take
+    it."""
     more = {"name": engine, "device": device}
     try:
         loop = build(Experiment(**{**BASE, **keys, "engine": more}), **parts)
@@ -43,7 +46,8 @@ def run(keys: Keys, engine: str, device: str = DEVICE, **parts: Any) -> Any:
 
 
 def clean(keys: Keys, engine: str, **parts: Any) -> Any:
-    """Run an experiment on the device; no operation may mix devices, nothing wait between steps, and the result lies on the host."""
+    """Run an experiment on the device; no operation may mix devices, nothing wait between steps,
+    and the result lies on the host."""
     with PretendDevice() as device:
         loop = run(keys, engine, **parts)
     if loop is not None:
@@ -54,10 +58,18 @@ def clean(keys: Keys, engine: str, **parts: Any) -> Any:
 
 
 def test_every_algorithm_loss_and_optimizer_is_run() -> None:
-    """Cross-entropy is the default of most; binary cross-entropy is run below; the robust loss belongs to its algorithm."""
+    """Cross-entropy is the default of most; binary cross-entropy is run below; the robust loss
+    belongs to its algorithm."""
     assert set(ALGORITHMS) == set(CATALOGUE.names())
     assert set(OPTIMIZERS.names()) == {"sgd", "adam", "adamw"}
-    assert set(LOSSES.names()) == {"huber", "half_squared_error", "symmetric", "cross_entropy", "flash_robust", "bce"}
+    assert set(LOSSES.names()) == {
+        "huber",
+        "half_squared_error",
+        "symmetric",
+        "cross_entropy",
+        "flash_robust",
+        "bce",
+    }
 
 
 @pytest.mark.parametrize("keys", [pytest.param(keys, id=name) for name, keys in experiments()])
@@ -69,7 +81,11 @@ def test_devices_are_never_mixed_and_steps_never_wait(keys: Keys) -> None:
 
 @pytest.mark.parametrize("engine", ["sequential", "vmap"])
 @pytest.mark.parametrize(
-    "model", [{"name": "leaf_lstm", "hidden": 4}, {"name": "transformer", "width": 8, "layers": 1, "heads": 2}]
+    "model",
+    [
+        {"name": "leaf_lstm", "hidden": 4},
+        {"name": "transformer", "width": 8, "layers": 1, "heads": 2},
+    ],
 )
 def test_sequences(tmp_path: Path, model: Keys, engine: str) -> None:
     for name, text in {"ann": "abcabcabca", "bob": "aabbaabbaabbaab"}.items():
@@ -84,29 +100,45 @@ def test_tasks_of_a_users_own(engine: str) -> None:
     """Binary cross-entropy with one output, several labels a sample, and metrics of their own."""
     key = torch.Generator().manual_seed(3)
     clients = [
-        (torch.randn(12, 5, generator=key).numpy(), (torch.rand(12, generator=key) < 0.5).long().numpy()) for _ in range(5)
+        (
+            torch.randn(12, 5, generator=key).numpy(),
+            (torch.rand(12, generator=key) < 0.5).long().numpy(),
+        )
+        for _ in range(5)
     ]
-    task = own_task(from_clients(clients, test_fraction=0.25), lambda: torch.nn.Sequential(torch.nn.Linear(5, 1)), loss="bce",
-                    metric=["accuracy", "macro_f1", "auroc"])  # fmt: skip
+    task = own_task(
+        from_clients(clients, test_fraction=0.25),
+        lambda: torch.nn.Sequential(torch.nn.Linear(5, 1)),
+        loss="bce",
+        metric=["accuracy", "macro_f1", "auroc"],
+    )
     assert clean({"task": {"name": "own"}, "population": None}, engine, task=task) is not None
 
 
 @pytest.mark.parametrize("engine", ON_DEVICE)
 def test_a_pretended_device_computes_what_the_cpu_computes(engine: str) -> None:
-    """To rounding, since clients are computed together in other groups; with a probe, momentum and corrections that clients keep."""
-    keys = {**OTHERS["adam"], "algorithm": {"name": "scaffold", "option": "I"}, "selector": "power_of_choice"}
+    """To rounding, since clients are computed together in other groups; with a probe, momentum and
+    corrections that clients keep."""
+    keys = {
+        **OTHERS["adam"],
+        "algorithm": {"name": "scaffold", "option": "I"},
+        "selector": "power_of_choice",
+    }
     expected = run(keys, engine, "cpu").state.server.model.x
-    torch.testing.assert_close(clean(keys, engine).state.server.model.x, expected, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        clean(keys, engine).state.server.model.x, expected, rtol=1e-12, atol=1e-14
+    )
 
 
 def test_the_debug_engine_mixes_no_devices_and_waits_in_every_step() -> None:
-    """3 clients with 3 batches of training samples each, 2 rounds: 18 steps, in each of which inputs, loss and gradient are read."""
+    """3 clients with 3 batches of training samples each, 2 rounds: 18 steps, in each of which
+    inputs, loss and gradient are read."""
     with PretendDevice() as device:
         assert run(BASE, "debug") is not None
     assert len(device.steps) == 18 * 3
 
 
-# ------------------------------------------------------------------------------------- faults that must be found
+# ------------------------------------------------------------------------ faults that must be found
 
 
 def test_an_index_of_the_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +185,9 @@ def test_a_mask_as_an_index_in_a_step_is_found(monkeypatch: pytest.MonkeyPatch) 
         clean({}, "sequential")
 
 
-def test_a_model_of_the_server_that_stays_on_the_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_the_server_that_stays_on_the_device_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("motley.engines.local._on_cpu", lambda model: model)
     with pytest.raises(MixedDevices, match=r"aten.add.Tensor of device .* host"):
         clean(OTHERS["recalibrated"], "sequential")
@@ -166,7 +200,9 @@ def test_constants_that_are_copied_in_every_step_are_found(monkeypatch: pytest.M
 
 
 def test_public_samples_chosen_on_the_host_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motley.algorithms.feddf.to_device", lambda values, device: torch.from_numpy(values))
+    monkeypatch.setattr(
+        "motley.algorithms.feddf.to_device", lambda values, device: torch.from_numpy(values)
+    )
     keys = {"algorithm": {"name": "feddf", "steps": 4, "every": 2, "batch_size": 16}, **HELD}
     with pytest.raises(MixedDevices, match=r"algorithms/feddf\.py"):
         clean(keys, "sequential")
@@ -176,7 +212,9 @@ def test_an_anchor_on_the_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     plain = Proximal.gradient_correction
 
     def correction(self: Proximal, context: Any) -> Any:
-        return dataclasses.replace(plain(self, context), offset=torch.zeros(context.x.shape, dtype=context.x.dtype))
+        return dataclasses.replace(
+            plain(self, context), offset=torch.zeros(context.x.shape, dtype=context.x.dtype)
+        )
 
     monkeypatch.setattr(Proximal, "gradient_correction", correction)
     for engine in ON_DEVICE:
@@ -188,9 +226,13 @@ def test_an_anchor_on_the_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_samples_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """5 clients of 20 samples with 5 features: 500 numbers of 8 bytes, and targets twice and row numbers, 8 bytes each."""
+    """5 clients of 20 samples with 5 features: 500 numbers of 8 bytes, and targets twice and row
+    numbers, 8 bytes each."""
     monkeypatch.setattr("motley.tasks.transfer.free_bytes", lambda device: 2**20)
     assert run({"stop": {"rounds": 1}}, "sequential", "cpu") is not None
     monkeypatch.setattr("motley.tasks.transfer.free_bytes", lambda device: 4000)
-    with pytest.raises(ConfigError, match=r"engine.device: the samples of the federation take 0.0 GiB on the device"):
+    with pytest.raises(
+        ConfigError,
+        match=r"engine.device: the samples of the federation take 0.0 GiB on the device",
+    ):
         run({}, "sequential", "cpu")

@@ -1,4 +1,5 @@
-"""Every engine does what the reference does, in float64, for clients among all sorts of neighbours."""
+"""Every engine does what the reference does, in float64, for clients among all sorts of
+neighbours."""
 
 from dataclasses import replace
 
@@ -33,7 +34,9 @@ def logistic():
 
 
 def mlp():
-    return nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 7, bias=False), nn.ReLU(), nn.Linear(7, 4))
+    return nn.Sequential(
+        nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 7, bias=False), nn.ReLU(), nn.Linear(7, 4)
+    )
 
 
 def tanh():
@@ -41,11 +44,15 @@ def tanh():
 
 
 def conv():
-    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 4))
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 4)
+    )
 
 
 def normed():
-    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4))
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4)
+    )
 
 
 MODELS = {
@@ -76,17 +83,24 @@ ACCEPTS = {
 
 @pytest.mark.parametrize("engine", ACCEPTS)
 def test_who_accepts_what(setting, engine):
-    accepted = [name for name, (factory, shape) in MODELS.items() if engine.refuses(setting(factory, shape)) is None]
+    accepted = [
+        name
+        for name, (factory, shape) in MODELS.items()
+        if engine.refuses(setting(factory, shape)) is None
+    ]
     assert tuple(accepted) == ACCEPTS[engine]
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize(("engine", "model"), [(engine, model) for engine, models in ACCEPTS.items() for model in models])
+@pytest.mark.parametrize(
+    ("engine", "model"), [(engine, model) for engine, models in ACCEPTS.items() for model in models]
+)
 def test_agrees_with_the_reference(setting, jobs, download, engine, model, solver):
     factory, shape = MODELS[model]
     sgd, mu = SOLVERS[solver]
     s = setting(factory, shape, solver=sgd, correction=Proximal(mu), threads=2)
-    sent, want = download(s), frozenset({"loss_rms", "update_norm"})
+    sent = download(s)
+    want = frozenset({"loss_rms", "update_norm"})
     work = jobs(s)
     reference = list(Sequential(s).train(work, sent, {}, want))
     other = engine(s)
@@ -95,13 +109,21 @@ def test_agrees_with_the_reference(setting, jobs, download, engine, model, solve
         assert a.steps == b.steps
         assert a.parts.keys() == b.parts.keys()
         for name in a.parts:
-            torch.testing.assert_close(b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(
+                b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12
+            )
         for name, value in a.signals.items():
             assert b.signals[name] == pytest.approx(value, rel=1e-10)
     other.close()
 
 
-PHASED = [HeadThenBase(head_epochs=1), OwnModel(0.5), Mixture(adaptive=True), MoreauEnvelope(1.0, 0.1, 2), AdaptiveMixture()]
+PHASED = [
+    HeadThenBase(head_epochs=1),
+    OwnModel(0.5),
+    Mixture(adaptive=True),
+    MoreauEnvelope(1.0, 0.1, 2),
+    AdaptiveMixture(),
+]
 
 
 @pytest.mark.parametrize("engine", [Threads, TwoProcesses, Debug])
@@ -109,14 +131,21 @@ PHASED = [HeadThenBase(head_epochs=1), OwnModel(0.5), Mixture(adaptive=True), Mo
 def test_phases_agree_with_the_reference(setting, jobs, download, engine, correction):
     """Uploads and what clients keep, with BatchNorm; the kept models are not those received."""
     s = setting(normed, (1, 6, 6), solver=SOLVERS["momentum"][0], correction=correction, threads=2)
-    sent, bound, work = download(s), s.algorithm.correction, jobs(s)
+    sent = download(s)
+    bound = s.algorithm.correction
+    work = jobs(s)
     whole = ModelState(**sent)
     sent = bound.download(s.algorithm.server.init(bound.sent(whole), 8))
     first = bound.initial_state(ModelState(whole.x + 0.1, whole.buffers + 0.1, whole.counters))
-    states, other = {job.client: first for job in work}, engine(s)
-    for a, b in zip(Sequential(s).train(work, sent, states), other.train(work, sent, states), strict=True):
+    states = {job.client: first for job in work}
+    other = engine(s)
+    for a, b in zip(
+        Sequential(s).train(work, sent, states), other.train(work, sent, states), strict=True
+    ):
         for name in a.parts:
-            torch.testing.assert_close(b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(
+                b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12
+            )
         for name, value in a.client_state.items():
             torch.testing.assert_close(b.client_state[name], value, rtol=1e-10, atol=1e-12)
     other.close()
@@ -136,18 +165,32 @@ BATCHED_PHASES = {
 @pytest.mark.parametrize("solver", ["plain", "momentum", "adam"])
 @pytest.mark.parametrize("correction", BATCHED_PHASES)
 @pytest.mark.parametrize("engine", [Batched, Vmap])
-def test_phases_of_many_clients_at_once_agree_with_the_reference(setting, jobs, download, engine, correction, solver):
-    """Clients that begin at models of their own and take unequal steps, fewer than a phase of whole epochs takes."""
+def test_phases_of_many_clients_at_once_agree_with_the_reference(
+    setting, jobs, download, engine, correction, solver
+):
+    """Clients that begin at models of their own and take unequal steps, fewer than a phase of whole
+    epochs takes."""
     s = setting(mlp, solver=SOLVERS[solver][0], correction=BATCHED_PHASES[correction], threads=2)
-    whole, bound, work = ModelState(**download(s)), s.algorithm.correction, jobs(s, cut=3)
+    whole = ModelState(**download(s))
+    bound = s.algorithm.correction
+    work = jobs(s, cut=3)
     sent = bound.download(s.algorithm.server.init(bound.sent(whole), 8))
-    states = {job.client: bound.initial_state(replace(whole, x=whole.x * (job.client + 2))) for job in work}
+    states = {
+        job.client: bound.initial_state(replace(whole, x=whole.x * (job.client + 2)))
+        for job in work
+    }
     want = frozenset({"loss_rms", "update_norm", "max_grad_norm"})
     other = engine(s)
-    for a, b in zip(Sequential(s).train(work, sent, states, want), other.train(work, sent, states, want), strict=True):
+    for a, b in zip(
+        Sequential(s).train(work, sent, states, want),
+        other.train(work, sent, states, want),
+        strict=True,
+    ):
         assert (a.client, a.steps) == (b.client, b.steps)
         for name in a.parts:
-            torch.testing.assert_close(b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(
+                b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12
+            )
         for name, value in a.client_state.items():
             torch.testing.assert_close(b.client_state[name], value, rtol=1e-10, atol=1e-12)
         for name, value in a.signals.items():
@@ -159,7 +202,8 @@ def test_phases_of_many_clients_at_once_agree_with_the_reference(setting, jobs, 
 @pytest.mark.parametrize("engine", [Batched, Vmap, Threads])
 def test_fine_tuning_agrees_with_the_reference(setting, jobs, download, engine, loss):
     s = setting(mlp, solver=SOLVERS["momentum"][0], correction=Proximal(0.5), loss=loss, threads=2)
-    whole, work = ModelState(**download(s)), jobs(s)
+    whole = ModelState(**download(s))
+    work = jobs(s)
     begun = [AdaptInputs(replace(whole, x=whole.x * (job.client + 1))) for job in work]
     other = engine(s)
     for a, b in zip(Sequential(s).adapt(work, begun), other.adapt(work, begun), strict=True):
@@ -171,7 +215,11 @@ def test_fine_tuning_agrees_with_the_reference(setting, jobs, download, engine, 
 @pytest.mark.parametrize(
     ("correction", "reason"),
     [
-        (Mixture(), "local work under Mixture takes steps in directions of its own, which sequential and threads compute"),
+        (
+            Mixture(),
+            "local work under Mixture takes steps in directions of its own, which sequential and "
+            "threads compute",
+        ),
         (MoreauEnvelope(), "under MoreauEnvelope takes steps in directions of its own"),
         (AfterOneStep(), "under AfterOneStep takes steps in directions of its own"),
         (AdaptiveMixture(), "under AdaptiveMixture has phases that depend on one another"),

@@ -1,4 +1,5 @@
-"""What else every engine promises: order, thread counts, failures, unequal rates, shifts, augmentation, the auto rule."""
+"""What else every engine promises: order, thread counts, failures, unequal rates, shifts,
+augmentation, the auto rule."""
 
 import dataclasses
 import re
@@ -39,7 +40,8 @@ class Varied(Correction):
 
     def gradient_correction(self, ctx):
         return GradientCorrection(
-            ctx.num_examples / 50, torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype) * ctx.num_examples / 100
+            ctx.num_examples / 50,
+            torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype) * ctx.num_examples / 100,
         )
 
 
@@ -59,24 +61,34 @@ def deltas(engine, jobs, sent):
 @pytest.mark.parametrize("correction", [Varied(), Shifted()])
 @pytest.mark.parametrize("solver", [SGD(lr=0.1), SGD(lr=0.1, momentum=0.5)])
 @pytest.mark.parametrize("engine", ALL[1:])
-def test_rates_pulls_and_shifts_may_differ_between_clients(setting, jobs, download, engine, solver, correction):
+def test_rates_pulls_and_shifts_may_differ_between_clients(
+    setting, jobs, download, engine, solver, correction
+):
     s = setting(mlp, correction=correction, solver=solver, threads=2)
     sent = download(s)
     varied = [Job(j.client, j.dispatch, j.steps, 0.02 * (1 + j.client)) for j in jobs(s)]
     for work in (jobs(s), varied):
-        torch.testing.assert_close(deltas(engine(s), work, sent), deltas(Sequential(s), work, sent), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(
+            deltas(engine(s), work, sent), deltas(Sequential(s), work, sent), rtol=1e-10, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("engine", ALL)
 def test_fedprox_at_zero_is_fedavg_bit_for_bit(setting, jobs, download, engine):
-    plain, prox = setting(mlp, dtype=torch.float32), setting(mlp, correction=Proximal(0.0), dtype=torch.float32)
-    assert torch.equal(deltas(engine(plain), jobs(plain), download(plain)), deltas(engine(prox), jobs(prox), download(prox)))
+    plain = setting(mlp, dtype=torch.float32)
+    prox = setting(mlp, correction=Proximal(0.0), dtype=torch.float32)
+    assert torch.equal(
+        deltas(engine(plain), jobs(plain), download(plain)),
+        deltas(engine(prox), jobs(prox), download(prox)),
+    )
 
 
 @pytest.mark.parametrize("engine", ALL)
 def test_the_same_twice_bit_for_bit(setting, jobs, download, engine):
     s = setting(mlp, dtype=torch.float32)
-    assert torch.equal(deltas(engine(s), jobs(s), download(s)), deltas(engine(s), jobs(s), download(s)))
+    assert torch.equal(
+        deltas(engine(s), jobs(s), download(s)), deltas(engine(s), jobs(s), download(s))
+    )
 
 
 @pytest.mark.parametrize("engine", [*ALL, Debug])
@@ -139,15 +151,23 @@ def test_no_jobs_and_no_steps(setting, download, engine):
 @pytest.mark.parametrize("engine", [Threads, Batched])
 def test_augmentation_belongs_to_the_job_not_to_the_engine(setting, jobs, download, engine):
     def jitter(x, key):
-        return x if key is None else x + 0.1 * torch.from_numpy(key.numpy().normal(size=x.shape)).float()
+        return (
+            x
+            if key is None
+            else x + 0.1 * torch.from_numpy(key.numpy().normal(size=x.shape)).float()
+        )
 
     s = setting(mlp, threads=2, transform=jitter)
     torch.testing.assert_close(
-        deltas(engine(s), jobs(s), download(s)), deltas(Sequential(s), jobs(s), download(s)), rtol=1e-10, atol=1e-12
+        deltas(engine(s), jobs(s), download(s)),
+        deltas(Sequential(s), jobs(s), download(s)),
+        rtol=1e-10,
+        atol=1e-12,
     )
     still = setting(mlp)
     assert not torch.allclose(
-        deltas(Sequential(s), jobs(s), download(s)), deltas(Sequential(still), jobs(still), download(still))
+        deltas(Sequential(s), jobs(s), download(s)),
+        deltas(Sequential(still), jobs(still), download(still)),
     )
 
 
@@ -160,14 +180,19 @@ def test_dropout_belongs_to_the_job(setting, jobs, download):
 
 
 def test_batchnorm_statistics_are_each_clients_own(setting, jobs, download):
-    """Running mean after one step with momentum 0.1 from 0 is a tenth of the batch mean; a batch of one moves nothing."""
-    s = setting(lambda: nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)), work=LocalWork(50, epochs=1))
+    """Running mean after one step with momentum 0.1 from 0 is a tenth of the batch mean; a batch of
+    one moves nothing."""
+    s = setting(
+        lambda: nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)), work=LocalWork(50, epochs=1)
+    )
     data = s.task.federation
     for trained in Sequential(s).train(jobs(s), download(s), {}):
         rows = torch.from_numpy(data.train[trained.client])
         alone = len(rows) == 1
         wanted = torch.zeros(6) if alone else data.x[rows].double().mean(0) / 10
-        torch.testing.assert_close(trained.parts["buffers"].value[:6], wanted.double(), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(
+            trained.parts["buffers"].value[:6], wanted.double(), rtol=1e-10, atol=1e-12
+        )
         assert trained.parts["counters"].value.tolist() == [0 if alone else 1]
         assert trained.finite
 
@@ -180,7 +205,8 @@ class Frozen(nn.BatchNorm1d):
 
 
 def test_a_frozen_normalisation_stays_frozen_after_a_batch_of_one(setting, jobs, download):
-    """23 samples in batches of 11 and twice over: the third batch of each epoch is a single sample."""
+    """23 samples in batches of 11 and twice over: the third batch of each epoch is a single
+    sample."""
     s = setting(lambda: nn.Sequential(Frozen(6), nn.Linear(6, 4)), work=LocalWork(11, epochs=2))
     (trained,) = Sequential(s).train(jobs(s, clients=(2,)), download(s), {})
     assert trained.steps == 6
@@ -194,7 +220,9 @@ class Prepared(CrossEntropy):
     prepares = True
 
     def prepare(self, context, forward, inputs, targets):
-        return {"confidence": forward(inputs).softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)}
+        return {
+            "confidence": forward(inputs).softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+        }
 
     def loss(self, outputs, targets, extra):
         return super().loss(outputs, targets, extra) * extra.get("confidence", torch.ones(()))
@@ -205,7 +233,8 @@ class Prepared(CrossEntropy):
 def test_a_loss_may_prepare_itself_per_sample(setting, jobs, download):
     s = setting(mlp, loss=Prepared(), threads=2)
     sent = download(s)
-    ours, plain = deltas(Sequential(s), jobs(s), sent), deltas(Sequential(setting(mlp)), jobs(s), sent)
+    ours = deltas(Sequential(s), jobs(s), sent)
+    plain = deltas(Sequential(setting(mlp)), jobs(s), sent)
     assert not torch.allclose(ours, plain)
     torch.testing.assert_close(deltas(Threads(s), jobs(s), sent), ours, rtol=1e-10, atol=1e-12)
     for engine in (Batched, Vmap):
@@ -227,7 +256,11 @@ def unlinear():
 @pytest.mark.parametrize("engine", ALL)
 def test_what_an_engine_refuses_it_does_not_run(setting, engine):
     """A loss over features: batched engines take none, the others want a linear layer."""
-    s = setting(mlp, loss=WholeModel()) if engine in (Batched, Vmap) else setting(unlinear, (1, 6), loss=WholeModel())
+    s = (
+        setting(mlp, loss=WholeModel())
+        if engine in (Batched, Vmap)
+        else setting(unlinear, (1, 6), loss=WholeModel())
+    )
     assert "the loss WholeModel compares" in engine.refuses(s)
     with pytest.raises(ContractError, match="was given a setting it refuses"):
         engine(s)
@@ -274,7 +307,11 @@ def test_a_module_that_fails_names_the_client(setting, jobs, download, engine):
         (lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4)), (6,), "vmap"),
         (lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU()), (6,), "batched"),
         (lambda: nn.Sequential(nn.Linear(6, 400), nn.Tanh(), nn.Linear(400, 400)), (6,), "threads"),
-        (lambda: nn.Sequential(nn.Linear(6, 9), nn.BatchNorm1d(9), nn.Linear(9, 4)), (6,), "threads"),
+        (
+            lambda: nn.Sequential(nn.Linear(6, 9), nn.BatchNorm1d(9), nn.Linear(9, 4)),
+            (6,),
+            "threads",
+        ),
         (lambda: nn.Sequential(nn.Linear(6, 9), Dropout(0.1), nn.Linear(9, 4)), (6,), "threads"),
         (lambda: nn.Sequential(nn.Linear(6, 9), Dropout(0.0), nn.Linear(9, 4)), (6,), "batched"),
     ],
@@ -290,12 +327,16 @@ def tripled():
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
-@pytest.mark.parametrize("model", [tripled, lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 4)))])
+@pytest.mark.parametrize(
+    "model", [tripled, lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 4)))]
+)
 def test_layers_that_do_more_than_their_type_says_are_no_stack(setting, jobs, download, model):
     s = setting(model)
     assert "not a stack" in Batched.refuses(s)
     engine = ENGINES.get(resolve_auto(s))(s)
-    torch.testing.assert_close(deltas(engine, jobs(s), download(s)), deltas(Sequential(s), jobs(s), download(s)))
+    torch.testing.assert_close(
+        deltas(engine, jobs(s), download(s)), deltas(Sequential(s), jobs(s), download(s))
+    )
 
 
 def test_a_stack_whose_inputs_are_not_flat_is_no_stack(setting):
@@ -303,7 +344,15 @@ def test_a_stack_whose_inputs_are_not_flat_is_no_stack(setting):
 
 
 def test_engines_have_names():
-    assert ENGINES.names() == ["batched", "debug", "processes", "ray", "sequential", "threads", "vmap"]
+    assert ENGINES.names() == [
+        "batched",
+        "debug",
+        "processes",
+        "ray",
+        "sequential",
+        "threads",
+        "vmap",
+    ]
     assert all(ENGINES.get(name).name == name for name in ENGINES.names())
 
 
@@ -312,7 +361,9 @@ def test_large_cohorts_are_worked_off_in_windows(setting, jobs, download, monkey
     whole = deltas(Batched(s), jobs(s), download(s))
     monkeypatch.setattr("motley.engines.local.WINDOW_WEIGHTS", 3 * whole.shape[1])
     monkeypatch.setattr("motley.engines.batched.CHUNK_WEIGHTS", whole.shape[1])
-    torch.testing.assert_close(deltas(Batched(s), jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        deltas(Batched(s), jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12
+    )
 
 
 class Viewing(nn.Module):
@@ -320,7 +371,8 @@ class Viewing(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.conv, self.out = nn.Conv2d(2, 3, 3), nn.Linear(48, 4)
+        self.conv = nn.Conv2d(2, 3, 3)
+        self.out = nn.Linear(48, 4)
 
     def forward(self, x):
         x = self.conv(x)
@@ -329,14 +381,21 @@ class Viewing(nn.Module):
 
 def test_modules_that_view_their_activations_run_too(setting, jobs, download):
     viewing = setting(Viewing, (2, 6, 6))
-    usual = setting(lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(48, 4)), (2, 6, 6))
+    usual = setting(
+        lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(48, 4)), (2, 6, 6)
+    )
     sent = download(usual)
     torch.testing.assert_close(
-        deltas(Sequential(viewing), jobs(usual), sent), deltas(Sequential(usual), jobs(usual), sent), rtol=1e-10, atol=1e-12
+        deltas(Sequential(viewing), jobs(usual), sent),
+        deltas(Sequential(usual), jobs(usual), sent),
+        rtol=1e-10,
+        atol=1e-12,
     )
 
 
-def test_one_long_job_does_not_make_a_long_schedule_for_everybody(setting, jobs, download, monkeypatch):
+def test_one_long_job_does_not_make_a_long_schedule_for_everybody(
+    setting, jobs, download, monkeypatch
+):
     s = setting(mlp, threads=1)
     whole = deltas(Batched(s), jobs(s), download(s))
     monkeypatch.setattr("motley.engines.stages.SCHEDULE_PLACES", 60)
@@ -353,7 +412,9 @@ class _Tokens(nn.Module):
 
     def __init__(self, name):
         super().__init__()
-        self.embed, self.kind, self.out = nn.Embedding(9, 4), SEQUENCES[name][0](), nn.Linear(4, 4)
+        self.embed = nn.Embedding(9, 4)
+        self.kind = SEQUENCES[name][0]()
+        self.out = nn.Linear(4, 4)
 
     def forward(self, x):
         h = self.embed(x)
@@ -383,11 +444,23 @@ class _Cell(nn.Module):
 
 
 SEQUENCES = {
-    "LSTM": (lambda: nn.LSTM(4, 4, batch_first=True), r"layer 'kind' \(LSTM\) would be computed client by client"),
-    "GRU": (lambda: nn.GRU(4, 4, batch_first=True), r"layer 'kind' \(GRU\) would be computed client by client"),
-    "attention": (lambda: nn.MultiheadAttention(4, 2, batch_first=True), r"layer 'kind' \(MultiheadAttention\)"),
+    "LSTM": (
+        lambda: nn.LSTM(4, 4, batch_first=True),
+        r"layer 'kind' \(LSTM\) would be computed client by client",
+    ),
+    "GRU": (
+        lambda: nn.GRU(4, 4, batch_first=True),
+        r"layer 'kind' \(GRU\) would be computed client by client",
+    ),
+    "attention": (
+        lambda: nn.MultiheadAttention(4, 2, batch_first=True),
+        r"layer 'kind' \(MultiheadAttention\)",
+    ),
     "cell": (_Cell, r"layer 'kind.cell' \(GRUCell\)"),
-    "fallback": (_FlashAttention, r"torch has no batching rule for aten::_scaled_dot_product_flash_attention"),
+    "fallback": (
+        _FlashAttention,
+        r"torch has no batching rule for aten::_scaled_dot_product_flash_attention",
+    ),
     "control flow": (_Steered, r"torch cannot batch it over clients \("),
     "linear": (nn.Identity, None),
 }
@@ -395,18 +468,26 @@ SEQUENCES = {
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_vmap_gets_no_model_that_torch_computes_client_by_client(setting, jobs, download, name):
-    """Layers of a table, and what only a gradient shows. Whole numbers reach the embedding in every engine."""
+    """Layers of a table, and what only a gradient shows. Whole numbers reach the embedding in every
+    engine."""
     reason = SEQUENCES[name][1]
     s = setting(partial(_Tokens, name), (6,), threads=2)
     tokens = torch.from_numpy(np.random.default_rng(0).integers(0, 9, s.task.federation.x.shape))
-    s = dataclasses.replace(s, task=dataclasses.replace(s.task, federation=dataclasses.replace(s.task.federation, x=tokens)))
+    s = dataclasses.replace(
+        s,
+        task=dataclasses.replace(
+            s.task, federation=dataclasses.replace(s.task.federation, x=tokens)
+        ),
+    )
     for _ in range(2):  # the warning is not given once alone
         assert resolve_auto(s) == ("vmap" if reason is None else "threads")
     if reason is not None:
         assert re.search(reason, Vmap.refuses(s))
     reference = deltas(Sequential(s), jobs(s), download(s))
     for engine in [Threads, TwoProcesses, *([Vmap] if reason is None else [])]:
-        torch.testing.assert_close(deltas(engine(s), jobs(s), download(s)), reference, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(
+            deltas(engine(s), jobs(s), download(s)), reference, rtol=1e-10, atol=1e-12
+        )
     assert next(iter(Debug(s).train(jobs(s, (1,)), download(s), {}))).finite
     losses = Sequential(s).evaluate(initial(s.task.model, Key(0), s.dtype), np.arange(5))["loss"]
     assert np.isfinite(losses).all()

@@ -1,4 +1,5 @@
-"""On an accelerator: the same federation, learned alike to a stated tolerance; what comes back lies on the CPU; steps never wait."""
+"""On an accelerator: the same federation, learned alike to a stated tolerance; what comes back lies
+on the CPU; steps never wait."""
 
 from __future__ import annotations
 
@@ -19,9 +20,15 @@ ENGINES = ("batched", "sequential", "vmap")
 
 def experiment(engine: str, device: str, **more: Any) -> Experiment:
     keys = {
-        "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "population": 8, "cohort": 3, "stop": {"rounds": 3},
-        "selector": "power_of_choice", "algorithm": "fedprox", "local": {"epochs": 2}, "dtype": "float64",
-    }  # fmt: skip
+        "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+        "population": 8,
+        "cohort": 3,
+        "stop": {"rounds": 3},
+        "selector": "power_of_choice",
+        "algorithm": "fedprox",
+        "local": {"epochs": 2},
+        "dtype": "float64",
+    }
     return Experiment(**{**keys, **more, "engine": {"name": engine, "device": device}})
 
 
@@ -29,7 +36,8 @@ def experiment(engine: str, device: str, **more: Any) -> Experiment:
 @GPU
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_gpu_learns_what_the_cpu_learns(engine: str) -> None:
-    """Float64, three rounds with a probe: 1e-8 relative, for sums are taken in another order there."""
+    """Float64, three rounds with a probe: 1e-8 relative, for sums are taken in another order
+    there."""
     found = []
     for device in ("cpu", "cuda"):
         simulation = build(experiment(engine, device))
@@ -41,7 +49,8 @@ def test_a_gpu_learns_what_the_cpu_learns(engine: str) -> None:
 
 
 def unwaiting(steps: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """Return a generator of local steps under CUDA's check, from the first step to the last, that nothing waits for the device."""
+    """Return a generator of local steps under CUDA's check, from the first step to the last, that
+    nothing waits for the device."""
 
     def checked(*args: Any) -> Iterator[Any]:
         try:
@@ -54,14 +63,19 @@ def unwaiting(steps: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any
     return checked
 
 
-PICTURES = {"task": {"name": "image", "data": "digits", "model": "simple_cnn", "augment": "crop_flip"}, "dtype": "float32"}
+PICTURES = {
+    "task": {"name": "image", "data": "digits", "model": "simple_cnn", "augment": "crop_flip"},
+    "dtype": "float32",
+}
 
 
 @pytest.mark.gpu
 @GPU
 @pytest.mark.parametrize("more", [{}, PICTURES], ids=["mlp", "pictures"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_local_steps_never_wait_for_a_gpu(monkeypatch: pytest.MonkeyPatch, engine: str, more: dict[str, Any]) -> None:
+def test_local_steps_never_wait_for_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, engine: str, more: dict[str, Any]
+) -> None:
     if engine == "batched" and more:
         return
     monkeypatch.setattr(Client, "_batches", unwaiting(Client._batches))

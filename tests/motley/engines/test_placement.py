@@ -9,8 +9,10 @@ from motley.engines.placement import ClientSeconds, aligned_runs, makespan, part
 
 
 def test_what_a_client_took_is_expected_of_it_by_its_steps():
-    """Client 3 took .5 s for 5 steps, client 4 .9 s for 3: .1 and .3 s a step, .2 s for one unknown."""
-    seconds, jobs = ClientSeconds(), [Job(3, 0, 5, 0.1), Job(4, 1, 3, 0.1), Job(9, 2, 0, 0.1)]
+    """Client 3 took .5 s for 5 steps, client 4 .9 s for 3: .1 and .3 s a step, .2 s for one
+    unknown."""
+    seconds = ClientSeconds()
+    jobs = [Job(3, 0, 5, 0.1), Job(4, 1, 3, 0.1), Job(9, 2, 0, 0.1)]
     assert seconds.expected(jobs) == [5, 3, 0]
     seconds.learn(jobs, [0.5, 0.9, 0.1])
     later = [Job(4, 3, 10, 0.1), Job(3, 4, 2, 0.1), Job(7, 5, 4, 0.1)]
@@ -31,7 +33,8 @@ def test_parts_cover_every_position_once_with_few_runs(count, workers, stacked):
 
 
 def test_the_last_part_is_one_run_where_the_rest_of_it_is_empty():
-    """13 blocks for two workers: blocks 0 to 5 are runs of four and two, 6 to 12 runs of two and eight."""
+    """13 blocks for two workers: blocks 0 to 5 are runs of four and two, 6 to 12 runs of two and
+    eight."""
     first, second = parts_of([1.0] * 100, 2, True)
     assert [run.positions for run in first.runs] == [range(32), range(32, 48)]
     assert [run.positions for run in second.runs] == [range(48, 64), range(64, 128)]
@@ -44,8 +47,8 @@ def test_the_costliest_part_goes_to_the_worker_that_is_free_first():
 
 
 def test_blocks_too_few_for_the_workers_are_uneven():
-    """Ten equal clients: eight and two, where five and five were possible. One that takes most of the
-    time decides alone."""
+    """Ten equal clients: eight and two, where five and five were possible. One that takes most of
+    the time decides alone."""
     assert uneven([1.0] * 10, 2, True)
     assert not uneven([1.0] * 10, 1, True)
     assert not uneven([1.0] * 100, 2, True)

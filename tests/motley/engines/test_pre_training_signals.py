@@ -1,4 +1,5 @@
-"""What a correction may know before the first step: the loss and the gradient of the received model, on every engine."""
+"""What a correction may know before the first step: the loss and the gradient of the received
+model, on every engine."""
 
 import dataclasses
 
@@ -26,8 +27,14 @@ class Curious(Correction):
     def finish(self, after, ctx: JobContext):
         parts, client_state = super().finish(after, ctx)
         measured = torch.tensor([ctx.pre_training.loss], dtype=torch.float64)
-        gradient = torch.zeros(0) if ctx.pre_training.gradient is None else ctx.pre_training.gradient
-        return {**parts, "loss": Part(measured, "mean"), "gradient": Part(gradient, "mean")}, client_state
+        gradient = (
+            torch.zeros(0) if ctx.pre_training.gradient is None else ctx.pre_training.gradient
+        )
+        return {
+            **parts,
+            "loss": Part(measured, "mean"),
+            "gradient": Part(gradient, "mean"),
+        }, client_state
 
 
 def mlp():
@@ -41,25 +48,40 @@ def normed():
 @pytest.mark.parametrize(
     ("engine", "model"),
     [
-        (Sequential, mlp), (Threads, mlp), (Batched, mlp), (Vmap, mlp), (Debug, mlp), (TwoProcesses, mlp),
-        (Sequential, normed), (Threads, normed), (TwoProcesses, normed),
+        (Sequential, mlp),
+        (Threads, mlp),
+        (Batched, mlp),
+        (Vmap, mlp),
+        (Debug, mlp),
+        (TwoProcesses, mlp),
+        (Sequential, normed),
+        (Threads, normed),
+        (TwoProcesses, normed),
     ],
-)  # fmt: skip
-def test_it_is_the_received_model_in_eval_mode_over_all_samples(setting, jobs, download, engine, model):
+)
+def test_it_is_the_received_model_in_eval_mode_over_all_samples(
+    setting, jobs, download, engine, model
+):
     s = setting(model, correction=Curious(), threads=2)
     sent = download(s)
     data = s.task.federation
     done = list(engine(s).train(jobs(s), sent, {}))
     for trained in done:
         module = model().double()
-        nn.utils.vector_to_parameters(sent["x"], module.parameters())  # its running statistics are those of the start: 0 and 1
+        # its running statistics are those of the start: 0 and 1
+        nn.utils.vector_to_parameters(sent["x"], module.parameters())
         rows = torch.from_numpy(data.train[trained.client])
         first = int(data.train.offsets[trained.client])
-        loss = nn.functional.cross_entropy(module.eval()(data.x[rows].double()), data.labels[first : first + len(rows)])
-        gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(module.parameters()))])
+        loss = nn.functional.cross_entropy(
+            module.eval()(data.x[rows].double()), data.labels[first : first + len(rows)]
+        )
+        gradient = torch.cat(
+            [g.flatten() for g in torch.autograd.grad(loss, list(module.parameters()))]
+        )
         assert trained.parts["loss"].value.item() == pytest.approx(loss.item(), rel=1e-12)
         torch.testing.assert_close(trained.parts["gradient"].value, gradient, rtol=1e-9, atol=1e-12)
-    if engine is Sequential and model is normed:  # measuring moves no statistics: training is what it is without
+    # measuring moves no statistics: training is what it is without
+    if engine is Sequential and model is normed:
         plain = list(engine(setting(model)).train(jobs(s), sent, {}))
         for a, b in zip(done, plain, strict=True):
             assert all(torch.equal(a.parts[name].value, b.parts[name].value) for name in b.parts)
@@ -67,9 +89,19 @@ def test_it_is_the_received_model_in_eval_mode_over_all_samples(setting, jobs, d
 
 def test_only_requested_signals_are_measured(setting, jobs, download):
     s = setting(mlp, correction=Curious(frozenset({"loss"})))
-    trained = next(iter(Sequential(s).train(jobs(s), download(s), {}, frozenset({"arrival_loss", "grad_norm"}))))
+    trained = next(
+        iter(
+            Sequential(s).train(jobs(s), download(s), {}, frozenset({"arrival_loss", "grad_norm"}))
+        )
+    )
     assert not trained.parts["gradient"].value.numel()
     assert trained.signals["arrival_loss"] == trained.parts["loss"].value.item()
-    nothing = next(iter(Sequential(setting(mlp, correction=Curious(frozenset()))).train(jobs(s), download(s), {})))
+    nothing = next(
+        iter(
+            Sequential(setting(mlp, correction=Curious(frozenset()))).train(
+                jobs(s), download(s), {}
+            )
+        )
+    )
     assert nothing.parts["loss"].value.isnan()
     assert not nothing.finite

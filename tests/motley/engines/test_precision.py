@@ -1,4 +1,5 @@
-"""Matrix products and convolutions in bfloat16, everything around them in float32, on every engine."""
+"""Matrix products and convolutions in bfloat16, everything around them in float32, on every
+engine."""
 
 from __future__ import annotations
 
@@ -35,8 +36,11 @@ EPSILON = 2.0**-8
 
 
 def mlp():
-    """Return layers that are wide enough for ``batched`` to compute them in bfloat16, and one that is not."""
-    return nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, 20, bias=False), nn.ReLU(), nn.Linear(20, 4))
+    """Return layers that are wide enough for ``batched`` to compute them in bfloat16, and one that
+    is not."""
+    return nn.Sequential(
+        nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, 20, bias=False), nn.ReLU(), nn.Linear(20, 4)
+    )
 
 
 MODELS = {**SMALL, "mlp": (mlp, (6,))}
@@ -51,7 +55,11 @@ def half(setting, *args, **options):
 
 def trained(engine, setting, work, sent, states=None):
     made = engine(setting)
-    found = list(made.train(work, sent, states or {}, frozenset({"loss_rms", "update_norm", "max_grad_norm"})))
+    found = list(
+        made.train(
+            work, sent, states or {}, frozenset({"loss_rms", "update_norm", "max_grad_norm"})
+        )
+    )
     made.close()
     return found
 
@@ -62,17 +70,27 @@ def distance(a, b):
     return float((one - two).norm() / one.norm())
 
 
-PAIRS = [(engine, model) for engine, models in {**ACCEPTS, Debug: tuple(MODELS)}.items() for model in models]
+PAIRS = [
+    (engine, model)
+    for engine, models in {**ACCEPTS, Debug: tuple(MODELS)}.items()
+    for model in models
+]
 
 
 @pytest.mark.parametrize(("engine", "model"), PAIRS)
 @pytest.mark.parametrize("solver", ["plain", "momentum"])
 def test_engines_agree_to_a_few_roundings(setting, jobs, download, engine, model, solver):
-    """Engines that train client by client have the reference's bits. Others round the same products in another order; over up to ten
-    steps with the large rate of 0.1, updates stay within 16 roundings (6 %) of the reference's."""
-    s = half(setting, *MODELS[model], solver=SOLVERS[solver][0], correction=Proximal(0.3), threads=2)
-    sent, work = download(s), jobs(s)
-    for a, b in zip(trained(Sequential, s, work, sent), trained(engine, s, work, sent), strict=True):
+    """Engines that train client by client have the reference's bits. Others round the same products
+    in another order; over up to ten steps with the large rate of 0.1, updates stay within 16
+    roundings (6 %) of the reference's."""
+    s = half(
+        setting, *MODELS[model], solver=SOLVERS[solver][0], correction=Proximal(0.3), threads=2
+    )
+    sent = download(s)
+    work = jobs(s)
+    for a, b in zip(
+        trained(Sequential, s, work, sent), trained(engine, s, work, sent), strict=True
+    ):
         if engine in CLIENT_BY_CLIENT:
             assert all(torch.equal(a.parts[name].value, b.parts[name].value) for name in a.parts)
             assert b.signals == pytest.approx(a.signals, rel=1e-12, nan_ok=True)
@@ -81,24 +99,31 @@ def test_engines_agree_to_a_few_roundings(setting, jobs, download, engine, model
             assert b.signals["loss"] == pytest.approx(a.signals["loss"], rel=4 * EPSILON)
 
 
-@pytest.mark.parametrize("cut", [1, None], ids=["fewer samples than the clients have", "all samples"])
+@pytest.mark.parametrize(
+    "cut", [1, None], ids=["fewer samples than the clients have", "all samples"]
+)
 def test_a_stack_adds_offset_and_proximal_term_to_its_float32_weights(setting, jobs, download, cut):
-    """Offsets of 0.1 everywhere and a proximal term move the weights as they do client by client."""
+    """Offsets of 0.1 everywhere and a proximal term move the weights as they do client by
+    client."""
 
     class Both(Correction):
         def gradient_correction(self, context):
             return GradientCorrection(0.5, torch.full_like(context.x, 0.1))
 
     s = half(setting, mlp, correction=Both(), threads=1)
-    sent, work = download(s), jobs(s, cut=cut)
-    for a, b in zip(trained(Sequential, s, work, sent), trained(Batched, s, work, sent), strict=True):
+    sent = download(s)
+    work = jobs(s, cut=cut)
+    for a, b in zip(
+        trained(Sequential, s, work, sent), trained(Batched, s, work, sent), strict=True
+    ):
         assert distance(a, b) < 4 * EPSILON
 
 
 @pytest.mark.parametrize("engine", [Sequential, Batched, Vmap])
 def test_training_is_near_that_in_float32_and_not_the_same(setting, jobs, download, engine):
     s = half(setting, mlp, threads=1)
-    sent, work = download(s), jobs(s, cut=1)
+    sent = download(s)
+    work = jobs(s, cut=1)
     whole = trained(engine, replace(s, precision="float32"), work, sent)
     for a, b in zip(whole, trained(engine, s, work, sent), strict=True):
         if a.steps:
@@ -108,7 +133,8 @@ def test_training_is_near_that_in_float32_and_not_the_same(setting, jobs, downlo
 @pytest.mark.parametrize("engine", [Sequential, Threads, Batched, Vmap, TwoProcesses])
 def test_the_same_bits_twice(setting, jobs, download, engine):
     s = half(setting, mlp, solver=SOLVERS["adam"][0], threads=2)
-    sent, work = download(s), jobs(s)
+    sent = download(s)
+    work = jobs(s)
     for a, b in zip(trained(engine, s, work, sent), trained(engine, s, work, sent), strict=True):
         assert torch.equal(a.parts["delta"].value, b.parts["delta"].value)
 
@@ -124,7 +150,9 @@ class Products(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
         if name in ("mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward"):
-            self.types |= {value.dtype for value in args if isinstance(value, torch.Tensor) and value.dim() > 1}
+            self.types |= {
+                value.dtype for value in args if isinstance(value, torch.Tensor) and value.dim() > 1
+            }
         if name == "_log_softmax":
             self.losses.add(args[0].dtype)
         return func(*args, **(kwargs or {}))
@@ -133,7 +161,9 @@ class Products(TorchDispatchMode):
 @pytest.mark.parametrize("name", ["mlp", "conv", "normed", "tanh"])
 def test_products_are_in_bfloat16_and_losses_in_float32(setting, jobs, download, name):
     s = half(setting, *MODELS[name])
-    engine, sent, seen = Sequential(s), download(s), Products()
+    engine = Sequential(s)
+    sent = download(s)
+    seen = Products()
     with seen:
         list(engine.train(jobs(s)[:2], sent, {}))
         engine.evaluate(ModelState(**sent), np.arange(5))
@@ -142,11 +172,15 @@ def test_products_are_in_bfloat16_and_losses_in_float32(setting, jobs, download,
     assert seen.losses == {torch.float32}
 
 
-def test_products_of_stacks_are_in_bfloat16_but_for_thin_layers(setting, jobs, download, monkeypatch):
+def test_products_of_stacks_are_in_bfloat16_but_for_thin_layers(
+    setting, jobs, download, monkeypatch
+):
     seen = []
     for name in ("bmm", "baddbmm"):
         real = getattr(torch, name)
-        monkeypatch.setattr(stacked.torch, name, lambda *a, real=real, **k: seen.append(a) or real(*a, **k))
+        monkeypatch.setattr(
+            stacked.torch, name, lambda *a, real=real, **k: seen.append(a) or real(*a, **k)
+        )
     s = half(setting, mlp, threads=1)
     trained(Batched, s, jobs(s), download(s))
     thin = [args for args in seen if any(4 in t.shape[1:] for t in args)]
@@ -157,8 +191,11 @@ def test_products_of_stacks_are_in_bfloat16_but_for_thin_layers(setting, jobs, d
 
 @pytest.mark.parametrize("engine", [Sequential, Threads, Batched, Vmap])
 @pytest.mark.parametrize("solver", ["plain", "momentum", "adam"])
-def test_weights_gradients_and_solver_state_stay_float32(setting, jobs, download, monkeypatch, engine, solver):
-    solved, seen = SOLVERS[solver][0], []
+def test_weights_gradients_and_solver_state_stay_float32(
+    setting, jobs, download, monkeypatch, engine, solver
+):
+    solved = SOLVERS[solver][0]
+    seen = []
     real = type(solved).step
 
     def step(self, blocks, *rest):
@@ -167,10 +204,15 @@ def test_weights_gradients_and_solver_state_stay_float32(setting, jobs, download
 
     monkeypatch.setattr(type(solved), "step", step)
     s = half(setting, mlp, solver=solved, correction=OwnModel(0.5), threads=1)
-    whole, bound = ModelState(**download(s)), s.algorithm.correction
+    whole = ModelState(**download(s))
+    bound = s.algorithm.correction
     sent = bound.download(s.algorithm.server.init(bound.sent(whole), 8))
     found = trained(engine, s, jobs(s), sent, {k: bound.initial_state(whole) for k in range(8)})
-    kept = [value for one in found for value in (*(part.value for part in one.parts.values()), *one.client_state.values())]
+    kept = [
+        value
+        for one in found
+        for value in (*(part.value for part in one.parts.values()), *one.client_state.values())
+    ]
     assert {t.dtype for t in kept if t.is_floating_point()} == {torch.float32}
     assert set(seen) <= {torch.float32}
     assert seen or (engine is Batched and solver == "plain")  # which adds to the weights itself
@@ -179,9 +221,11 @@ def test_weights_gradients_and_solver_state_stay_float32(setting, jobs, download
 @pytest.mark.parametrize("chosen", ["float32", "bfloat16"])
 @pytest.mark.parametrize("engine", [Sequential, Threads, Batched, Vmap])
 def test_the_caller_s_autocast_changes_nothing(setting, jobs, download, engine, chosen):
-    """torch's autocast belongs to a thread: results must not depend on which thread computes them."""
+    """torch's autocast belongs to a thread: results must not depend on which thread computes
+    them."""
     s = replace(setting(mlp, dtype=torch.float32, threads=2), precision=chosen)
-    sent, want = download(s), {"loss": None, "gradient": None}
+    sent = download(s)
+    want = {"loss": None, "gradient": None}
 
     def results():
         made = engine(s)
@@ -202,8 +246,11 @@ def test_the_caller_s_autocast_changes_nothing(setting, jobs, download, engine, 
 
 
 def test_features_are_compared_in_float32(setting, jobs, download):
-    s = half(setting, normed, (1, 6, 6), loss=ContrastiveLoss(CrossEntropy()), correction=PreviousModel())
-    sent, seen = download(s), []
+    s = half(
+        setting, normed, (1, 6, 6), loss=ContrastiveLoss(CrossEntropy()), correction=PreviousModel()
+    )
+    sent = download(s)
+    seen = []
     engine = Sequential(s)
     real = engine.client.received.features
     engine.client.received.features = lambda: seen.append(real()) or seen[-1]
@@ -214,9 +261,14 @@ def test_features_are_compared_in_float32(setting, jobs, download):
 @pytest.mark.parametrize("name", ["leaf_lstm", "transformer"])
 def test_models_of_sequences_are_near_float32(name):
     torch.manual_seed(0)
-    module, x = ZOO.build(name).build((20,), 30), torch.randint(0, 30, (4, 20))
+    module = ZOO.build(name).build((20,), 30)
+    x = torch.randint(0, 30, (4, 20))
     if uncomputable("bfloat16", "cpu", module) is not None:  # what is refused is what fails
-        with pytest.raises(RuntimeError, match="primitive"), products("bfloat16", "cpu"), torch.no_grad():
+        with (
+            pytest.raises(RuntimeError, match="primitive"),
+            products("bfloat16", "cpu"),
+            torch.no_grad(),
+        ):
             module(x)
         return
     with torch.no_grad():
@@ -227,7 +279,9 @@ def test_models_of_sequences_are_near_float32(name):
     assert float((widened(rounded) - whole).norm() / whole.norm()) < 4 * EPSILON
 
 
-@pytest.mark.parametrize("layer", [nn.LayerNorm(9), nn.GroupNorm(3, 9), nn.Softmax(-1), nn.LogSoftmax(-1)])
+@pytest.mark.parametrize(
+    "layer", [nn.LayerNorm(9), nn.GroupNorm(3, 9), nn.Softmax(-1), nn.LogSoftmax(-1)]
+)
 def test_normalisation_and_softmax_are_computed_in_float32(layer):
     with products("bfloat16", "cpu"):
         hidden = nn.Linear(4, 9)(torch.randn(3, 4))
@@ -238,15 +292,22 @@ def test_normalisation_and_softmax_are_computed_in_float32(layer):
 
 def test_a_network_of_a_server_rule_computes_in_the_run_s_precision():
     network = FlatNetwork(tanh, precision="bfloat16")
-    state, x, seen = network.flat.state(), torch.randn(5, 6), Products()
+    state = network.flat.state()
+    x = torch.randn(5, 6)
+    seen = Products()
     with seen:
         assert network.outputs(state, x).dtype == torch.float32
-        assert network.loss_gradient(state, x, lambda out: out.square().sum()).gradient.dtype == torch.float32
+        assert (
+            network.loss_gradient(state, x, lambda out: out.square().sum()).gradient.dtype
+            == torch.float32
+        )
     assert seen.types == {torch.bfloat16}
 
 
 def test_float64_weights_are_refused(setting):
-    with pytest.raises(ContractError, match=r"precision bfloat16 needs weights of torch.float32, got torch.float64"):
+    with pytest.raises(
+        ContractError, match=r"precision bfloat16 needs weights of torch.float32, got torch.float64"
+    ):
         replace(setting(mlp), precision="bfloat16")
 
 

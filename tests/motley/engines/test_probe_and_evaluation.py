@@ -34,17 +34,22 @@ def test_a_full_probe_is_a_plain_evaluation_on_the_clients_own_labels(setting, d
     engine = Sequential(s)
     clients = np.array([3, 0, 7])
     found = engine.measure(clients, sent, {}, {"loss": None}, KEY)["loss"]
-    wanted = [plain(s, ModelState(sent["x"], sent["buffers"], sent["counters"]), k) for k in clients]
+    wanted = [
+        plain(s, ModelState(sent["x"], sent["buffers"], sent["counters"]), k) for k in clients
+    ]
     assert found == pytest.approx(wanted, rel=1e-12)
 
 
 def test_a_probe_does_not_depend_on_who_else_is_asked(setting, download):
     s = setting(mlp)
-    engine, sent = Sequential(s), download(s)
+    engine = Sequential(s)
+    sent = download(s)
     together = engine.measure(np.arange(8), sent, {}, {"loss": 1}, KEY)["loss"]
     alone = [engine.measure(np.array([k]), sent, {}, {"loss": 1}, KEY)["loss"][0] for k in range(8)]
     assert together == pytest.approx(alone, rel=1e-12)
-    assert engine.measure(np.arange(8), sent, {}, {"loss": 1}, KEY.fold(1))["loss"] != pytest.approx(together, rel=1e-6)
+    assert engine.measure(np.arange(8), sent, {}, {"loss": 1}, KEY.fold(1))[
+        "loss"
+    ] != pytest.approx(together, rel=1e-6)
 
 
 def test_batches_are_drawn_without_replacement(setting):
@@ -70,12 +75,15 @@ def test_clients_with_memories_are_measured_on_their_own_model(setting, download
     found = Sequential(s).measure(np.array([1, 4, 6]), sent, mine, {"loss": None}, KEY)["loss"]
     usual = Sequential(s).measure(np.array([1, 4, 6]), sent, {}, {"loss": None}, KEY)["loss"]
     assert found[[0, 2]] == pytest.approx(usual[[0, 2]], rel=1e-12)
-    assert found[1] == pytest.approx(plain(s, ModelState(mine[4]["x"], sent["buffers"], sent["counters"]), 4), rel=1e-12)
+    assert found[1] == pytest.approx(
+        plain(s, ModelState(mine[4]["x"], sent["buffers"], sent["counters"]), 4), rel=1e-12
+    )
 
 
 def test_probing_and_evaluating_leave_training_alone(setting, jobs, download):
     s = setting(mlp)
-    sent, work = download(s), jobs(s)
+    sent = download(s)
+    work = jobs(s)
     quiet = list(Sequential(s).train(work, sent, {}))
     engine = Sequential(s)
     loud = []
@@ -93,7 +101,8 @@ def test_evaluation_is_on_clean_labels(setting, download):
     sent = download(s)
     rows = np.array([5, 2, 40])
     found = Sequential(s).evaluate(ModelState(sent["x"], sent["buffers"], sent["counters"]), rows)
-    loss, hit = found["loss"], found["hit"]
+    loss = found["loss"]
+    hit = found["hit"]
     model = mlp().double().eval()
     nn.utils.vector_to_parameters(sent["x"].clone(), model.parameters())
     outputs = model(s.task.federation.x[rows].double())
@@ -104,11 +113,15 @@ def test_evaluation_is_on_clean_labels(setting, download):
 
 def test_nobody_and_nothing(setting, download):
     s = setting(mlp, sizes=(3, 0, 2))
-    engine, sent = Sequential(s), download(s)
+    engine = Sequential(s)
+    sent = download(s)
     assert len(engine.measure(np.zeros(0, np.int64), sent, {}, {"loss": None}, KEY)["loss"]) == 0
     assert np.isnan(engine.measure(np.array([1]), sent, {}, {"loss": 1}, KEY)["loss"][0])
     assert [
-        len(v) for v in engine.evaluate(ModelState(sent["x"], sent["buffers"], sent["counters"]), np.zeros(0, int)).values()
+        len(v)
+        for v in engine.evaluate(
+            ModelState(sent["x"], sent["buffers"], sent["counters"]), np.zeros(0, int)
+        ).values()
     ] == [
         0,
         0,
@@ -117,5 +130,7 @@ def test_nobody_and_nothing(setting, download):
 
 def test_unknown_signals_are_refused(setting, download):
     s = setting(mlp)
-    with pytest.raises(ContractError, match="cannot measure sketch; a probe measures: grad_norm, gradient"):
+    with pytest.raises(
+        ContractError, match="cannot measure sketch; a probe measures: grad_norm, gradient"
+    ):
         Sequential(s).measure(np.arange(2), download(s), {}, {"sketch": 1}, KEY)

@@ -1,4 +1,5 @@
-"""Worker processes: killed or stopped in mid-round, refused settings; data in memory once; nothing left behind."""
+"""Worker processes: killed or stopped in mid-round, refused settings; data in memory once; nothing
+left behind."""
 
 from __future__ import annotations
 
@@ -36,7 +37,12 @@ from tests.motley.resume.conftest import assert_same, make
 from .conftest import TwoProcesses
 from .test_engines_agree import conv, mlp
 
-TINY = {"task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "population": 6, "cohort": 3, "stop": {"rounds": 1}}
+TINY = {
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+    "population": 6,
+    "cohort": 3,
+    "stop": {"rounds": 1},
+}
 
 
 def dropping():
@@ -64,7 +70,9 @@ def test_client_by_client_the_bits_are_those_of_the_reference(setting, jobs, dow
             _same(Sequential(s).train(jobs(s), sent, {}), engine.train(jobs(s), sent, {}))
         state = ModelState(sent["x"], sent["buffers"], sent["counters"])
         for a, b in zip(
-            Sequential(s).evaluate(state, np.arange(70)).values(), engine.evaluate(state, np.arange(70)).values(), strict=True
+            Sequential(s).evaluate(state, np.arange(70)).values(),
+            engine.evaluate(state, np.arange(70)).values(),
+            strict=True,
         ):
             assert np.array_equal(a, b)
     finally:
@@ -77,7 +85,8 @@ def _workers():
 
 
 def test_killed_in_mid_round_a_worker_is_replaced_and_the_bits_stay(setting, jobs, download):
-    """One is stopped, so that it cannot have answered, and killed while the round waits for its chunk."""
+    """One is stopped, so that it cannot have answered, and killed while the round waits for its
+    chunk."""
     s = setting(mlp, correction=Proximal(0.3), dtype=torch.float32, threads=2)
     sent = download(s)
     engine = TwoProcesses(s)
@@ -146,7 +155,9 @@ def test_who_kills_every_worker_ends_the_run_with_a_sentence(setting, jobs, down
     engine = TwoProcesses(s)
     try:
         with pytest.raises(
-            EngineError, match=r"3 workers died one after the other over clients 2 \(the last one with exit code 7\)"
+            EngineError,
+            match=r"3 workers died one after the other over clients 2 \(the last one with exit "
+            r"code 7\)",
         ):
             list(engine.train(jobs(s, clients=(2,)), download(s), {}))
     finally:
@@ -158,10 +169,16 @@ def test_measuring_spread_is_measuring(setting, download, monkeypatch):
     monkeypatch.setitem(motley.engines.distributed.CHUNK, False, 20)
     monkeypatch.setitem(motley.engines.distributed.CHUNK, True, 20)
     s = setting(mlp)
-    sent, key = download(s), Key(0).fold("probe")
+    sent = download(s)
+    key = Key(0).fold("probe")
     engine = TwoProcesses(s)
-    spread, run = [], WorkerPool.run
-    monkeypatch.setattr(WorkerPool, "run", lambda pool, calls, *rest: spread.append(len(calls)) or run(pool, calls, *rest))
+    spread = []
+    run = WorkerPool.run
+    monkeypatch.setattr(
+        WorkerPool,
+        "run",
+        lambda pool, calls, *rest: spread.append(len(calls)) or run(pool, calls, *rest),
+    )
     try:
         wanted = Sequential(s).measure(np.arange(8), sent, {}, {"loss": 1, "gradient": None}, key)
         found = engine.measure(np.arange(8), sent, {}, {"loss": 1, "gradient": None}, key)
@@ -169,7 +186,11 @@ def test_measuring_spread_is_measuring(setting, download, monkeypatch):
             assert found[name] == pytest.approx(wanted[name], rel=1e-9, abs=1e-12)
         state = ModelState(sent["x"], sent["buffers"], sent["counters"])
         rows = np.random.default_rng(0).permutation(77)
-        for a, b in zip(Sequential(s).evaluate(state, rows).values(), engine.evaluate(state, rows).values(), strict=True):
+        for a, b in zip(
+            Sequential(s).evaluate(state, rows).values(),
+            engine.evaluate(state, rows).values(),
+            strict=True,
+        ):
             assert b == pytest.approx(a, rel=1e-12)
         assert spread == [2, 2]
     finally:
@@ -177,20 +198,25 @@ def test_measuring_spread_is_measuring(setting, download, monkeypatch):
 
 
 def test_the_data_lie_in_memory_once(setting, download, monkeypatch):
-    """48 MB of samples: all workers map the same block, and none has a page of its own in its place."""
+    """48 MB of samples: all workers map the same block, and none has a page of its own in its
+    place."""
     monkeypatch.setattr("motley.engines.distributed.SPREAD_FROM", 1)
     s = setting(mlp, (6,), sizes=(500_000, 500_000))
-    engine, sent = TwoProcesses(s), download(s)
+    engine = TwoProcesses(s)
+    sent = download(s)
     try:
         state = ModelState(sent["x"], sent["buffers"], sent["counters"])
         engine.evaluate(state, np.tile(np.arange(1024), 2))
         size = s.task.federation.x.numel() * 8
-        largest = [max(_blocks(process.pid), key=lambda block: block.bytes) for process in _workers()]
+        largest = [
+            max(_blocks(process.pid), key=lambda block: block.bytes) for process in _workers()
+        ]
         assert len(largest) == 2
         assert all(block.bytes > size and block.copied == 0 for block in largest)
         assert len({block.inode for block in largest}) == 1
         for process in _workers():
-            assert _anonymous(process.pid) < _anonymous(os.getpid())  # which has the samples as float32 and as float64
+            # which has the samples as float32 and as float64
+            assert _anonymous(process.pid) < _anonymous(os.getpid())
     finally:
         engine.close()
 
@@ -220,21 +246,35 @@ def _anonymous(pid: int) -> int:
 
 
 def _lambda_task():
-    return own_task(from_arrays(np.zeros((20, 3)), np.arange(20) % 2, np.arange(20) % 4), lambda: nn.Linear(3, 2))
+    return own_task(
+        from_arrays(np.zeros((20, 3)), np.arange(20) % 2, np.arange(20) % 4),
+        lambda: nn.Linear(3, 2),
+    )
 
 
 def test_own_models_are_refused_with_the_way_out():
     keys = {"cohort": 2, "stop": {"rounds": 1}, "engine": "processes"}
-    with pytest.raises(ConfigError, match="the function that makes the model cannot be sent to other processes"):
+    with pytest.raises(
+        ConfigError, match="the function that makes the model cannot be sent to other processes"
+    ):
         motley.run(keys, task=_lambda_task(), out="/nowhere")
 
 
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
-        ({"name": "processes", "workers": 1000, "threads": 1}, "engine.workers: got 1000, and this run may use 1 cores"),
-        ({"name": "batched", "workers": 2}, "engine.workers: got 2, and 'batched' has no workers; name one of: processes"),
-        ({"name": "processes", "address": "auto"}, "engine.address: got 'auto', and 'processes' has no address"),
+        (
+            {"name": "processes", "workers": 1000, "threads": 1},
+            "engine.workers: got 1000, and this run may use 1 cores",
+        ),
+        (
+            {"name": "batched", "workers": 2},
+            "engine.workers: got 2, and 'batched' has no workers; name one of: processes",
+        ),
+        (
+            {"name": "processes", "address": "auto"},
+            "engine.address: got 'auto', and 'processes' has no address",
+        ),
         ({"name": "auto", "workers": 2}, "engine.workers: got 2, and 'batched' has no workers"),
         ({"name": "processes", "workers": 0}, "engine.workers: got 0; expected at least 1"),
     ],
@@ -246,7 +286,10 @@ def test_options_that_cannot_be(engine, said):
 
 
 def test_the_run_id_does_not_change_with_the_engine():
-    assert Experiment(**TINY, engine={"name": "processes", "workers": 1}).run_id() == Experiment(**TINY).run_id()
+    assert (
+        Experiment(**TINY, engine={"name": "processes", "workers": 1}).run_id()
+        == Experiment(**TINY).run_id()
+    )
 
 
 def test_workers_times_threads_are_never_more_than_there_are(setting, monkeypatch):
@@ -259,7 +302,9 @@ def test_workers_times_threads_are_never_more_than_there_are(setting, monkeypatc
         (None, 2, (2, 1)),
     ]:
         s = setting(mlp, threads=threads)
-        s = Setting(s.task, s.algorithm, s.solver, s.work, s.streams, threads=threads, workers=workers)
+        s = Setting(
+            s.task, s.algorithm, s.solver, s.work, s.streams, threads=threads, workers=workers
+        )
         assert Processes.worker_shares(s) == wanted
 
 
@@ -292,15 +337,32 @@ def _gone(pids: list[int]) -> bool:
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_a_run_leaves_nothing_behind_and_goes_on_to_the_same_bits(blow, tmp_path):
     engine = {"name": "processes", "workers": 2, "threads": 2}
-    experiment = make(150, engine=engine, checkpoint={"every_rounds": 10, "every_s": 1000.0}, evaluate={"every": 7})
+    experiment = make(
+        150,
+        engine=engine,
+        checkpoint={"every_rounds": 10, "every_s": 1000.0},
+        evaluate={"every": 7},
+    )
     file = tmp_path / "exp.toml"
     file.write_text(_toml(experiment))
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
     shared = set(os.listdir("/dev/shm"))
 
     def motley_run(out: Path, *more: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-c", PROGRAM, "run", str(file), "--out", str(out), "--no-report", *more]
-        return subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        words = [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            "run",
+            str(file),
+            "--out",
+            str(out),
+            "--no-report",
+            *more,
+        ]
+        return subprocess.Popen(
+            words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
 
     with motley_run(tmp_path / "whole") as whole:
         assert whole.wait() == 0, whole.stderr.read()

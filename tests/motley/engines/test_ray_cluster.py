@@ -1,4 +1,5 @@
-"""Actors of a Ray cluster of two nodes: the reference's numbers, an actor and a node lost in mid-round, a cluster by its address.
+"""Actors of a Ray cluster of two nodes: the reference's numbers, an actor and a node lost in
+mid-round, a cluster by its address.
 
 ``make test-ray`` runs these in an environment of their own; elsewhere they are skipped.
 """
@@ -39,8 +40,16 @@ from .test_engines_agree import MODELS, SOLVERS, mlp
 from .test_signals import with_held_out
 
 HERE = importlib.util.find_spec("ray") is not None
-NEEDS = [pytest.mark.ray, pytest.mark.skipif(not HERE, reason="needs Ray, which make test-ray installs")]
-TINY = {"task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "population": 6, "cohort": 3, "stop": {"rounds": 1}}
+NEEDS = [
+    pytest.mark.ray,
+    pytest.mark.skipif(not HERE, reason="needs Ray, which make test-ray installs"),
+]
+TINY = {
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+    "population": 6,
+    "cohort": 3,
+    "stop": {"rounds": 1},
+}
 
 
 def ray(test):
@@ -51,7 +60,8 @@ def ray(test):
 
 
 def patiently(add_node, **options):
-    """Ray gives a node 30 seconds to come up, which a busy machine may miss; what it started then is ended, and begun again."""
+    """Ray gives a node 30 seconds to come up, which a busy machine may miss; what it started then
+    is ended, and begun again."""
     for left in (3, 2, 1, 0):
         before = set(psutil.Process().children(recursive=True))
         try:
@@ -103,14 +113,21 @@ def test_agrees_with_the_reference(setting, jobs, download, engine_on_cluster, m
     factory, shape = MODELS[model]
     sgd, mu = SOLVERS["momentum"]
     s = setting(factory, shape, solver=sgd, correction=Proximal(mu), threads=2)
-    sent, engine = download(s), engine_on_cluster(s)
+    sent = download(s)
+    engine = engine_on_cluster(s)
     assert engine.worker_shape == "2 x 1"
     want = REPORTED - {"val_loss"}
-    for a, b in zip(Sequential(s).train(jobs(s), sent, {}, want), engine.train(jobs(s), sent, {}, want), strict=True):
+    for a, b in zip(
+        Sequential(s).train(jobs(s), sent, {}, want),
+        engine.train(jobs(s), sent, {}, want),
+        strict=True,
+    ):
         assert (a.client, a.steps) == (b.client, b.steps)
         assert b.signals == pytest.approx(a.signals, rel=1e-9)
         for name in a.parts:
-            torch.testing.assert_close(b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(
+                b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12
+            )
 
 
 @ray
@@ -118,20 +135,29 @@ def test_probes_and_evaluations_agree(setting, download, engine_on_cluster, monk
     monkeypatch.setattr("motley.engines.distributed.SPREAD_FROM", 1)
     monkeypatch.setattr("motley.engines.distributed.CHUNK", {False: 20, True: 20})
     s = with_held_out(setting(mlp))
-    sent, engine, key, want = download(s), engine_on_cluster(s), Key(0).fold("probe"), dict.fromkeys(MEASURED)
+    sent = download(s)
+    engine = engine_on_cluster(s)
+    key = Key(0).fold("probe")
+    want = dict.fromkeys(MEASURED)
     wanted = Sequential(s).measure(np.arange(8), sent, {}, want, key)
     for name, found in engine.measure(np.arange(8), sent, {}, want, key).items():
         assert found == pytest.approx(wanted[name], rel=1e-9, abs=1e-12, nan_ok=True)
     state = ModelState(sent["x"], sent["buffers"], sent["counters"])
     for a, b in zip(
-        Sequential(s).evaluate(state, np.arange(70)).values(), engine.evaluate(state, np.arange(70)).values(), strict=True
+        Sequential(s).evaluate(state, np.arange(70)).values(),
+        engine.evaluate(state, np.arange(70)).values(),
+        strict=True,
     ):
         assert b == pytest.approx(a, rel=1e-12)
 
 
 def _processes():
     """The actors' processes on the nodes of this test's cluster, which this process has started."""
-    return [p for p in psutil.Process().children(recursive=True) if "".join(_words(p)[:1]).startswith("ray::_Actor")]
+    return [
+        p
+        for p in psutil.Process().children(recursive=True)
+        if "".join(_words(p)[:1]).startswith("ray::_Actor")
+    ]
 
 
 def _words(process):
@@ -142,10 +168,14 @@ def _words(process):
 
 
 @ray
-def test_an_actor_killed_in_mid_round_is_replaced_and_the_bits_stay(setting, jobs, download, engine_on_cluster):
-    """It is stopped, so that it cannot have answered, and killed while the round waits for its chunk."""
+def test_an_actor_killed_in_mid_round_is_replaced_and_the_bits_stay(
+    setting, jobs, download, engine_on_cluster
+):
+    """It is stopped, so that it cannot have answered, and killed while the round waits for its
+    chunk."""
     s = setting(mlp, correction=Proximal(0.3), dtype=torch.float32, threads=2)
-    sent, engine = download(s), engine_on_cluster(s)
+    sent = download(s)
+    engine = engine_on_cluster(s)
     whole = list(engine.train(jobs(s), sent, {}))
     engine_has_all(engine, 2)
     (victim, *_) = _processes()
@@ -160,10 +190,14 @@ def test_an_actor_killed_in_mid_round_is_replaced_and_the_bits_stay(setting, job
 
 
 @ray
-def test_an_actor_that_is_stopped_is_given_up_and_the_bits_stay(setting, jobs, download, engine_on_cluster):
-    """It stays stopped until the round is over; were the round to wait for it, it would be killed after a minute."""
+def test_an_actor_that_is_stopped_is_given_up_and_the_bits_stay(
+    setting, jobs, download, engine_on_cluster
+):
+    """It stays stopped until the round is over; were the round to wait for it, it would be killed
+    after a minute."""
     s = setting(mlp, dtype=torch.float32, threads=2)
-    sent, engine = download(s), engine_on_cluster(s)
+    sent = download(s)
+    engine = engine_on_cluster(s)
     whole = list(engine.train(jobs(s), sent, {}))
     engine_has_all(engine, 2)
     (victim, *_) = _processes()
@@ -186,10 +220,14 @@ def engine_has_all(engine, count):
 
 
 @ray
-def test_a_lost_node_s_work_is_done_by_the_others(setting, jobs, download, engine_on_cluster, cluster):
-    """The cluster shrinks to one core; were the round to wait for another node, it would have one after a minute."""
+def test_a_lost_node_s_work_is_done_by_the_others(
+    setting, jobs, download, engine_on_cluster, cluster
+):
+    """The cluster shrinks to one core; were the round to wait for another node, it would have one
+    after a minute."""
     s = setting(mlp, threads=2)
-    sent, engine = download(s), engine_on_cluster(s)
+    sent = download(s)
+    engine = engine_on_cluster(s)
     whole = list(engine.train(jobs(s), sent, {}))
     engine_has_all(engine, 2)
     node = next(node for node in cluster.list_all_nodes() if node != cluster.head_node)
@@ -207,14 +245,20 @@ def test_a_lost_node_s_work_is_done_by_the_others(setting, jobs, download, engin
 
 
 @ray
-def test_a_run_waits_for_room_so_long_and_begins_when_there_is(setting, jobs, download, engine_on_cluster):
+def test_a_run_waits_for_room_so_long_and_begins_when_there_is(
+    setting, jobs, download, engine_on_cluster
+):
     """Two runs on two cores: the second has none until the first ends."""
     s = setting(mlp, threads=2)
-    sent, first = download(s), engine_on_cluster(s)
+    sent = download(s)
+    first = engine_on_cluster(s)
     whole = list(first.train(jobs(s), sent, {}))
     engine_has_all(first, 2)
     impatient = engine_on_cluster(dataclasses.replace(s, wait_s=2.0))
-    with pytest.raises(ConfigError, match=r"engine.wait_s: got 2: no worker of 1 core was ready .* 0 of 2 cores free"):
+    with pytest.raises(
+        ConfigError,
+        match=r"engine.wait_s: got 2: no worker of 1 core was ready .* 0 of 2 cores free",
+    ):
         list(impatient.train(jobs(s), sent, {}))
     impatient.close()
     second = engine_on_cluster(s)
@@ -232,10 +276,13 @@ def test_one_worker_fits_on_one_of_two_nodes(setting, jobs, download, engine_on_
 
 
 @ray
-def test_a_node_that_joins_is_used_from_the_next_round(setting, jobs, download, engine_on_cluster, cluster):
+def test_a_node_that_joins_is_used_from_the_next_round(
+    setting, jobs, download, engine_on_cluster, cluster
+):
     factory, shape = MODELS["normed"]  # which is trained client by client
     s = setting(factory, shape)
-    sent, engine = download(s), engine_on_cluster(s)
+    sent = download(s)
+    engine = engine_on_cluster(s)
     assert engine.worker_shape == "2 x 1"
     whole = list(engine.train(jobs(s), sent, {}))
     node = patiently(cluster.add_node, num_cpus=1)
@@ -252,19 +299,36 @@ PROGRAM = "import sys; from motley.cli import call; sys.exit(call(sys.argv[1:]))
 
 
 @ray
-@pytest.mark.parametrize("started", [True, False], ids=["a cluster by its address", "one of its own"])
+@pytest.mark.parametrize(
+    "started", [True, False], ids=["a cluster by its address", "one of its own"]
+)
 def test_a_run_is_the_run_of_the_processes(tmp_path, cluster, started):
     """The same shape, two workers of one core, so the same bits; the address is nobody's result."""
     address = ["--set", f"engine.address={cluster.address}"] if started else []
     file = tmp_path / "exp.toml"
     file.write_text(
-        'population = 12\ncohort = 4\nstop = { rounds = 3 }\nselector = "power_of_choice"\nalgorithm = "scaffold"\n'
-        'task = { name = "image", data = "digits", model = "digits_mlp" }\n'
+        "population = 12\ncohort = 4\nstop = { rounds = 3 }\nselector = "
+        '"power_of_choice"\nalgorithm = "scaffold"\ntask = { name = "image", data = "digits", '
+        'model = "digits_mlp" }\n'
     )
     for name, more in (("ray", address), ("processes", [])):
-        words = ["run", str(file), "--out", str(tmp_path / name), "--no-report", "--set", f"engine.name={name}", *more]
+        words = [
+            "run",
+            str(file),
+            "--out",
+            str(tmp_path / name),
+            "--no-report",
+            "--set",
+            f"engine.name={name}",
+            *more,
+        ]
         command = [sys.executable, "-c", PROGRAM, *words, "--set", "engine.threads=2"]
-        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "2"}, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            command,
+            check=True,
+            env={**os.environ, "OMP_NUM_THREADS": "2"},
+            stdout=subprocess.DEVNULL,
+        )
     assert_same(tmp_path / "ray", tmp_path / "processes")
     assert motley.load(tmp_path / "ray").meta["numerics"]["workers"] == "2 x 1"
 
@@ -273,26 +337,48 @@ def test_a_run_is_the_run_of_the_processes(tmp_path, cluster, started):
 def test_options_that_cannot_be(cluster):
     with pytest.raises(ConfigError, match=r"engine.workers: got 3, and this run may use 2 cores"):
         build(Experiment(**TINY, engine={"name": "ray", "workers": 3}))
-    task = own_task(from_arrays(np.zeros((20, 3)), np.arange(20) % 2, np.arange(20) % 4), lambda: nn.Linear(3, 2))
-    with pytest.raises(ConfigError, match="the function that makes the model cannot be sent to other processes"):
+    task = own_task(
+        from_arrays(np.zeros((20, 3)), np.arange(20) % 2, np.arange(20) % 4),
+        lambda: nn.Linear(3, 2),
+    )
+    with pytest.raises(
+        ConfigError, match="the function that makes the model cannot be sent to other processes"
+    ):
         motley.run({"cohort": 2, "stop": {"rounds": 1}, "engine": "ray"}, task=task, out="/nowhere")
 
 
 @ray
 def test_no_cluster_answers(tmp_path):
-    words = [sys.executable, "-c", PROGRAM, "run", "--out", str(tmp_path / "x"), str(tmp_path / "exp.toml")]
+    words = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        "run",
+        "--out",
+        str(tmp_path / "x"),
+        str(tmp_path / "exp.toml"),
+    ]
     (tmp_path / "exp.toml").write_text(
-        'population = 4\ncohort = 2\nstop = { rounds = 1 }\ntask = "image"\nengine = { name = "ray", address = "127.0.0.1:1" }\n'
+        'population = 4\ncohort = 2\nstop = { rounds = 1 }\ntask = "image"\nengine = { name = '
+        '"ray", address = "127.0.0.1:1" }\n'
     )
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "engine.address: got '127.0.0.1:1', and no cluster answers there" in done.stderr
 
 
-@pytest.mark.parametrize(("address", "kind", "said", "starts"), [
-    (None, EngineError, "Ray does not start on this machine: it timed out", 3),
-    ("auto", ConfigError, "engine.address: got 'auto', and no cluster answers there (it timed out)", 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("address", "kind", "said", "starts"),
+    [
+        (None, EngineError, "Ray does not start on this machine: it timed out", 3),
+        (
+            "auto",
+            ConfigError,
+            "engine.address: got 'auto', and no cluster answers there (it timed out)",
+            1,
+        ),
+    ],
+)
 def test_a_cluster_that_does_not_come_up_is_a_sentence(address, kind, said, starts, monkeypatch):
     tried = []
 
@@ -315,9 +401,15 @@ def test_a_cluster_that_does_not_come_up_is_a_sentence(address, kind, said, star
 
 @pytest.mark.skipif(HERE, reason="Ray is installed")
 def test_without_ray_the_extra_is_named():
-    with pytest.raises(ConfigError, match=r"Ray is not installed; get it with: pip install './packages/motley\[ray\]'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"Ray is not installed; get it with: pip install './packages/motley\[ray\]'",
+    ):
         build(Experiment(**TINY, engine="ray"))
 
 
 def test_the_run_id_does_not_change_with_the_cluster():
-    assert Experiment(**TINY, engine={"name": "ray", "address": "auto"}).run_id() == Experiment(**TINY).run_id()
+    assert (
+        Experiment(**TINY, engine={"name": "ray", "address": "auto"}).run_id()
+        == Experiment(**TINY).run_id()
+    )

@@ -1,4 +1,5 @@
-"""Nodes of a cluster with other code, without Motley, without the user's module or without a file are named and not used; tokens.
+"""Nodes of a cluster with other code, without Motley, without the user's module or without a file
+are named and not used; tokens.
 
 ``make test-ray`` runs these in an environment of their own; elsewhere they are skipped.
 """
@@ -23,7 +24,10 @@ from tests.places import PYTHONPATH
 from .ray_nodes import RayNodes
 
 HERE = importlib.util.find_spec("ray") is not None
-pytestmark = [pytest.mark.ray, pytest.mark.skipif(not HERE, reason="needs Ray, which make test-ray installs")]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(not HERE, reason="needs Ray, which make test-ray installs"),
+]
 ROOT = Path(__file__).parents[3]
 PROGRAM = "import sys; from motley.cli import call; sys.exit(call(sys.argv[1:]))"
 EXPERIMENT = """
@@ -37,7 +41,11 @@ engine = { name = "ray", threads = 2, workers = 2 }
 
 def copied(folder: Path) -> Path:
     """A copy of Motley's package, to be changed; returns what a node's PYTHONPATH is then."""
-    shutil.copytree(ROOT / "packages/motley/src/motley", folder / "motley", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "packages/motley/src/motley",
+        folder / "motley",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     return folder
 
 
@@ -75,20 +83,40 @@ def head(cluster: RayNodes) -> Iterator[RayNodes]:
         cluster.nodes.pop().kill()
 
 
-def motley(folder: Path, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command in a folder where no copy of Motley lies, for Ray's workers look into the driver's folder first."""
+def motley(
+    folder: Path, *words: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in a folder where no copy of Motley lies, for Ray's workers look into the
+    driver's folder first."""
     command = [sys.executable, "-c", PROGRAM, *words]
     home = {"PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1", **(env or {})}
     return subprocess.run(
-        command, cwd=folder, env={**os.environ, **home}, capture_output=True, text=True, timeout=240, check=False
+        command,
+        cwd=folder,
+        env={**os.environ, **home},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
 
 
-def run(folder: Path, address: str, *more: str, name: str = "run") -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, address: str, *more: str, name: str = "run"
+) -> subprocess.CompletedProcess[str]:
     file = folder / "exp.toml"
     if not file.exists():
         file.write_text(EXPERIMENT)
-    words = ["run", "exp.toml", "--out", name, "--no-report", "--set", f"engine.address={address}", *more]
+    words = [
+        "run",
+        "exp.toml",
+        "--out",
+        name,
+        "--no-report",
+        "--set",
+        f"engine.address={address}",
+        *more,
+    ]
     return motley(folder, *words)
 
 
@@ -110,8 +138,20 @@ def test_a_node_with_other_code_is_named_and_not_used(head: RayNodes, tmp_path: 
     assert f"the node {where}" in done.stderr
     assert "is not used: Motley 0.0.9 in place of 0.1.0" in done.stderr
     record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert sorted(said.partition(":")[0] for said in record["nodes"].values()) == ["left out", "worked"]
-    alone = motley(tmp_path, "run", "exp.toml", "--out", "alone", "--no-report", "--set", "engine.name=sequential")
+    assert sorted(said.partition(":")[0] for said in record["nodes"].values()) == [
+        "left out",
+        "worked",
+    ]
+    alone = motley(
+        tmp_path,
+        "run",
+        "exp.toml",
+        "--out",
+        "alone",
+        "--no-report",
+        "--set",
+        "engine.name=sequential",
+    )
     assert alone.returncode == 0, alone.stderr
     assert losses(tmp_path) == pytest.approx(losses(tmp_path, "alone"), rel=1e-5)
     refused = run(tmp_path, head.address, "--set", "engine.differing_nodes=refuse", name="refused")
@@ -132,8 +172,11 @@ sys.meta_path.insert(0, Without())
 """
 
 
-def test_other_code_under_the_same_version_and_no_motley_at_all(head: RayNodes, tmp_path: Path) -> None:
-    other, absent = copied(tmp_path / "other"), tmp_path / "absent"
+def test_other_code_under_the_same_version_and_no_motley_at_all(
+    head: RayNodes, tmp_path: Path
+) -> None:
+    other = copied(tmp_path / "other")
+    absent = tmp_path / "absent"
     adds_one(other)
     absent.mkdir()
     (absent / "sitecustomize.py").write_text(ABSENT)
@@ -145,7 +188,11 @@ def test_other_code_under_the_same_version_and_no_motley_at_all(head: RayNodes, 
     assert "is not used: other code in motley/engines/workers.py\n" in done.stderr
     assert "is not used: ModuleNotFoundError: No module named 'motley'\n" in done.stderr
     record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert sorted(said.partition(":")[0] for said in record["nodes"].values()) == ["left out", "left out", "worked"]
+    assert sorted(said.partition(":")[0] for said in record["nodes"].values()) == [
+        "left out",
+        "left out",
+        "worked",
+    ]
 
 
 SCRIPT = """
@@ -174,7 +221,8 @@ def make():
 
 
 def test_a_module_or_a_file_that_only_the_driver_has(head: RayNodes, tmp_path: Path) -> None:
-    here, lib = tmp_path / "here", tmp_path / "lib"
+    here = tmp_path / "here"
+    lib = tmp_path / "lib"
     for folder in (here, lib):
         folder.mkdir()
     (here / "sizes.txt").write_text("3 2")
@@ -183,21 +231,26 @@ def test_a_module_or_a_file_that_only_the_driver_has(head: RayNodes, tmp_path: P
     def told(name: str) -> str:
         env = {**os.environ, "PYTHONPATH": f"{PYTHONPATH}:{lib}", "OMP_NUM_THREADS": "1"}
         words = [sys.executable, "-c", SCRIPT, head.address, name]
-        done = subprocess.run(words, cwd=here, env=env, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(
+            words, cwd=here, env=env, capture_output=True, text=True, timeout=240, check=False
+        )
         assert done.returncode == 1
         return done.stderr
 
     said = told("first")
     assert "no node of the cluster can be used" in said
     assert f"{head.head.ip}: ModuleNotFoundError: No module named 'my_model'" in said
-    shutil.copy(lib / "my_model.py", here)  # Ray's workers look into the driver's folder, but do not work there
+    # Ray's workers look into the driver's folder, but do not work there
+    shutil.copy(lib / "my_model.py", here)
     said = told("second")
     assert f"on the node {head.head.ip}: " in said
     assert "FileNotFoundError" in said
     assert "sizes.txt" in said
 
 
-def test_a_token_is_found_asked_for_or_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_found_asked_for_or_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "exp.toml").write_text(EXPERIMENT.replace(", threads = 2, workers = 2", ""))
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -214,7 +267,10 @@ def test_a_token_is_found_asked_for_or_wrong(tmp_path: Path, monkeypatch: pytest
     with cluster:
         said = run(tmp_path, cluster.address, name="none")
         assert said.returncode == 2
-        assert "whose cluster wants a token, and there is none here; copy ~/.ray/auth_token" in said.stderr
+        assert (
+            "whose cluster wants a token, and there is none here; copy ~/.ray/auth_token"
+            in said.stderr
+        )
         monkeypatch.setenv("RAY_AUTH_TOKEN", "fedcba9876543210" * 4)
         said = run(tmp_path, cluster.address, name="wrong")
         assert said.returncode == 2
@@ -231,7 +287,9 @@ def test_a_token_is_found_asked_for_or_wrong(tmp_path: Path, monkeypatch: pytest
 
 
 PAGE = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
-BLOCKS = dict(re.findall(r'^```sh title="([^"]+)"\n(.*?)^```$', PAGE, flags=re.DOTALL | re.MULTILINE))
+BLOCKS = dict(
+    re.findall(r'^```sh title="([^"]+)"\n(.*?)^```$', PAGE, flags=re.DOTALL | re.MULTILINE)
+)
 
 
 def test_ray_knows_the_options_of_the_page_and_of_the_batch_script() -> None:
@@ -244,14 +302,20 @@ def test_ray_knows_the_options_of_the_page_and_of_the_batch_script() -> None:
     (always,) = re.findall(r'ray start "\$@" (--.*?) +>>', script)
     assert len(starts) == 2
     lines += [
-        f"ray start {one} {always}".replace("${address##*:}", "1").replace("${SLURM_CPUS_ON_NODE:-1}", "1") for one in starts
+        f"ray start {one} {always}".replace("${address##*:}", "1").replace(
+            "${SLURM_CPUS_ON_NODE:-1}", "1"
+        )
+        for one in starts
     ]
     for line in lines:
         words = [word for word in shlex.split(line.partition(" > ")[0])[1:] if word != "job"]
         command = of_ray
         if " job " in line:
-            from ray.dashboard.modules.job.cli import job_cli_group as command  # Ray's extra "default" has what it needs to run
-        name, found, rest = command.resolve_command(command.make_context("ray", list(words)), list(words))
+            # Ray's extra "default" has what it needs to run
+            from ray.dashboard.modules.job.cli import job_cli_group as command
+        name, found, rest = command.resolve_command(
+            command.make_context("ray", list(words)), list(words)
+        )
         assert found is not None, line
         found.make_context(name, list(rest))
 
@@ -279,18 +343,32 @@ echo all is well
 
 
 def test_the_commands_of_the_page_work_before_and_after_a_local_run() -> None:
-    """As they stand there, addresses and ports too: in namespaces of their own, where "ray stop" finds nobody else's processes."""
+    """As they stand there, addresses and ports too: in namespaces of their own, where "ray stop"
+    finds nobody else's processes."""
     apart = ["unshare", "--pid", "--fork", "--net", "--mount", "--mount-proc"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine refuses namespaces, and the page's ports may be others'")
-    text = IN_NAMESPACES.replace("FIRST", BLOCKS["first node"] + "\n").replace("SECOND", BLOCKS["second node"] + "\n")
+    text = IN_NAMESPACES.replace("FIRST", BLOCKS["first node"] + "\n").replace(
+        "SECOND", BLOCKS["second node"] + "\n"
+    )
     text = text.replace("LINE", BLOCKS["run"].strip())
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
-    env |= {"PYTHON": sys.executable, "PROGRAM": PROGRAM, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
+    env |= {
+        "PYTHON": sys.executable,
+        "PROGRAM": PROGRAM,
+        "PYTHONPATH": PYTHONPATH,
+        "OMP_NUM_THREADS": "1",
+    }
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
     experiment = EXPERIMENT.replace(", threads = 2, workers = 2", "")
     done = subprocess.run(
-        [*apart, "bash", "-c", text], env=env, input=experiment, capture_output=True, text=True, timeout=500, check=False
+        [*apart, "bash", "-c", text],
+        env=env,
+        input=experiment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert done.stdout.endswith("all is well\n")

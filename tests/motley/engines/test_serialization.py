@@ -23,13 +23,28 @@ from motley.tasks.own import own_task
 
 from .conftest import federation
 
-TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool]
+TYPES = [
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+]
 
 
-@given(st.lists(st.tuples(st.sampled_from(TYPES), st.lists(st.integers(0, 4), max_size=3)), max_size=6))
+@given(
+    st.lists(st.tuples(st.sampled_from(TYPES), st.lists(st.integers(0, 4), max_size=3)), max_size=6)
+)
 def test_tensors_and_arrays_come_back(kinds):
-    made = [(torch.arange(int(np.prod(shape))) % 3).to(dtype).reshape(shape) for dtype, shape in kinds]
-    arrays = [t.numpy().repeat(70, 0) if t.dtype != torch.bfloat16 and t.dim() else np.array(1.0) for t in made]
+    made = [
+        (torch.arange(int(np.prod(shape))) % 3).to(dtype).reshape(shape) for dtype, shape in kinds
+    ]
+    arrays = [
+        t.numpy().repeat(70, 0) if t.dtype != torch.bfloat16 and t.dim() else np.array(1.0)
+        for t in made
+    ]
     back, rows = unwrap(wrap((made, arrays), bytearray))
     for a, b in zip(made, back, strict=True):
         assert a.dtype == b.dtype
@@ -55,7 +70,9 @@ def test_views_are_sent_without_what_they_look_into():
     assert torch.equal(unwrap(block), x[:, 0])
 
 
-@pytest.mark.parametrize("x", [torch.tensor(1.5).expand(1), torch.tensor(1.5).expand(300), torch.ones(0, 3).mT])
+@pytest.mark.parametrize(
+    "x", [torch.tensor(1.5).expand(1), torch.tensor(1.5).expand(300), torch.ones(0, 3).mT]
+)
 def test_expanded_and_empty_tensors_come_back(x):
     back = unwrap(wrap(x, bytearray))
     assert back.shape == x.shape
@@ -70,7 +87,8 @@ def test_a_module_keeps_its_parameters():
 
 
 def test_what_is_read_is_nobody_elses():
-    """A block is memory without a name; writing into what was received changes it for the receiver alone."""
+    """A block is memory without a name; writing into what was received changes it for the receiver
+    alone."""
     import os
 
     handle = to_memory({"x": torch.ones(5)})
@@ -111,7 +129,9 @@ def test_every_algorithm_can_be_sent(algorithm):
     bound = made.correction.bound(layout)
     assert unsendable({"the loss": made.loss, "the correction": bound}) is None
     back = unwrap(wrap((made.loss, bound), bytearray))
-    assert [(type(part), vars(part)) for part in back] == [(type(part), vars(part)) for part in (made.loss, bound)]
+    assert [(type(part), vars(part)) for part in back] == [
+        (type(part), vars(part)) for part in (made.loss, bound)
+    ]
 
 
 @pytest.mark.parametrize(

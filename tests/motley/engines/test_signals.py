@@ -1,4 +1,5 @@
-"""Every signal is the same number on every engine, and the number that can be worked out by hand."""
+"""Every signal is the same number on every engine, and the number that can be worked out by
+hand."""
 
 import dataclasses
 
@@ -32,8 +33,8 @@ ENGINES = (Debug, Threads, Batched, Vmap, TwoProcesses)
 
 
 def with_held_out(s):
-    """The setting with the last sample of every client of two or more moved into a validation part, labels still noisy; the same
-    sample is its test part."""
+    """The setting with the last sample of every client of two or more moved into a validation part,
+    labels still noisy; the same sample is its test part."""
     data = s.task.federation
     keep = np.ones(len(data.train.values), bool)
     keep[data.train.offsets[1:][data.train.sizes >= 2] - 1] = False
@@ -61,7 +62,9 @@ def test_the_tables_agree():
     probed = {name for name, s in learning.items() if "probed" in s.when}
     assert probed == {*MEASURED, LAST_UPDATE}  # the last one by the server, before a choice
     assert LAST_UPDATE not in MEASURED
-    assert {name for name, s in learning.items() if "reported" in s.when} == (REPORTED | SERVER_SIGNALS) - {LAST_UPDATE}
+    assert {name for name, s in learning.items() if "reported" in s.when} == (
+        REPORTED | SERVER_SIGNALS
+    ) - {LAST_UPDATE}
     assert not REPORTED & SERVER_SIGNALS
     assert set(PRE_TRAINING.values()) <= set(MEASURED)
 
@@ -72,13 +75,15 @@ def test_the_tables_agree():
 @pytest.mark.parametrize("engine", ENGINES)
 def test_probes_agree(setting, download, engine, signal, batches, loss):
     s = with_held_out(setting(MODELS["mlp"][0], loss=loss, threads=2))
-    sent, who = download(s), np.array([3, 1, 0, 6])
+    sent = download(s)
+    who = np.array([3, 1, 0, 6])
     wanted = Sequential(s).measure(who, sent, {}, {signal: batches}, KEY)[signal]
     other = engine(s)
     found = other.measure(who, sent, {}, {signal: batches}, KEY)[signal]
     assert found == pytest.approx(wanted, rel=1e-9, nan_ok=True)
     other.close()
-    assert np.isnan(wanted[1]).all() == (signal in ("val_loss", "test_loss"))  # client 1 has one sample, which trains
+    # client 1 has one sample, which trains
+    assert np.isnan(wanted[1]).all() == (signal in ("val_loss", "test_loss"))
     assert np.isfinite(wanted[[0, 2, 3]]).all()
 
 
@@ -87,7 +92,9 @@ def test_probes_agree(setting, download, engine, signal, batches, loss):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_reports_agree(setting, jobs, download, engine, solver, loss):
     sgd, mu = SOLVERS[solver]
-    s = with_held_out(setting(MODELS["mlp"][0], solver=sgd, correction=Proximal(mu), loss=loss, threads=2))
+    s = with_held_out(
+        setting(MODELS["mlp"][0], solver=sgd, correction=Proximal(mu), loss=loss, threads=2)
+    )
     sent = download(s)
     reference = list(Sequential(s).train(jobs(s), sent, {}, REPORTED))
     other = engine(s)
@@ -95,7 +102,9 @@ def test_reports_agree(setting, jobs, download, engine, solver, loss):
         assert a.signals.keys() == b.signals.keys() == REPORTED
         for name, value in a.signals.items():
             assert b.signals[name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
-        torch.testing.assert_close(b.parts["delta"].value, a.parts["delta"].value, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(
+            b.parts["delta"].value, a.parts["delta"].value, rtol=1e-9, atol=1e-12
+        )
     other.close()
 
 
@@ -120,7 +129,9 @@ def test_wanting_signals_changes_nothing_that_is_learned(setting, jobs, download
     loud = engine(s).train(jobs(s), sent, {}, REPORTED - {"val_loss"})
     for a, b in zip(quiet, loud, strict=True):
         assert set(a.signals) == {"loss"}
-        torch.testing.assert_close(b.parts["delta"].value, a.parts["delta"].value, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(
+            b.parts["delta"].value, a.parts["delta"].value, rtol=1e-12, atol=1e-14
+        )
 
 
 def plain_gradient(s, sent, client, loss=nn.functional.cross_entropy):
@@ -134,45 +145,79 @@ def plain_gradient(s, sent, client, loss=nn.functional.cross_entropy):
 
 
 def test_a_full_gradient_is_that_of_a_plain_backward_pass(setting, download, monkeypatch):
-    """Also where a client's samples go through in several chunks; its norm and its sketch belong to it."""
+    """Also where a client's samples go through in several chunks; its norm and its sketch belong to
+    it."""
     monkeypatch.setattr("motley.engines.client.CHUNK", {False: 4, True: 4})
     s = setting(MODELS["mlp"][0])
-    sent, who = download(s), np.array([5, 2])
+    sent = download(s)
+    who = np.array([5, 2])
     engine = Sequential(s)
-    found = engine.measure(who, sent, {}, {"gradient": None, "grad_norm": None, "gradient_sketch": None}, KEY)
+    found = engine.measure(
+        who, sent, {}, {"gradient": None, "grad_norm": None, "gradient_sketch": None}, KEY
+    )
     wanted = torch.stack([plain_gradient(s, sent, k) for k in who])
     assert found["gradient"] == pytest.approx(wanted.numpy(), rel=1e-9, abs=1e-12)
     assert found["grad_norm"] == pytest.approx(wanted.norm(dim=1).numpy(), rel=1e-9)
     sketch = Sketch.signal("gradient_sketch", s.streams, wanted.shape[1])
-    assert found["gradient_sketch"] == pytest.approx(np.stack([sketch.of(g) for g in wanted]), rel=1e-9, abs=1e-12)
+    assert found["gradient_sketch"] == pytest.approx(
+        np.stack([sketch.of(g) for g in wanted]), rel=1e-9, abs=1e-12
+    )
 
 
 def test_a_gradient_does_not_depend_on_who_else_is_asked_nor_on_what_else(setting, download):
     s = setting(MODELS["mlp"][0])
-    engine, sent = Sequential(s), download(s)
-    together = engine.measure(np.arange(8), sent, {}, {"gradient": 1, "loss": 2, "grad_norm": None}, KEY)["gradient"]
-    alone = [engine.measure(np.array([k]), sent, {}, {"gradient": 1}, KEY)["gradient"][0] for k in range(8)]
+    engine = Sequential(s)
+    sent = download(s)
+    together = engine.measure(
+        np.arange(8), sent, {}, {"gradient": 1, "loss": 2, "grad_norm": None}, KEY
+    )["gradient"]
+    alone = [
+        engine.measure(np.array([k]), sent, {}, {"gradient": 1}, KEY)["gradient"][0]
+        for k in range(8)
+    ]
     assert together == pytest.approx(np.array(alone), rel=1e-12, abs=1e-15)
 
 
-def test_the_largest_gradient_is_that_of_the_data_before_correction_and_clipping(setting, jobs, download):
-    """One step on one batch of all samples: the gradient met is the probed one, whatever FedProx adds and clipping takes."""
-    for solver in (SGD(lr=0.1), SGD(lr=0.1, clip=Clip(1e-3)), SGD(lr=0.1, weight_decay=3.0), SGD(lr=0.1, momentum=0.9)):
-        s = setting(MODELS["mlp"][0], solver=solver, correction=Proximal(5.0), work=LocalWork(batch_size=50, steps=1))
+def test_the_largest_gradient_is_that_of_the_data_before_correction_and_clipping(
+    setting, jobs, download
+):
+    """One step on one batch of all samples: the gradient met is the probed one, whatever FedProx
+    adds and clipping takes."""
+    for solver in (
+        SGD(lr=0.1),
+        SGD(lr=0.1, clip=Clip(1e-3)),
+        SGD(lr=0.1, weight_decay=3.0),
+        SGD(lr=0.1, momentum=0.9),
+    ):
+        s = setting(
+            MODELS["mlp"][0],
+            solver=solver,
+            correction=Proximal(5.0),
+            work=LocalWork(batch_size=50, steps=1),
+        )
         sent = download(s)
         norms = Sequential(s).measure(np.arange(8), sent, {}, {"grad_norm": None}, KEY)["grad_norm"]
         for engine in (Sequential, Batched, Vmap):
             for trained in engine(s).train(jobs(s), sent, {}, frozenset({"max_grad_norm"})):
-                assert trained.signals["max_grad_norm"] == pytest.approx(norms[trained.client], rel=1e-9)
+                assert trained.signals["max_grad_norm"] == pytest.approx(
+                    norms[trained.client], rel=1e-9
+                )
 
 
 def test_the_largest_gradient_is_the_largest(setting, jobs, download):
     """Fewer steps of the same batches can only meet a smaller one."""
     s = setting(MODELS["mlp"][0])
     sent = download(s)
-    cut = [t.signals["max_grad_norm"] for t in Batched(s).train(jobs(s, cut=2), sent, {}, frozenset({"max_grad_norm"}))]
-    all_ = [t.signals["max_grad_norm"] for t in Batched(s).train(jobs(s), sent, {}, frozenset({"max_grad_norm"}))]
-    assert all(a <= b * (1 + 1e-12) for a, b in zip(cut, all_, strict=True))  # other neighbours, other rounding
+    cut = [
+        t.signals["max_grad_norm"]
+        for t in Batched(s).train(jobs(s, cut=2), sent, {}, frozenset({"max_grad_norm"}))
+    ]
+    all_ = [
+        t.signals["max_grad_norm"]
+        for t in Batched(s).train(jobs(s), sent, {}, frozenset({"max_grad_norm"}))
+    ]
+    # other neighbours, other rounding
+    assert all(a <= b * (1 + 1e-12) for a, b in zip(cut, all_, strict=True))
     assert any(a < b for a, b in zip(cut, all_, strict=True))
 
 
@@ -182,7 +227,9 @@ def test_without_a_step_no_gradient_is_met(setting, jobs, download):
     for engine in (Sequential, Batched):
         met = [
             t.signals
-            for t in engine(s).train(jobs(s, clients=(0, 1, 2)), sent, {}, frozenset({"max_grad_norm", "arrival_loss"}))
+            for t in engine(s).train(
+                jobs(s, clients=(0, 1, 2)), sent, {}, frozenset({"max_grad_norm", "arrival_loss"})
+            )
         ]
         assert [np.isnan(m["max_grad_norm"]) for m in met] == [False, True, False]
         assert [np.isnan(m["arrival_loss"]) for m in met] == [False, True, False]
@@ -191,13 +238,16 @@ def test_without_a_step_no_gradient_is_met(setting, jobs, download):
 def test_the_validation_loss_is_of_held_out_samples_and_noisy_labels(setting, download):
     """Plain cross-entropy, also where the algorithm minimises something else."""
     s = with_held_out(setting(MODELS["mlp"][0], loss=FlashRobust()))
-    sent, data = download(s), s.task.federation
+    sent = download(s)
+    data = s.task.federation
     found = Sequential(s).measure(np.arange(8), sent, {}, {"val_loss": None}, KEY)["val_loss"]
     model = s.task.model().double().eval()
     nn.utils.vector_to_parameters(sent["x"].clone(), model.parameters())
     with torch.no_grad():
         each = nn.functional.cross_entropy(
-            model(data.x[torch.from_numpy(data.validation.values)].double()), data.validation_labels, reduction="none"
+            model(data.x[torch.from_numpy(data.validation.values)].double()),
+            data.validation_labels,
+            reduction="none",
         )
     assert found[data.validation.sizes == 1] == pytest.approx(each.numpy(), rel=1e-9)
     assert np.isnan(found[data.validation.sizes == 0]).all()
@@ -205,13 +255,16 @@ def test_the_validation_loss_is_of_held_out_samples_and_noisy_labels(setting, do
 
 def test_the_test_loss_is_of_the_clients_own_test_samples_and_clean_labels(setting, download):
     s = with_held_out(setting(MODELS["mlp"][0], loss=FlashRobust()))
-    sent, data = download(s), s.task.federation
+    sent = download(s)
+    data = s.task.federation
     found = Sequential(s).measure(np.arange(8), sent, {}, {"test_loss": None}, KEY)["test_loss"]
     model = s.task.model().double().eval()
     nn.utils.vector_to_parameters(sent["x"].clone(), model.parameters())
     rows = torch.from_numpy(data.test.values)
     with torch.no_grad():
-        each = nn.functional.cross_entropy(model(data.x[rows].double()), data.y[rows], reduction="none")
+        each = nn.functional.cross_entropy(
+            model(data.x[rows].double()), data.y[rows], reduction="none"
+        )
     assert (data.y[rows] != data.validation_labels).any()
     assert found[data.test.sizes == 1] == pytest.approx(each.numpy(), rel=1e-9)
     assert np.isnan(found[data.test.sizes == 0]).all()
@@ -224,7 +277,9 @@ def test_the_robust_loss_is_the_experiments_own_where_that_is_robust(setting, do
     nn.utils.vector_to_parameters(sent["x"].clone(), model.parameters())
     for loss, alpha, beta in ((None, 0.1, 4.0), (FlashRobust(1.0, 8.0), 1.0, 8.0)):
         s = setting(MODELS["mlp"][0], loss=loss)
-        found = Sequential(s).measure(np.array([0]), sent, {}, {"robust_loss": None}, KEY)["robust_loss"][0]
+        found = Sequential(s).measure(np.array([0]), sent, {}, {"robust_loss": None}, KEY)[
+            "robust_loss"
+        ][0]
         data = s.task.federation
         with torch.no_grad():
             p = model(data.x[torch.from_numpy(data.train[0])].double()).softmax(1)
@@ -248,11 +303,14 @@ def test_arrival_is_before_training_and_on_the_clients_own_model(setting, jobs, 
     wanted = Sequential(s).measure(np.arange(8), sent, mine, {"loss": None}, KEY)["loss"]
     for engine in (Sequential, Batched):
         for trained in engine(s).train(jobs(s), sent, mine, frozenset({"arrival_loss"})):
-            assert trained.signals["arrival_loss"] == pytest.approx(wanted[trained.client], rel=1e-9)
+            assert trained.signals["arrival_loss"] == pytest.approx(
+                wanted[trained.client], rel=1e-9
+            )
 
 
 def test_pseudo_labels_stay_those_of_the_received_model(setting, jobs, download):
-    """Step by step by hand: z is fixed before step 0, and belongs to the sample wherever the batch plan puts it."""
+    """Step by step by hand: z is fixed before step 0, and belongs to the sample wherever the batch
+    plan puts it."""
     s = setting(MODELS["logistic"][0], solver=SGD(lr=0.3), loss=FlashRobust(2.0, 1.0))
     sent = download(s)
     job = next(job for job in jobs(s) if job.client == 3)
@@ -260,7 +318,8 @@ def test_pseudo_labels_stay_those_of_the_received_model(setting, jobs, download)
     model = s.task.model().double()
     nn.utils.vector_to_parameters(sent["x"].clone(), model.parameters())
     mine = slice(int(data.train.offsets[3]), int(data.train.offsets[4]))
-    inputs, labels = data.x[torch.from_numpy(data.train[3])].double(), data.labels[mine]
+    inputs = data.x[torch.from_numpy(data.train[3])].double()
+    labels = data.labels[mine]
     with torch.no_grad():
         z = model(inputs).softmax(1)
     plan = BatchPlan.draw(s.key("batches", job), 12, s.work, job.steps)
@@ -277,7 +336,9 @@ def test_pseudo_labels_stay_those_of_the_received_model(setting, jobs, download)
     for engine in (Sequential, Batched, Vmap):
         for trained in engine(s).train(jobs(s), sent, {}):
             if trained.client == 3:
-                torch.testing.assert_close(trained.parts["delta"].value, wanted, rtol=1e-9, atol=1e-12)
+                torch.testing.assert_close(
+                    trained.parts["delta"].value, wanted, rtol=1e-9, atol=1e-12
+                )
 
 
 def test_clients_without_samples_prepare_nothing(setting, jobs, download):
@@ -292,7 +353,8 @@ def test_clients_without_samples_prepare_nothing(setting, jobs, download):
 
 @pytest.mark.parametrize("engine", [Threads, Batched])
 def test_windows_keep_signals_with_their_clients(setting, jobs, download, monkeypatch, engine):
-    """Two windows of four clients: what is measured on arrival, prepared and met stays in the order of the jobs."""
+    """Two windows of four clients: what is measured on arrival, prepared and met stays in the order
+    of the jobs."""
     s = with_held_out(setting(MODELS["mlp"][0], loss=FlashRobust(), threads=2))
     sent = download(s)
     whole = [t.signals for t in Sequential(s).train(jobs(s), sent, {}, REPORTED)]

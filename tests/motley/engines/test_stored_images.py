@@ -26,15 +26,20 @@ def linear():
 
 @pytest.fixture
 def images(setting):
-    """A setting with 77 images of 6 x 6 pixels, scaled by mean and deviation, and the bytes that they were."""
+    """A setting with 77 images of 6 x 6 pixels, scaled by mean and deviation, and the bytes that
+    they were."""
 
     def make(model=conv, **keys):
         plain = setting(model, (1, 6, 6), dtype=torch.float32, threads=1, **keys)
-        raw = torch.from_numpy(np.random.default_rng(2).integers(0, 256, (77, 1, 6, 6), dtype=np.uint8))
+        raw = torch.from_numpy(
+            np.random.default_rng(2).integers(0, 256, (77, 1, 6, 6), dtype=np.uint8)
+        )
         scaling = Scaling.standard(raw, np.arange(50))
         shift, scale = (v.double().view(-1, 1, 1).numpy() for v in (scaling.shift, scaling.scale))
         prepared = ArrayPreparation((1, 6, 6), shift, scale)
-        federation = dataclasses.replace(plain.task.federation, x=scaling(raw), preparation=prepared)
+        federation = dataclasses.replace(
+            plain.task.federation, x=scaling(raw), preparation=prepared
+        )
         task = dataclasses.replace(plain.task, federation=federation)
         return dataclasses.replace(plain, task=task), raw
 
@@ -42,8 +47,12 @@ def images(setting):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("model", "engine"), [(conv, Sequential), (linear, Sequential), (linear, Batched)])
-def test_workers_are_given_bytes_and_train_with_the_same_bits(images, jobs, download, model, dtype, engine):
+@pytest.mark.parametrize(
+    ("model", "engine"), [(conv, Sequential), (linear, Sequential), (linear, Batched)]
+)
+def test_workers_are_given_bytes_and_train_with_the_same_bits(
+    images, jobs, download, model, dtype, engine
+):
     given, raw = images(model)
     given = dataclasses.replace(given, dtype=dtype)
     sent = _for_workers(given)

@@ -1,5 +1,5 @@
-"""Uploads that travel from workers as sums: the bits of every other engine, whatever the number of workers;
-what asks for single updates; uploads that cannot be used; a worker that is killed."""
+"""Uploads that travel from workers as sums: the bits of every other engine, whatever the number of
+workers; what asks for single updates; uploads that cannot be used; a worker that is killed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ CLIENTS = 40
 
 
 def scaled():
-    """Trained client by client, because of BatchNorm, whose buffers and counters are aggregated, too."""
+    """Trained client by client, because of BatchNorm, whose buffers and counters are aggregated,
+    too."""
     return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 4))
 
 
 @pytest.fixture
 def built(monkeypatch):
-    """Runs of two rounds of a small federation; engines are closed in the end. ``sums``: what travelled."""
-    made, sums = [], []
+    """Runs of two rounds of a small federation; engines are closed in the end. ``sums``: what
+    travelled."""
+    made = []
+    sums = []
     train = distributed.Distributed.train_sums
 
     def spied(self, *given):
@@ -92,9 +95,12 @@ FEW = [(9, 2), (40, 2)]
     ("cohort", "workers"),
     [pytest.param(*one, marks=[] if one in FEW else pytest.mark.slow) for one in ALL],
 )
-def test_bits_and_tables_are_those_of_one_process_whatever_the_workers(built, monkeypatch, cohort, workers):
+def test_bits_and_tables_are_those_of_one_process_whatever_the_workers(
+    built, monkeypatch, cohort, workers
+):
     monkeypatch.setattr(placement, "UNEVEN", np.inf)  # sums also where some workers wait for others
-    rows, own = Rows(), Rows()
+    rows = Rows()
+    own = Rows()
     wanted = state(run(built(cohort=cohort, rows=rows)))
     assert state(run(built("processes", workers, cohort=cohort, rows=own))) == wanted
     assert built.sums
@@ -103,7 +109,10 @@ def test_bits_and_tables_are_those_of_one_process_whatever_the_workers(built, mo
 
 def test_clients_that_are_trained_as_stacks_are_summed_up_to_rounding(built):
     """Two stacks in place of forty clients one by one; in float64."""
-    wanted, found = (run(built(*engine, model=mlp, dtype="float64")) for engine in (("sequential",), ("processes", 2)))
+    wanted, found = (
+        run(built(*engine, model=mlp, dtype="float64"))
+        for engine in (("sequential",), ("processes", 2))
+    )
     assert len(built.sums) >= 4
     one, other = (loop.state.server.model.x.numpy() for loop in (wanted, found))
     assert other == pytest.approx(one, rel=1e-9, abs=1e-12)
@@ -119,11 +128,15 @@ def test_clients_that_are_trained_as_stacks_are_summed_up_to_rounding(built):
     ids=lambda keys: next(iter(keys)),
 )
 def test_sums_have_the_bits_of_uploads_in_every_part(built, keys):
-    wanted, found = run(built(**keys)), run(built("processes", 2, **keys))
+    wanted = run(built(**keys))
+    found = run(built("processes", 2, **keys))
     assert state(found) == state(wanted)
     assert len(built.sums) >= 4
     for client in range(CLIENTS):
-        one, other = (loop.state.clients.client_states.of([client]).get(client) or {} for loop in (wanted, found))
+        one, other = (
+            loop.state.clients.client_states.of([client]).get(client) or {}
+            for loop in (wanted, found)
+        )
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -131,7 +144,8 @@ def test_sums_have_the_bits_of_uploads_in_every_part(built, keys):
 def test_an_upload_that_is_not_finite_is_dropped_in_its_worker(built):
     """Rejected in the tables, in no sum, and its position stays empty."""
     keys = {"failures": {"name": "non_finite", "rate": 0.4}}
-    rows, own = Rows(), Rows()
+    rows = Rows()
+    own = Rows()
     wanted = state(run(built(rows=rows, **keys)))
     assert state(run(built("processes", 2, rows=own, **keys))) == wanted
     assert built.sums
@@ -150,7 +164,8 @@ def test_no_upload_that_is_finite_leaves_the_model_as_it_was(built):
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_in_mid_round_changes_no_bit(built):
-    """It is stopped, so that it cannot have answered, and killed while the round waits for its sums."""
+    """It is stopped, so that it cannot have answered, and killed while the round waits for its
+    sums."""
     wanted = state(run(built()))
     loop = built("processes", 2)
     loop.step()
@@ -180,14 +195,20 @@ SINGLE = {
     "the aggregator Median needs single updates": {"aggregator": "median", "weights": "uniform"},
     "sums of the aggregator ClusterMeans cannot be joined": {"algorithm": {"name": "ifca", "k": 2}},
     "the error feedback EF21 is taken at the server": {
-        "compressor": "topk", "budget": {"name": "constant", "average": 0.5}, "feedback": "ef21",
+        "compressor": "topk",
+        "budget": {"name": "constant", "average": 0.5},
+        "feedback": "ef21",
         "weights": "uniform",
     },
     "the compressor QSGD is undone at the server": {"compressor": "qsgd", "feedback": "none"},
-    "under Buffered a step takes updates of several versions": {"synchrony": {"name": "buffered", "buffer": 20}},
+    "under Buffered a step takes updates of several versions": {
+        "synchrony": {"name": "buffered", "buffer": 20}
+    },
     "diagnostics compare them": {"evaluate": {"diagnostics": True}},
-    "10 updates are too few for sums of 8, with which some of 2 workers would wait for others": {"cohort": 10},
-}  # fmt: skip
+    "10 updates are too few for sums of 8, with which some of 2 workers would wait for others": {
+        "cohort": 10
+    },
+}
 
 
 @pytest.mark.parametrize("reason", SINGLE)

@@ -1,4 +1,5 @@
-"""Which worker gets which call, in what order answers come, and what happens when workers die: on workers that a test controls."""
+"""Which worker gets which call, in what order answers come, and what happens when workers die: on
+workers that a test controls."""
 
 import threading
 import time
@@ -7,15 +8,27 @@ from collections import Counter
 import pytest
 
 from motley.core.errors import EngineError
-from motley.engines.workers import MAX_DEATHS, Failed, RemoteWorker, WorkerCall, WorkerDied, WorkerPool
+from motley.engines.workers import (
+    MAX_DEATHS,
+    Failed,
+    RemoteWorker,
+    WorkerCall,
+    WorkerDied,
+    WorkerPool,
+)
 
 
 class Scripted(RemoteWorker[str]):
-    """Answers a call with its name, after ``delays[name]`` seconds; dies over it ``deaths[name]`` times before."""
+    """Answers a call with its name, after ``delays[name]`` seconds; dies over it ``deaths[name]``
+    times before."""
 
     def __init__(self, deaths=None, delays=None, error=None):
-        self.deaths, self.delays, self.error = Counter(deaths), delays or {}, error
-        self.started, self.executed, self.closed = 0, [], threading.Event()
+        self.deaths = Counter(deaths)
+        self.delays = delays or {}
+        self.error = error
+        self.started = 0
+        self.executed = []
+        self.closed = threading.Event()
 
     def start(self):
         if self.closed.is_set():
@@ -56,7 +69,9 @@ def pool():
 
 @pytest.mark.parametrize("deaths", [{}, {"a": 1, "c": 2}, {"h": 2}])
 @pytest.mark.parametrize("delays", [{}, {"a": 0.2}, {"b": 0.1, "g": 0.1}])
-def test_answers_come_in_the_order_of_the_calls_whichever_worker_is_faster_or_dies(pool, deaths, delays):
+def test_answers_come_in_the_order_of_the_calls_whichever_worker_is_faster_or_dies(
+    pool, deaths, delays
+):
     workers = [Scripted(deaths, delays), Scripted({}, delays)]
     assert "".join(pool(*workers).run(calls("abcdefgh"), "x", 8)) == "abcdefgh"
 
@@ -83,10 +98,14 @@ def test_answers_that_nobody_took_are_bounded(pool):
 def test_one_call_costs_only_so_many_workers(pool):
     worker = Scripted({"a": MAX_DEATHS})
     made = pool(worker)
-    with pytest.raises(EngineError, match=r"3 workers died one after the other over client a \(the last one by a blow\)"):
+    with pytest.raises(
+        EngineError,
+        match=r"3 workers died one after the other over client a \(the last one by a blow\)",
+    ):
         list(made.run(calls("ab"), "x", 1))
     assert worker.started == 1 + MAX_DEATHS
-    assert list(made.run(calls("cd"), "x", 2)) == ["c", "d"]  # there is a fresh worker for the next run
+    # there is a fresh worker for the next run
+    assert list(made.run(calls("cd"), "x", 2)) == ["c", "d"]
 
 
 def test_deaths_over_one_call_are_not_counted_for_another(pool):
@@ -94,7 +113,10 @@ def test_deaths_over_one_call_are_not_counted_for_another(pool):
 
 
 def test_an_error_in_a_worker_is_the_callers_and_other_calls_are_forgotten(pool):
-    made = pool(Scripted(error=EngineError("three is a crowd")), Scripted(error=EngineError("three is a crowd")))
+    made = pool(
+        Scripted(error=EngineError("three is a crowd")),
+        Scripted(error=EngineError("three is a crowd")),
+    )
     with pytest.raises(EngineError, match="three is a crowd"):
         list(made.run(calls("axc"), "x", 3))
     assert list(made.run(calls("de"), "y", 2)) == ["d", "e"]
@@ -115,7 +137,8 @@ def test_closing_ends_a_call_under_way(pool):
 
 
 class Gone(Scripted):
-    """Dies over its first call, as its machine is lost, and can be started again only when ``back`` is set."""
+    """Dies over its first call, as its machine is lost, and can be started again only when ``back``
+    is set."""
 
     def __init__(self):
         super().__init__()
@@ -134,7 +157,8 @@ class Gone(Scripted):
 
 
 def test_the_call_of_a_lost_worker_is_done_by_another_one_while_it_cannot_come_back(pool):
-    lost, other = Gone(), Scripted(delays=dict.fromkeys("abcd", 0.05))
+    lost = Gone()
+    other = Scripted(delays=dict.fromkeys("abcd", 0.05))
     made = pool(lost, other)
     assert "".join(made.run(calls("abcd"), "x", 4)) == "abcd"
     assert lost.executed
@@ -157,11 +181,14 @@ def test_losing_machines_does_not_count_as_deaths_over_a_call(pool):
 
 
 class Silent(Scripted):
-    """Says over its first call that it seems to be gone, and answers, or dies, when ``wakes`` is set."""
+    """Says over its first call that it seems to be gone, and answers, or dies, when ``wakes`` is
+    set."""
 
     def __init__(self, dies):
         super().__init__()
-        self.dies, self.wakes, self.done = dies, threading.Event(), threading.Event()
+        self.dies = dies
+        self.wakes = threading.Event()
+        self.done = threading.Event()
 
     def execute(self, call, shared, silent=None):
         if self.executed:
@@ -182,7 +209,8 @@ class Silent(Scripted):
 
 @pytest.mark.parametrize("dies", [True, False])
 def test_the_call_of_a_silent_worker_is_done_once_more_and_the_first_answer_counts(pool, dies):
-    silent, other = Silent(dies), Scripted(delays={"b": 0.2})
+    silent = Silent(dies)
+    other = Scripted(delays={"b": 0.2})
     made = pool(silent)
     answers = made.run(calls("ab"), "x", 2)
     threading.Timer(0.1, made.add, (other,)).start()  # the silent one has the first call by then
@@ -195,7 +223,8 @@ def test_the_call_of_a_silent_worker_is_done_once_more_and_the_first_answer_coun
 
 
 def test_a_worker_that_is_added_takes_calls_at_once(pool):
-    slow, added = Scripted(delays={"a": 0.5}), Scripted()
+    slow = Scripted(delays={"a": 0.5})
+    added = Scripted()
     made = pool(slow)
     answers = made.run(calls("abc"), "x", 3)
     threading.Timer(0.1, made.add, (added,)).start()
@@ -204,7 +233,8 @@ def test_a_worker_that_is_added_takes_calls_at_once(pool):
 
 
 def test_what_waits_is_told_for_how_long_no_worker_has_been_ready():
-    heard, never = [], threading.Event()
+    heard = []
+    never = threading.Event()
 
     class Unplaced(Scripted):
         def start(self):

@@ -11,8 +11,11 @@ def test_by_rounds_or_by_seconds():
 
 
 def test_one_that_takes_long_is_spaced_out():
-    """40 s of writing: not again before 760 s have passed, although 30 would be asked and a tenth round comes along."""
-    timer = CheckpointTimer(Checkpointing(every_rounds=10, every_s=30.0), begun_s=100.0, ended_s=140.0)
+    """40 s of writing: not again before 760 s have passed, although 30 would be asked and a tenth
+    round comes along."""
+    timer = CheckpointTimer(
+        Checkpointing(every_rounds=10, every_s=30.0), begun_s=100.0, ended_s=140.0
+    )
     assert not timer.due(10, 140.0 + PAUSE * 40.0 - 1.0)
     assert timer.due(10, 140.0 + PAUSE * 40.0)
     assert timer.due(11, 140.0 + PAUSE * 40.0)

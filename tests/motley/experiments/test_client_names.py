@@ -1,4 +1,5 @@
-"""Names of clients in a run's record, and in everything that reads it; a run without names is as it was."""
+"""Names of clients in a run's record, and in everything that reads it; a run without names is as it
+was."""
 
 from __future__ import annotations
 
@@ -34,17 +35,30 @@ def model() -> nn.Module:
 @pytest.fixture(scope="module")
 def named(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     federation = from_clients(dict(zip(NAMES, clients(), strict=True)))
-    return motley.run(KEYS, task=own_task(federation, model), out=tmp_path_factory.mktemp("runs") / "named")
+    return motley.run(
+        KEYS, task=own_task(federation, model), out=tmp_path_factory.mktemp("runs") / "named"
+    )
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
-    return motley.run(KEYS, task=own_task(from_clients(clients()), model), out=tmp_path_factory.mktemp("runs") / "plain")
+    return motley.run(
+        KEYS,
+        task=own_task(from_clients(clients()), model),
+        out=tmp_path_factory.mktemp("runs") / "plain",
+    )
 
 
-def test_the_record_has_names_as_a_deployment_has_them(named: TrainedRun, plain: TrainedRun) -> None:
+def test_the_record_has_names_as_a_deployment_has_them(
+    named: TrainedRun, plain: TrainedRun
+) -> None:
     assert named.meta["clients"] == dict(zip("012", NAMES, strict=True))
-    assert [named.client_name(k) for k in (0, 2, 3, -1)] == ["hosp_A", "hosp_H", "client 3", "no client"]
+    assert [named.client_name(k) for k in (0, 2, 3, -1)] == [
+        "hosp_A",
+        "hosp_H",
+        "client 3",
+        "no client",
+    ]
     assert "clients" not in plain.meta
     assert [plain.client_name(k) for k in (0, 2)] == ["client 0", "client 2"]
     for table in ("rounds", "clients", "evaluations", "metrics", "federation"):
@@ -56,11 +70,15 @@ def test_a_model_is_asked_for_by_name(named: TrainedRun, plain: TrainedRun) -> N
     assert named.clients()["hosp_H"].client == 2
     assert named.clients()["hosp_H"].predict(x).tolist() == named.clients()[2].predict(x).tolist()
     with pytest.raises(
-        ConfigError, match=r"^there is no client 'hosp_G' \(did you mean 'hosp_H'\?\); this run has: hosp_A, hosp_B"
+        ConfigError,
+        match=r"^there is no client 'hosp_G' \(did you mean 'hosp_H'\?\); this run has: hosp_A, "
+        r"hosp_B",
     ):
         named.clients()["hosp_G"]
     with pytest.raises(
-        ConfigError, match=r"^got 'hosp_H', and the clients of this run have no names; give a number, 0 for the first"
+        ConfigError,
+        match=r"^got 'hosp_H', and the clients of this run have no names; give a number, 0 for the "
+        r"first",
     ):
         plain.clients()["hosp_H"]
 
@@ -69,12 +87,27 @@ def test_every_metric_of_every_client_is_one_table(named: TrainedRun, plain: Tra
     table = named.client_table()
     assert table["name"].to_pylist() == list(NAMES)
     assert table.column_names == [
-        "client", "name", "num_train", "num_test", "asked", "accepted", "loss", "accuracy", "macro_f1",
-    ]  # fmt: skip
-    last = [row for row in named.tables["metrics"].to_pylist() if (row["round"], row["scope"]) == (2, "client")]
-    assert table["macro_f1"].to_pylist() == [row["value"] for row in sorted(last, key=lambda row: row["client"])]
+        "client",
+        "name",
+        "num_train",
+        "num_test",
+        "asked",
+        "accepted",
+        "loss",
+        "accuracy",
+        "macro_f1",
+    ]
+    last = [
+        row
+        for row in named.tables["metrics"].to_pylist()
+        if (row["round"], row["scope"]) == (2, "client")
+    ]
+    assert table["macro_f1"].to_pylist() == [
+        row["value"] for row in sorted(last, key=lambda row: row["client"])
+    ]
     assert sum(table["asked"].to_pylist()) == 4
-    assert [str(k) for k in table["num_test"].to_pylist()] == ["4", "5", "6"]  # a fifth of 20, 24 and 28, rounded up
+    # a fifth of 20, 24 and 28, rounded up
+    assert [str(k) for k in table["num_test"].to_pylist()] == ["4", "5", "6"]
     assert plain.client_table()["name"].to_pylist() == [None] * 3
     assert plain.client_table().drop_columns(["name"]).equals(table.drop_columns(["name"]))
 
@@ -89,7 +122,9 @@ def test_other_ways_to_evaluate_a_client_are_columns_of_their_own(tmp_path: Path
     }
     split = {"validation": 0.2, "holdout_clients": 0.25}
     table = motley.run({**keys, "split": split}, out=tmp_path / "run").client_table()
-    assert {"accuracy", "shared_accuracy", "validation_loss", "new_0_accuracy"} <= set(table.column_names)
+    assert {"accuracy", "shared_accuracy", "validation_loss", "new_0_accuracy"} <= set(
+        table.column_names
+    )
     assert table["new_0_accuracy"].null_count == 3
 
 
@@ -100,7 +135,10 @@ def test_reports_say_names(named: TrainedRun, plain: TrainedRun) -> None:
     assert bare is not None
     assert [name in drawn.svg for name in NAMES] == [True] * 3
     assert "client 0" not in bare.svg
-    titles = [[block.title for block in served({"run": [run]}).blocks if isinstance(block, Section)] for run in (named, plain)]
+    titles = [
+        [block.title for block in served({"run": [run]}).blocks if isinstance(block, Section)]
+        for run in (named, plain)
+    ]
     assert ["Client by client" in some for some in titles] == [True, False]
     found = by_client({"one": [named], "two": [named, named]})
     assert found is not None

@@ -1,4 +1,5 @@
-"""The experiment file: what it accepts, what it makes of it, and the sentence for everything it refuses."""
+"""The experiment file: what it accepts, what it makes of it, and the sentence for everything it
+refuses."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def refused(message: str, **changes: object) -> None:
         Experiment(**{**PLAIN, **changes})
 
 
-# ------------------------------------------------------------------------------------------------ what is accepted
+# --------------------------------------------------------------------------------- what is accepted
 
 
 def test_the_file_of_the_design_is_an_experiment(tmp_path: Path) -> None:
@@ -77,15 +78,24 @@ def test_the_file_of_the_design_is_an_experiment(tmp_path: Path) -> None:
 
 
 def test_a_bare_name_is_a_component() -> None:
-    assert Experiment(**{**PLAIN, "task": "quadratic", "engine": "sequential"}).task == {"name": "quadratic"}
+    assert Experiment(**{**PLAIN, "task": "quadratic", "engine": "sequential"}).task == {
+        "name": "quadratic"
+    }
 
 
 def test_defaults_are_the_plain_federation() -> None:
     experiment = Experiment(**PLAIN)
-    names = {key: experiment.resolved()[key]["name"] for key in ("selector", "algorithm", "synchrony", "network", "failures")}
+    names = {
+        key: experiment.resolved()[key]["name"]
+        for key in ("selector", "algorithm", "synchrony", "network", "failures")
+    }
     assert names == {
-        "selector": "uniform", "algorithm": "fedavg", "synchrony": "synchronous", "network": "none", "failures": "none",
-    }  # fmt: skip
+        "selector": "uniform",
+        "algorithm": "fedavg",
+        "synchrony": "synchronous",
+        "network": "none",
+        "failures": "none",
+    }
     assert experiment.engine.name == "auto"
     assert experiment.local.work().epochs == 1
 
@@ -94,7 +104,8 @@ def test_population_may_be_left_out_where_the_data_has_its_own_clients() -> None
     natural = {key: value for key, value in PLAIN.items() if key != "population"}
     writers = {**natural, "task": {"name": "image", "data": "femnist"}, "partition": "by_writer"}
     assert Experiment(**writers).cohort_size(7) == 2
-    refused("population: this key is missing", population=None, partition="by_writer")  # made for as many as are asked for
+    # made for as many as are asked for
+    refused("population: this key is missing", population=None, partition="by_writer")
     refused("population: this key is missing", population=None)
 
 
@@ -110,20 +121,26 @@ def test_an_experiment_is_never_changed() -> None:
         experiment.seed = 3  # type: ignore[misc]
 
 
-# ------------------------------------------------------------------------------------------------ what is refused
+# ---------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cohorts": 2}, "cohorts: there is no such key (did you mean 'cohort'?); known keys: name, seed"),
+        (
+            {"cohorts": 2},
+            "cohorts: there is no such key (did you mean 'cohort'?); known keys: name, seed",
+        ),
         ({"population": 0}, "population: got 0; expected at least 1"),
         ({"population": 10.5}, "population: got 10.5; expected a whole number"),
         ({"population": True}, "population: got True; expected a whole number"),
         ({"population": 10**20}, "population: got 100000000000000000000; expected at most 1e+09"),
         ({"pin": 3}, "pin: got 3; expected a table"),
         ({"grid": 3}, "grid: got 3; expected a table"),
-        ({"local": {"optimizer": {"lr": -1}}}, "local.optimizer: got lr = -1.0; expected a positive number"),
+        (
+            {"local": {"optimizer": {"lr": -1}}},
+            "local.optimizer: got lr = -1.0; expected a positive number",
+        ),
         (
             {"local": {"optimizer": {"moment": 0.9}}},
             "local.optimizer.moment: 'sgd' has no such option (did you mean 'momentum'?)",
@@ -142,65 +159,132 @@ def test_an_experiment_is_never_changed() -> None:
             f"pin.partition: got {-(2**63) - 1}; expected a whole number of at most 64 bits",
         ),
         ({"name": 3}, "name: got 3; expected a string"),
-        ({"pin": {"partitoin": 1}}, "pin.partitoin: there is no such purpose (did you mean 'partition'?)"),
+        (
+            {"pin": {"partitoin": 1}},
+            "pin.partitoin: there is no such purpose (did you mean 'partition'?)",
+        ),
         ({"pin": {"partition": "x"}}, "pin.partition: got 'x'; expected a whole number"),
-        ({"stop": {}}, "stop: a run needs an end; give at least one of: rounds, virtual_hours, uplink_gb, target"),
+        (
+            {"stop": {}},
+            "stop: a run needs an end; give at least one of: rounds, virtual_hours, uplink_gb, "
+            "target",
+        ),
         ({"stop": 5}, "stop: got 5; expected a table"),
         ({"stop": {"round": 5}}, "stop.round: there is no such key (did you mean 'rounds'?)"),
         ({"stop": {"rounds": 0}}, "stop.rounds: got 0; expected at least 1"),
-        ({"stop": {"virtual_hours": float("inf")}}, "stop.virtual_hours: got inf; expected a finite number"),
-        ({"stop": {"target": {"accuracy": 90}}}, "stop.target.accuracy: got 90; expected at most 1"),
-        ({"stop": {"target": {"acuracy": 0.9}}}, "stop.target.acuracy: got 'acuracy' (did you mean 'accuracy'?)"),
+        (
+            {"stop": {"virtual_hours": float("inf")}},
+            "stop.virtual_hours: got inf; expected a finite number",
+        ),
+        (
+            {"stop": {"target": {"accuracy": 90}}},
+            "stop.target.accuracy: got 90; expected at most 1",
+        ),
+        (
+            {"stop": {"target": {"acuracy": 0.9}}},
+            "stop.target.acuracy: got 'acuracy' (did you mean 'accuracy'?)",
+        ),
         ({"stop": {"target": {}}}, "stop.target: say what is good enough"),
-        ({"method": "fedprx"}, "method: got 'fedprx' (did you mean 'fedprox'?); expected one of: adasample, fedavg"),
+        (
+            {"method": "fedprx"},
+            "method: got 'fedprx' (did you mean 'fedprox'?); expected one of: adasample, fedavg",
+        ),
         ({"task": "imge"}, "task.name: got 'imge' (did you mean 'image'?)"),
-        ({"task": {"name": "image", "model": "mpl"}}, "task.model.name: got 'mpl' (did you mean 'mlp'?)"),
+        (
+            {"task": {"name": "image", "model": "mpl"}},
+            "task.model.name: got 'mpl' (did you mean 'mlp'?)",
+        ),
         ({"task": {"nam": "image"}}, "task: got no name; expected { name = "),
         ({"task": 3}, "task: got 3; expected a name, or a table { name = "),
-        ({"split": {"test": "globl"}}, "split.test: got 'globl' (did you mean 'global'?); expected one of: client, global"),
+        (
+            {"split": {"test": "globl"}},
+            "split.test: got 'globl' (did you mean 'global'?); expected one of: client, global",
+        ),
         ({"split": {"test_fraction": 1.0}}, "split.test_fraction: got 1.0; expected below 1"),
         ({"partition": {"name": "dirichlet", "alpha": 0}}, "partition: got alpha = 0"),
         (
             {"partition": {"name": "dirichlet", "alhpa": 1}},
             "partition.alhpa: 'dirichlet' has no such option (did you mean 'alpha'?)",
         ),
-        ({"partition": {"name": "dirichlet", "alpha": "x"}}, "partition.alpha: got 'x'; expected a number"),
+        (
+            {"partition": {"name": "dirichlet", "alpha": "x"}},
+            "partition.alpha: got 'x'; expected a number",
+        ),
         ({"compressor": "topkk"}, "compressor.name: got 'topkk' (did you mean 'topk'?)"),
         ({"local": {"epochs": 1, "steps": 5}}, "local: give either epochs or steps, not both"),
         ({"local": {"epochs": 0}}, "local.epochs: got 0; expected at least 1"),
-        ({"local": {"batchsize": 0}}, "local.batchsize: there is no such key (did you mean 'batch_size'?)"),
-        ({"local": {"optimizer": {"name": "sdg"}}}, "local.optimizer.name: got 'sdg' (did you mean 'sgd'?)"),
-        ({"local": {"optimizer": {"name": "sgd", "lr": "x"}}}, "local.optimizer.lr: got 'x'; expected a number"),
+        (
+            {"local": {"batchsize": 0}},
+            "local.batchsize: there is no such key (did you mean 'batch_size'?)",
+        ),
+        (
+            {"local": {"optimizer": {"name": "sdg"}}},
+            "local.optimizer.name: got 'sdg' (did you mean 'sgd'?)",
+        ),
+        (
+            {"local": {"optimizer": {"name": "sgd", "lr": "x"}}},
+            "local.optimizer.lr: got 'x'; expected a number",
+        ),
         ({"local": {"optimizer": {"name": "sgd", "lr": -1}}}, "local.optimizer: got lr = -1"),
-        ({"local": {"optimizer": {"name": "sgd", "clip": {"norm": 1}}}}, "local.optimizer.clip: clipping has a key of its own"),
+        (
+            {"local": {"optimizer": {"name": "sgd", "clip": {"norm": 1}}}},
+            "local.optimizer.clip: clipping has a key of its own",
+        ),
         ({"local": {"clip": {"norm": 0}}}, "local.clip.norm: got 0; expected above 0"),
         ({"local": {"clip": {}}}, "local.clip.norm: this key is missing and has no default"),
         ({"algorithm": {"name": "fedprox", "mu": -1}}, "algorithm: got mu = -1"),
         (
             {"weights": "exmaples"},
-            "weights: got 'exmaples' (did you mean 'examples'?); expected one of: examples, uniform, hor",
+            "weights: got 'exmaples' (did you mean 'examples'?); expected one of: examples, "
+            "uniform, hor",
         ),
         ({"selector": "unifrom"}, "selector.name: got 'unifrom' (did you mean 'uniform'?)"),
         ({"selector": {"name": "uniform", "d": 20}}, "selector.d: 'uniform' has no such option"),
         ({"selector": ["uniform"]}, "selector: got ['uniform']; expected a name, or a table"),
-        ({"probe": {"batches": 0}}, "probe.batches: got 0; expected a whole number of at least 1, or 'all'"),
+        (
+            {"probe": {"batches": 0}},
+            "probe.batches: got 0; expected a whole number of at least 1, or 'all'",
+        ),
         ({"probe": {"batches": "al"}}, "probe.batches: got 'al'"),
-        ({"public": {"examples": 5}}, "public: say where the samples come from: either a share or data"),
+        (
+            {"public": {"examples": 5}},
+            "public: say where the samples come from: either a share or data",
+        ),
         ({"recalibrate": {"batches": 0}}, "recalibrate.batches: got 0"),
-        ({"examine": {"every": 2}}, "examine: there is no key 'examine'; it is called 'evaluate' now"),
-        ({"quantise": "qsgd"}, "quantise: there is no key 'quantise'; it is called 'quantizer' now"),
+        (
+            {"examine": {"every": 2}},
+            "examine: there is no key 'examine'; it is called 'evaluate' now",
+        ),
+        (
+            {"quantise": "qsgd"},
+            "quantise: there is no key 'quantise'; it is called 'quantizer' now",
+        ),
         ({"memory": "disk"}, "memory: there is no key 'memory'; it is called 'client_state' now"),
-        ({"weights": "ht"}, "weights: got 'ht' (it is called 'horvitz_thompson' now); expected one of: examples, uniform"),
+        (
+            {"weights": "ht"},
+            "weights: got 'ht' (it is called 'horvitz_thompson' now); expected one of: examples, "
+            "uniform",
+        ),
         ({"engine": "cohort"}, "engine: got 'cohort' (it is called 'batched' now)"),
         ({"engine": "sequentail"}, "engine: got 'sequentail' (did you mean 'sequential'?)"),
         ({"engine": {"name": "auto", "threads": 0}}, "engine.threads: got 0; expected at least 1"),
-        ({"dtype": "float16"}, "dtype: got 'float16' (did you mean 'float64'?); expected one of: float32, float64"),
-        ({"precision": "bf16"}, "precision: got 'bf16' (did you mean 'bfloat16'?); expected one of: float32, bfloat16"),
+        (
+            {"dtype": "float16"},
+            "dtype: got 'float16' (did you mean 'float64'?); expected one of: float32, float64",
+        ),
+        (
+            {"precision": "bf16"},
+            "precision: got 'bf16' (did you mean 'bfloat16'?); expected one of: float32, bfloat16",
+        ),
         (
             {"precision": "bfloat16", "dtype": "float64"},
-            "precision: got 'bfloat16' with dtype = 'float64'; expected weights of float32: leave dtype out",
+            "precision: got 'bfloat16' with dtype = 'float64'; expected weights of float32: leave "
+            "dtype out",
         ),
-        ({"evaluate": {"per_client": "yes"}}, "evaluate.per_client: got 'yes'; expected true or false"),
+        (
+            {"evaluate": {"per_client": "yes"}},
+            "evaluate.per_client: got 'yes'; expected true or false",
+        ),
         ({"checkpoint": {"every_s": 0}}, "checkpoint.every_s: got 0; expected above 0"),
         ({"grid": {"seed": 3}}, "grid.seed: got 3; expected a list"),
         (
@@ -208,7 +292,10 @@ def test_an_experiment_is_never_changed() -> None:
             "stop.rounds: a linear schedule needs the number of rounds",
         ),
         (
-            {"stop": {"virtual_hours": 1}, "selector": {"name": "power_of_choice", "variant": "adapow_d"}},
+            {
+                "stop": {"virtual_hours": 1},
+                "selector": {"name": "power_of_choice", "variant": "adapow_d"},
+            },
             "stop.rounds: selector 'power_of_choice' anneals towards the last round",
         ),
     ],
@@ -218,7 +305,9 @@ def test_every_fault_is_one_sentence_with_its_key(changes: dict[str, object], me
 
 
 def test_several_faults_are_counted() -> None:
-    with pytest.raises(ConfigError, match=r"^seed: got 'x'; expected a whole number \(and 1 more\)$"):
+    with pytest.raises(
+        ConfigError, match=r"^seed: got 'x'; expected a whole number \(and 1 more\)$"
+    ):
         Experiment(**{**PLAIN, "cohort": 0, "seed": "x"})
 
 
@@ -242,7 +331,9 @@ def test_broken_toml_is_named_with_its_line(tmp_path: Path, text: str, message: 
 
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
     write(tmp_path, DESIGN)
-    with pytest.raises(ConfigError, match=r"there is no file '.*exp\.tml' \(did you mean 'exp\.toml'\?\)"):
+    with pytest.raises(
+        ConfigError, match=r"there is no file '.*exp\.tml' \(did you mean 'exp\.toml'\?\)"
+    ):
         load(tmp_path / "exp.tml")
     with pytest.raises(ConfigError, match="is a folder; expected an experiment file"):
         load(tmp_path)
@@ -251,13 +342,19 @@ def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
         load(tmp_path / "binary.toml")
 
 
-# ------------------------------------------------------------------------------------------------ presets and settings
+# ----------------------------------------------------------------------------- presets and settings
 
 
 def test_a_preset_lies_under_the_users_keys() -> None:
     bare = Experiment(**PLAIN, method="hetero_select_v1")
     assert (bare.weights, bare.part("algorithm").mu, bare.local.epochs) == ("uniform", 0.1, 5)
-    mine = Experiment(**PLAIN, method="hetero_select_v1", algorithm={"mu": 0.5}, selector="uniform", local={"steps": 7})
+    mine = Experiment(
+        **PLAIN,
+        method="hetero_select_v1",
+        algorithm={"mu": 0.5},
+        selector="uniform",
+        local={"steps": 7},
+    )
     assert mine.part("algorithm").mu == 0.5
     assert mine.selector == {"name": "uniform"}
     assert (mine.local.epochs, mine.local.steps) == (None, 7)
@@ -271,7 +368,16 @@ def test_every_preset_makes_an_experiment(name: str) -> None:
 
 def test_settings_are_toml_or_plain_text(tmp_path: Path) -> None:
     path = write(tmp_path, DESIGN)
-    experiment = load(path, ["seed=3", "local.optimizer.lr=0.05", "name=other", "network.up_mbps=[2, 3]", 'dtype="float64"'])
+    experiment = load(
+        path,
+        [
+            "seed=3",
+            "local.optimizer.lr=0.05",
+            "name=other",
+            "network.up_mbps=[2, 3]",
+            'dtype="float64"',
+        ],
+    )
     assert (experiment.seed, experiment.name, experiment.dtype) == (3, "other", "float64")
     assert experiment.part("local.optimizer").lr == 0.05
     assert experiment.network["up_mbps"] == [2, 3]
@@ -281,7 +387,10 @@ def test_another_component_drops_the_options_of_the_old_one(tmp_path: Path) -> N
     path = write(tmp_path, DESIGN)
     assert load(path, ["partition.name=iid"]).partition == {"name": "iid"}
     assert load(path, ["partition.name=dirichlet"]).partition == {"name": "dirichlet", "alpha": 0.1}
-    assert load(path, ["selector.d=20", "selector.name=power_of_choice"]).selector == {"name": "power_of_choice", "d": 20}
+    assert load(path, ["selector.d=20", "selector.name=power_of_choice"]).selector == {
+        "name": "power_of_choice",
+        "d": 20,
+    }
     assert load(path, ["engine.name=threads", "engine.threads=2"]).engine.threads == 2
 
 
@@ -305,7 +414,8 @@ def test_a_setting_through_something_without_keys(tmp_path: Path) -> None:
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "rounds", "lr", "x"]), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "rounds", "lr", "x"]), inner, max_size=3)
     ),
     max_leaves=5,
 )
@@ -318,7 +428,7 @@ def test_whatever_is_written_there_is_an_experiment_or_a_sentence(key: str, valu
         Experiment(**{**PLAIN, key: value})
 
 
-# ------------------------------------------------------------------------------------------------ identity
+# ----------------------------------------------------------------------------------------- identity
 
 
 def test_the_resolved_experiment_is_json_and_the_same_run(tmp_path: Path) -> None:
@@ -350,58 +460,100 @@ def test_the_run_id_depends_on_what_changes_results_only() -> None:
         {"device": {"name": "constant", "seconds": 0.3}},
     ):
         assert Experiment(**{**PLAIN, **changes}).run_id() == same, changes
-    for changes in ({"seed": 1}, {"cohort": 3}, {"pin": {"init": 1}}, {"evaluate": {"every": 1}}, {"dtype": "float64"}):
+    for changes in (
+        {"seed": 1},
+        {"cohort": 3},
+        {"pin": {"init": 1}},
+        {"evaluate": {"every": 1}},
+        {"dtype": "float64"},
+    ):
         assert Experiment(**{**PLAIN, **changes}).run_id() != same, changes
 
 
 def test_options_without_a_name_are_the_default_components() -> None:
-    assert Experiment(**PLAIN, budget={"average": 0.2}).budget == {"name": "constant", "average": 0.2}
+    assert Experiment(**PLAIN, budget={"average": 0.2}).budget == {
+        "name": "constant",
+        "average": 0.2,
+    }
     changed = Experiment(
-        **document.override(PLAIN, ["budget.average=0.2", "device.seconds=1.5", "selector.variant=weighted_wr"])
+        **document.override(
+            PLAIN, ["budget.average=0.2", "device.seconds=1.5", "selector.variant=weighted_wr"]
+        )
     )
     assert (changed.part("budget").average, changed.part("device").seconds) == (0.2, 1.5)
-    assert Experiment(**PLAIN, method="flexcom", budget={"average": 0.3}).part("budget").average == 0.3
-    with pytest.raises(ConfigError, match=r"^budget.averag: 'constant' has no such option \(did you mean 'average'\?\)"):
+    assert (
+        Experiment(**PLAIN, method="flexcom", budget={"average": 0.3}).part("budget").average == 0.3
+    )
+    with pytest.raises(
+        ConfigError,
+        match=r"^budget.averag: 'constant' has no such option \(did you mean 'average'\?\)",
+    ):
         Experiment(**PLAIN, budget={"averag": 0.2})
-    with pytest.raises(ConfigError, match=r"^partition: got no name; expected { name = .*dirichlet"):  # iid has no options
+    # iid has no options
+    with pytest.raises(
+        ConfigError, match=r"^partition: got no name; expected { name = .*dirichlet"
+    ):
         Experiment(**{**PLAIN, "partition": {"alpha": 0.5}})
-    with pytest.raises(ConfigError, match=r"^server: got no name; expected"):  # the algorithm's own, whichever that is
+    # the algorithm's own, whichever that is
+    with pytest.raises(ConfigError, match=r"^server: got no name; expected"):
         Experiment(**PLAIN, server={"momentum": 0.5})
 
 
 def test_fedbuff_has_published_defaults_and_what_gives_earlier_results_keeps_its_run_id() -> None:
-    """The hash of the keys without ``refill`` is that of the runs of before there was such an option."""
+    """The hash of the keys without ``refill`` is that of the runs of before there was such an
+    option."""
     plain = Experiment(**PLAIN, synchrony="buffered")
     resolved = plain.resolved()
     assert (resolved["synchrony"]["refill"], resolved["weights"]) == ("at once", "uniform")
-    before = Experiment(**PLAIN, synchrony={"name": "buffered", "refill": "idle"}, weights="examples")
-    options = {key: value for key, value in before.resolved()["synchrony"].items() if key != "refill"}
+    before = Experiment(
+        **PLAIN, synchrony={"name": "buffered", "refill": "idle"}, weights="examples"
+    )
+    options = {
+        key: value for key, value in before.resolved()["synchrony"].items() if key != "refill"
+    }
     assert before.run_id() == lineage_id({**before.resolved(), "synchrony": options})
-    assert len({plain.run_id(), before.run_id(), plain.replace({"weights": "examples"}).run_id()}) == 3
-    assert Experiment(**PLAIN, synchrony="buffered", algorithm="fjord").resolved()["weights"] == "examples"
+    assert (
+        len({plain.run_id(), before.run_id(), plain.replace({"weights": "examples"}).run_id()}) == 3
+    )
+    assert (
+        Experiment(**PLAIN, synchrony="buffered", algorithm="fjord").resolved()["weights"]
+        == "examples"
+    )
 
 
 def test_what_is_left_out_is_written_out() -> None:
-    """FedDyn averages uniformly as published; power of choice probes all of a client's data, Delta two batches of it if told so."""
+    """FedDyn averages uniformly as published; power of choice probes all of a client's data, Delta
+    two batches of it if told so."""
     plain = Experiment(**PLAIN)
     assert plain.weights is None
     assert plain.resolved()["weights"] == "examples"
     assert Experiment(**PLAIN, weights="examples").run_id() == plain.run_id()
     assert Experiment(**PLAIN, weights="uniform").run_id() != plain.run_id()
     assert Experiment(**PLAIN, algorithm="feddyn").resolved()["weights"] == "uniform"
-    assert Experiment(**PLAIN, algorithm="feddyn", weights="examples").resolved()["weights"] == "examples"
+    assert (
+        Experiment(**PLAIN, algorithm="feddyn", weights="examples").resolved()["weights"]
+        == "examples"
+    )
 
     assert plain.resolved()["probe"] == {"batches": None}  # a uniform draw measures nothing
-    assert Experiment(**PLAIN, selector="fedcs").resolved()["probe"] == {"batches": None}  # asks for times alone
+    # asks for times alone
+    assert Experiment(**PLAIN, selector="fedcs").resolved()["probe"] == {"batches": None}
     probing = Experiment(**PLAIN, selector="power_of_choice")
     assert probing.resolved()["probe"] == {"batches": "all"}
-    assert Experiment(**PLAIN, selector="power_of_choice", probe={"batches": "all"}).run_id() == probing.run_id()
-    assert Experiment(**PLAIN, selector={"name": "delta", "probe_batches": 2}).resolved()["probe"] == {"batches": 2}
+    assert (
+        Experiment(**PLAIN, selector="power_of_choice", probe={"batches": "all"}).run_id()
+        == probing.run_id()
+    )
+    assert Experiment(**PLAIN, selector={"name": "delta", "probe_batches": 2}).resolved()[
+        "probe"
+    ] == {"batches": 2}
 
 
 def test_whole_and_broken_numbers_are_the_same_value() -> None:
     one = Experiment(**PLAIN, partition={"name": "dirichlet", "alpha": 1})
-    assert one.run_id() == Experiment(**PLAIN, partition={"name": "dirichlet", "alpha": 1.0}).run_id()
+    assert (
+        one.run_id() == Experiment(**PLAIN, partition={"name": "dirichlet", "alpha": 1.0}).run_id()
+    )
 
 
 def test_replace_works_on_what_was_given() -> None:

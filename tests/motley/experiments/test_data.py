@@ -1,4 +1,5 @@
-"""What the server holds, what its rules need, and what a round with them costs: whole simulations."""
+"""What the server holds, what its rules need, and what a round with them costs: whole
+simulations."""
 
 from __future__ import annotations
 
@@ -14,13 +15,27 @@ from tests.rows import Rows
 
 DIGITS = {"name": "image", "data": "digits", "model": "logistic_regression"}
 BASE = {
-    "task": DIGITS, "population": 6, "cohort": 3, "stop": {"rounds": 3}, "split": {"server": 0.1}, "public": 0.1,
-    "local": {"batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.1}}, "evaluate": {"every": 100}, "dtype": "float64",
-    "partition": {"name": "dirichlet", "alpha": 0.5}, "device": {"name": "constant", "seconds": 3.0}, "engine": "sequential",
-}  # fmt: skip
+    "task": DIGITS,
+    "population": 6,
+    "cohort": 3,
+    "stop": {"rounds": 3},
+    "split": {"server": 0.1},
+    "public": 0.1,
+    "local": {"batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.1}},
+    "evaluate": {"every": 100},
+    "dtype": "float64",
+    "partition": {"name": "dirichlet", "alpha": 0.5},
+    "device": {"name": "constant", "seconds": 3.0},
+    "engine": "sequential",
+}
 DISTILLED = {"name": "feddf", "steps": 12, "every": 4, "patience": 8, "batch_size": 32}
 ALIGNED = {"name": "rhfl", "batch_size": 32}
-METHODS = {"feddf": DISTILLED, "fedbio": {"name": "fedbio"}, "agg": ALIGNED, "kd": {**ALIGNED, "mode": "kd"}}
+METHODS = {
+    "feddf": DISTILLED,
+    "fedbio": {"name": "fedbio"},
+    "agg": ALIGNED,
+    "kd": {**ALIGNED, "mode": "kd"},
+}
 
 
 def simulate(**keys):
@@ -38,7 +53,9 @@ def everything(simulation):
     model = simulation.state.server.model
     found = {"x": model.x, "buffers": model.buffers, **simulation.state.server.extra}
     for client in range(len(simulation.federation)):
-        for name, value in (simulation.state.clients.client_states.of([client]).get(client) or {}).items():
+        for name, value in (
+            simulation.state.clients.client_states.of([client]).get(client) or {}
+        ).items():
             found[f"{client}: {name}"] = value
     return {name: value.clone() for name, value in found.items()}
 
@@ -47,12 +64,16 @@ def everything(simulation):
 
 
 def test_what_the_server_holds_is_nobody_s_and_never_test_data():
-    """A tenth of 1,797 digits each, class by class, before clients are given theirs; every sample in one place only."""
+    """A tenth of 1,797 digits each, class by class, before clients are given theirs; every sample
+    in one place only."""
     data = task_of(Experiment(**BASE)).federation
-    held, public = data.server[0], data.public
+    held = data.server[0]
+    public = data.public
     assert len(held) == pytest.approx(180, abs=5)
     assert len(public) == pytest.approx(162, abs=5)
-    parts = [data.x[torch.from_numpy(part.values)] for part in (data.train, data.validation, data.test)]
+    parts = [
+        data.x[torch.from_numpy(part.values)] for part in (data.train, data.validation, data.test)
+    ]
     whole = torch.cat([held, public, *parts]).flatten(1)
     assert len(whole) == 1797
     assert len(torch.unique(whole, dim=0)) == len(torch.unique(data.x.flatten(1), dim=0))
@@ -63,7 +84,9 @@ def test_what_the_server_holds_is_nobody_s_and_never_test_data():
 def test_who_took_the_samples_that_the_clients_lack_is_said():
     keys = {**BASE, "public": 0.9, "split": {"server": 0.99}}
     with pytest.raises(
-        ConfigError, match=r"the data has 1; .*; split.server: the server keeps 1780 samples .*; public: 16 samples"
+        ConfigError,
+        match=r"the data has 1; .*; split.server: the server keeps 1780 samples .*; public: 16 "
+        r"samples",
     ):
         task_of(Experiment(**keys))
 
@@ -76,7 +99,9 @@ def test_labels_that_the_server_holds_are_clean():
 
 
 def test_a_global_test_set_is_never_touched():
-    data = task_of(Experiment(**{**BASE, "split": {"server": 0.5, "test": "global", "test_fraction": 0.2}})).federation
+    data = task_of(
+        Experiment(**{**BASE, "split": {"server": 0.5, "test": "global", "test_fraction": 0.2}})
+    ).federation
     mine = {tuple(row) for row in data.server[0].flatten(1).tolist()}
     common = {tuple(row) for row in data.x[torch.from_numpy(data.global_test)].flatten(1).tolist()}
     both = {tuple(row) for row in data.x.flatten(1).tolist()}
@@ -91,17 +116,22 @@ def test_without_public_samples_a_tenth_of_the_server_s_own_serve():
 
 
 def test_public_samples_are_scaled_like_the_task(tmp_path):
-    """Another set of bytes with mean 100: under the task's scaling (mean m, deviation s of its own training half), (100 - m) / s."""
+    """Another set of bytes with mean 100: under the task's scaling (mean m, deviation s of its own
+    training half), (100 - m) / s."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (200, 4, 4), dtype=np.uint8)
     np.savez(tmp_path / "mine.npz", x=x, y=rng.integers(0, 3, 200))
     np.savez(tmp_path / "other.npz", x=np.full((50, 4, 4), 100, np.uint8), y=np.zeros(50, np.int64))
     np.savez(tmp_path / "large.npz", x=np.zeros((50, 5, 5), np.uint8), y=np.zeros(50, np.int64))
     keys = {**BASE, "task": {**DIGITS, "data": str(tmp_path / "mine.npz")}}
-    given = task_of(Experiment(**{**keys, "public": {"data": str(tmp_path / "other.npz"), "examples": 20}})).federation.public
+    given = task_of(
+        Experiment(**{**keys, "public": {"data": str(tmp_path / "other.npz"), "examples": 20}})
+    ).federation.public
     assert tuple(given.shape) == (20, 1, 4, 4)
     assert given.unique().tolist() == pytest.approx([(100 - x.mean()) / x.std()], rel=1e-5)
-    with pytest.raises(ConfigError, match=r"public.data: the images of .* are 1x5x5 and the task's 1x4x4"):
+    with pytest.raises(
+        ConfigError, match=r"public.data: the images of .* are 1x5x5 and the task's 1x4x4"
+    ):
         task_of(Experiment(**{**keys, "public": {"data": str(tmp_path / "large.npz")}}))
 
 
@@ -114,16 +144,43 @@ QUADRATIC = {"name": "quadratic", "examples": [20] * 6}
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"algorithm": "feddf", "split": {}}, r"split.server: 'feddf' needs labelled samples .* split = \{ server = 0.1 \}"),
-        ({"algorithm": "feddf", "split": {}, "public": None}, "public: 'feddf' needs unlabelled public samples"),
+        (
+            {"algorithm": "feddf", "split": {}},
+            r"split.server: 'feddf' needs labelled samples .* split = \{ server = 0.1 \}",
+        ),
+        (
+            {"algorithm": "feddf", "split": {}, "public": None},
+            "public: 'feddf' needs unlabelled public samples",
+        ),
         ({"algorithm": "fedbio", "split": {}}, "split.server: 'fedbio' needs labelled samples"),
-        ({"algorithm": "rhfl", "split": {}, "public": None}, r"public: 'rhfl' needs unlabelled .* public = 0.1"),
-        ({"algorithm": "fedbio", "weights": "horvitz_thompson"}, 'FedBiO learns the weights.*got weights = "horvitz_thompson"'),
-        ({"algorithm": "rhfl", "weights": "examples"}, 'RHFL weighs clients by their confidence; got weights = "examples"'),
-        ({"algorithm": "feddf", "aggregator": "median", "weights": "uniform"}, "FedDF needs every single upload"),
-        ({"algorithm": METHODS["kd"], "synchrony": {"name": "buffered", "buffer": 2}}, "a buffer discounts late updates"),
-        ({"algorithm": METHODS["kd"], "synchrony": "asynchronous"}, "asynchronous mixing is defined for models"),
-        ({"algorithm": METHODS["kd"], "selector": {"name": "divfl"}}, "which the server makes of uploaded updates"),
+        (
+            {"algorithm": "rhfl", "split": {}, "public": None},
+            r"public: 'rhfl' needs unlabelled .* public = 0.1",
+        ),
+        (
+            {"algorithm": "fedbio", "weights": "horvitz_thompson"},
+            'FedBiO learns the weights.*got weights = "horvitz_thompson"',
+        ),
+        (
+            {"algorithm": "rhfl", "weights": "examples"},
+            'RHFL weighs clients by their confidence; got weights = "examples"',
+        ),
+        (
+            {"algorithm": "feddf", "aggregator": "median", "weights": "uniform"},
+            "FedDF needs every single upload",
+        ),
+        (
+            {"algorithm": METHODS["kd"], "synchrony": {"name": "buffered", "buffer": 2}},
+            "a buffer discounts late updates",
+        ),
+        (
+            {"algorithm": METHODS["kd"], "synchrony": "asynchronous"},
+            "asynchronous mixing is defined for models",
+        ),
+        (
+            {"algorithm": METHODS["kd"], "selector": {"name": "divfl"}},
+            "which the server makes of uploaded updates",
+        ),
         ({"public": {"share": 0.1, "data": "mnist"}}, "public: say where the samples come from"),
         ({"public": 1.5}, "public.share: got 1.5"),
     ],
@@ -135,7 +192,10 @@ def test_what_a_method_lacks_is_said_when_the_experiment_is_built(keys, message)
 
 def test_methods_over_classes_refuse_numbers():
     keys = {"task": QUADRATIC, "partition": "by_writer", "public": 0.2, "split": {"server": 0.2}}
-    with pytest.raises(ConfigError, match="algorithm: 'feddf' needs one class per sample, and this task is a regression"):
+    with pytest.raises(
+        ConfigError,
+        match="algorithm: 'feddf' needs one class per sample, and this task is a regression",
+    ):
         simulate(algorithm="feddf", **keys)
 
 
@@ -151,7 +211,9 @@ def test_feddf_without_steps_is_fedavg_bit_for_bit(weights):
 
 @pytest.mark.parametrize("weights", ["examples", "uniform"])
 def test_fedbio_at_rate_zero_is_fedavg(weights):
-    one = everything(finished(simulate(algorithm={"name": "fedbio", "rate": 0.0, "floor": 0.0}, weights=weights)))
+    one = everything(
+        finished(simulate(algorithm={"name": "fedbio", "rate": 0.0, "floor": 0.0}, weights=weights))
+    )
     two = everything(finished(simulate(weights=weights)))
     assert torch.allclose(one["x"], two["x"], rtol=1e-12, atol=1e-14)
 
@@ -200,7 +262,8 @@ def test_every_engine_gives_the_same(name, engine):
 
 
 def test_soft_outputs_are_billed_both_ways_and_no_model_is():
-    """n public samples in batches of 32, C = 10: 32 floor(n / 32) 10 numbers down, as many and one loss up, for each of 3 clients."""
+    """n public samples in batches of 32, C = 10: 32 floor(n / 32) 10 numbers down, as many and one
+    loss up, for each of 3 clients."""
     simulation = finished(simulate(algorithm=METHODS["kd"], stop={"rounds": 1}))
     values = 32 * (len(simulation.config.server_context.public) // 32) * 10
     assert simulation.state.ledger.total(direction="down") == 3 * 32 * values
@@ -215,24 +278,32 @@ def test_a_loss_is_billed_beside_the_update():
 
 
 def test_client_work_takes_virtual_time_and_server_work_none():
-    """Everybody takes part, 3 s a step, so 1 s a forward pass; one epoch has as many steps as there are batches b of the largest
-    client. FedDF and FedBiO: 3 b. The loss after training: 4 b. Own models: 4 passes over P public batches besides."""
+    """Everybody takes part, 3 s a step, so 1 s a forward pass; one epoch has as many steps as there
+    are batches b of the largest client. FedDF and FedBiO: 3 b. The loss after training: 4 b. Own
+    models: 4 passes over P public batches besides."""
     clocks = {}
     for name, method in {**METHODS, "fedavg": "fedavg"}.items():
-        simulation = finished(simulate(algorithm=method, cohort=6, stop={"rounds": 1}, partition="iid"))
+        simulation = finished(
+            simulate(algorithm=method, cohort=6, stop={"rounds": 1}, partition="iid")
+        )
         clocks[name] = simulation.state.clients.now_s
         batches = -(-int(simulation.backend.examples(simulation.state).max()) // 32)
     public = len(simulate(algorithm=METHODS["kd"]).config.server_context.public) // 32
     want = {"feddf": 3, "fedbio": 3, "fedavg": 3, "agg": 4, "kd": 4}
-    assert clocks == pytest.approx({k: v * batches + (4 * public if k == "kd" else 0) for k, v in want.items()})
+    assert clocks == pytest.approx(
+        {k: v * batches + (4 * public if k == "kd" else 0) for k, v in want.items()}
+    )
 
 
 # ---- own models ----
 
 
 def test_own_models_are_examined_each_by_itself():
-    """No row of a common model, although there is a common test set; who was never asked still has the initial model."""
-    simulation = simulate(algorithm=METHODS["kd"], split={"test": "global", "server": 0.1}, stop={"rounds": 2})
+    """No row of a common model, although there is a common test set; who was never asked still has
+    the initial model."""
+    simulation = simulate(
+        algorithm=METHODS["kd"], split={"test": "global", "server": 0.1}, stop={"rounds": 2}
+    )
     rows = Rows()
     simulation.write_to(rows)  # type: ignore[arg-type]
     finished(simulation)
@@ -254,7 +325,14 @@ def test_a_client_whose_update_is_rejected_keeps_its_model():
 
     def failing(jobs, *rest):
         for job, done in zip(jobs, train(jobs, *rest), strict=True):
-            yield type(done)(done.client, done.parts, done.client_state, done.steps, done.signals, job.client != 4)
+            yield type(done)(
+                done.client,
+                done.parts,
+                done.client_state,
+                done.steps,
+                done.signals,
+                job.client != 4,
+            )
 
     simulation.engine.train = failing
     simulation.step()
@@ -268,8 +346,11 @@ def test_a_client_whose_update_is_rejected_keeps_its_model():
 
 
 def test_fedbio_weighs_down_who_learned_wrong_labels():
-    """Two of six clients with nine of ten labels wrong (label noise per client): after a few rounds their psi are the lowest."""
-    simulation = simulate(algorithm="fedbio", cohort=6, stop={"rounds": 4}, partition="iid", weights="uniform")
+    """Two of six clients with nine of ten labels wrong (label noise per client): after a few rounds
+    their psi are the lowest."""
+    simulation = simulate(
+        algorithm="fedbio", cohort=6, stop={"rounds": 4}, partition="iid", weights="uniform"
+    )
     labels = simulation.engine.samples.training.labels
     data = simulation.federation.train
     for client in (1, 4):

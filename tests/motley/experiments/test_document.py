@@ -1,4 +1,5 @@
-"""Files of keys that are no such files, or would take for ever to read: one sentence each, before anything is computed."""
+"""Files of keys that are no such files, or would take for ever to read: one sentence each, before
+anything is computed."""
 
 from __future__ import annotations
 
@@ -22,11 +23,20 @@ KEYS = 'population = 6\ncohort = 2\nstop = { rounds = 2 }\ntask = "quadratic"\n'
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (f"seed = {NINES}", "x.toml: a value is a whole number of more than 300 digits; no key takes this"),
+        (
+            f"seed = {NINES}",
+            "x.toml: a value is a whole number of more than 300 digits; no key takes this",
+        ),
         (f"seed = 0x{'f' * 5000}", "x.toml: 'seed' is a whole number of more than 300 digits"),
-        ("a = " + "[" * 50_000, "x.toml holds tables or lists inside each other, more than 100 levels deep"),
+        (
+            "a = " + "[" * 50_000,
+            "x.toml holds tables or lists inside each other, more than 100 levels deep",
+        ),
         ("a = " + "[" * 50_000 + "]" * 50_000, "more than 100 levels deep"),
-        ("a = " + "[" * 150 + "]" * 150, "x.toml: 'a' holds tables or lists inside each other, more than 100 levels deep"),
+        (
+            "a = " + "[" * 150 + "]" * 150,
+            "x.toml: 'a' holds tables or lists inside each other, more than 100 levels deep",
+        ),
         ("a." * 20_000 + "a = 1", "x.toml has a key of more than 100 parts with dots between"),
         ("[" + "a." * 20_000 + "a]", "a key of more than 100 parts"),
         ("x = { " + "a." * 20_000 + "a = 1 }", "a key of more than 100 parts"),
@@ -117,10 +127,22 @@ VALUES = st.recursive(
     | st.floats()
     | st.text(max_size=20)
     | st.sampled_from([10**400, 2**63, "[/foo]"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.just("name"), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=8) | st.just("name"), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-LEAVES = sorted({*Experiment.model_fields, "local.epochs", "stop.rounds", "stop.target", "task.name", "split.validation"})
+LEAVES = sorted(
+    {
+        *Experiment.model_fields,
+        "local.epochs",
+        "stop.rounds",
+        "stop.target",
+        "task.name",
+        "split.validation",
+    }
+)
 
 
 @given(st.sampled_from(LEAVES), VALUES)

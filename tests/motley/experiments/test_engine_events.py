@@ -1,4 +1,5 @@
-"""What happens to an engine's machines is told: in the table of incidents, in the progress line, and to a run that goes on later."""
+"""What happens to an engine's machines is told: in the table of incidents, in the progress line,
+and to a run that goes on later."""
 
 from __future__ import annotations
 
@@ -15,17 +16,27 @@ from motley.experiments.run import _divided_as, run
 from motley.rounds.config import RoundSummary
 
 KEYS = {
-    "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "population": 6, "cohort": 3, "stop": {"rounds": 2},
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+    "population": 6,
+    "cohort": 3,
+    "stop": {"rounds": 2},
     "engine": {"threads": 1},
-}  # fmt: skip
+}
 
 
-def test_events_of_the_engine_are_incidents_of_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_the_engine_are_incidents_of_no_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting = [[], [EngineEvent("2026-01-02T03:04:05Z", "lost", "the node 10.0.0.2 is gone")]]
     monkeypatch.setattr(Engine, "take_events", lambda engine: waiting.pop(0))
     done = run(KEYS, out=tmp_path / "run")
     (row,) = done.tables["incidents"].to_pylist()
-    assert (row["round"], row["at"], row["client"], row["event"]) == (2, "2026-01-02T03:04:05Z", -1, "lost")
+    assert (row["round"], row["at"], row["client"], row["event"]) == (
+        2,
+        "2026-01-02T03:04:05Z",
+        -1,
+        "lost",
+    )
     assert (row["dispatch"], row["reason"]) == (None, "the node 10.0.0.2 is gone")
     assert row["time_s"] == done.column("rounds", "time_s")[-1]
 
@@ -43,7 +54,9 @@ def test_a_run_on_a_cluster_goes_on_with_the_workers_of_its_beginning() -> None:
     """Three workers of one core: also where the cluster has one core now."""
     before = {"numerics": {"workers": "3 x 1"}}
     for asked in ({}, {"workers": 3}, {"worker_cores": 1}):
-        held = _divided_as(before, Experiment(**{**KEYS, "engine": {"name": "ray", **asked}})).engine
+        held = _divided_as(
+            before, Experiment(**{**KEYS, "engine": {"name": "ray", **asked}})
+        ).engine
         assert (held.workers, held.worker_cores) == (3, 1)
     other = Experiment(**{**KEYS, "engine": {"name": "ray", "workers": 2}})
     assert _divided_as(before, other) is other
@@ -52,12 +65,20 @@ def test_a_run_on_a_cluster_goes_on_with_the_workers_of_its_beginning() -> None:
     assert _divided_as({}, other) is other
 
 
-@pytest.mark.parametrize(("engine", "said"), [
-    ({"name": "processes", "worker_cores": 2}, "engine.worker_cores: got 2, and 'processes' has no worker_cores; name one of: ray"),
-    ({"name": "batched", "wait_s": 5.0}, "engine.wait_s: got 5.0, and 'batched' has no wait_s"),
-    ({"name": "ray", "gpu_share": 1.5}, "engine.gpu_share: got 1.5"),
-])  # fmt: skip
-def test_options_of_the_cluster_belong_to_its_engine(tmp_path: Path, engine: dict[str, object], said: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        (
+            {"name": "processes", "worker_cores": 2},
+            "engine.worker_cores: got 2, and 'processes' has no worker_cores; name one of: ray",
+        ),
+        ({"name": "batched", "wait_s": 5.0}, "engine.wait_s: got 5.0, and 'batched' has no wait_s"),
+        ({"name": "ray", "gpu_share": 1.5}, "engine.gpu_share: got 1.5"),
+    ],
+)
+def test_options_of_the_cluster_belong_to_its_engine(
+    tmp_path: Path, engine: dict[str, object], said: str
+) -> None:
     with pytest.raises(ConfigError, match=said):
         run({**KEYS, "engine": engine}, out=tmp_path / "run")
 

@@ -1,4 +1,5 @@
-"""IFCA in whole runs: what is billed and noted, whom it puts together, what is stored, kills and resumes, what is refused."""
+"""IFCA in whole runs: what is billed and noted, whom it puts together, what is stored, kills and
+resumes, what is refused."""
 
 from __future__ import annotations
 
@@ -16,17 +17,30 @@ from motley.experiments import registry
 from motley.experiments.build import build
 from motley.results.report import report
 from motley.rounds.loop import RoundLoop
-from tests.motley.experiments.test_personalised_runs import BASE, HEAD, KEYS, _crash_at_second_checkpoint, scopes
+from tests.motley.experiments.test_personalised_runs import (
+    BASE,
+    HEAD,
+    KEYS,
+    _crash_at_second_checkpoint,
+    scopes,
+)
 from tests.motley.resume.conftest import assert_same
 from tests.rows import Rows
 
 IFCA: dict[str, Any] = {**KEYS, "algorithm": {"name": "ifca", "k": 3}}
 SWAPPED: dict[str, Any] = {
-    "task": {"name": "tabular", "data": "breast_cancer"}, "population": 8, "cohort": 6, "partition": "iid",
-    "concept_shift": {"name": "swap", "clusters": 2, "share": 1.0}, "split": {"test": "client"}, "stop": {"rounds": 3},
-    "local": {"batch_size": 16, "optimizer": {"lr": 0.1}}, "engine": {"name": "sequential", "threads": 1},
-    "algorithm": "ifca", "evaluate": {"every": 1},
-}  # fmt: skip
+    "task": {"name": "tabular", "data": "breast_cancer"},
+    "population": 8,
+    "cohort": 6,
+    "partition": "iid",
+    "concept_shift": {"name": "swap", "clusters": 2, "share": 1.0},
+    "split": {"test": "client"},
+    "stop": {"rounds": 3},
+    "local": {"batch_size": 16, "optimizer": {"lr": 0.1}},
+    "engine": {"name": "sequential", "threads": 1},
+    "algorithm": "ifca",
+    "evaluate": {"every": 1},
+}
 """Two kinds of tumours, whose names half of the clients swap."""
 
 
@@ -45,31 +59,45 @@ def choices(loop: RoundLoop) -> np.ndarray:
 
 @pytest.mark.parametrize("more", [{}, {"average": "gradients"}, {"shared_base": True}], ids=str)
 def test_clients_with_the_same_labels_come_together(more: dict[str, Any]) -> None:
-    """One model is right for half of the clients and wrong for the others; two are right for all."""
+    """One model is right for half of the clients and wrong for the others; two are right for
+    all."""
     rows = Rows()
     loop = run_to_end(build({**SWAPPED, "algorithm": {"name": "ifca", **more}}, writer=rows))
-    group, found = loop.federation.cluster, choices(loop)
-    assert {tuple(pair) for pair in zip(group, found, strict=True)} in ({(0, 0), (1, 1)}, {(0, 1), (1, 0)})
-    assert loop.state.score > run_to_end(build({**SWAPPED, "algorithm": "fedavg"})).state.score + 0.15
+    group = loop.federation.cluster
+    found = choices(loop)
+    assert {tuple(pair) for pair in zip(group, found, strict=True)} in (
+        {(0, 0), (1, 1)},
+        {(0, 1), (1, 0)},
+    )
+    assert (
+        loop.state.score > run_to_end(build({**SWAPPED, "algorithm": "fedavg"})).state.score + 0.15
+    )
     for row, note in zip(rows.tables["clients"], rows.notes, strict=True):
         taken = np.bincount(found[row["client"]], minlength=2)
         assert [note["cluster.0"], note["cluster.1"]] == taken.tolist()
 
 
 @pytest.mark.parametrize(
-    ("more", "down"), [({}, 3 * (BASE + HEAD)), ({"shared_base": True}, BASE + 3 * HEAD)], ids=["whole models", "heads"]
+    ("more", "down"),
+    [({}, 3 * (BASE + HEAD)), ({"shared_base": True}, BASE + 3 * HEAD)],
+    ids=["whole models", "heads"],
 )
-def test_all_models_go_down_and_one_comes_up_with_its_number(more: dict[str, Any], down: int) -> None:
-    rows, plain = Rows(), Rows()
+def test_all_models_go_down_and_one_comes_up_with_its_number(
+    more: dict[str, Any], down: int
+) -> None:
+    rows = Rows()
+    plain = Rows()
     build({**IFCA, "algorithm": {**IFCA["algorithm"], **more}}, writer=rows).step()
     build({**KEYS, "algorithm": "fedavg"}, writer=plain).step()
-    row, other = rows.tables["rounds"][0], plain.tables["rounds"][0]
+    row = rows.tables["rounds"][0]
+    other = plain.tables["rounds"][0]
     assert (row["down_bits"], row["up_paper_bits"]) == (2 * 32 * down, 2 * 32 * (BASE + HEAD))
     assert 2 * 64 < row["up_bits"] - other["up_bits"] < 2 * 512  # an int64 and its head
 
 
 def test_the_clock_counts_a_pass_forward_for_every_model() -> None:
-    """One step is one second and one pass over the samples; three passes forward take as long. A probe adds as many."""
+    """One step is one second and one pass over the samples; three passes forward take as long. A
+    probe adds as many."""
     spent = {}
     for name in ("fedavg", "ifca"):
         rows = Rows()
@@ -100,10 +128,20 @@ def test_there_is_no_common_model_to_examine(test: str) -> None:
 def test_a_run_stores_the_model_that_each_client_takes(tmp_path: Path) -> None:
     """Also of clients that never took part; the accuracies are those of the last evaluation."""
     keys = {**SWAPPED, "cohort": 2, "stop": {"rounds": 2}}
-    done, loop = motley.run(keys, out=tmp_path / "run"), run_to_end(build(keys))
-    last = (done.column("evaluations", "scope") == "client") & (done.column("evaluations", "round") == 2)
-    told = dict(zip(done.column("evaluations", "client")[last], done.column("evaluations", "accuracy")[last], strict=True))
-    weights, data = {}, loop.federation
+    done = motley.run(keys, out=tmp_path / "run")
+    loop = run_to_end(build(keys))
+    last = (done.column("evaluations", "scope") == "client") & (
+        done.column("evaluations", "round") == 2
+    )
+    told = dict(
+        zip(
+            done.column("evaluations", "client")[last],
+            done.column("evaluations", "accuracy")[last],
+            strict=True,
+        )
+    )
+    weights = {}
+    data = loop.federation
     for k, model in enumerate(motley.load(tmp_path / "run").clients()):
         at = torch.from_numpy(data.test[k])
         right = model.module()(data.x[at]).argmax(1) == data.y[at]
@@ -111,15 +149,24 @@ def test_a_run_stores_the_model_that_each_client_takes(tmp_path: Path) -> None:
         weights[k] = torch.cat([value.flatten() for value in model.module().state_dict().values()])
     found = choices(loop)
     for k, own in weights.items():
-        assert [torch.equal(own, other) for other in weights.values()] == (found == found[k]).tolist()
+        assert [torch.equal(own, other) for other in weights.values()] == (
+            found == found[k]
+        ).tolist()
     page = report([motley.load(tmp_path / "run")], tmp_path / "report.html")
-    assert "clients in each cluster" in Path(str(page[0] if isinstance(page, list | tuple) else page)).read_text()
+    assert (
+        "clients in each cluster"
+        in Path(str(page[0] if isinstance(page, list | tuple) else page)).read_text()
+    )
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"compressor": "topk", "budget": {"name": "constant", "average": 0.2}}], ids=["plain", "topk"]
+    "more",
+    [{}, {"compressor": "topk", "budget": {"name": "constant", "average": 0.2}}],
+    ids=["plain", "topk"],
 )
-def test_a_killed_run_goes_on_to_the_same_bits(more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_goes_on_to_the_same_bits(
+    more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = {**IFCA, **more}
     whole = motley.run(keys, out=tmp_path / "whole")
     with monkeypatch.context() as patch:
@@ -132,14 +179,21 @@ def test_a_killed_run_goes_on_to_the_same_bits(more: dict[str, Any], tmp_path: P
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-@pytest.mark.parametrize("engine", ["batched", "vmap", "threads", pytest.param("processes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "engine", ["batched", "vmap", "threads", pytest.param("processes", marks=pytest.mark.slow)]
+)
 def test_engines_agree(engine: str) -> None:
-    loops = [build({**IFCA, "dtype": "float64", "engine": {"name": name, "threads": 2}}) for name in ("sequential", engine)]
+    loops = [
+        build({**IFCA, "dtype": "float64", "engine": {"name": name, "threads": 2}})
+        for name in ("sequential", engine)
+    ]
     one, two = (run_to_end(loop).state.server for loop in loops)
     for loop in loops:
         loop.engine.close()
     for name, value in {"x": one.model.x, **one.extra}.items():
-        torch.testing.assert_close({"x": two.model.x, **two.extra}[name], value, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(
+            {"x": two.model.x, **two.extra}[name], value, rtol=1e-10, atol=1e-12
+        )
 
 
 def test_one_cluster_is_fedavg_bit_for_bit() -> None:
@@ -171,9 +225,14 @@ def test_what_goes_with_it(keys: dict[str, Any]) -> None:
     rows = Rows()
     loop = run_to_end(build({**IFCA, **keys}, writer=rows))
     assert np.isfinite(loop.state.score)
-    sizes = [sum(value for name, value in note.items() if name.startswith("cluster.")) for note in rows.notes]
+    sizes = [
+        sum(value for name, value in note.items() if name.startswith("cluster."))
+        for note in rows.notes
+    ]
     stepped = [row["accepted"] for row in rows.tables["rounds"]]
-    assert [a for a, b in zip(sizes, stepped, strict=True) if a] == [b for a, b in zip(sizes, stepped, strict=True) if a]
+    assert [a for a, b in zip(sizes, stepped, strict=True) if a] == [
+        b for a, b in zip(sizes, stepped, strict=True) if a
+    ]
 
 
 @pytest.mark.parametrize(
@@ -181,11 +240,17 @@ def test_what_goes_with_it(keys: dict[str, Any]) -> None:
     [
         (
             {"synchrony": "asynchronous"},
-            "synchrony: asynchronous mixing is defined for models, but this algorithm also uploads cluster",
+            "synchrony: asynchronous mixing is defined for models, but this algorithm also uploads "
+            "cluster",
         ),
         (
-            {"compressor": "topk", "budget": {"name": "constant", "average": 0.2}, "feedback": "fixed"},
-            "feedback: BestOfModels: a client's error memory belongs to one model, and here a client may take another one",
+            {
+                "compressor": "topk",
+                "budget": {"name": "constant", "average": 0.2},
+                "feedback": "fixed",
+            },
+            "feedback: BestOfModels: a client's error memory belongs to one model, and here a "
+            "client may take another one",
         ),
         (
             {"aggregator": "krum", "weights": "uniform"},
@@ -194,14 +259,22 @@ def test_what_goes_with_it(keys: dict[str, Any]) -> None:
         ({"server": "adam"}, "leave aggregator and server out"),
         (
             {"weights": "horvitz_thompson"},
-            "IFCA divides by the weights of a cluster's clients, and 'horvitz_thompson' by something",
+            "IFCA divides by the weights of a cluster's clients, and 'horvitz_thompson' by "
+            "something",
         ),
         (
-            {"recalibrate": {}, "task": {**KEYS["task"], "model": {"name": "mlp", "hidden": [16], "norm": "batch"}}},
-            "recalibrate: 'ifca' has several models, and statistics are estimated of one; leave the key out",
+            {
+                "recalibrate": {},
+                "task": {**KEYS["task"], "model": {"name": "mlp", "hidden": [16], "norm": "batch"}},
+            },
+            "recalibrate: 'ifca' has several models, and statistics are estimated of one; leave "
+            "the key out",
         ),
         ({"evaluate": {"diagnostics": True}}, "evaluate.diagnostics"),
-        ({"algorithm": {"name": "ifca", "k": 0}}, "algorithm: got k = 0; expected a whole number of at least 1"),
+        (
+            {"algorithm": {"name": "ifca", "k": 0}},
+            "algorithm: got k = 0; expected a whole number of at least 1",
+        ),
     ],
     ids=lambda value: "" if isinstance(value, str) else str(list(value)),
 )
@@ -212,8 +285,12 @@ def test_what_does_not_go_with_it_is_refused(keys: dict[str, Any], said: str) ->
 
 
 def test_weights_from_a_file_would_make_all_models_alike(tmp_path: Path) -> None:
-    first = motley.run({**KEYS, "algorithm": "fedavg", "stop": {"rounds": 1}}, out=tmp_path / "first")
-    with pytest.raises(ConfigError, match="would begin alike, and equal models never separate; leave init out"):
+    first = motley.run(
+        {**KEYS, "algorithm": "fedavg", "stop": {"rounds": 1}}, out=tmp_path / "first"
+    )
+    with pytest.raises(
+        ConfigError, match="would begin alike, and equal models never separate; leave init out"
+    ):
         build({**IFCA, "init": {"path": str(first.directory)}})
 
 

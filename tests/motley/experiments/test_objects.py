@@ -1,5 +1,5 @@
-"""Components of one's own as objects: the same experiment as by name, another run id for other code, and a sentence for what does not
-fit."""
+"""Components of one's own as objects: the same experiment as by name, another run id for other
+code, and a sentence for what does not fit."""
 
 from __future__ import annotations
 
@@ -34,9 +34,13 @@ from motley.world.partition.basic import IID
 pytestmark = pytest.mark.usefixtures("forget_names")
 
 KEYS: dict[str, Any] = {
-    "task": "synthetic", "population": 6, "cohort": 2, "stop": {"rounds": 2}, "evaluate": {"every": 1},
+    "task": "synthetic",
+    "population": 6,
+    "cohort": 2,
+    "stop": {"rounds": 2},
+    "evaluate": {"every": 1},
     "checkpoint": {"every_rounds": 1},
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -80,11 +84,26 @@ def _task(classes: int = 2) -> Task:
 @pytest.mark.parametrize(
     ("named", "given"),
     [
-        ({"selector": {"name": "power_of_choice", "d": 3}}, {"selector": motley.selectors.PowerOfChoice(d=3)}),
-        ({"algorithm": {"name": "fedprox", "mu": 1}}, {"algorithm": motley.algorithms.FedProx(mu=1)}),
-        ({"local": {"optimizer": {"name": "sgd", "lr": 0.5}}}, {"local": {"optimizer": motley.algorithms.SGD(lr=0.5)}}),
-        ({"partition": {"name": "dirichlet", "alpha": 0.5}}, {"partition": motley.world.Dirichlet(alpha=0.5)}),
-        ({"quantizer": "qsgd", "compressor": "topk"}, {"quantizer": motley.transport.QSGD(), "compressor": motley.transport.TopK()}),
+        (
+            {"selector": {"name": "power_of_choice", "d": 3}},
+            {"selector": motley.selectors.PowerOfChoice(d=3)},
+        ),
+        (
+            {"algorithm": {"name": "fedprox", "mu": 1}},
+            {"algorithm": motley.algorithms.FedProx(mu=1)},
+        ),
+        (
+            {"local": {"optimizer": {"name": "sgd", "lr": 0.5}}},
+            {"local": {"optimizer": motley.algorithms.SGD(lr=0.5)}},
+        ),
+        (
+            {"partition": {"name": "dirichlet", "alpha": 0.5}},
+            {"partition": motley.world.Dirichlet(alpha=0.5)},
+        ),
+        (
+            {"quantizer": "qsgd", "compressor": "topk"},
+            {"quantizer": motley.transport.QSGD(), "compressor": motley.transport.TopK()},
+        ),
         (
             {"task": {"name": "image", "model": {"name": "mlp", "hidden": [8]}}},
             {"task": motley.tasks.Image(model=motley.tasks.MLP(hidden=(8,)))},
@@ -95,13 +114,17 @@ def _task(classes: int = 2) -> Task:
         ),
     ],
     ids=lambda keys: next(iter(keys)),
-)  # fmt: skip
-def test_an_object_of_ours_is_its_name_and_options(named: dict[str, Any], given: dict[str, Any]) -> None:
+)
+def test_an_object_of_ours_is_its_name_and_options(
+    named: dict[str, Any], given: dict[str, Any]
+) -> None:
     assert Experiment(**{**KEYS, **given}).run_id() == Experiment(**{**KEYS, **named}).run_id()
 
 
 def test_an_object_of_ours_is_checked_like_a_record() -> None:
-    with pytest.raises(ConfigError, match=r"^algorithm\.adaptive: got 'yes'; expected true or false$"):
+    with pytest.raises(
+        ConfigError, match=r"^algorithm\.adaptive: got 'yes'; expected true or false$"
+    ):
         Experiment(**KEYS, algorithm=motley.algorithms.FedProx(adaptive="yes"))
 
 
@@ -109,8 +132,12 @@ def test_an_own_class_runs_resumes_and_is_read_without_the_class(tmp_path: Path)
     whole = run(Experiment(**KEYS, selector=First(d=3, how=twice)), out=tmp_path / "whole")
     record = json.loads((tmp_path / "whole" / "run.json").read_text())
     assert record["config"]["selector"] == {
-        "name": f"{__name__}:First", "variant": "uniform_wor", "unbiased": False, "d": 3, "how": f"{__name__}:twice",
-    }  # fmt: skip
+        "name": f"{__name__}:First",
+        "variant": "uniform_wor",
+        "unbiased": False,
+        "d": 3,
+        "how": f"{__name__}:twice",
+    }
 
     def stop(done: RoundSummary) -> None:
         raise ZeroDivisionError
@@ -135,37 +162,74 @@ def test_other_options_and_other_code_are_another_run() -> None:
 
         return Local()
 
-    rules = [First(), First(d=2), First(how=twice), First(how=thrice), rule("a"), rule("b"), Uniform()]
+    rules = [
+        First(),
+        First(d=2),
+        First(how=twice),
+        First(how=thrice),
+        rule("a"),
+        rule("b"),
+        Uniform(),
+    ]
     assert len({Experiment(**KEYS, selector=rule).run_id() for rule in rules}) == len(rules)
-    assert Experiment(**KEYS, selector=rule("a")).run_id() == Experiment(**KEYS, selector=rule("a")).run_id()
+    assert (
+        Experiment(**KEYS, selector=rule("a")).run_id()
+        == Experiment(**KEYS, selector=rule("a")).run_id()
+    )
 
 
 def test_what_has_no_fingerprint_never_meets_an_existing_folder(tmp_path: Path) -> None:
     with (tmp_path / "open").open("w") as file:
         keys = {**KEYS, "selector": First(how=lambda x: file.fileno() and x)}
         run(keys, out=tmp_path / "run")
-        with pytest.raises(StoreError, match="holds a run, and nothing says whether it is this one"):
+        with pytest.raises(
+            StoreError, match="holds a run, and nothing says whether it is this one"
+        ):
             run(keys, out=tmp_path / "run")
 
 
 def test_an_option_of_an_object_can_be_set() -> None:
-    ours, own = (Experiment(**KEYS, selector=rule) for rule in (motley.selectors.PowerOfChoice(d=3), First(d=3)))
+    ours, own = (
+        Experiment(**KEYS, selector=rule)
+        for rule in (motley.selectors.PowerOfChoice(d=3), First(d=3))
+    )
     assert ours.replace({"selector.d": 4}).part("selector") == motley.selectors.PowerOfChoice(d=4)
     assert own.replace({"selector.d": 4}).part("selector") == First(d=4)
     assert own.replace({"selector.name": "uniform"}).part("selector") == Uniform()
-    with pytest.raises(ConfigError, match=r"selector\.e: First has no such option; its options: variant, unbiased, d, how"):
+    with pytest.raises(
+        ConfigError,
+        match=r"selector\.e: First has no such option; its options: variant, unbiased, d, how",
+    ):
         own.replace({"selector.e": 4})
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"algorithm": First()}, r"^algorithm: got First, which goes under another key; write selector = First\(...\)$"),
-        ({"selector": motley.algorithms.SGD()}, r"^selector: got SGD, .* write local.optimizer = SGD\(...\)$"),
-        ({"selector": First}, r"^selector: got the class First; give an object of it, selector = First\(...\)$"),
-        ({"selector": {"name": First, "d": 2}}, r"^selector.name: got the class First; .* selector = First\(...\)$"),
-        ({"selector": Lines()}, r"^selector: got Lines, which is no selector; write class Lines\(SelectionRule\)$"),
-        ({"selector": Undecorated()}, r"no frozen dataclass; write @dataclass\(frozen=True\) above class Undecorated$"),
+        (
+            {"algorithm": First()},
+            r"^algorithm: got First, which goes under another key; write selector = First\(...\)$",
+        ),
+        (
+            {"selector": motley.algorithms.SGD()},
+            r"^selector: got SGD, .* write local.optimizer = SGD\(...\)$",
+        ),
+        (
+            {"selector": First},
+            r"^selector: got the class First; give an object of it, selector = First\(...\)$",
+        ),
+        (
+            {"selector": {"name": First, "d": 2}},
+            r"^selector.name: got the class First; .* selector = First\(...\)$",
+        ),
+        (
+            {"selector": Lines()},
+            r"^selector: got Lines, which is no selector; write class Lines\(SelectionRule\)$",
+        ),
+        (
+            {"selector": Undecorated()},
+            r"no frozen dataclass; write @dataclass\(frozen=True\) above class Undecorated$",
+        ),
         (
             {"selector": motley.selectors.build("uniform")},
             r"^selector: got <.*>; expected a name or .* made from SelectionRule$",
@@ -218,10 +282,25 @@ def test_a_class_inside_a_function_is_registered_with_types_that_only_the_functi
 @pytest.mark.parametrize(
     ("kind", "name", "cls", "message"),
     [
-        ("selector", "uniform", First, r"^name: 'uniform' is taken \(motley.selectors.uniform:Uniform\); choose another name$"),
-        ("selector", "my rule", First, r"^name: got 'my rule'; expected a name such as my_selector$"),
+        (
+            "selector",
+            "uniform",
+            First,
+            r"^name: 'uniform' is taken \(motley.selectors.uniform:Uniform\); choose another name$",
+        ),
+        (
+            "selector",
+            "my rule",
+            First,
+            r"^name: got 'my rule'; expected a name such as my_selector$",
+        ),
         ("selector", "x", First(), r"^selector: got First\(.*\); expected a class, e.g. First$"),
-        ("algorithm", "x", First, r"^algorithm: got First, which is no algorithm; write class First\(Method\)$"),
+        (
+            "algorithm",
+            "x",
+            First,
+            r"^algorithm: got First, which is no algorithm; write class First\(Method\)$",
+        ),
         ("network", "x", Abstract, r"^network: got Abstract, which does not define .*mbps"),
         ("selector", "x", Undecorated, "no frozen dataclass"),
         ("selectr", "x", First, r"there is no kind 'selectr' \(did you mean 'selector'\?\)"),
@@ -263,24 +342,46 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     sys.modules.pop("my_rules", None)
 
 
-def test_a_class_in_a_file_is_imported_only_where_that_is_allowed(own_module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_in_a_file_is_imported_only_where_that_is_allowed(
+    own_module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(
-        ConfigError, match=r"^selector\.name: got 'my_rules:Mine', which imports a module and so runs its code; if"
+        ConfigError,
+        match=r"^selector\.name: got 'my_rules:Mine', which imports a module and so runs its code; "
+        r"if",
     ):
         run(own_module)
     assert "my_rules" not in sys.modules
-    with pytest.raises(ConfigError, match=r"cannot be imported \(ModuleNotFoundError: No module named 'my_rules'\)"):
+    with pytest.raises(
+        ConfigError, match=r"cannot be imported \(ModuleNotFoundError: No module named 'my_rules'\)"
+    ):
         run(own_module, allow_import=True)
     monkeypatch.syspath_prepend(str(own_module.parent))
     done = run(own_module, allow_import=True)
-    assert done.config["selector"] == {"name": "my_rules:Mine", "variant": "uniform_wor", "unbiased": False, "d": 2}
+    assert done.config["selector"] == {
+        "name": "my_rules:Mine",
+        "variant": "uniform_wor",
+        "unbiased": False,
+        "d": 2,
+    }
     import my_rules  # type: ignore[import-not-found]
 
-    given = Experiment(cohort=2, population=6, stop={"rounds": 1}, task="synthetic", selector=my_rules.Mine(d=2))
+    given = Experiment(
+        cohort=2, population=6, stop={"rounds": 1}, task="synthetic", selector=my_rules.Mine(d=2)
+    )
     assert done.meta["run_id"] == given.run_id()
-    found = compare(own_module, {"selector.d": [2, 3]}, out=own_module.parent / "sweep", allow_import=True, jobs=2)
+    found = compare(
+        own_module,
+        {"selector.d": [2, 3]},
+        out=own_module.parent / "sweep",
+        allow_import=True,
+        jobs=2,
+    )
     assert [run.config["selector"]["d"] for run in found.runs] == [2, 3]
-    assert motley.build({**KEYS, "selector": "my_rules:Mine"}, allow_import=True).state.selector.rule == my_rules.Mine()
+    assert (
+        motley.build({**KEYS, "selector": "my_rules:Mine"}, allow_import=True).state.selector.rule
+        == my_rules.Mine()
+    )
 
 
 def test_the_command_imports_from_the_working_directory_where_it_may(
@@ -302,7 +403,7 @@ def test_an_experiment_goes_to_another_process_with_its_classes() -> None:
     assert there.replace({"seed": 1}).part("selector") == First(d=2)
 
 
-# ------------------------------------------------------------------------------------------ tasks and comparisons
+# ---------------------------------------------------------------------------- tasks and comparisons
 
 
 def test_an_experiment_holds_its_task(tmp_path: Path) -> None:
@@ -310,7 +411,9 @@ def test_an_experiment_holds_its_task(tmp_path: Path) -> None:
     beside = run(keys, task=_task(), out=tmp_path / "1")
     inside = Experiment(**keys, task=_task())
     assert inside.run_id() == beside.meta["run_id"]
-    assert run(inside, out=tmp_path / "2").tables["evaluations"].equals(beside.tables["evaluations"])
+    assert (
+        run(inside, out=tmp_path / "2").tables["evaluations"].equals(beside.tables["evaluations"])
+    )
     assert motley.build(inside).step().round == 1
 
 
@@ -332,22 +435,31 @@ def test_a_task_is_compared_over_objects_grids_and_seeds(tmp_path: Path) -> None
             raise ConfigError("no")
 
     keys = {"cohort": 2, "stop": {"rounds": 1}, "grid": {"local.epochs": [1, 2]}}
-    rules, ended = [First(d=3), First(d=2), "uniform", Fails()], []
-    found = compare(keys, {"selector": rules}, [0, 1], out=tmp_path, task=_task(), on_end=ended.append)
+    rules = [First(d=3), First(d=2), "uniform", Fails()]
+    ended = []
+    found = compare(
+        keys, {"selector": rules}, [0, 1], out=tmp_path, task=_task(), on_end=ended.append
+    )
     assert len(found.runs) == len(ended) == 12
-    assert {failure.point.label for failure in found.failures} == {f"epochs={n} Fails" for n in (1, 2)}
-    labels = {f"epochs={n}-{rule}" for n in (1, 2) for rule in ("First-d=3", "First-d=2", "uniform")}
+    assert {failure.point.label for failure in found.failures} == {
+        f"epochs={n} Fails" for n in (1, 2)
+    }
+    labels = {
+        f"epochs={n}-{rule}" for n in (1, 2) for rule in ("First-d=3", "First-d=2", "uniform")
+    }
     assert {run.directory.parent.name for run in found.runs} == labels
 
 
 def test_several_tasks_are_compared(tmp_path: Path) -> None:
     tasks = [dataclasses.replace(_task(classes), name=f"of {classes}") for classes in (2, 3)]
-    found = compare({"cohort": 2, "stop": {"rounds": 1}, "task": tasks[0]}, {"task": tasks}, out=tmp_path)
+    found = compare(
+        {"cohort": 2, "stop": {"rounds": 1}, "task": tasks[0]}, {"task": tasks}, out=tmp_path
+    )
     assert [run.directory.parent.name for run in found.runs] == ["of-2", "of-3"]
     assert found.runs[1].module().out_features == 3
 
 
-# ------------------------------------------------------------------------------------------ callbacks
+# ---------------------------------------------------------------------------------------- callbacks
 
 
 def test_callbacks_see_rounds_and_results_and_change_nothing(tmp_path: Path) -> None:
@@ -386,7 +498,9 @@ def test_an_error_in_a_callback_leaves_a_run_that_can_be_resumed(tmp_path: Path)
 
 
 def test_a_function_is_no_progress(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^progress: got a function; expected true or false: .* is on_round="):
+    with pytest.raises(
+        ConfigError, match=r"^progress: got a function; expected true or false: .* is on_round="
+    ):
         run(KEYS, out=tmp_path / "run", progress=print)  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
 

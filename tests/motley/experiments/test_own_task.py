@@ -1,4 +1,5 @@
-"""Data and model of one's own through the whole of run: named ``own``, covered by the run's id, refused where they do not fit."""
+"""Data and model of one's own through the whole of run: named ``own``, covered by the run's id,
+refused where they do not fit."""
 
 from __future__ import annotations
 
@@ -63,8 +64,14 @@ def test_a_common_test_set_makes_the_headline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"task": "image", "population": 4}, r"task.name: got 'image' and a task of your own beside it; write task = \"own\""),
-        ({"population": 7}, "population: got 7; the data has 4 clients of its own, leave this key out"),
+        (
+            {"task": "image", "population": 4},
+            r"task.name: got 'image' and a task of your own beside it; write task = \"own\"",
+        ),
+        (
+            {"population": 7},
+            "population: got 7; the data has 4 clients of its own, leave this key out",
+        ),
         ({"cohort": 9}, "cohort: got 9, more than the population of 4"),
     ],
 )
@@ -74,24 +81,26 @@ def test_what_does_not_fit_is_refused(keys: dict[str, Any], message: str, tmp_pa
 
 
 def test_an_experiment_called_own_without_its_task_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"task: this task's data and model are Python objects; use motley.run"):
+    with pytest.raises(
+        ConfigError, match=r"task: this task's data and model are Python objects; use motley.run"
+    ):
         run({**KEYS, "task": "own"}, out=tmp_path)
 
 
-# ------------------------------------------------------------------------------------------------- what the run id covers
+# --------------------------------------------------------------------------- what the run id covers
 
 
 class Net(nn.Module):
     """A small network with everything that may differ."""
 
-    def __init__(self, width: int = 4, p: float = 0.5, frozen: bool = False, scale: float = 1.0) -> None:
+    def __init__(
+        self, width: int = 4, p: float = 0.5, frozen: bool = False, scale: float = 1.0
+    ) -> None:
         super().__init__()
-        self.first, self.norm, self.drop, self.last = (
-            nn.Linear(3, width),
-            nn.BatchNorm1d(width),
-            nn.Dropout(p),
-            nn.Linear(width, 2),
-        )
+        self.first = nn.Linear(3, width)
+        self.norm = nn.BatchNorm1d(width)
+        self.drop = nn.Dropout(p)
+        self.last = nn.Linear(width, 2)
         self.first.requires_grad_(not frozen)
         self.scale = scale
 
@@ -147,7 +156,9 @@ VARIANTS: dict[str, Callable[[], Task]] = {
     "other samples": _fed(seed=1),
     "noisy labels": _fed(labels=_NOISY),
     "shares of noise": _fed(noise=np.full(4, 0.25)),
-    "noisy labels for validation": _fed(validation_labels=1 - _BASE.y[torch.from_numpy(_BASE.validation.values)]),
+    "noisy labels for validation": _fed(
+        validation_labels=1 - _BASE.y[torch.from_numpy(_BASE.validation.values)]
+    ),
     "another client has a sample": _fed(test=_BASE.validation, validation=_BASE.test),
     "samples of the server": _fed(server=(_BASE.x[:3], _BASE.y[:3])),
     "public samples": _fed(public=_BASE.x[:3]),
@@ -176,19 +187,29 @@ def test_each_change_of_data_weights_or_code_is_another_run() -> None:
     assert len(set(ids.values())) == len(VARIANTS) > 15
 
 
-def test_a_pretrained_start_is_not_answered_with_an_earlier_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pretrained_start_is_not_answered_with_an_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    fresh, pretrained = run(KEYS, task=VARIANTS["as it is"]()), run(KEYS, task=VARIANTS["pretrained weights"]())
+    fresh = run(KEYS, task=VARIANTS["as it is"]())
+    pretrained = run(KEYS, task=VARIANTS["pretrained weights"]())
     assert fresh.directory != pretrained.directory
     assert not fresh.tables["evaluations"].equals(pretrained.tables["evaluations"])
 
 
 def test_the_same_program_in_another_process_is_the_same_run() -> None:
-    line = "from tests.motley.experiments.test_own_task import *; print([with_own(KEYS, VARIANTS[n]()).run_id() for n in sorted(VARIANTS)])"
+    line = (
+        "from tests.motley.experiments.test_own_task import *; print([with_own(KEYS, "
+        "VARIANTS[n]()).run_id() for n in sorted(VARIANTS)])"
+    )
     found = []
     for seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": PYTHONPATH}
-        found.append(subprocess.run([sys.executable, "-c", line], env=env, capture_output=True, text=True, check=True).stdout)
+        found.append(
+            subprocess.run(
+                [sys.executable, "-c", line], env=env, capture_output=True, text=True, check=True
+            ).stdout
+        )
     assert found[0] == found[1] != ""
 
 
@@ -202,14 +223,18 @@ class _Locked:
         return x
 
 
-def test_what_has_no_fingerprint_gets_a_new_folder_and_never_an_existing_one(tmp_path: Path) -> None:
+def test_what_has_no_fingerprint_gets_a_new_folder_and_never_an_existing_one(
+    tmp_path: Path,
+) -> None:
     def task() -> Task:
         return own_task(_federation(), Net, transform=_Locked())
 
     assert run(KEYS, task=task(), out=tmp_path / "1").finished
     for resume in (False, True):
         with pytest.raises(
-            StoreError, match=r"holds a run, and nothing says whether it is this one, for 'transform', 'lock' is a lock"
+            StoreError,
+            match=r"holds a run, and nothing says whether it is this one, for 'transform', 'lock' "
+            r"is a lock",
         ):
             run(KEYS, task=task(), out=tmp_path / "1", resume=resume)
     assert run(KEYS, task=task(), out=tmp_path / "2").finished

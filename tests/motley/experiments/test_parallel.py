@@ -1,4 +1,5 @@
-"""Several runs at a time: the same bits as one after the other, failures and lost workers told, all ended together."""
+"""Several runs at a time: the same bits as one after the other, failures and lost workers told, all
+ended together."""
 
 from __future__ import annotations
 
@@ -27,25 +28,42 @@ from tests.places import PYTHONPATH
 
 ROOT = Path(__file__).parents[3]
 KEYS: dict[str, Any] = {
-    "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "population": 10, "cohort": 5, "stop": {"rounds": 3},
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+    "population": 10,
+    "cohort": 5,
+    "stop": {"rounds": 3},
     "partition": {"name": "dirichlet", "alpha": 0.5},
-}  # fmt: skip
+}
 
 
-def test_two_at_a_time_are_as_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bits, in the same order, with the same failures: Krum is refused where a run is built, for it weighs all clients alike.
+def test_two_at_a_time_are_as_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bits, in the same order, with the same failures: Krum is refused where a run is
+    built, for it weighs all clients alike.
 
-    With two cores, a run alone cuts its cohort into two chunks; one that has half the cores must cut it in the same way.
+    With two cores, a run alone cuts its cohort into two chunks; one that has half the cores must
+    cut it in the same way.
     """
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     over = {"aggregator": ["krum", "mean"], "selector.name": ["uniform", "power_of_choice"]}
-    alone, both = (compare(KEYS, over, [0], out=tmp_path / name, jobs=jobs) for name, jobs in (("alone", 1), ("both", 2)))
-    assert [(f.point.label, str(f.error)) for f in both.failures] == [(f.point.label, str(f.error)) for f in alone.failures]
-    assert [failure.point.label for failure in both.failures] == ["krum uniform", "krum power_of_choice"]
+    alone, both = (
+        compare(KEYS, over, [0], out=tmp_path / name, jobs=jobs)
+        for name, jobs in (("alone", 1), ("both", 2))
+    )
+    assert [(f.point.label, str(f.error)) for f in both.failures] == [
+        (f.point.label, str(f.error)) for f in alone.failures
+    ]
+    assert [failure.point.label for failure in both.failures] == [
+        "krum uniform",
+        "krum power_of_choice",
+    ]
     assert isinstance(both.failures[0].error, ConfigError)
     assert len(alone.runs) == len(both.runs) == 2
     for one, other in zip(alone.runs, both.runs, strict=True):
-        assert one.directory.relative_to(tmp_path / "alone") == other.directory.relative_to(tmp_path / "both")
+        assert one.directory.relative_to(tmp_path / "alone") == other.directory.relative_to(
+            tmp_path / "both"
+        )
         assert {key: one.meta[key] for key in ("numerics", "command")} == {
             key: other.meta[key] for key in ("numerics", "command")
         }
@@ -55,10 +73,13 @@ def test_two_at_a_time_are_as_one_after_the_other(tmp_path: Path, monkeypatch: p
 def test_a_model_whose_last_bits_depend_on_its_share_of_the_cores_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("motley.engines.local.SMALL", 10)  # what is larger is computed on all cores inside one operation
+    # what is larger is computed on all cores inside one operation
+    monkeypatch.setattr("motley.engines.local.SMALL", 10)
     monkeypatch.setattr("motley.engines.cores._shared", (2, 1))
     with pytest.warns(
-        UserWarning, match=r"on 1 of 2 threads, so the last bits may differ .*; engine.threads = 1 gives the same"
+        UserWarning,
+        match=r"on 1 of 2 threads, so the last bits may differ .*; engine.threads = 1 gives the "
+        r"same",
     ):
         shared = run(KEYS, out=tmp_path / "two")
     assert (shared.meta["numerics"]["threads"], shared.meta["numerics"]["torch_threads"]) == (2, 1)
@@ -69,7 +90,9 @@ def test_a_model_whose_last_bits_depend_on_its_share_of_the_cores_says_so(
     folder.write({**(folder.read() or {}), "finished": False})
     monkeypatch.setattr("motley.engines.cores._shared", (2, 2))
     with pytest.raises(
-        NumericsError, match=r"began with torch_threads = 1 and .* with 2, .*; give the --jobs that it began with, or"
+        NumericsError,
+        match=r"began with torch_threads = 1 and .* with 2, .*; give the --jobs that it began "
+        r"with, or",
     ):
         run(KEYS, out=tmp_path / "two", resume=True)
 
@@ -81,7 +104,8 @@ def act(number: int, way: str, progress: OneRun) -> None:
     if way == "raises":
         raise ZeroDivisionError(f"number {number}")
     if way == "warns":
-        with warnings.catch_warnings():  # libraries do so, and Python forgets which warnings it has shown
+        # libraries do so, and Python forgets which warnings it has shown
+        with warnings.catch_warnings():
             pass
         warnings.warn(f"number {number} is odd", stacklevel=1)
     if way == "sleeps":
@@ -94,7 +118,10 @@ def test_a_lost_worker_costs_its_run_alone() -> None:
         ended = dict(run_jobs(2, act, [{"number": i, "way": way} for i, way in enumerate(ways)]))
     assert sorted(ended) == [0, 1, 2, 3, 4]
     assert ended[0] is ended[4] is None
-    said = "its worker process ended by SIGKILL in the middle of the run; if memory ran out, run fewer at a time (jobs)"
+    said = (
+        "its worker process ended by SIGKILL in the middle of the run; if memory ran out, run "
+        "fewer at a time (jobs)"
+    )
     assert [str(ended[1]), str(ended[3])] == [said, said]
     assert isinstance(ended[2], ZeroDivisionError)
     assert re.search(r"test_parallel\.py., line \d+, in act", ended[2].__notes__[0])
@@ -104,23 +131,35 @@ def test_a_worker_warns_of_a_thing_once() -> None:
     with warnings.catch_warnings(record=True) as heard, job_workers_kept():
         warnings.simplefilter("always")
         for _ in range(2):
-            assert all(error is None for _, error in run_jobs(1, act, [{"number": 1, "way": "warns"}] * 2))
+            assert all(
+                error is None for _, error in run_jobs(1, act, [{"number": 1, "way": "warns"}] * 2)
+            )
     assert [str(one.message) for one in heard] == ["number 1 is odd"]
 
 
 def test_closing_ends_the_workers() -> None:
-    ended = run_jobs(2, act, [{"number": i, "way": way} for i, way in enumerate(["fine", "sleeps"])])
+    ended = run_jobs(
+        2, act, [{"number": i, "way": way} for i, way in enumerate(["fine", "sleeps"])]
+    )
     assert next(ended) == (0, None)
     workers = psutil.Process().children()
     ended.close()
     assert len(workers) >= 2
-    assert not [worker for worker in workers if worker.is_running() and "motley.experiments.parallel" in worker.cmdline()]
+    assert not [
+        worker
+        for worker in workers
+        if worker.is_running() and "motley.experiments.parallel" in worker.cmdline()
+    ]
 
 
 def _workers() -> set[int]:
     """The process ids of the workers of this process."""
     found = psutil.Process().children()
-    return {one.pid for one in found if one.status() != psutil.STATUS_ZOMBIE and "motley.experiments.parallel" in one.cmdline()}
+    return {
+        one.pid
+        for one in found
+        if one.status() != psutil.STATUS_ZOMBIE and "motley.experiments.parallel" in one.cmdline()
+    }
 
 
 def test_workers_that_are_kept_serve_the_next_call_and_end_with_the_block() -> None:
@@ -128,7 +167,10 @@ def test_workers_that_are_kept_serve_the_next_call_and_end_with_the_block() -> N
     assert (share_among(4, 2), share_among(2, 5)) == (2, 2)
     with job_workers_kept():
         assert share_among(4, 2) == 4
-        assert dict(run_jobs(2, act, [{"number": i, "way": "fine"} for i in range(2)])) == {0: None, 1: None}
+        assert dict(run_jobs(2, act, [{"number": i, "way": "fine"} for i in range(2)])) == {
+            0: None,
+            1: None,
+        }
         first = _workers()
         assert dict(run_jobs(2, act, [{"number": 0, "way": "fine"}])) == {0: None}
         assert _workers() == first
@@ -141,7 +183,10 @@ def test_workers_that_are_kept_serve_the_next_call_and_end_with_the_block() -> N
 
 
 def test_what_cannot_be_sent_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^jobs: the task cannot be sent .*; or run one after the other \(jobs = 1\)$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^jobs: the task cannot be sent .*; or run one after the other \(jobs = 1\)$",
+    ):
         next(run_jobs(2, act, [{"task": lambda: 0}]))
 
 
@@ -183,7 +228,12 @@ def test_control_c_ends_all_and_keeps_what_was_done(tmp_path: Path) -> None:
         "out",
         "--no-report",
     ]
-    options: Any = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    options: Any = {
+        "cwd": tmp_path,
+        "text": True,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
     options["env"] = {**os.environ, "PYTHONPATH": PYTHONPATH}
     hear: Any = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - shells in the background have it ignored
     with subprocess.Popen(command, preexec_fn=hear, start_new_session=True, **options) as process:
@@ -193,7 +243,10 @@ def test_control_c_ends_all_and_keeps_what_was_done(tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert err.endswith("motley: interrupted; what was finished is kept: the same command goes on where it stopped\n")
+    assert err.endswith(
+        "motley: interrupted; what was finished is kept: the same command goes on where it "
+        "stopped\n"
+    )
     assert "Traceback" not in err
     assert len(workers) == 2
     assert not any(worker.is_running() for worker in workers)

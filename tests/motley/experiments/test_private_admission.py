@@ -1,4 +1,5 @@
-"""What a private run admits: nothing measured over all clients, no uncounted look, no time that follows clients' data."""
+"""What a private run admits: nothing measured over all clients, no uncounted look, no time that
+follows clients' data."""
 
 from __future__ import annotations
 
@@ -26,9 +27,16 @@ pytest.importorskip("dp_accounting")
 GAUSS = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0, "max_rounds": 9}
 SIZES = {"num_examples": {"low": 0.0, "high": 100.0, "multiplier": 5.0}}
 BASE = {
-    "task": "quadratic", "population": 8, "cohort": 4, "partition": "by_writer", "stop": {"rounds": 2}, "weights": "uniform",
-    "local": {"steps": 2}, "engine": "sequential", "privacy": GAUSS,
-}  # fmt: skip
+    "task": "quadratic",
+    "population": 8,
+    "cohort": 4,
+    "partition": "by_writer",
+    "stop": {"rounds": 2},
+    "weights": "uniform",
+    "local": {"steps": 2},
+    "engine": "sequential",
+    "privacy": GAUSS,
+}
 DIGITS = {"task": {"name": "image", "data": "digits", "scale": "unit"}, "partition": "iid"}
 TEXTS = {"ann": "abcabcabcabcabcabc", "bob": "aabbaabbaabbaabbaabb"}
 
@@ -40,7 +48,7 @@ def finished(**keys):
     return loop
 
 
-# ------------------------------------------------------------------------------------- what is measured over all clients
+# ---------------------------------------------------------------- what is measured over all clients
 
 
 @pytest.fixture(name="table")
@@ -48,7 +56,9 @@ def fixture_table(tmp_path):
     """Rows of eight clients: a number with a gap, a word that client 0 alone has, a class."""
     rows = ["site,age,job,label"]
     rows += [
-        f"{k},{20 + k + i if i else ''},{'miner' if k == 0 and i == 1 else 'clerk'},{i % 2}" for k in range(8) for i in range(6)
+        f"{k},{20 + k + i if i else ''},{'miner' if k == 0 and i == 1 else 'clerk'},{i % 2}"
+        for k in range(8)
+        for i in range(6)
     ]
     path = tmp_path / "table.csv"
     path.write_text("\n".join(rows))
@@ -58,7 +68,12 @@ def fixture_table(tmp_path):
 def images(folder):
     rng = np.random.default_rng(0)
     path = folder / "images.npz"
-    np.savez(path, x=rng.integers(0, 256, (80, 8, 8), np.uint8), y=np.arange(80) % 4, client=np.repeat(np.arange(8), 10))
+    np.savez(
+        path,
+        x=rng.integers(0, 256, (80, 8, 8), np.uint8),
+        y=np.arange(80) % 4,
+        client=np.repeat(np.arange(8), 10),
+    )
     return str(path)
 
 
@@ -67,7 +82,12 @@ def texts(folder):
     root.mkdir()
     for name, text in TEXTS.items():
         (root / f"{name}.txt").write_text(text)
-    return {"name": "text", "data": str(root), "window": 4, "model": {"name": "leaf_lstm", "hidden": 4}}
+    return {
+        "name": "text",
+        "data": str(root),
+        "window": 4,
+        "model": {"name": "leaf_lstm", "hidden": 4},
+    }
 
 
 def refused(said, **keys):
@@ -77,7 +97,8 @@ def refused(said, **keys):
 
 def test_pixels_are_not_scaled_by_all_clients():
     refused(
-        r'^task\.scale: mean and deviation of the pixels are measured over all clients\' samples, .* write task\.scale = "unit"$',
+        r"^task\.scale: mean and deviation of the pixels are measured over all clients\' samples, "
+        r'.* write task\.scale = "unit"$',
         **{**DIGITS, "task": {"name": "image", "data": "digits"}},
     )
     finished(**DIGITS)
@@ -92,18 +113,33 @@ def test_the_femnist_example_is_admitted():
 @pytest.mark.parametrize("scale", ["standard", "federated"])
 def test_columns_are_not_scaled_by_all_clients(table, scale):
     refused(
-        r"^task\.scale: mean and deviation of the columns, .* fixed = \{ age", population=None, task={**table, "scale": scale}
+        r"^task\.scale: mean and deviation of the columns, .* fixed = \{ age",
+        population=None,
+        task={**table, "scale": scale},
     )
 
 
 def test_categories_are_not_collected_from_all_clients(table):
-    refused(r"^task\.scale: the categories of column 'job' are collected", population=None, task={**table, "scale": "client"})
+    refused(
+        r"^task\.scale: the categories of column 'job' are collected",
+        population=None,
+        task={**table, "scale": "client"},
+    )
 
 
 def test_classes_are_not_collected_from_all_clients(table, tmp_path):
     fixed = {"scale": "fixed", "fixed": {"age": [25.0, 5.0], "job": ["clerk"]}}
-    refused(r"^task\.classes: the classes are collected .* write task\.classes = 10", population=None, task={**table, **fixed})
-    image = {"name": "image", "data": images(tmp_path), "scale": "unit", "model": "logistic_regression"}
+    refused(
+        r"^task\.classes: the classes are collected .* write task\.classes = 10",
+        population=None,
+        task={**table, **fixed},
+    )
+    image = {
+        "name": "image",
+        "data": images(tmp_path),
+        "scale": "unit",
+        "model": "logistic_regression",
+    }
     refused(r"^task\.classes: the classes are collected", population=None, task=image)
     assert finished(population=None, task={**image, "classes": 6}).federation.classes == 6
 
@@ -111,19 +147,37 @@ def test_classes_are_not_collected_from_all_clients(table, tmp_path):
 def test_an_alphabet_is_not_collected_from_all_clients(tmp_path):
     task = texts(tmp_path)
     refused(r"^task\.alphabet: the alphabet is collected", population=None, cohort=2, task=task)
-    data = build({**BASE, "population": None, "cohort": 2, "task": {**task, "alphabet": "ba"}}).federation
+    data = build(
+        {**BASE, "population": None, "cohort": 2, "task": {**task, "alphabet": "ba"}}
+    ).federation
     assert data.names == ("a", "b", "unknown")
     assert (data.y == 2).any()  # c
 
 
 def test_a_common_test_set_is_not_drawn_from_natural_clients(table):
-    task = {**table, "scale": "fixed", "fixed": {"age": [25.0, 5.0], "job": ["clerk"]}, "classes": 2}
-    refused(r"^split\.test: a common test set is drawn", population=None, task=task, split={"test": "global"})
+    task = {
+        **table,
+        "scale": "fixed",
+        "fixed": {"age": [25.0, 5.0], "job": ["clerk"]},
+        "classes": 2,
+    }
+    refused(
+        r"^split\.test: a common test set is drawn",
+        population=None,
+        task=task,
+        split={"test": "global"},
+    )
 
 
 def test_fixed_numbers_and_words_measure_nothing(table, tmp_path):
-    """Client 0's word and its gaps change no other client's inputs, nor how many inputs there are."""
-    task = {**table, "scale": "fixed", "fixed": {"age": [25.0, 5.0], "job": ["nurse", "clerk"]}, "classes": 2}
+    """Client 0's word and its gaps change no other client's inputs, nor how many inputs there
+    are."""
+    task = {
+        **table,
+        "scale": "fixed",
+        "fixed": {"age": [25.0, 5.0], "job": ["nurse", "clerk"]},
+        "classes": 2,
+    }
     done = motley.run({**BASE, "population": None, "task": task}, out=tmp_path / "run")
     saved = json.loads((tmp_path / "run" / "preparation.json").read_text())
     assert saved["inputs"] == ["age", "job=clerk", "job=nurse", "job=other"]
@@ -138,12 +192,20 @@ def test_what_clients_measure_of_their_own_rows_stays_with_them(tmp_path):
     """A mean of each client, which preparation.json would hold."""
     rows = ["site,age,label", *[f"{k},{20 + k + i},{i % 2}" for k in range(8) for i in range(6)]]
     (tmp_path / "t.csv").write_text("\n".join(rows))
-    task = {"name": "tabular", "data": str(tmp_path / "t.csv"), "client": "site", "scale": "client", "classes": 2}
+    task = {
+        "name": "tabular",
+        "data": str(tmp_path / "t.csv"),
+        "client": "site",
+        "scale": "client",
+        "classes": 2,
+    }
     done = motley.run({**BASE, "population": None, "task": task}, out=tmp_path / "run")
     assert not (tmp_path / "run" / "preparation.json").exists()
     with pytest.raises(StoreError, match="each client of this private run scales by its own rows"):
         done.clients()[0].predict([{"age": 20.0}])
-    open_run = motley.run({**BASE, "population": None, "task": task, "privacy": "off"}, out=tmp_path / "open")
+    open_run = motley.run(
+        {**BASE, "population": None, "task": task, "privacy": "off"}, out=tmp_path / "open"
+    )
     assert (open_run.directory / "preparation.json").exists()
 
 
@@ -161,7 +223,10 @@ def test_data_of_ones_own_says_its_classes():
 
 def test_words_as_classes_keep_their_numbers_whatever_others_have():
     def federation(words, **options):
-        return from_clients([(np.ones((4, 2)), np.array(words)), (np.ones((4, 2)), np.array(["yes", "no"] * 2))], **options)
+        return from_clients(
+            [(np.ones((4, 2)), np.array(words)), (np.ones((4, 2)), np.array(["yes", "no"] * 2))],
+            **options,
+        )
 
     names = ["yes", "no", "maybe"]
     for words in (["yes", "no"] * 2, ["maybe", "no"] * 2):
@@ -191,7 +256,10 @@ def test_fixed_numbers_that_cannot_be(table, options, said):
 def test_a_client_without_samples_would_never_be_asked():
     made = own(classes=2)
     gone = dataclasses.replace(hold_out_clients(made.federation, np.array([3])), held_out=None)
-    refused("client 3 has no training samples and would never be asked", task=dataclasses.replace(made, federation=gone))
+    refused(
+        "client 3 has no training samples and would never be asked",
+        task=dataclasses.replace(made, federation=gone),
+    )
 
 
 # ------------------------------------------------------------------------------------- time
@@ -200,20 +268,43 @@ def test_a_client_without_samples_would_never_be_asked():
 SPEEDS = {"name": "shifted_exponential"}
 FEDCS = {"name": "fedcs", "deadline": 30.0}
 CLOCKS = [
-    ({"synchrony": {"name": "deadline", "seconds": 2.0}}, "'deadline' the time of one client decides which others"),
+    (
+        {"synchrony": {"name": "deadline", "seconds": 2.0}},
+        "'deadline' the time of one client decides which others",
+    ),
     ({"synchrony": {"name": "deadline", "over_select": 1.5}}, "'deadline' the time of one client"),
-    ({"synchrony": {"name": "buffered", "refill": "idle", "buffer": 2}}, "'buffered' the time of one client"),
+    (
+        {"synchrony": {"name": "buffered", "refill": "idle", "buffer": 2}},
+        "'buffered' the time of one client",
+    ),
     ({"synchrony": "asynchronous"}, "'asynchronous' the time of one client"),
     ({"selector": FEDCS}, "'fedcs' looks at seconds or steps"),
-    ({"selector": "oort", "privacy": {**GAUSS, "signal_noise": {
-        **SIZES, "loss_rms": {"low": 0.0, "high": 4.0, "multiplier": 5.0}}}}, "'oort' looks at seconds or steps"),
+    (
+        {
+            "selector": "oort",
+            "privacy": {
+                **GAUSS,
+                "signal_noise": {**SIZES, "loss_rms": {"low": 0.0, "high": 4.0, "multiplier": 5.0}},
+            },
+        },
+        "'oort' looks at seconds or steps",
+    ),
     ({"availability": "day_night"}, "'day_night' clients come and go by the clock"),
-    ({"availability": {"name": "markov", "slot_s": 60.0}}, "'markov' clients come and go by the clock"),
+    (
+        {"availability": {"name": "markov", "slot_s": 60.0}},
+        "'markov' clients come and go by the clock",
+    ),
     ({"stop": {"rounds": 2, "virtual_hours": 1.0}}, "ends the run by the clock"),
-    ({**DIGITS, "drift": {"name": "swap", "start": 5.0, "clock": "seconds"}}, "'swap' moves data by the clock"),
-]  # fmt: skip
+    (
+        {**DIGITS, "drift": {"name": "swap", "start": 5.0, "clock": "seconds"}},
+        "'swap' moves data by the clock",
+    ),
+]
 SIZED = [
-    ({"device": SPEEDS}, "^device: 'shifted_exponential' takes time that follows the number of samples"),
+    (
+        {"device": SPEEDS},
+        "^device: 'shifted_exponential' takes time that follows the number of samples",
+    ),
     ({"local": {"epochs": 1}}, r"^local\.epochs: work that is counted in epochs takes time"),
     (
         {"algorithm": {"name": "scaffold", "option": "I"}},
@@ -240,22 +331,37 @@ def test_time_may_follow_sizes_where_nothing_looks(sized, why):
 
 
 def test_a_client_may_not_be_in_one_sum_twice():
-    refused('a client may be in one sum twice, .*write refill = "idle"', synchrony={"name": "buffered", "buffer": 2})
+    refused(
+        'a client may be in one sum twice, .*write refill = "idle"',
+        synchrony={"name": "buffered", "buffer": 2},
+    )
     build({**BASE, "synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"}})
 
 
 def test_a_probe_moves_the_clock_but_no_client():
     """Rules that hear seconds go with it; whoever looks at the clock does not."""
     val = {"low": 0.0, "high": 4.0, "multiplier": 5.0}
-    keys = {**DIGITS, "split": {"validation": 0.2}, "selector": {"name": "tifl", "tiers": 2},
-            "privacy": {**GAUSS, "signal_noise": {"val_loss": val}}}  # fmt: skip
+    keys = {
+        **DIGITS,
+        "split": {"validation": 0.2},
+        "selector": {"name": "tifl", "tiers": 2},
+        "privacy": {**GAUSS, "signal_noise": {"val_loss": val}},
+    }
     build({**BASE, **keys})
-    refused("to measure 'val_loss' before a choice takes time that follows numbers", **keys, availability="day_night")
+    refused(
+        "to measure 'val_loss' before a choice takes time that follows numbers",
+        **keys,
+        availability="day_night",
+    )
 
 
 def test_public_sizes_need_no_noise_and_are_in_the_claim(tmp_path):
     loss = {"loss": {"low": 0.0, "high": 4.0, "multiplier": 5.0}}
-    keys = {**BASE, "selector": "power_of_choice", "privacy": {**GAUSS, "sizes": "public", "signal_noise": loss}}
+    keys = {
+        **BASE,
+        "selector": "power_of_choice",
+        "privacy": {**GAUSS, "sizes": "public", "signal_noise": loss},
+    }
     loop = build(keys)
     heard = []
     observe = loop.state.selector.observe
@@ -264,8 +370,13 @@ def test_public_sizes_need_no_noise_and_are_in_the_claim(tmp_path):
     assert (heard[0].signal("num_examples") == loop.federation.seen).all()
     done = motley.run(keys, out=tmp_path / "run")
     assert done.meta["privacy"]["sizes"] == "public"
-    assert "The number of each client's samples is public" in " ".join(done.meta["privacy"]["claim"])
-    assert Experiment(**keys).run_id() != Experiment(**{**keys, "privacy": {**keys["privacy"], "sizes": "private"}}).run_id()
+    assert "The number of each client's samples is public" in " ".join(
+        done.meta["privacy"]["claim"]
+    )
+    assert (
+        Experiment(**keys).run_id()
+        != Experiment(**{**keys, "privacy": {**keys["privacy"], "sizes": "private"}}).run_id()
+    )
 
 
 def test_a_model_that_does_not_say_whether_it_looks_at_sizes_or_time_is_taken_to_do_so():
@@ -293,28 +404,54 @@ def test_a_device_that_says_so_keeps_to_it():
     ids = np.arange(5)
     for name in ("constant", "log_normal", "uniform", "shifted_exponential"):
         device = DEVICES.build(name)
-        few, many = (device.step_s(Key(3), ids, 1, np.full(5, n), np.full(5, 4)) for n in (10, 1000))
+        few, many = (
+            device.step_s(Key(3), ids, 1, np.full(5, n), np.full(5, 4)) for n in (10, 1000)
+        )
         assert (few == many).all() == (not device.follows_examples)
 
 
-# ------------------------------------------------------------------------------------- looks that no account counts
+# --------------------------------------------------------------------- looks that no account counts
 
 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"stop": {"rounds": 2, "target": {"loss": 0.1}}}, r"^stop\.target: to end when an evaluation is good enough is a look"),
-        ({"network": "inverted"}, r"^network: under 'inverted' one client's loss changes the links of all"),
-        ({"dishonest": {"name": "copy_best", "share": 0.2}}, r"^dishonest: liars of the kind 'copy_best' repeat honest clients'"),
-        ({"dishonest": {"name": "coalition", "share": 0.2}}, r"^dishonest: liars of the kind 'coalition'"),
-        ({"defence": "on", "weights": "examples", "privacy": {**GAUSS, "max_examples": 9}},
-         r"^defence: a defence judges a client's number of samples by all others'"),
-        ({"network": "uniform", "compressor": "topk", "budget": {"average": 0.5}, "allocator": "fedcg_lp"},
-         r"^allocator: 'fedcg_lp' divides the budget by what clients have to do"),
-        ({**DIGITS, "task": {**DIGITS["task"], "heads": [0] * 5 + [1] * 5}}, r"^task\.heads: a client's messages are as long as"),
+        (
+            {"stop": {"rounds": 2, "target": {"loss": 0.1}}},
+            r"^stop\.target: to end when an evaluation is good enough is a look",
+        ),
+        (
+            {"network": "inverted"},
+            r"^network: under 'inverted' one client's loss changes the links of all",
+        ),
+        (
+            {"dishonest": {"name": "copy_best", "share": 0.2}},
+            r"^dishonest: liars of the kind 'copy_best' repeat honest clients'",
+        ),
+        (
+            {"dishonest": {"name": "coalition", "share": 0.2}},
+            r"^dishonest: liars of the kind 'coalition'",
+        ),
+        (
+            {"defence": "on", "weights": "examples", "privacy": {**GAUSS, "max_examples": 9}},
+            r"^defence: a defence judges a client's number of samples by all others'",
+        ),
+        (
+            {
+                "network": "uniform",
+                "compressor": "topk",
+                "budget": {"average": 0.5},
+                "allocator": "fedcg_lp",
+            },
+            r"^allocator: 'fedcg_lp' divides the budget by what clients have to do",
+        ),
+        (
+            {**DIGITS, "task": {**DIGITS["task"], "heads": [0] * 5 + [1] * 5}},
+            r"^task\.heads: a client's messages are as long as",
+        ),
     ],
     ids=lambda value: str(value)[:30],
-)  # fmt: skip
+)
 def test_what_looks_at_clear_data_and_changes_what_all_do_is_refused(keys, said):
     refused(said, **keys)
 

@@ -1,4 +1,5 @@
-"""Six of the combinations that ``make test-privacy`` compares, all of which are in its nightly run."""
+"""Six of the combinations that ``make test-privacy`` compares, all of which are in its nightly
+run."""
 
 from __future__ import annotations
 

@@ -15,11 +15,15 @@ from motley.experiments.config import Experiment
 from motley.experiments.progress import ProgressBars, ProgressLog, RoundLog
 from motley.rounds.config import RoundSummary
 
-EXPERIMENT = Experiment(population=6, cohort=2, stop={"rounds": 100}, task="quadratic", partition="by_writer")
+EXPERIMENT = Experiment(
+    population=6, cohort=2, stop={"rounds": 100}, task="quadratic", partition="by_writer"
+)
 
 
 def summary(number: int, score: float) -> RoundSummary:
-    return RoundSummary(round=number, time_s=1.0, accepted=2, train_loss=1.0, score=score, selections=2 * number)
+    return RoundSummary(
+        round=number, time_s=1.0, accepted=2, train_loss=1.0, score=score, selections=2 * number
+    )
 
 
 def test_a_log_has_a_line_per_run_and_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +36,11 @@ def test_a_log_has_a_line_per_run_and_per_interval(monkeypatch: pytest.MonkeyPat
             time.sleep(0.005)
         assert f"{line}\n" in out.getvalue()
 
-    with ProgressLog([EXPERIMENT] * 3, ["uniform seed 0", "oort seed 0", "oort seed 1"], Console(file=out, width=20)) as log:
+    with ProgressLog(
+        [EXPERIMENT] * 3,
+        ["uniform seed 0", "oort seed 0", "oort seed 1"],
+        Console(file=out, width=20),
+    ) as log:
         log.start(0)
         log.start(2)
         wait_for("run 1 of 3: uniform seed 0, preparing")
@@ -49,7 +57,7 @@ def test_a_log_has_a_line_per_run_and_per_interval(monkeypatch: pytest.MonkeyPat
     assert lines[-2:] == [
         "run 3 of 3: oort seed 1, finished after round 40 of 100, accuracy 0.830",
         "run 1 of 3: uniform seed 0, failed: the samples are gone",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_log_of_rounds_says_who_was_asked_and_what_was_spent() -> None:
@@ -74,7 +82,9 @@ def test_a_log_of_rounds_says_who_was_asked_and_what_was_spent() -> None:
 def test_a_terminal_has_a_bar_per_run_that_goes_on_and_one_for_all() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=120, color_system=None)
-    with ProgressBars([EXPERIMENT] * 3, ["uniform seed 0", "oort seed 0", "oort seed 1"], console) as bars:
+    with ProgressBars(
+        [EXPERIMENT] * 3, ["uniform seed 0", "oort seed 0", "oort seed 1"], console
+    ) as bars:
         bars.start(0)
         bars.start(1)
         bars.run(1).begin("accuracy", lambda: "train")
@@ -83,14 +93,18 @@ def test_a_terminal_has_a_bar_per_run_that_goes_on_and_one_for_all() -> None:
     last = out.getvalue().split("all runs")[-1]
     assert "1/3" in last
     assert "1 failed" in last
-    assert "run 2 of 3: oort seed 0  40/100" in " ".join(last.split("\n")[1].split(" ")).replace("   ", "  ")
+    assert "run 2 of 3: oort seed 0  40/100" in " ".join(last.split("\n")[1].split(" ")).replace(
+        "   ", "  "
+    )
     assert "accuracy 0.830, train" in last
     assert "uniform" not in last
 
 
 def test_one_run_alone_has_one_bar() -> None:
     out = io.StringIO()
-    with ProgressBars([EXPERIMENT], ["mine"], Console(file=out, force_terminal=True, width=120, color_system=None)) as bars:
+    with ProgressBars(
+        [EXPERIMENT], ["mine"], Console(file=out, force_terminal=True, width=120, color_system=None)
+    ) as bars:
         bars.start(0)
         bars.run(0).begin("loss", lambda: "")
         bars.run(0).round(summary(100, 0.5))
@@ -100,7 +114,9 @@ def test_one_run_alone_has_one_bar() -> None:
     assert "loss 0.500" in out.getvalue()
 
 
-def test_where_standard_error_is_no_terminal_lines_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_standard_error_is_no_terminal_lines_are_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert isinstance(progress.display([EXPERIMENT], ["mine"]), ProgressLog)
 
     class Terminal(io.StringIO):

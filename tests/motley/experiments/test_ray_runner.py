@@ -1,4 +1,5 @@
-"""A comparison spread over a cluster is the comparison: the same runs in the same folders, each once, failures told apart."""
+"""A comparison spread over a cluster is the comparison: the same runs in the same folders, each
+once, failures told apart."""
 
 from __future__ import annotations
 
@@ -17,9 +18,12 @@ from tests.motley.resume.conftest import assert_same
 
 HERE = importlib.util.find_spec("ray") is not None
 KEYS: dict[str, Any] = {
-    "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "population": 6, "cohort": 3, "stop": {"rounds": 2},
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+    "population": 6,
+    "cohort": 3,
+    "stop": {"rounds": 2},
     "engine": {"name": "auto", "threads": 1},
-}  # fmt: skip
+}
 
 
 class _RayError(Exception):
@@ -27,12 +31,14 @@ class _RayError(Exception):
 
 
 class FakeRay:
-    """A Ray that executes a task when it is waited for; ``script``: what comes of the tasks, one after the other."""
+    """A Ray that executes a task when it is waited for; ``script``: what comes of the tasks, one
+    after the other."""
 
     exceptions = SimpleNamespace(RayError=_RayError)
 
     def __init__(self, script: list[Any]) -> None:
-        self.script, self.begun = script, []
+        self.script = script
+        self.begun = []
 
     def remote(self, function: Any) -> FakeRay:
         return self
@@ -57,14 +63,18 @@ class FakeRay:
         pass
 
 
-@pytest.mark.parametrize(("script", "begun", "said"), [
-    ([None], 1, None),
-    ([_RayError(), None], 2, None),
-    ([_RayError(), StoreError("the folder is in use"), None], 3, None),  # by the worker that Ray gave up
-    ([StoreError("the folder is in use")], 1, "the folder is in use"),
-    ([_RayError(), ConfigError("no such thing", "x")], 2, "no such thing"),
-    ([_RayError()] * 3, 3, "its worker was lost 3 times"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("script", "begun", "said"),
+    [
+        ([None], 1, None),
+        ([_RayError(), None], 2, None),
+        # by the worker that Ray gave up
+        ([_RayError(), StoreError("the folder is in use"), None], 3, None),
+        ([StoreError("the folder is in use")], 1, "the folder is in use"),
+        ([_RayError(), ConfigError("no such thing", "x")], 2, "no such thing"),
+        ([_RayError()] * 3, 3, "its worker was lost 3 times"),
+    ],
+)
 def test_a_run_whose_worker_is_lost_is_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: list[Any], begun: int, said: str | None
 ) -> None:
@@ -87,20 +97,25 @@ def test_spread_is_the_same_and_done_once(tmp_path: Path) -> None:
     spread = compare(KEYS, over, [0, 1], out=tmp_path / "spread", on_ray="local")
     assert len(alone.runs) == len(spread.runs) == 8
     for one, other in zip(alone.runs, spread.runs, strict=True):
-        assert one.directory.relative_to(tmp_path / "alone") == other.directory.relative_to(tmp_path / "spread")
+        assert one.directory.relative_to(tmp_path / "alone") == other.directory.relative_to(
+            tmp_path / "spread"
+        )
         assert_same(one, other)
     times = {file: file.stat().st_mtime_ns for file in (tmp_path / "spread").rglob("*.parquet")}
     assert len(times) >= 8
     again = compare(KEYS, over, [0, 1, 2], out=tmp_path / "spread", on_ray="local")
     assert len(again.runs) == 12
     assert all(file.stat().st_mtime_ns == time for file, time in times.items())
-    refused = compare({**KEYS, "aggregator": "krum"}, out=tmp_path / "refused", on_ray="local")  # told where it is built
+    # told where it is built
+    refused = compare({**KEYS, "aggregator": "krum"}, out=tmp_path / "refused", on_ray="local")
     assert not refused.runs
     assert "Krum weighs all clients alike" in str(refused.failures[0].error)
 
 
 def test_each_run_has_one_node(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"engine\.name: each run of a spread comparison has one node"):
+    with pytest.raises(
+        ConfigError, match=r"engine\.name: each run of a spread comparison has one node"
+    ):
         compare({**KEYS, "engine": "ray"}, out=tmp_path, on_ray="auto")
 
 

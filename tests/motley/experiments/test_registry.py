@@ -21,7 +21,12 @@ from motley.selectors.uniform import Uniform
 
 @pytest.mark.parametrize(
     ("word", "kind"),
-    [("selectors", "selector"), ("Selector", "selector"), ("label-noise", "label_noise"), ("synchronies", "synchrony")],
+    [
+        ("selectors", "selector"),
+        ("Selector", "selector"),
+        ("label-noise", "label_noise"),
+        ("synchronies", "synchrony"),
+    ],
 )
 def test_kinds_are_found_in_singular_and_plural(word: str, kind: str) -> None:
     assert registry.kind_of(word) == kind
@@ -29,7 +34,9 @@ def test_kinds_are_found_in_singular_and_plural(word: str, kind: str) -> None:
 
 def test_an_unknown_kind_is_refused_with_the_nearest() -> None:
     with pytest.raises(
-        ConfigError, match=r"there is no kind 'selectrs' \(did you mean 'selectors'\?\); expected one of: aggregator"
+        ConfigError,
+        match=r"there is no kind 'selectrs' \(did you mean 'selectors'\?\); expected one of: "
+        r"aggregator",
     ):
         registry.kind_of("selectrs")
 
@@ -48,7 +55,12 @@ def test_every_kind_has_a_listing_that_json_can_hold(kind: str) -> None:
 def test_a_listing_shows_options_and_what_is_seen() -> None:
     row = next(row for row in registry.listing("selector") if row["name"] == "power_of_choice")
     assert row["upload_visibility"] in ("sum", "each")
-    assert {"name": "d", "accepts": "a whole number or none", "required": False, "default": None} in row["options"]
+    assert {
+        "name": "d",
+        "accepts": "a whole number or none",
+        "required": False,
+        "default": None,
+    } in row["options"]
     assert row["paper"]
     rates = next(row for row in registry.listing("network") if row["name"] == "constant")["options"]
     assert rates[0]["required"]
@@ -61,12 +73,19 @@ def test_build_makes_the_component_with_the_default_key() -> None:
 
 
 def test_plain_writes_out_every_option() -> None:
-    assert registry.plain(registry.build("algorithm", "fedprox")) == {"mu": 0.1, "adaptive": False, "step": 0.1, "patience": 5}
+    assert registry.plain(registry.build("algorithm", "fedprox")) == {
+        "mu": 0.1,
+        "adaptive": False,
+        "step": 0.1,
+        "patience": 5,
+    }
 
 
 def test_papers_come_once_each() -> None:
     fedprox = registry.build("algorithm", "fedprox")
-    found = registry.papers([fedprox, object(), registry.build("algorithm", {"name": "fedprox", "mu": 1})])
+    found = registry.papers(
+        [fedprox, object(), registry.build("algorithm", {"name": "fedprox", "mu": 1})]
+    )
     assert [type(paper) for paper in found] == [Paper]
 
 
@@ -78,20 +97,45 @@ class Wants(Uniform):
     when: Literal["enrolled", "probed", "reported"] = "reported"
 
     def needs(self) -> SignalRequirements:
-        return SignalRequirements(**{self.when: {self.signal: None} if self.when == "probed" else frozenset({self.signal})})
+        return SignalRequirements(
+            **{
+                self.when: {self.signal: None}
+                if self.when == "probed"
+                else frozenset({self.signal})
+            }
+        )
 
 
 @pytest.mark.parametrize(
     ("signal", "when", "told"),
     [
-        ("label_histogram", "enrolled", True), ("uplink_mbps", "enrolled", True), ("loss", "enrolled", False),
-        ("loss", "probed", True), ("uplink_mbps", "probed", True), ("gradient", "probed", True), ("sketch", "probed", False),
-        ("update_norm", "reported", True), ("sketch", "reported", True), ("uplink_mbps", "reported", False),
+        ("label_histogram", "enrolled", True),
+        ("uplink_mbps", "enrolled", True),
+        ("loss", "enrolled", False),
+        ("loss", "probed", True),
+        ("uplink_mbps", "probed", True),
+        ("gradient", "probed", True),
+        ("sketch", "probed", False),
+        ("update_norm", "reported", True),
+        ("sketch", "reported", True),
+        ("uplink_mbps", "reported", False),
     ],
-)  # fmt: skip
-def test_a_signal_nobody_can_tell_is_refused(signal: str, when: str, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+)
+def test_a_signal_nobody_can_tell_is_refused(
+    signal: str, when: str, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(CATALOGUE.targets, "wants", f"{__name__}:Wants")
-    keys = {"task": {"name": "synthetic"}, "population": 4, "cohort": 2, "stop": {"rounds": 1}, "partition": "by_writer"}
+    keys = {
+        "task": {"name": "synthetic"},
+        "population": 4,
+        "cohort": 2,
+        "stop": {"rounds": 1},
+        "partition": "by_writer",
+    }
     experiment = Experiment(**keys, selector={"name": "wants", "signal": signal, "when": when})
-    with contextlib.nullcontext() if told else pytest.raises(ConfigError, match=f"'wants' needs the signal '{signal}' {when}"):
+    with (
+        contextlib.nullcontext()
+        if told
+        else pytest.raises(ConfigError, match=f"'wants' needs the signal '{signal}' {when}")
+    ):
         build(experiment)

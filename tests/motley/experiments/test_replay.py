@@ -1,4 +1,5 @@
-"""Two worlds with the same counted releases: flows that no epsilon bounds are found, and there are none in admitted runs."""
+"""Two worlds with the same counted releases: flows that no epsilon bounds are found, and there are
+none in admitted runs."""
 
 from __future__ import annotations
 
@@ -22,15 +23,30 @@ from motley.rounds.private import PrivateRounds
 pytest.importorskip("dp_accounting")
 
 PRIVACY = {"clip": 0.5, "noise_multiplier": 4.0, "delta": 1e-5}
-LOSS, SIZE = {"low": 0.0, "high": 5.0, "multiplier": 4.0}, {"low": 0.0, "high": 400.0, "multiplier": 4.0}
-DIGITS = {"name": "image", "data": "digits", "scale": "unit", "model": {"name": "mlp", "hidden": [4]}}
+LOSS = {"low": 0.0, "high": 5.0, "multiplier": 4.0}
+SIZE = {"low": 0.0, "high": 400.0, "multiplier": 4.0}
+DIGITS = {
+    "name": "image",
+    "data": "digits",
+    "scale": "unit",
+    "model": {"name": "mlp", "hidden": [4]},
+}
 
 
 def keys(**more):
     return {
-        "task": DIGITS, "population": 8, "cohort": 4, "stop": {"rounds": 4}, "weights": "uniform", "selector": "uniform",
-        "local": {"steps": 2, "batch_size": 8}, "evaluate": {"every": 2}, "engine": "sequential", "privacy": PRIVACY, **more,
-    }  # fmt: skip
+        "task": DIGITS,
+        "population": 8,
+        "cohort": 4,
+        "stop": {"rounds": 4},
+        "weights": "uniform",
+        "selector": "uniform",
+        "local": {"steps": 2, "batch_size": 8},
+        "evaluate": {"every": 2},
+        "engine": "sequential",
+        "privacy": PRIVACY,
+        **more,
+    }
 
 
 def noisy(**signals):
@@ -45,26 +61,48 @@ def found(change, *more, **given):
 
 CLEAN = {
     "uniform": {},
-    "power_of_choice": {"selector": "power_of_choice", "privacy": noisy(loss=LOSS, num_examples=SIZE)},
-    "gumbel": {"selector": "power_of_choice", "privacy": noisy(loss={**LOSS, "noise": "gumbel"}, num_examples=SIZE)},
-    "oort": {"selector": "oort", "privacy": noisy(loss_rms=LOSS, num_examples=SIZE), "device": "uniform"},
+    "power_of_choice": {
+        "selector": "power_of_choice",
+        "privacy": noisy(loss=LOSS, num_examples=SIZE),
+    },
+    "gumbel": {
+        "selector": "power_of_choice",
+        "privacy": noisy(loss={**LOSS, "noise": "gumbel"}, num_examples=SIZE),
+    },
+    "oort": {
+        "selector": "oort",
+        "privacy": noisy(loss_rms=LOSS, num_examples=SIZE),
+        "device": "uniform",
+    },
     "fedcs": {"selector": {"name": "fedcs", "deadline": 0.8}, "device": "uniform"},
     "histograms": {"selector": "fedcbs", "privacy": noisy(label_histogram={"multiplier": 4.0})},
-    "hetero_select": {"selector": {"name": "hetero_select", "w_direction": 0.0}, "privacy": noisy(loss=LOSS)},
-    "coins": {"selector": {"name": "poisson", "rate": 0.6}, "privacy": {**PRIVACY, "cohorts": "hidden"}},
+    "hetero_select": {
+        "selector": {"name": "hetero_select", "w_direction": 0.0},
+        "privacy": noisy(loss=LOSS),
+    },
+    "coins": {
+        "selector": {"name": "poisson", "rate": 0.6},
+        "privacy": {**PRIVACY, "cohorts": "hidden"},
+    },
     "adaptive": {"privacy": {**PRIVACY, "clip": {"initial": 0.01, "noise": 20.0}}},
     "replace_one": {"privacy": {**PRIVACY, "adjacency": "replace_one", "clip": 0.001}},
     "noise by clients": {"privacy": {**PRIVACY, "noise_by": "clients"}, "cohort": 6},
     "noise taken back": {"privacy": {**PRIVACY, "min_separation": 2, "max_rounds": 2}, "cohort": 3},
-    "deadline": {"synchrony": {"name": "deadline", "seconds": 0.7, "over_select": 1.5}, "device": "uniform"},
-    "buffered": {"synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"}, "device": "log_normal"},
+    "deadline": {
+        "synchrony": {"name": "deadline", "seconds": 0.7, "over_select": 1.5},
+        "device": "uniform",
+    },
+    "buffered": {
+        "synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"},
+        "device": "log_normal",
+    },
     "asynchronous": {"synchrony": "asynchronous", "device": "uniform", "stop": {"rounds": 6}},
     "scaffold": {"algorithm": "scaffold"},
     "weights": {"weights": "examples", "privacy": {**PRIVACY, "max_examples": 50}},
     "table": {"task": {"name": "tabular", "data": "iris", "scale": "none"}},
     "regression": {"task": {"name": "tabular_regression", "scale": "none"}},
     "quadratic": {"task": {"name": "quadratic"}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CLEAN)
@@ -74,21 +112,28 @@ def test_nothing_differs_beside_the_counted_releases(name):
     assert not done.differs, "\n".join(done.sentences())
     assert next(iter(done.found)) == "absent"
     assert "other" in done.found
-    assert done.sentences()[0].startswith(f"No difference beside the counted releases in {done.files} files, ")
+    assert done.sentences()[0].startswith(
+        f"No difference beside the counted releases in {done.files} files, "
+    )
 
 
-# ------------------------------------------------------------------------------------- each fault, around its refusal
+# ------------------------------------------------------------------- each fault, around its refusal
 
 
 @pytest.fixture
 def unchecked(monkeypatch):
     """Let experiments pass that are refused."""
-    for name, nothing in {"_check_data": lambda *given: None, "check_time": lambda *given: None}.items():
+    for name, nothing in {
+        "_check_data": lambda *given: None,
+        "check_time": lambda *given: None,
+    }.items():
         monkeypatch.setattr(checks, name, nothing, raising=False)
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("task", [{**DIGITS, "scale": "standard"}, {"name": "tabular", "data": "iris"}])
+@pytest.mark.parametrize(
+    "task", [{**DIGITS, "scale": "standard"}, {"name": "tabular", "data": "iris"}]
+)
 def test_the_statistics_of_a_scale_over_all_clients_are_found(task):
     """Fault 1: they are in preparation.json, and change the inputs of others."""
     differs = found("other", task=task)
@@ -99,7 +144,8 @@ def test_the_statistics_of_a_scale_over_all_clients_are_found(task):
 @pytest.mark.usefixtures("unchecked")
 def test_a_class_of_one_client_alone_is_found(tmp_path):
     """Fault 1: the model has another shape."""
-    path, given = tmp_path / "people.csv", np.arange(80)
+    path = tmp_path / "people.csv"
+    given = np.arange(80)
     ages = {"age": given % 17 * 0.1, "height": given % 5 * 0.2}
     csv.write_csv(pa.table({**ages, "sick": [f"{k % 2 == 0}" for k in given]}), path)
     task = {"name": "tabular", "data": str(path), "label": "sick", "scale": "none"}
@@ -108,17 +154,24 @@ def test_a_class_of_one_client_alone_is_found(tmp_path):
 
 @pytest.mark.usefixtures("unchecked")
 def test_an_outcome_that_follows_from_data_is_found(monkeypatch):
-    """Fault 2: a client whose update is not finite is heard as rejected, and is chosen again and again."""
+    """Fault 2: a client whose update is not finite is heard as rejected, and is chosen again and
+    again."""
     real = PrivateRounds.heard
 
     def heard(self, state, reports):
         bad = ~np.isfinite(reports.signal("loss")) & (reports.outcome == Outcome.ACCEPTED)
-        outcome = np.where(bad, Outcome.REJECTED, reports.outcome) if len(reports) else reports.outcome
+        outcome = (
+            np.where(bad, Outcome.REJECTED, reports.outcome) if len(reports) else reports.outcome
+        )
         object.__setattr__(reports, "outcome", outcome.astype(np.int8))
         return real(self, state, reports)
 
     monkeypatch.setattr(PrivateRounds, "heard", heard)
-    given = {"selector": "oort", "privacy": noisy(loss_rms=LOSS, num_examples=SIZE), "device": "uniform"}
+    given = {
+        "selector": "oort",
+        "privacy": noisy(loss_rms=LOSS, num_examples=SIZE),
+        "device": "uniform",
+    }
     assert ("(reports to the selector)", "outcome, with accepted") in found("non_finite", **given)
 
 
@@ -133,9 +186,15 @@ SLOW = {"name": "shifted_exponential", "a_t": 0.01, "lambda_t": 0.01}
             {"selector": {"name": "fedcs", "deadline": 4.0}, "cohort": 3},
             ("(reports to the selector)", "compute_estimate_s, with probed"),
         ),
-        ({"synchrony": {"name": "deadline", "seconds": 2.5, "over_select": 1.5}}, ("clients.parquet", "outcome")),
         (
-            {"synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"}, "stop": {"rounds": 12}},
+            {"synchrony": {"name": "deadline", "seconds": 2.5, "over_select": 1.5}},
+            ("clients.parquet", "outcome"),
+        ),
+        (
+            {
+                "synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"},
+                "stop": {"rounds": 12},
+            },
             ("clients.parquet", "client"),
         ),
     ],
@@ -146,32 +205,48 @@ def test_sizes_that_reach_others_through_time_are_found(more, expected):
     assert expected in found("other", device=SLOW, **more)
 
 
-# ------------------------------------------------------------------------------------- faults of other kinds
+# ---------------------------------------------------------------------------- faults of other kinds
 
 
 def test_a_release_that_moves_further_than_it_is_counted_is_found(monkeypatch):
-    monkeypatch.setattr(private, "clipped", lambda upload, *given: (upload._replace(weight=1.0), True))
+    monkeypatch.setattr(
+        private, "clipped", lambda upload, *given: (upload._replace(weight=1.0), True)
+    )
     assert ("(sums)", "sum") in found("far", privacy={**PRIVACY, "clip": 0.001})
 
 
 def test_a_signal_that_is_not_clipped_is_found(monkeypatch):
     real = private.released
     monkeypatch.setattr(
-        private, "released", lambda source, ids, name, value, how: value + 0 * real(source, ids, name, value, how)
+        private,
+        "released",
+        lambda source, ids, name, value, how: value + 0 * real(source, ids, name, value, how),
     )
-    given = {"selector": "power_of_choice", "privacy": noisy(loss={**LOSS, "high": 0.1}, num_examples=SIZE)}
+    given = {
+        "selector": "power_of_choice",
+        "privacy": noisy(loss={**LOSS, "high": 0.1}, num_examples=SIZE),
+    }
     assert ("(reports to the selector)", "loss") in found("far", **given)
 
 
 def test_a_clear_column_is_found(monkeypatch):
     monkeypatch.setattr(tables, "without_clear", lambda table, columns: dict(columns))
     differs = found("other")
-    assert {("clients.parquet", "num_examples"), ("federation.parquet", "labels"), ("rounds.parquet", "train_loss")} <= differs
+    assert {
+        ("clients.parquet", "num_examples"),
+        ("federation.parquet", "labels"),
+        ("rounds.parquet", "train_loss"),
+    } <= differs
 
 
 def test_an_evaluation_decides_on_no_model_of_a_private_run():
-    """The loss of one client is not finite on its test samples; a guard would go back to the model before."""
-    assert not {one for one in found("non_finite", evaluate={"every": 1}) if "good" in one[1] or "model" in one[1]}
+    """The loss of one client is not finite on its test samples; a guard would go back to the model
+    before."""
+    assert not {
+        one
+        for one in found("non_finite", evaluate={"every": 1})
+        if "good" in one[1] or "model" in one[1]
+    }
 
 
 def test_seconds_that_follow_sizes_are_told_as_not_covered():
@@ -181,34 +256,49 @@ def test_seconds_that_follow_sizes_are_told_as_not_covered():
         ("clients.parquet", "local_steps"),
         ("clients.parquet", "compute_s"),
     }
-    assert any(line.startswith("Seconds or steps follow its number of samples: clients") for line in done.sentences())
+    assert any(
+        line.startswith("Seconds or steps follow its number of samples: clients")
+        for line in done.sentences()
+    )
 
 
 def test_diagnostics_which_tell_exact_gradients_are_refused():
     given = keys(evaluate={"every": 2, "diagnostics": True})
     with pytest.raises(
-        ConfigError, match=r"evaluate.diagnostics: diagnostics write exact figures of all clients' gradients .*; leave"
+        ConfigError,
+        match=r"evaluate.diagnostics: diagnostics write exact figures of all clients' gradients "
+        r".*; leave",
     ):
         prepare(Experiment(**given))
 
 
 def test_a_named_client_is_compared_and_another_one_refused():
-    assert replay(Experiment(**keys(task={"name": "quadratic"})), client=2, changes=("other",)).client == 2
-    with pytest.raises(ConfigError, match="--canary: got 9; expected a client that takes part, from 0 to 7; leave it out"):
+    assert (
+        replay(Experiment(**keys(task={"name": "quadratic"})), client=2, changes=("other",)).client
+        == 2
+    )
+    with pytest.raises(
+        ConfigError,
+        match="--canary: got 9; expected a client that takes part, from 0 to 7; leave it out",
+    ):
         replay(Experiment(**keys(task={"name": "quadratic"})), client=9)
 
 
 def test_an_experiment_without_privacy_is_refused():
     given = {key: value for key, value in keys().items() if key != "privacy"}
-    with pytest.raises(ConfigError, match=r"privacy: there is nothing to audit without it; write e.g. \[privacy\]"):
+    with pytest.raises(
+        ConfigError, match=r"privacy: there is nothing to audit without it; write e.g. \[privacy\]"
+    ):
         replay(Experiment(**given))
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_the_command_prints_differences_first_and_returns_1(tmp_path, capsys):
-    file, out = tmp_path / "x.toml", tmp_path / "out"
+    file = tmp_path / "x.toml"
+    out = tmp_path / "out"
     file.write_text(
-        'task = { name = "tabular", data = "iris" }\npopulation = 8\ncohort = 4\nstop = { rounds = 2 }\nweights = "uniform"\n'
+        'task = { name = "tabular", data = "iris" }\npopulation = 8\ncohort = 4\nstop = { rounds = '
+        '2 }\nweights = "uniform"\n'
         "local = { steps = 2 }\n[privacy]\nclip = 0.5\nnoise_multiplier = 20.0\ndelta = 1e-5\n"
     )
     assert call(["audit-privacy", str(file), "--trials", "100", "--out", str(out)]) == 1

@@ -1,4 +1,5 @@
-"""What objects show at a prompt and in a notebook, the figures of a comparison, and what is printed at the end."""
+"""What objects show at a prompt and in a notebook, the figures of a comparison, and what is printed
+at the end."""
 
 from __future__ import annotations
 
@@ -25,14 +26,24 @@ from motley.rounds.config import RoundSummary
 from motley.tasks import from_clients, own_task
 
 KEYS: dict[str, Any] = {
-    "name": "who", "task": {"name": "quadratic"}, "population": 4, "cohort": 2, "stop": {"rounds": 3}, "partition": "by_writer",
+    "name": "who",
+    "task": {"name": "quadratic"},
+    "population": 4,
+    "cohort": 2,
+    "stop": {"rounds": 3},
+    "partition": "by_writer",
     "evaluate": {"every": 1},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return motley.compare(KEYS, {"selector.name": ["uniform", "oort"]}, seeds=[0, 1], out=tmp_path_factory.mktemp("who"))
+    return motley.compare(
+        KEYS,
+        {"selector.name": ["uniform", "oort"]},
+        seeds=[0, 1],
+        out=tmp_path_factory.mktemp("who"),
+    )
 
 
 def test_each_object_is_one_short_line(found: Any) -> None:
@@ -41,16 +52,21 @@ def test_each_object_is_one_short_line(found: Any) -> None:
     clients = [(np.ones((size, 3), np.float32), np.arange(size) % 2) for size in (5, 10)]
     task = own_task(from_clients(clients, test_fraction=0.2), lambda: nn.Linear(3, 2), name="mine")
     federation = (
-        "clients 2, training samples 12, 4 to 8 a client, validation samples 0, test samples 3, inputs 3 float32, "
-        "targets 2 classes"
+        "clients 2, training samples 12, 4 to 8 a client, validation samples 0, test samples 3, "
+        "inputs 3 float32, targets 2 classes"
     )
     assert repr(task.federation) == f"<Federation: {federation}>"
-    assert repr(task) == f"<Task: name mine, parameters 8, loss cross_entropy, metric accuracy, {federation}>"
-    assert repr(Experiment(**KEYS)) == (
-        "<Experiment: name who, task quadratic, clients 4, a round 2, algorithm fedavg, selector uniform, partition by_writer, "
-        "ends round 3, seed 0>"
+    assert (
+        repr(task)
+        == f"<Task: name mine, parameters 8, loss cross_entropy, metric accuracy, {federation}>"
     )
-    assert repr(found) == "<Comparison: runs 4, {} 2, failed 0, folder {}>".format("methods", found.directory)
+    assert repr(Experiment(**KEYS)) == (
+        "<Experiment: name who, task quadratic, clients 4, a round 2, algorithm fedavg, selector "
+        "uniform, partition by_writer, ends round 3, seed 0>"
+    )
+    assert repr(found) == "<Comparison: runs 4, {} 2, failed 0, folder {}>".format(
+        "methods", found.directory
+    )
     assert repr(found.runs[0]).startswith("<TrainedRun 'who': seed 0, 3 rounds, finished, in ")
 
 
@@ -61,26 +77,47 @@ def test_a_notebook_shows_tables_of_text(found: Any) -> None:
     assert "<th>label</th><th>seed</th><th>loss final</th>" in shown
     assert shown.count("<tr>") == 5
     assert f">Comparison: runs 4, methods 2, failed 0, folder {found.directory}</caption>" in shown
-    assert [in_cell(value) for value in (0.782, 1234.0, 20, float("nan"), "a")] == ["0.7820", "1234", "20", "–", "a"]
+    assert [in_cell(value) for value in (0.782, 1234.0, 20, float("nan"), "a")] == [
+        "0.7820",
+        "1234",
+        "20",
+        "–",
+        "a",
+    ]
     inspection = types.SimpleNamespace(population=3, profile=lambda: {"availability": 0.5})
-    one: Any = types.SimpleNamespace(label="mine", pitfalls=["few test samples"], inspection=inspection)
+    one: Any = types.SimpleNamespace(
+        label="mine", pitfalls=["few test samples"], inspection=inspection
+    )
     assert "<td>availability</td><td>0.5</td>" in Inspected([one])._repr_html_()
     assert "<td>few test samples</td>" in Inspected([one])._repr_html_()
-    assert html_rows("a<b", [["<script>", "\x1b[31m"]]).count("<") == html_rows("ab", [["script", "31m"]]).count("<")
+    assert html_rows("a<b", [["<script>", "\x1b[31m"]]).count("<") == html_rows(
+        "ab", [["script", "31m"]]
+    ).count("<")
 
 
-def test_a_table_is_a_data_frame_of_one_row_per_run(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pandas is no dependency: a stand-in takes the rows, and without it an error says what else there is."""
+def test_a_table_is_a_data_frame_of_one_row_per_run(
+    found: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pandas is no dependency: a stand-in takes the rows, and without it an error says what else
+    there is."""
     monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=lambda rows: rows))
     rows = found.table()
     assert [(row["label"], row["seed"], row["rounds"]) for row in rows] == [
-        ("uniform", 0, 3), ("uniform", 1, 3), ("oort", 0, 3), ("oort", 1, 3),
-    ]  # fmt: skip
-    last = [run.column("evaluations", "loss")[run.column("evaluations", "round") == 3] for run in found.runs]
+        ("uniform", 0, 3),
+        ("uniform", 1, 3),
+        ("oort", 0, 3),
+        ("oort", 1, 3),
+    ]
+    last = [
+        run.column("evaluations", "loss")[run.column("evaluations", "round") == 3]
+        for run in found.runs
+    ]
     assert all(row["loss final"] in values for row, values in zip(rows, last, strict=True))
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(
-        ConfigError, match=r"needs pandas; install it .*or take an Arrow table, motley.frame\(runs, 'evaluations'\)"
+        ConfigError,
+        match=r"needs pandas; install it .*or take an Arrow table, motley.frame\(runs, "
+        r"'evaluations'\)",
     ):
         found.table()
 
@@ -95,10 +132,16 @@ def test_figures_have_a_line_per_method_at_the_evaluations(found: Any) -> None:
     (axes,) = one.plot("loss", over="traffic").axes
     rows = one.column("evaluations", "scope") == "mean"
     np.testing.assert_allclose(axes.lines[0].get_ydata(), one.column("evaluations", "loss")[rows])
-    np.testing.assert_allclose(axes.lines[0].get_xdata(), one.column("evaluations", "total_bits")[rows] / 8e6)
-    with pytest.raises(ConfigError, match=r"metric: no evaluation has 'los' \(did you mean 'loss'\?\)"):
+    np.testing.assert_allclose(
+        axes.lines[0].get_xdata(), one.column("evaluations", "total_bits")[rows] / 8e6
+    )
+    with pytest.raises(
+        ConfigError, match=r"metric: no evaluation has 'los' \(did you mean 'loss'\?\)"
+    ):
         found.plot("los")
-    with pytest.raises(ConfigError, match=r"over: got 'seconds'.*expected one of: rounds, virtual_seconds, traffic"):
+    with pytest.raises(
+        ConfigError, match=r"over: got 'seconds'.*expected one of: rounds, virtual_seconds, traffic"
+    ):
         found.plot(over="seconds")
     with pytest.raises(ConfigError, match="runs: there are no finished runs to draw"):
         sweep.Comparison([], [], Path()).plot()
@@ -119,7 +162,10 @@ def test_who_looks_is_shown_progress_and_one_line_at_the_end(
     motley.compare(KEYS, **again)
     last = capsys.readouterr().err.splitlines()[-1]
     finals = [np.mean([row[-1] for row in rows]) for rows in _losses(found)]
-    assert last == (f"who: 4 runs, loss {finals[0]:.3f} uniform, {finals[1]:.3f} oort (mean of final values), in {folder}")
+    assert last == (
+        f"who: 4 runs, loss {finals[0]:.3f} uniform, {finals[1]:.3f} oort (mean of final values), "
+        f"in {folder}"
+    )
     done = motley.run(KEYS, out=tmp_path / "one")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "who, begun"
@@ -144,9 +190,16 @@ def test_a_notebook_has_a_text_that_changes_and_goes(monkeypatch: pytest.MonkeyP
     with ProgressText([Experiment(**KEYS)] * 2, ["a", "b"], Console(file=io.StringIO())) as shown:
         shown.start(0)
         shown.run(0).begin("loss", lambda: "train")
-        shown.run(0).round(RoundSummary(round=1, time_s=1.0, accepted=2, train_loss=1.0, score=0.5, selections=1))
+        shown.run(0).round(
+            RoundSummary(round=1, time_s=1.0, accepted=2, train_loss=1.0, score=0.5, selections=1)
+        )
         until = time.monotonic() + 60
-        while not any("round 1 of 3, loss 0.500\n0 of 2 runs ended, " in text for text in said) and time.monotonic() < until:
+        while (
+            not any("round 1 of 3, loss 0.500\n0 of 2 runs ended, " in text for text in said)
+            and time.monotonic() < until
+        ):
             time.sleep(0.002)
-    assert any("run 1 of 2: a, round 1 of 3, loss 0.500\n0 of 2 runs ended, " in text for text in said)
+    assert any(
+        "run 1 of 2: a, round 1 of 3, loss 0.500\n0 of 2 runs ended, " in text for text in said
+    )
     assert said[-1] == ""

@@ -27,26 +27,53 @@ def written(tmp_path: Path) -> Path:
 def test_generated_tests_pass_and_all_files_are_clean(written: Path) -> None:
     """In another process, as a user would; doctests included, warnings are errors."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "--doctest-modules", "-p", "no:cacheprovider", str(written)],
-        capture_output=True, text=True, cwd=written, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-W",
+            "error",
+            "--doctest-modules",
+            "-p",
+            "no:cacheprovider",
+            str(written),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=written,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "35 passed" in done.stdout
     for tool in (
         ["check", "--isolated", "--line-length=128", "--ignore=I001"],
         ["format", "--check", "--isolated", "--line-length=128"],
     ):
-        ruff = subprocess.run([sys.executable, "-m", "ruff", *tool, str(written)], capture_output=True, text=True, check=False)
+        ruff = subprocess.run(
+            [sys.executable, "-m", "ruff", *tool, str(written)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert ruff.returncode == 0, ruff.stdout
 
 
 def test_a_package_passes_its_tests_and_is_found_by_its_entry_point_where_it_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An installer writes entry_points.txt from pyproject.toml; here the test does, so that nothing is built."""
+    """An installer writes entry_points.txt from pyproject.toml; here the test does, so that nothing
+    is built."""
     files = skeleton("selectors", "loudest_first", package=True)
-    assert sorted(files) == [f"loudest_first/{name}" for name in ("README.md", "loudest_first.py", "pyproject.toml",
-                                                                  "tests/motley/test_loudest_first.py")]  # fmt: skip
+    assert sorted(files) == [
+        f"loudest_first/{name}"
+        for name in (
+            "README.md",
+            "loudest_first.py",
+            "pyproject.toml",
+            "tests/motley/test_loudest_first.py",
+        )
+    ]
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -66,8 +93,10 @@ def test_a_package_passes_its_tests_and_is_found_by_its_entry_point_where_it_is_
     assert (project["name"], project["dependencies"]) == ("loudest-first", [])
     info = package / "loudest_first-0.1.0.dist-info"
     info.mkdir()
-    groups = (f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in points.items())
-              for group, points in project["entry-points"].items())  # fmt: skip
+    groups = (
+        f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in points.items())
+        for group, points in project["entry-points"].items()
+    )
     (info / "entry_points.txt").write_text("".join(groups))
     (point,) = next(iter(metadata.distributions(path=[str(package)]))).entry_points
     assert (point.group, point.name) == ("motley.selector", "loudest_first")
@@ -78,7 +107,11 @@ def test_a_package_passes_its_tests_and_is_found_by_its_entry_point_where_it_is_
 @pytest.mark.slow
 def test_types_of_generated_files_are_right(written: Path) -> None:
     found = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "."], capture_output=True, text=True, check=False, cwd=written
+        [sys.executable, "-m", "mypy", "--strict", "."],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=written,
     )
     assert found.returncode == 0, found.stdout
 
@@ -95,8 +128,17 @@ def test_types_of_generated_files_are_right(written: Path) -> None:
         ("selector", "größe", "expected a name in snake_case"),
         ("selector", "uniform", "the name of a component of this kind"),
         ("partition", "dirichlet", "the name of a component of this kind"),
-        ("selector", "random", "the name of a Python module; choose another, such as random_selector"),
-        ("selectr", "x", r"KIND: got 'selectr' \(did you mean 'selector'\?\); expected one of: algorithm, compressor"),
+        (
+            "selector",
+            "random",
+            "the name of a Python module; choose another, such as random_selector",
+        ),
+        (
+            "selectr",
+            "x",
+            r"KIND: got 'selectr' \(did you mean 'selector'\?\); expected one of: algorithm, "
+            r"compressor",
+        ),
     ],
 )
 def test_bad_kinds_and_names(kind: str, name: str, message: str) -> None:

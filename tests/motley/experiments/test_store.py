@@ -49,12 +49,16 @@ def test_the_default_folder_is_told_by_name_and_id() -> None:
     assert default_folder(PLAIN, Path("x")).parts[0] == "x"
 
 
-# ------------------------------------------------------------------------------------------------ one holder at a time
+# ----------------------------------------------------------------------------- one holder at a time
 
 
 def test_a_folder_in_use_is_refused_with_a_sentence(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    with folder.lock(), pytest.raises(StoreError, match=rf"in use by another run \(process {os.getpid()}\)"), folder.lock():
+    with (
+        folder.lock(),
+        pytest.raises(StoreError, match=rf"in use by another run \(process {os.getpid()}\)"),
+        folder.lock(),
+    ):
         pass
     with folder.lock():
         pass
@@ -62,7 +66,9 @@ def test_a_folder_in_use_is_refused_with_a_sentence(tmp_path: Path) -> None:
 
 def test_a_folder_in_use_by_another_process(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder.path)], stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder.path)], stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(StoreError, match=f"process {holder.pid}"), folder.lock():
@@ -124,19 +130,25 @@ def test_a_folder_is_looked_at_before_any_run_of_a_sweep(tmp_path: Path) -> None
         compare(PLAIN, {}, out=tmp_path / ("a" * 300))
 
 
-# ------------------------------------------------------------------------------------------------ begin, go on, done
+# ------------------------------------------------------------------------------- begin, go on, done
 
 
 def test_states_of_a_folder(tmp_path: Path) -> None:
-    folder, record, other = RunFolder(tmp_path), describe(PLAIN, {}, {}, 7), PLAIN.replace({"seed": 1})
+    folder = RunFolder(tmp_path)
+    record = describe(PLAIN, {}, {}, 7)
+    other = PLAIN.replace({"seed": 1})
     assert folder.state(PLAIN, resume=False) == folder.state(PLAIN, resume=True) == "new"
     folder.write({**record, "name": "first"})
     assert folder.state(PLAIN, resume=True) == "interrupted"
     assert not folder.finished(PLAIN)
     with pytest.raises(StoreError, match="holds this run, interrupted; go on with --resume"):
         folder.state(PLAIN, resume=False)
-    a, b = PLAIN.run_id(), other.run_id()
-    with pytest.raises(StoreError, match=rf"holds another run \(first, {a}\); this one is {b}: choose another output folder"):
+    a = PLAIN.run_id()
+    b = other.run_id()
+    with pytest.raises(
+        StoreError,
+        match=rf"holds another run \(first, {a}\); this one is {b}: choose another output folder",
+    ):
         folder.state(other, resume=True)
     folder.write({**record, "finished": True})
     assert folder.state(PLAIN, resume=False) == folder.state(PLAIN, resume=True) == "finished"
@@ -148,7 +160,10 @@ def test_states_of_a_folder(tmp_path: Path) -> None:
 
 def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(StoreError, match=r"holds files that are no run \(thesis\.tex, \.\.\.\); choose a new or empty folder"):
+    with pytest.raises(
+        StoreError,
+        match=r"holds files that are no run \(thesis\.tex, \.\.\.\); choose a new or empty folder",
+    ):
         RunFolder(tmp_path).state(PLAIN, resume=False)
 
 
@@ -159,16 +174,31 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
         RunFolder(tmp_path).read()
 
 
-# ------------------------------------------------------------------------------------------------ the record
+# --------------------------------------------------------------------------------------- the record
 
 
 def test_the_record_says_all_that_is_needed_to_run_it_again() -> None:
     record = json.loads(
-        json.dumps(describe(PLAIN, {"threads": 2}, {"metric": "loss", "classes": []}, 7, command="motley run x"))
+        json.dumps(
+            describe(
+                PLAIN, {"threads": 2}, {"metric": "loss", "classes": []}, 7, command="motley run x"
+            )
+        )
     )
     assert set(record) == {
-        "name", "run_id", "seed", "config", "numerics", "versions", "citations", "finished", "task", "parameters", "command", "commit",
-    }  # fmt: skip
+        "name",
+        "run_id",
+        "seed",
+        "config",
+        "numerics",
+        "versions",
+        "citations",
+        "finished",
+        "task",
+        "parameters",
+        "command",
+        "commit",
+    }
     assert Experiment(**record["config"]).run_id() == record["run_id"]
     assert record["finished"] is False
     assert record["command"] == "motley run x"
@@ -188,7 +218,9 @@ def test_no_commit_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.Monkey
     assert describe(PLAIN, {}, {}, 0)["commit"] is None
 
 
-def test_a_full_disk_leaves_the_record_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_record_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = RunFolder(tmp_path)
     folder.write({"run_id": "a"})
 
@@ -202,7 +234,9 @@ def test_a_full_disk_leaves_the_record_before(tmp_path: Path, monkeypatch: pytes
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-def test_too_little_room_is_said_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_room_is_said_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ensure_space(tmp_path, 1)
     usage: Any = shutil.disk_usage(tmp_path)._replace(free=3 * 2**20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -215,8 +249,10 @@ def test_versions_are_looked_up_once_in_a_process(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(store.metadata, "version", lambda name: asked.append(name) or "7")  # type: ignore[func-returns-value]
     store._version.cache_clear()
     try:
-        first, second = store.installed_versions("flwr"), store.installed_versions()
+        first = store.installed_versions("flwr")
+        second = store.installed_versions()
     finally:
         store._version.cache_clear()
-    assert len(asked) == len(set(asked)) == len(first) - 1  # Python's own version stands in no metadata
+    # Python's own version stands in no metadata
+    assert len(asked) == len(set(asked)) == len(first) - 1
     assert (first["torch"], second["torch"], "flwr" in second) == ("7", "7", False)

@@ -14,7 +14,14 @@ from motley.experiments import sweep
 from motley.experiments.config import Experiment
 from motley.experiments.store import RunFolder
 
-PLAIN = {"name": "small", "population": 6, "cohort": 2, "stop": {"rounds": 2}, "task": "quadratic", "partition": "by_writer"}
+PLAIN = {
+    "name": "small",
+    "population": 6,
+    "cohort": 2,
+    "stop": {"rounds": 2},
+    "task": "quadratic",
+    "partition": "by_writer",
+}
 RULES = {"selector.name": ["uniform", "power_of_choice"]}
 
 
@@ -22,8 +29,10 @@ def test_every_combination_becomes_a_run() -> None:
     points = sweep.expand(Experiment(**PLAIN), {**RULES, "local.epochs": [1, 2]}, seeds=[0, 1])
     assert len({point.experiment.run_id() for point in points}) == 8
     assert [(point.label, point.experiment.seed) for point in points[:3]] == [
-        ("uniform epochs=1", 0), ("uniform epochs=1", 1), ("uniform epochs=2", 0),
-    ]  # fmt: skip
+        ("uniform epochs=1", 0),
+        ("uniform epochs=1", 1),
+        ("uniform epochs=2", 0),
+    ]
     assert all(point.experiment.grid == [] for point in points)
 
 
@@ -35,19 +44,36 @@ def test_the_grid_of_the_file_is_run_and_may_be_overruled() -> None:
 
 def test_several_grids_are_run_one_after_the_other_and_common_runs_once() -> None:
     """Two learning rates, then two rules: the rule and rate that the file has are in both."""
-    experiment = Experiment(**PLAIN, grid=[{"local.optimizer.lr": [0.01, 0.1]}, {"selector.name": ["uniform", "oort"]}])
+    experiment = Experiment(
+        **PLAIN, grid=[{"local.optimizer.lr": [0.01, 0.1]}, {"selector.name": ["uniform", "oort"]}]
+    )
     plain = Experiment(**PLAIN)
     assert (plain.selector["name"], plain.part("local.optimizer").lr) == ("uniform", 0.01)
     points = sweep.expand(experiment, seeds=[0, 1])
     assert [(point.label, point.experiment.seed) for point in points] == [
-        ("lr=0.01", 0), ("lr=0.01", 1), ("lr=0.1", 0), ("lr=0.1", 1), ("oort", 0), ("oort", 1),
-    ]  # fmt: skip
+        ("lr=0.01", 0),
+        ("lr=0.01", 1),
+        ("lr=0.1", 0),
+        ("lr=0.1", 1),
+        ("oort", 0),
+        ("oort", 1),
+    ]
     assert len(sweep.expand(experiment, over={"cohort": [1]})) == 3
 
 
 NAMED = [
-    {"name": "rates", "selector.name": ["uniform", "oort"], "local.optimizer.lr": [0.1], "cohort": [3]},
-    {"name": "rules", "selector.name": ["uniform", "power_of_choice"], "local.optimizer.lr": [0.01], "cohort": [3]},
+    {
+        "name": "rates",
+        "selector.name": ["uniform", "oort"],
+        "local.optimizer.lr": [0.1],
+        "cohort": [3],
+    },
+    {
+        "name": "rules",
+        "selector.name": ["uniform", "power_of_choice"],
+        "local.optimizer.lr": [0.01],
+        "cohort": [3],
+    },
 ]
 
 
@@ -56,38 +82,62 @@ def test_grids_are_chosen_by_name() -> None:
     assert len(sweep.expand(experiment, seeds=[0, 1])) == 8
     chosen = sweep.expand(experiment, {"cohort": [1, 2]}, seeds=[0], grids=["rules"])
     assert [(point.label, point.experiment.cohort) for point in chosen] == [
-        ("uniform cohort=1", 1), ("uniform cohort=2", 2), ("power_of_choice cohort=1", 1), ("power_of_choice cohort=2", 2),
-    ]  # fmt: skip
+        ("uniform cohort=1", 1),
+        ("uniform cohort=2", 2),
+        ("power_of_choice cohort=1", 1),
+        ("power_of_choice cohort=2", 2),
+    ]
     with pytest.raises(
-        ConfigError, match=r"^grid: there is no grid 'ruls' \(did you mean 'rules'\?\); expected one of: rates, rules$"
+        ConfigError,
+        match=r"^grid: there is no grid 'ruls' \(did you mean 'rules'\?\); expected one of: rates, "
+        r"rules$",
     ):
         sweep.expand(experiment, grids=["ruls"])
-    with pytest.raises(ConfigError, match=r"^grid: there is no grid 'rules'; none has a name; write name = "):
+    with pytest.raises(
+        ConfigError, match=r"^grid: there is no grid 'rules'; none has a name; write name = "
+    ):
         sweep.expand(Experiment(**PLAIN, grid=RULES), grids=["rules"])
     with pytest.raises(ConfigError, match=r"^grid.name: two grids are called 'rates'"):
         Experiment(**PLAIN, grid=[NAMED[0], NAMED[0]])
 
 
 def test_labels_show_what_differs_and_folders_do_not_depend_on_the_other_runs() -> None:
-    """All runs share the cohort; the rules of one grid share the rate, which tells them from those of the other."""
+    """All runs share the cohort; the rules of one grid share the rate, which tells them from those
+    of the other."""
     both = sweep.expand(Experiment(**PLAIN, grid=NAMED))
-    assert [point.label for point in both] == ["uniform lr=0.1", "oort lr=0.1", "uniform lr=0.01", "power_of_choice lr=0.01"]
+    assert [point.label for point in both] == [
+        "uniform lr=0.1",
+        "oort lr=0.1",
+        "uniform lr=0.01",
+        "power_of_choice lr=0.01",
+    ]
     one = sweep.expand(Experiment(**PLAIN, grid=NAMED), grids=["rules"])
     assert [point.label for point in one] == ["uniform", "power_of_choice"]
-    assert [point.folder(Path("r")) for point in one] == [point.folder(Path("r")) for point in both[2:]]
+    assert [point.folder(Path("r")) for point in one] == [
+        point.folder(Path("r")) for point in both[2:]
+    ]
     assert one[0].folder(Path("r")).parent.name == "uniform-lr=0.01-cohort=3"
 
 
 def test_labels_are_unique() -> None:
-    """Two keys may end in the same word, and two components may have the same name: the whole keys then tell the runs apart."""
+    """Two keys may end in the same word, and two components may have the same name: the whole keys
+    then tell the runs apart."""
     over = {"server.lr": [0.1, 0.2], "local.optimizer.lr": [0.1, 0.2], "cohort": [3]}
     points = sweep.expand(Experiment(**PLAIN, server="adam"), over)
     assert [point.label for point in points][:2] == [
         "server.lr=0.1 local.optimizer.lr=0.1",
         "server.lr=0.1 local.optimizer.lr=0.2",
     ]
-    grids = [{"compressor": ["topk"]}, {"compressor": ["topk"], "quantizer": ["qsgd"]}, {"quantizer": ["qsgd"]}]
-    assert [point.label for point in sweep.expand(Experiment(**PLAIN, grid=grids))] == ["topk", "topk qsgd", "qsgd"]
+    grids = [
+        {"compressor": ["topk"]},
+        {"compressor": ["topk"], "quantizer": ["qsgd"]},
+        {"quantizer": ["qsgd"]},
+    ]
+    assert [point.label for point in sweep.expand(Experiment(**PLAIN, grid=grids))] == [
+        "topk",
+        "topk qsgd",
+        "qsgd",
+    ]
     grids = [{"compressor": ["topk"]}, {"quantizer": ["topk"]}]
     points = sweep.expand(Experiment(**PLAIN, budget={"average": 0.5}, grid=grids))
     assert [point.label for point in points] == ["compressor = topk", "quantizer = topk"]
@@ -100,12 +150,18 @@ def test_without_a_grid_there_is_one_run_called_like_the_experiment() -> None:
 
 
 def test_options_meet_the_component_they_are_meant_for() -> None:
-    points = sweep.expand(Experiment(**PLAIN), {"selector.d": [3, 4], "selector.name": ["power_of_choice"]})
-    assert [point.experiment.selector for point in points] == [{"name": "power_of_choice", "d": d} for d in (3, 4)]
+    points = sweep.expand(
+        Experiment(**PLAIN), {"selector.d": [3, 4], "selector.name": ["power_of_choice"]}
+    )
+    assert [point.experiment.selector for point in points] == [
+        {"name": "power_of_choice", "d": d} for d in (3, 4)
+    ]
 
 
 def test_whole_components_and_presets_can_be_compared() -> None:
-    points = sweep.expand(Experiment(**PLAIN), {"selector": ["uniform", {"name": "power_of_choice", "d": 3}]})
+    points = sweep.expand(
+        Experiment(**PLAIN), {"selector": ["uniform", {"name": "power_of_choice", "d": 3}]}
+    )
     assert [point.label for point in points] == ["uniform", "power_of_choice d=3"]
     points = sweep.expand(Experiment(**PLAIN), {"method": ["fedavg", "fedprox"]})
     assert [point.experiment.algorithm["name"] for point in points] == ["fedavg", "fedprox"]
@@ -115,13 +171,21 @@ def test_whole_components_and_presets_can_be_compared() -> None:
     ("over", "message"),
     [
         ({"selector.name": []}, r"^selector\.name: got no values"),
-        ({"selector.name": ["uniform", "unifrom"]}, r"^selector\.name: got 'unifrom' \(did you mean 'uniform'\?\)"),
-        ({"selektor.name": ["uniform"]}, r"^selektor: there is no such key \(did you mean 'selector'\?\)"),
+        (
+            {"selector.name": ["uniform", "unifrom"]},
+            r"^selector\.name: got 'unifrom' \(did you mean 'uniform'\?\)",
+        ),
+        (
+            {"selektor.name": ["uniform"]},
+            r"^selektor: there is no such key \(did you mean 'selector'\?\)",
+        ),
         ({"seed": [1, 1]}, r"^grid: the same run occurs twice \(seed=1\)"),
         ({"cohort": [2, 7]}, r"^cohort: got 7, more than the population of 6"),
     ],
 )
-def test_a_wrong_variant_is_refused_before_anything_runs(over: dict[str, list[Any]], message: str) -> None:
+def test_a_wrong_variant_is_refused_before_anything_runs(
+    over: dict[str, list[Any]], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         sweep.compare(PLAIN, over)
 
@@ -146,7 +210,7 @@ def test_over_needs_key_and_values(text: str) -> None:
         sweep.parse_over(text)
 
 
-# ------------------------------------------------------------------------------------------------ running
+# ------------------------------------------------------------------------------------------ running
 
 
 def test_a_comparison_runs_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +246,8 @@ def test_a_failed_run_does_not_stop_the_others(
 
 
 def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, asked = sweep.run, []
+    real = sweep.run
+    asked = []
 
     def watched(experiment: Experiment, **options: Any) -> Any:
         asked.append(options["resume"])
@@ -213,9 +278,13 @@ def test_runs_of_another_torch_are_resumed_where_it_is_allowed(jobs: int, tmp_pa
     sweep.compare(PLAIN, over, out=tmp_path)
     for path in tmp_path.rglob("run.json"):
         record = json.loads(path.read_text())
-        path.write_text(json.dumps(with_digest({**record, "numerics": {**record["numerics"], "torch": "1.0"}})))
+        path.write_text(
+            json.dumps(with_digest({**record, "numerics": {**record["numerics"], "torch": "1.0"}}))
+        )
     longer = {**PLAIN, "stop": {"rounds": 4}}
     refused = sweep.compare(longer, over, out=tmp_path, jobs=jobs)
-    assert ["or give --allow-other-numerics" in str(failure.error) for failure in refused.failures] == [True, True]
+    assert [
+        "or give --allow-other-numerics" in str(failure.error) for failure in refused.failures
+    ] == [True, True]
     found = sweep.compare(longer, over, out=tmp_path, jobs=jobs, allow_other_numerics=True)
     assert [run.tables["rounds"].num_rows for run in found.runs] == [4, 4]

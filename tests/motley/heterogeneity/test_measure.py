@@ -1,4 +1,5 @@
-"""Estimates on worlds whose truth is known: near zero for IID clients, growing with the cause, and of one kind at a time.
+"""Estimates on worlds whose truth is known: near zero for IID clients, growing with the cause, and
+of one kind at a time.
 
 Tolerances are wide against what was seen over seeds; each number is a function of the seed.
 """
@@ -28,12 +29,20 @@ TWO_RULES = ("concept_shift", "swap", "clusters", 2, "share", 1.0)
 
 @functools.lru_cache(maxsize=1)
 def _plain() -> dict[str, object]:
-    return {"task": {"name": "image", "data": "digits", "model": "mlp"}, "population": 30, "cohort": 5, "stop": {"rounds": 1}}
+    return {
+        "task": {"name": "image", "data": "digits", "model": "mlp"},
+        "population": 30,
+        "cohort": 5,
+        "stop": {"rounds": 1},
+    }
 
 
 def _task(*parts: tuple[object, ...]) -> Task:
     """30 clients of the handwritten digits, with components as (key, name, option, value, ...)."""
-    keys = {str(part[0]): {"name": part[1], **dict(zip(part[2::2], part[3::2], strict=True))} for part in parts}
+    keys = {
+        str(part[0]): {"name": part[1], **dict(zip(part[2::2], part[3::2], strict=True))}
+        for part in parts
+    }
     return task_of(Experiment(**{"partition": {"name": "iid"}, **_plain(), **keys}))
 
 
@@ -48,7 +57,13 @@ def _value(name: str, *parts: tuple[object, ...]) -> float:
 
 def test_iid_clients_differ_in_nothing() -> None:
     profile = _found().profile()
-    for name in ("label_divergence", "feature_shift", "concept_shift", "label_noise", "label_noise_spread"):
+    for name in (
+        "label_divergence",
+        "feature_shift",
+        "concept_shift",
+        "label_noise",
+        "label_noise_spread",
+    ):
         assert profile[name] < 0.03, name
     assert profile["size_gini"] < 0.02
     assert _value("domains") == 1
@@ -81,7 +96,8 @@ def test_label_noise_is_found_and_is_no_other_difference(kind: str) -> None:
 def test_noisy_clients_are_told_from_clean_ones_under_label_skew_too() -> None:
     noisy = ("label_noise", "pair_flip", "rate", 0.4, "share", 0.5)
     for parts in ((noisy,), (noisy, SKEWED)):
-        found, truth = _found(*parts), _task(*parts).federation.noise
+        found = _found(*parts)
+        truth = _task(*parts).federation.noise
         rates = found["label_noise"].per_client
         assert rates is not None
         assert np.nanmean(rates[truth > 0]) > np.nanmean(rates[truth == 0]) + 0.3
@@ -92,7 +108,10 @@ def test_noisy_clients_are_told_from_clean_ones_under_label_skew_too() -> None:
 
 
 def test_feature_shift_grows_with_its_strength_and_is_no_other_difference() -> None:
-    values = [_value("feature_shift", ("feature_shift", "noise", "sigma", sigma)) for sigma in (0.05, 0.1, 0.3)]
+    values = [
+        _value("feature_shift", ("feature_shift", "noise", "sigma", sigma))
+        for sigma in (0.05, 0.1, 0.3)
+    ]
     assert values == sorted(values)
     assert values[-1] > 0.3
     turned = ("feature_shift", "domains", "names", ("plain", "rotated"))
@@ -101,18 +120,22 @@ def test_feature_shift_grows_with_its_strength_and_is_no_other_difference() -> N
         assert found["feature_shift"].value > 0.35
         assert found["domains"].value == 2
         assert found["label_noise"].value < 0.05
-        assert not found["concept_shift"].value > (0.05 if parts == (turned,) else 0.1)  # or nothing was near enough to compare
+        # or nothing was near enough to compare
+        assert not found["concept_shift"].value > (0.05 if parts == (turned,) else 0.1)
 
 
 def _apart(task: Task, clusters: int, share: float) -> float:
-    """Return the share of samples that two random clients call differently, from the swapped pairs of classes."""
+    """Return the share of samples that two random clients call differently, from the swapped pairs
+    of classes."""
     tables = ClassSwap(clusters, share).tables(Streams().key("shift").fold("concept"), 10)
     cluster = task.federation.cluster
     return float((tables[:, None] != tables[None]).mean(axis=2)[cluster][:, cluster].mean())
 
 
 @pytest.mark.parametrize(("clusters", "share"), [(2, 0.5), (2, 1.0)])
-def test_concept_shift_is_the_share_that_two_clients_call_differently(clusters: int, share: float) -> None:
+def test_concept_shift_is_the_share_that_two_clients_call_differently(
+    clusters: int, share: float
+) -> None:
     shift = ("concept_shift", "swap", "clusters", clusters, "share", share)
     found = _found(shift)
     assert abs(found["concept_shift"].value - _apart(_task(shift), clusters, share)) < 0.06
@@ -124,7 +147,10 @@ def test_concept_shift_under_label_noise_and_under_label_skew() -> None:
     for other in (("label_noise", "symmetric", "rate", 0.2), SKEWED):
         found = _found(TWO_RULES, other)
         assert abs(found["concept_shift"].value - _apart(_task(TWO_RULES, other), 2, 1.0)) < 0.12
-    assert abs(_value("label_noise", TWO_RULES, ("label_noise", "symmetric", "rate", 0.2)) - 0.2) < 0.06
+    assert (
+        abs(_value("label_noise", TWO_RULES, ("label_noise", "symmetric", "rate", 0.2)) - 0.2)
+        < 0.06
+    )
 
 
 def test_intervals_hold_their_values() -> None:
@@ -142,7 +168,8 @@ def test_the_same_key_gives_the_same_bits_and_the_task_is_not_changed() -> None:
 
 
 def test_samples_that_are_all_the_same_bytes_are_no_copies_of_one_another() -> None:
-    """Such are the samples of ``quadratic``: a share of copies of 1 would say that every client has every other's data."""
+    """Such are the samples of ``quadratic``: a share of copies of 1 would say that every client has
+    every other's data."""
     found = measure_arrays(np.zeros((40, 3)), np.arange(40) % 2, np.arange(40) % 4, Key(0))
     for name in ("duplicates", "duplicates_within"):
         assert not found[name].measured
@@ -151,7 +178,9 @@ def test_samples_that_are_all_the_same_bytes_are_no_copies_of_one_another() -> N
 
 def test_sizes_labels_and_duplicates_of_a_federation_worked_by_hand() -> None:
     x = np.array([[1.0, 2], [3, 4], [1, 2], [5, 6], [5, 6], [7, 8]])
-    found = measure_arrays(x, ["a", "b", "a", "a", "a", "a"], ["one", "one", "two", "two", "two", "two"], Key(0))
+    found = measure_arrays(
+        x, ["a", "b", "a", "a", "a", "a"], ["one", "one", "two", "two", "two", "two"], Key(0)
+    )
     # sizes 2 and 4: (2*1-2-1)*2 + (2*2-2-1)*4 = 2, over K sum n = 12
     assert found["size_gini"].value == pytest.approx(2 / 12)
     assert found["largest_share"].value == pytest.approx(4 / 6)
@@ -219,6 +248,8 @@ def test_under_drift_the_window_and_the_names_of_now_are_measured() -> None:
         (np.zeros((2, 1)), np.zeros((2, 2)), [0, 1], r"got labels \[2, 2\]"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(x: np.ndarray, y: object, client: object, message: str) -> None:
+def test_arrays_that_do_not_fit_are_refused(
+    x: np.ndarray, y: object, client: object, message: str
+) -> None:
     with pytest.raises(DataError, match=message):
         measure_arrays(x, y, client, Key(0))  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""Outlying clients: the statistics by hand, faults planted in real tables, and federations without any."""
+"""Outlying clients: the statistics by hand, faults planted in real tables, and federations without
+any."""
 
 from __future__ import annotations
 
@@ -41,8 +42,10 @@ def test_normal_scores_of_equal_values_are_equal() -> None:
 
 
 def test_what_clients_differ_beyond_chance_by_hand() -> None:
-    """Means of 50 clients of variance 4 / n by chance and 1 beyond: sums have variance 4 n + n^2."""
-    n, draw = np.full(50, 20.0), np.random.default_rng(0)
+    """Means of 50 clients of variance 4 / n by chance and 1 beyond: sums have variance 4 n +
+    n^2."""
+    n = np.full(50, 20.0)
+    draw = np.random.default_rng(0)
     sums = draw.normal(size=(50, 1)) * np.sqrt(4 * 20 + 400)
     together, own = excess(sums, np.full((50, 1), 80.0), n)
     assert 0.3 < together + own[0] < 2.5  # the median of 50 squares is within a factor of 2
@@ -52,7 +55,8 @@ def test_what_clients_differ_beyond_chance_by_hand() -> None:
 
 def test_spread_is_compared_within_classes_and_an_offset_does_not_hide_it() -> None:
     draw = np.random.default_rng(1)
-    owner, y = np.arange(400) % 4, (np.arange(400) // 4) % 2
+    owner = np.arange(400) % 4
+    y = (np.arange(400) // 4) % 2
     x = draw.normal(size=(400, 1)) + 100.0 * y[:, None]
     x[owner == 2] = 7 * x[owner == 2] + 1000
     ratio = spread_ratio(Rows(owner, y, x, 4, 2), 2, 0, Key(0))
@@ -73,16 +77,18 @@ def test_absent_classes_by_hand() -> None:
 
 
 def test_shared_rows_by_hand() -> None:
-    hashes, owner = np.arange(100, dtype=np.uint64), np.arange(100) // 10
+    hashes = np.arange(100, dtype=np.uint64)
+    owner = np.arange(100) // 10
     hashes[20:26] = hashes[50:56]  # client 2 has six samples of client 5
-    y, counts = np.zeros(100, np.int64), np.full((10, 1), 10.0)
+    y = np.zeros(100, np.int64)
+    counts = np.full((10, 1), 10.0)
     assert [tuple(one) for one in shared_rows(hashes, owner, y, counts)] == [(2, 5, 6)]
     # 6 equal pairs fall to a given pair of clients 2 x 10 x 10 / 100^2 times each, 0.12 in all
     assert poisson.sf(5, 0.12) < 1e-6
-    assert (
-        shared_rows(np.arange(100, dtype=np.uint64) // 2, owner, y, counts) == []
-    )  # five pairs within each client: none stands out
-    assert shared_rows(np.zeros(100, np.uint64), owner, y, counts) == []  # one common sample is no copy
+    # five pairs within each client: none stands out
+    assert shared_rows(np.arange(100, dtype=np.uint64) // 2, owner, y, counts) == []
+    # one common sample is no copy
+    assert shared_rows(np.zeros(100, np.uint64), owner, y, counts) == []
 
 
 def units(x: Array, y: Classes, mine: Classes) -> None:
@@ -134,7 +140,8 @@ def test_a_planted_fault_is_named_with_its_kind_and_nobody_else(
 
 def test_copies_name_both_clients() -> None:
     x, y, owner = cancer(0)
-    copies, source = np.flatnonzero(owner == 6)[:12], np.flatnonzero(owner == 0)[:12]
+    copies = np.flatnonzero(owner == 6)[:12]
+    source = np.flatnonzero(owner == 0)[:12]
     x[copies], y[copies] = x[source], y[source]
     found = told(x, y, owner)
     assert [(one.client, one.kind) for one in found] == [(0, "copied data"), (6, "copied data")]
@@ -144,12 +151,15 @@ def test_copies_name_both_clients() -> None:
 def test_an_absent_class_names_its_client() -> None:
     x, y, owner = cancer(0)
     kept = (owner != 2) | (y == 1)
-    assert [(one.client, one.kind) for one in told(x[kept], y[kept], owner[kept])] == [(2, "absent class")]
+    assert [(one.client, one.kind) for one in told(x[kept], y[kept], owner[kept])] == [
+        (2, "absent class")
+    ]
 
 
 def test_faults_of_digits_under_label_skew_are_told_apart() -> None:
     x, y = (np.asarray(one) for one in datasets.load_digits(return_X_y=True))
-    draw, owner = np.random.default_rng(3), np.zeros(len(y), np.int64)
+    draw = np.random.default_rng(3)
+    owner = np.zeros(len(y), np.int64)
     for label in range(10):
         at = np.flatnonzero(y == label)
         owner[at] = draw.choice(10, len(at), p=draw.dirichlet(np.full(10, 0.5)))
@@ -162,7 +172,8 @@ def test_faults_of_digits_under_label_skew_are_told_apart() -> None:
 
 @pytest.mark.parametrize("clients", [10, 60])
 def test_clean_federations_name_nobody(clients: int) -> None:
-    """At most 5 % of clean federations may name a client, so that more than two of eight have a probability below 0.6 %."""
+    """At most 5 % of clean federations may name a client, so that more than two of eight have a
+    probability below 0.6 %."""
     named = 0
     for seed in range(8):
         x, y, owner = cancer(seed, clients)
@@ -200,9 +211,12 @@ def test_the_columns_of_a_table_have_their_names_and_units() -> None:
     assert (one.client, one.kind, one.column) == (6, "units", "c3")
     there, here = (float(np.median(x[part, 3])) for part in (owner != 6, owner == 6))
     assert here > 50 * there
-    assert measure(from_arrays(named, y, owner, table={"scale": "client"}), Key(0)).outlying == ()  # the remedy
+    # the remedy
+    assert measure(from_arrays(named, y, owner, table={"scale": "client"}), Key(0)).outlying == ()
 
 
-@pytest.mark.parametrize(("more", "said"), [(0, ""), (1, " (and 1 more column)"), (2, " (and 2 more columns)")])
+@pytest.mark.parametrize(
+    ("more", "said"), [(0, ""), (1, " (and 1 more column)"), (2, " (and 2 more columns)")]
+)
 def test_further_columns_of_the_same_fault_are_counted(more: int, said: str) -> None:
     assert _and_more(more) == said

@@ -1,4 +1,5 @@
-"""The record of an inspection: profile, JSON that reads back to the same bits, and refusals that name what is wrong."""
+"""The record of an inspection: profile, JSON that reads back to the same bits, and refusals that
+name what is wrong."""
 
 from __future__ import annotations
 
@@ -14,16 +15,30 @@ from motley.heterogeneity.record import PROFILE, Finding, Inspection
 
 def _inspection() -> Inspection:
     noise = Finding(
-        "label_noise", 1 / 3, 0.2, 0.4, "share", np.array([0.1, np.nan, 2 / 3]), "estimated", "counts", "sums of counts", 80
+        "label_noise",
+        1 / 3,
+        0.2,
+        0.4,
+        "share",
+        np.array([0.1, np.nan, 2 / 3]),
+        "estimated",
+        "counts",
+        "sums of counts",
+        80,
     )
-    return Inspection.of([Finding("size_gini", 0.25, unit="share", how="exact"), noise], 3, ("two of three clients",))
+    return Inspection.of(
+        [Finding("size_gini", 0.25, unit="share", how="exact"), noise], 3, ("two of three clients",)
+    )
 
 
 def test_a_profile_has_all_names_and_nan_where_nothing_was_measured() -> None:
     profile = _inspection().profile()
     assert tuple(profile) == PROFILE
     assert profile["size_gini"] == 0.25
-    assert {name for name, value in profile.items() if not math.isnan(value)} == {"size_gini", "label_noise"}
+    assert {name for name, value in profile.items() if not math.isnan(value)} == {
+        "size_gini",
+        "label_noise",
+    }
 
 
 def test_json_reads_back_to_the_same_bits() -> None:
@@ -33,7 +48,12 @@ def test_json_reads_back_to_the_same_bits() -> None:
     assert again.population == 3
     assert again.notes == ("two of three clients",)
     noise = again["label_noise"]
-    assert (noise.value, noise.low, noise.how, noise.federated_bytes) == (1 / 3, 0.2, "estimated", 80)
+    assert (noise.value, noise.low, noise.how, noise.federated_bytes) == (
+        1 / 3,
+        0.2,
+        "estimated",
+        80,
+    )
     assert noise.per_client is not None
     np.testing.assert_array_equal(noise.per_client, [0.1, np.nan, 2 / 3])
     assert math.isnan(again["size_gini"].low)
@@ -47,13 +67,18 @@ def test_findings_are_added_after_those_there() -> None:
 
 
 def test_wrong_findings_are_refused() -> None:
-    with pytest.raises(DataError, match=r"'x': got how = 'guessed'; expected one of: exact, estimated, not measurable"):
+    with pytest.raises(
+        DataError,
+        match=r"'x': got how = 'guessed'; expected one of: exact, estimated, not measurable",
+    ):
         Finding("x", 1.0, how="guessed")  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"the value 1.0 of something not measurable"):
         Finding("x", 1.0, how="not measurable")
     with pytest.raises(DataError, match="two findings are called 'x'"):
         Inspection.of([Finding("x", 1.0), Finding("x", 2.0)], 1)
-    with pytest.raises(DataError, match=r"per_client of shape \[2\]; expected one number per client \[3\]"):
+    with pytest.raises(
+        DataError, match=r"per_client of shape \[2\]; expected one number per client \[3\]"
+    ):
         Inspection.of([Finding("x", 1.0, per_client=np.zeros(2))], 3)
     with pytest.raises(DataError, match=r"no finding 'size_gin' \(did you mean 'size_gini'\?\)"):
         _inspection()["size_gin"]
@@ -66,7 +91,10 @@ def test_wrong_findings_are_refused() -> None:
         ("[]", "got version 'list'"),
         ('{"version": 9}', "got version 9 of an inspection; expected 1"),
         ('{"version": 1, "population": 2, "notes": []}', "incomplete .KeyError: 'findings'"),
-        ('{"version": 1, "population": 2, "notes": [], "findings": [{"name": "x"}]}', "incomplete .KeyError: 'value'"),
+        (
+            '{"version": 1, "population": 2, "notes": [], "findings": [{"name": "x"}]}',
+            "incomplete .KeyError: 'value'",
+        ),
     ],
 )
 def test_a_text_that_is_no_inspection_is_refused(text: str, message: str) -> None:

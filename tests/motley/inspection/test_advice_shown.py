@@ -1,9 +1,15 @@
-"""What an inspection ends with: nothing before the league was run, then its advice for a single federation."""
+"""What an inspection ends with: nothing before the league was run, then its advice for a single
+federation."""
 
 import motley
 from motley.inspection import inspecting
 
-KEYS = {"task": {"name": "tabular", "data": "iris"}, "population": 5, "cohort": 2, "stop": {"rounds": 1}}
+KEYS = {
+    "task": {"name": "tabular", "data": "iris"},
+    "population": 5,
+    "cohort": 2,
+    "stop": {"rounds": 1},
+}
 
 
 def test_advice_is_shown_for_a_single_federation(monkeypatch):

@@ -42,8 +42,10 @@ def test_those_drawn_are_corrected_for_being_few() -> None:
     draw = np.random.Generator(np.random.Philox(3))
     gradients = draw.normal(size=(400, 5)) + 0.3
     mean = gradients.mean(0)
-    b, g = float(np.square(gradients - mean).sum(1).mean()), float(mean @ mean)
-    shares, inside = [], 0
+    b = float(np.square(gradients - mean).sum(1).mean())
+    g = float(mean @ mean)
+    shares = []
+    inside = 0
     for _ in range(60):
         some = gradients[draw.permutation(400)[:40]]
         found = named(_findings(iter([some[:7], some[7:]]), 40, 400, 5, ""))
@@ -55,7 +57,9 @@ def test_those_drawn_are_corrected_for_being_few() -> None:
     assert of_all(1.0, 2.0, 7, 7) == (1.0, 2.0)
 
 
-def test_groups_of_clients_give_an_interval_where_gradients_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_of_clients_give_an_interval_where_gradients_are_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(drift, "HELD", 1)  # five groups
     draw = np.random.Generator(np.random.Philox(5))
     gradients = draw.normal(size=(60, 30)) + 0.2
@@ -64,7 +68,8 @@ def test_groups_of_clients_give_an_interval_where_gradients_are_long(monkeypatch
     each = named(_findings(iter([gradients]), 60, 1000, 30, ""))
     assert one["drift"].value == pytest.approx(each["drift"].value)
     assert one["gradient_cosine"].value == pytest.approx(each["gradient_cosine"].value)
-    # both widths estimate the same deviation; that of five groups has 4 degrees of freedom: within a factor of 3 with probability 0.98
+    # both widths estimate the same deviation; that of five groups has 4 degrees of freedom: within
+    # a factor of 3 with probability 0.98
     widths = [found["drift"].high - found["drift"].low for found in (one, each)]
     assert 1 / 3 < widths[0] / widths[1] < 3
 
@@ -73,17 +78,25 @@ def test_drift_rises_with_label_skew() -> None:
     values = []
     for alpha in (0.05, 0.5, 100.0):
         keys = {**KEYS, "partition": {"name": "dirichlet", "alpha": alpha, "min_size": 5}}
-        values.append(named(drift_at_start(synchronous_loop(prepare(Experiment(**keys)))))["drift"].value)
+        values.append(
+            named(drift_at_start(synchronous_loop(prepare(Experiment(**keys)))))["drift"].value
+        )
     assert values == sorted(values, reverse=True)
 
 
 def test_updates_of_like_clients_are_alike() -> None:
     alike, apart = (
-        named(drift_after(prepare(Experiment(**{**KEYS, "partition": partition})), 2, lambda step: None))
+        named(
+            drift_after(
+                prepare(Experiment(**{**KEYS, "partition": partition})), 2, lambda step: None
+            )
+        )
         for partition in ("iid", {"name": "dirichlet", "alpha": 0.05, "min_size": 5})
     )
     assert alike["update_cosine"].value > apart["update_cosine"].value
-    assert {"drift_after", "B2_after", "gradient_diversity_after", "gradient_cosine_after"} <= set(alike)
+    assert {"drift_after", "B2_after", "gradient_diversity_after", "gradient_cosine_after"} <= set(
+        alike
+    )
 
 
 def test_where_each_has_a_model_of_its_own_nothing_is_measured() -> None:

@@ -1,4 +1,5 @@
-"""Inspections of experiments, runs and federations: what is found, side by side, and what is refused in a sentence."""
+"""Inspections of experiments, runs and federations: what is found, side by side, and what is
+refused in a sentence."""
 
 from __future__ import annotations
 
@@ -78,9 +79,14 @@ def test_a_grid_is_searched_for_pitfalls_before_it_is_run(tmp_path: Path) -> Non
 
 def test_runs_have_the_federation_and_the_pitfalls_of_their_experiments(tmp_path: Path) -> None:
     keys = {**KEYS, "evaluate": {"every": 1, "diagnostics": True}}
-    done = motley.compare(keys, {"algorithm.name": ["fedavg", "fedprox"]}, [0], out=tmp_path / "runs")
+    done = motley.compare(
+        keys, {"algorithm.name": ["fedavg", "fedprox"]}, [0], out=tmp_path / "runs"
+    )
     found = inspect(tmp_path / "runs")
-    assert found.federations[0].inspection.to_json() == inspect(keys).federations[0].inspection.to_json()
+    assert (
+        found.federations[0].inspection.to_json()
+        == inspect(keys).federations[0].inspection.to_json()
+    )
     assert any("--seeds" in text for text in found.all_pitfalls)
     assert set(found.federations[0].drift) == {"B^2", "G^2", "drift of clients"}
     assert "Drift over rounds" in html(found.page())
@@ -93,7 +99,11 @@ def test_two_federations_stand_side_by_side(tmp_path: Path) -> None:
     page = html(found.page())
     assert "Inspection of small and other" in page
     assert page.count("<svg") >= 2
-    assert [str(column.header) for column in as_table(found, 80).columns] == ["finding", "small", "other"]
+    assert [str(column.header) for column in as_table(found, 80).columns] == [
+        "finding",
+        "small",
+        "other",
+    ]
     read = json.loads(found.to_json())
     assert read["federations"][1]["profile"]["speed_spread"] == 0.0
     again = Inspection.from_json(json.dumps(read["federations"][0]["inspection"]))
@@ -120,7 +130,8 @@ def test_the_same_name_twice_gets_numbers() -> None:
 
 
 def test_a_federation_made_in_python() -> None:
-    x, y = np.arange(80.0).reshape(40, 2) / 80, np.arange(40) // 20
+    x = np.arange(80.0).reshape(40, 2) / 80
+    y = np.arange(40) // 20
     federation = from_arrays(x, y, np.arange(40) % 4)
     found = inspect(federation)
     assert found.federations[0].inspection.population == 4
@@ -137,12 +148,17 @@ def test_the_page_names_each_number_s_federated_way() -> None:
 
 def test_outlying_clients_are_named_on_the_terminal_the_page_and_in_json() -> None:
     draw = np.random.default_rng(0)
-    x, y, client = draw.normal(5, 1, size=(600, 3)), np.arange(600) % 2, np.arange(600) % 10
+    x = draw.normal(5, 1, size=(600, 3))
+    y = np.arange(600) % 2
+    client = np.arange(600) % 10
     x[client == 4, 1] *= 100
     found = inspect(from_arrays(x, y, client))
     (one,) = found.federations[0].inspection.outlying
     assert (one.client, one.kind) == (4, "units")
-    assert f"Outlying clients\n- client 4: column 1 {one.said.split()[2]} times the others'" in bullets(found)
+    assert (
+        f"Outlying clients\n- client 4: column 1 {one.said.split()[2]} times the others'"
+        in bullets(found)
+    )
     page = html(found.page())
     assert "Outlying clients" in page
     assert "client 4" in page
@@ -155,12 +171,13 @@ def test_drift_stands_beside_what_chance_gives_at_these_sizes() -> None:
         inspect({**KEYS, "partition": partition}).federations[0].inspection
         for partition in ("iid", {"name": "shards", "shards": 1})
     )
-    assert even["drift"].value < 2 * even["drift_by_chance"].value + 0.05  # IID clients differ as permuted ones do
+    # IID clients differ as permuted ones do
+    assert even["drift"].value < 2 * even["drift_by_chance"].value + 0.05
     assert apart["drift"].value > 2 * apart["drift_by_chance"].value
     assert f"{apart['drift_by_chance'].value:.2f} by chance at these sizes" in apart["drift"].note
 
 
-# ------------------------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(
@@ -187,13 +204,18 @@ def test_a_folder_without_runs_and_runs_of_two_federations(tmp_path: Path) -> No
         inspect(tmp_path)
     motley.run(KEYS, out=tmp_path / "a")
     motley.run({**KEYS, "population": 5}, out=tmp_path / "b")
-    with pytest.raises(ConfigError, match=r"of several federations \(they differ in population\); give a folder for each"):
+    with pytest.raises(
+        ConfigError,
+        match=r"of several federations \(they differ in population\); give a folder for each",
+    ):
         inspect(tmp_path)
     assert len(inspect(tmp_path / "a", tmp_path / "b").federations) == 2
 
 
 def test_a_run_whose_task_was_made_in_python_asks_for_it(tmp_path: Path) -> None:
-    federation = from_arrays(np.arange(80.0).reshape(40, 2) / 80, np.arange(40) // 20, np.arange(40) % 4)
+    federation = from_arrays(
+        np.arange(80.0).reshape(40, 2) / 80, np.arange(40) // 20, np.arange(40) % 4
+    )
     task = motley.tasks.own_task(federation, partial(nn.Linear, 2, 2))
     motley.run({"cohort": 2, "stop": {"rounds": 1}}, task=task, out=tmp_path / "own")
     with pytest.raises(ConfigError, match=r"motley.inspect\(runs, task=...\)"):

@@ -1,4 +1,5 @@
-"""``motley inspect`` of a table, and of a folder of tables, without an experiment; names of clients on its page."""
+"""``motley inspect`` of a table, and of a folder of tables, without an experiment; names of clients
+on its page."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from motley.core.errors import ConfigError
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    whose, words = ["hosp_B"] * 8 + ["hosp_A"] * 4, ["blue", "red", "red"] * 4
+    whose = ["hosp_B"] * 8 + ["hosp_A"] * 4
+    words = ["blue", "red", "red"] * 4
     rows = [f"{whose[k]},{k * 7 % 5},{'' if k == 3 else k},{words[k]},{k % 2}" for k in range(12)]
     Path("all.csv").write_text("hospital,a,b,c,y\n" + "\n".join(rows) + "\n")
     Path("each").mkdir()
@@ -31,15 +33,24 @@ def test_a_table_is_inspected_by_its_columns(here: Path) -> None:
     said = CliRunner().invoke(app, ["inspect", "all.csv", "--client", "hospital", "--label", "y"])
     assert said.exit_code == 0, said.output
     assert "all: clients 2, training samples 12, classes 2" in said.output  # no row is set aside
-    assert [line.split()[:2] for line in said.output.splitlines() if "hosp_" in line] == [["hosp_A", "4"], ["hosp_B", "8"]]
+    assert [line.split()[:2] for line in said.output.splitlines() if "hosp_" in line] == [
+        ["hosp_A", "4"],
+        ["hosp_B", "8"],
+    ]
     page = Path("runs/inspect-all.html").read_text()
     assert page.index("Client by client") < page.index(">hosp_A</t")
 
 
 def test_columns_that_can_be_no_inputs_are_left_out_and_named(here: Path) -> None:
     lines = Path("all.csv").read_text().splitlines()
-    rows = [f"p{k},2025-01-{1 + k % 9:02d},{line}" for k, line in enumerate((lines * 2)[1:25]) if line[0] == "h"]
-    Path("more.csv").write_text("\n".join(["id,day," + lines[0], *(r for r in rows if "hospital" not in r)]) + "\n")
+    rows = [
+        f"p{k},2025-01-{1 + k % 9:02d},{line}"
+        for k, line in enumerate((lines * 2)[1:25])
+        if line[0] == "h"
+    ]
+    Path("more.csv").write_text(
+        "\n".join(["id,day," + lines[0], *(r for r in rows if "hospital" not in r)]) + "\n"
+    )
     (found,) = motley.inspect("more.csv", label="y", client="hospital").federations
     assert dict(found.facts)["columns left out"] == "id, day"
 
@@ -60,17 +71,36 @@ def test_numbers_to_predict_are_no_classes(here: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["all.csv"], "client: all.csv is a table, and nothing says which column names the client of a row; write motley inspect "
-         "all.csv --client COLUMN --label COLUMN; its columns: hospital, a, b, c, y"),
-        (["all.csv", "--client", "hosp", "--label", "y"], "client: all.csv has no column 'hosp' (did you mean 'hospital'?); write "
-         "motley inspect all.csv --client COLUMN --label y; its columns: hospital, a, b, c, y"),
-        (["each"], "label: each has no column 'label'; write motley inspect each --label COLUMN; its columns: a, b, y"),
-        (["each", "--client", "a"], "client: got 'a', and in each each file is a client; leave it out, or give a single table"),
-        (["x.toml", "--label", "y"], "label: got 'y', and x.toml is no table; an experiment names its columns itself: task = { name = "
-         '"tabular", data = "all.csv", label = "y", client = "hospital" }'),
+        (
+            ["all.csv"],
+            "client: all.csv is a table, and nothing says which column names the client of a row; "
+            "write motley inspect all.csv --client COLUMN --label COLUMN; its columns: hospital, "
+            "a, b, c, y",
+        ),
+        (
+            ["all.csv", "--client", "hosp", "--label", "y"],
+            "client: all.csv has no column 'hosp' (did you mean 'hospital'?); write "
+            "motley inspect all.csv --client COLUMN --label y; its columns: hospital, a, b, c, y",
+        ),
+        (
+            ["each"],
+            "label: each has no column 'label'; write motley inspect each --label COLUMN; its "
+            "columns: a, b, y",
+        ),
+        (
+            ["each", "--client", "a"],
+            "client: got 'a', and in each each file is a client; leave it out, or give a single "
+            "table",
+        ),
+        (
+            ["x.toml", "--label", "y"],
+            "label: got 'y', and x.toml is no table; an experiment names its columns itself: task "
+            "= { name = "
+            '"tabular", data = "all.csv", label = "y", client = "hospital" }',
+        ),
         (["empty"], "there are no runs in empty: no folder below it has a run.json"),
     ],
-)  # fmt: skip
+)
 def test_what_is_missing_is_said_with_the_line_to_type(
     argv: list[str], message: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,38 +20,165 @@ KEYS: dict[str, Any] = {
     "stop": {"rounds": 30},
     "local": {"epochs": 1, "batch_size": 16},
 }
-BATCH_NORM = {"task": {"name": "image", "data": "digits", "model": {"name": "mlp", "hidden": [16], "norm": "batch"}}}
-GLOBAL, HIDDEN = {"split": {"test": "global"}}, {"evaluate": {"per_client": False}}
+BATCH_NORM = {
+    "task": {
+        "name": "image",
+        "data": "digits",
+        "model": {"name": "mlp", "hidden": [16], "norm": "batch"},
+    }
+}
+GLOBAL = {"split": {"test": "global"}}
+HIDDEN = {"evaluate": {"per_client": False}}
 NOVA = {"algorithm": "fednova", "local": {"steps": 5}}
 NOISE = {"label_noise": {"name": "symmetric", "rate": 0.4}}
 
-# pitfall, keys and measured numbers that commit it, what differs where it is not committed, the key that the sentence names
+# pitfall, keys and measured numbers that commit it, what differs where it is not committed, the key
+# that the sentence names
 CASES = [
-    ("averaged_batch_norm", {**BATCH_NORM}, {"feature_shift": 0.6}, {"algorithm": "fedbn"}, {}, "algorithm"),
-    ("averaged_batch_norm", {**BATCH_NORM}, {"feature_shift": 0.6}, {}, {"feature_shift": 0.0}, "recalibrate"),
+    (
+        "averaged_batch_norm",
+        {**BATCH_NORM},
+        {"feature_shift": 0.6},
+        {"algorithm": "fedbn"},
+        {},
+        "algorithm",
+    ),
+    (
+        "averaged_batch_norm",
+        {**BATCH_NORM},
+        {"feature_shift": 0.6},
+        {},
+        {"feature_shift": 0.0},
+        "recalibrate",
+    ),
     ("averaged_batch_norm", {}, {"feature_shift": 0.6}, None, {}, "task.model"),
-    ("fair_to_wrong_labels", {**NOISE, "algorithm": "qfedavg"}, {}, {"label_noise": "none"}, {}, "aggregator"),
-    ("fair_to_wrong_labels", {"algorithm": "qfedavg"}, {"label_noise": 0.3}, {"algorithm": "fedavg"}, {}, "fedavg"),
-    ("chosen_for_wrong_labels", {**NOISE, "selector": "oort"}, {}, {"selector": "uniform"}, {}, "selector"),
-    ("chosen_for_wrong_labels", {**NOISE, "selector": "power_of_choice"}, {}, {"label_noise": "none"}, {}, "robust_loss"),
+    (
+        "fair_to_wrong_labels",
+        {**NOISE, "algorithm": "qfedavg"},
+        {},
+        {"label_noise": "none"},
+        {},
+        "aggregator",
+    ),
+    (
+        "fair_to_wrong_labels",
+        {"algorithm": "qfedavg"},
+        {"label_noise": 0.3},
+        {"algorithm": "fedavg"},
+        {},
+        "fedavg",
+    ),
+    (
+        "chosen_for_wrong_labels",
+        {**NOISE, "selector": "oort"},
+        {},
+        {"selector": "uniform"},
+        {},
+        "selector",
+    ),
+    (
+        "chosen_for_wrong_labels",
+        {**NOISE, "selector": "power_of_choice"},
+        {},
+        {"label_noise": "none"},
+        {},
+        "robust_loss",
+    ),
     ("outlying_clients", {}, {"outlying": 1.0}, {}, {"outlying": 0.0}, "task.scale"),
-    ("hidden_clients", GLOBAL, {"label_divergence": 0.5}, {"split": {"test": "client"}}, {}, "split.test"),
+    (
+        "hidden_clients",
+        GLOBAL,
+        {"label_divergence": 0.5},
+        {"split": {"test": "client"}},
+        {},
+        "split.test",
+    ),
     ("hidden_clients", HIDDEN, {"label_divergence": 0.5}, {"evaluate": {}}, {}, "per_client"),
-    ("hidden_clients", GLOBAL, {"label_divergence": 0.5}, {}, {"label_divergence": 0.0}, "split.test"),
-    ("stopped_by_test", {"stop": {"target": {"accuracy": 0.9}, "rounds": 9}}, {}, {"stop": {"rounds": 9}}, {}, "stop.rounds"),
-    ("absence_moves_labels", {}, {"availability_bias": 0.2}, {}, {"availability_bias": 0.01}, "availability"),
+    (
+        "hidden_clients",
+        GLOBAL,
+        {"label_divergence": 0.5},
+        {},
+        {"label_divergence": 0.0},
+        "split.test",
+    ),
+    (
+        "stopped_by_test",
+        {"stop": {"target": {"accuracy": 0.9}, "rounds": 9}},
+        {},
+        {"stop": {"rounds": 9}},
+        {},
+        "stop.rounds",
+    ),
+    (
+        "absence_moves_labels",
+        {},
+        {"availability_bias": 0.2},
+        {},
+        {"availability_bias": 0.01},
+        "availability",
+    ),
     ("old_client_state", {"algorithm": "scaffold", "cohort": 2}, {}, {"cohort": 10}, {}, "cohort"),
-    ("old_client_state", {"algorithm": "scaffold", "cohort": 2}, {}, {"algorithm": "fedavg"}, {}, "cohort"),
-    ("old_client_state", {"algorithm": "scaffold", "cohort": 2}, {}, {"algorithm": "ditto"}, {}, "cohort"),
-    ("many_epochs", {"local": {"epochs": 10}}, {"label_divergence": 0.5}, {"local": {"epochs": 1}}, {}, "local.epochs"),
-    ("many_epochs", {"local": {"epochs": 10}}, {"label_divergence": 0.5}, {}, {"label_divergence": 0.05}, "local.epochs"),
-    ("pulled_is_not_personal", {"algorithm": "fedprox"}, {"concept_shift": 0.5}, {"algorithm": "ditto"}, {}, "pull towards it"),
+    (
+        "old_client_state",
+        {"algorithm": "scaffold", "cohort": 2},
+        {},
+        {"algorithm": "fedavg"},
+        {},
+        "cohort",
+    ),
+    (
+        "old_client_state",
+        {"algorithm": "scaffold", "cohort": 2},
+        {},
+        {"algorithm": "ditto"},
+        {},
+        "cohort",
+    ),
+    (
+        "many_epochs",
+        {"local": {"epochs": 10}},
+        {"label_divergence": 0.5},
+        {"local": {"epochs": 1}},
+        {},
+        "local.epochs",
+    ),
+    (
+        "many_epochs",
+        {"local": {"epochs": 10}},
+        {"label_divergence": 0.5},
+        {},
+        {"label_divergence": 0.05},
+        "local.epochs",
+    ),
+    (
+        "pulled_is_not_personal",
+        {"algorithm": "fedprox"},
+        {"concept_shift": 0.5},
+        {"algorithm": "ditto"},
+        {},
+        "pull towards it",
+    ),
     ("pulled_is_not_personal", {}, {"concept_shift": 0.5}, {}, {"concept_shift": 0.0}, "algorithm"),
     ("nothing_to_normalise", NOVA, {}, {"algorithm": "fedavg"}, {}, "local.epochs"),
-    ("nothing_to_normalise", NOVA, {}, {"local": {"epochs": 2, "batch_size": 4}}, {}, "local.epochs"),
+    (
+        "nothing_to_normalise",
+        NOVA,
+        {},
+        {"local": {"epochs": 2, "batch_size": 4}},
+        {},
+        "local.epochs",
+    ),
     ("idle_rounds", {}, {"waiting": 0.7}, {}, {"waiting": 0.2}, "synchrony"),
-    ("idle_rounds", {}, {"waiting": 0.7}, {"synchrony": {"name": "buffered", "buffer": 3}}, {}, "synchrony"),
-]  # fmt: skip
+    (
+        "idle_rounds",
+        {},
+        {"waiting": 0.7},
+        {"synchrony": {"name": "buffered", "buffer": 3}},
+        {},
+        "synchrony",
+    ),
+]
 
 
 def said(keys: dict[str, Any], values: dict[str, float]) -> dict[str, str]:
@@ -62,7 +189,12 @@ def said(keys: dict[str, Any], values: dict[str, float]) -> dict[str, str]:
         ready = prepare(experiment)
     measured = [Finding(name, value) for name, value in values.items() if name != "outlying"]
     odd = OutlyingClient(
-        3, "units", "age", "age 10 times the others'", 'repair the unit, or set task.scale = "client"', "north"
+        3,
+        "units",
+        "age",
+        "age 10 times the others'",
+        'repair the unit, or set task.scale = "client"',
+        "north",
     )
     found = Inspection.of(measured, 40, outlying=(odd,) if values.get("outlying") else ())
     one = Examined(experiment, ready, found)
@@ -90,7 +222,9 @@ def test_a_pitfall_is_told_where_it_is_committed_and_not_else(
 
 def test_known_domains_and_clusters_count_without_a_measurement() -> None:
     domains = {"feature_shift": {"name": "domains", "names": ["plain", "inverted"]}}
-    assert "hidden_clients" in said({**domains, "split": {"test": "client"}, "evaluate": {"per_client": False}}, {})
+    assert "hidden_clients" in said(
+        {**domains, "split": {"test": "client"}, "evaluate": {"per_client": False}}, {}
+    )
 
 
 def test_every_pitfall_of_the_list_is_tried() -> None:

@@ -21,31 +21,49 @@ SLOW = {"local": {"optimizer": {"name": "sgd", "lr": 0.01}}}
 FAST = {"local": {"optimizer": {"name": "sgd", "lr": 0.1}}}
 OTHER = {"population": 30}
 NOVA = {"algorithm": "fednova"}
-BUFFERED, DEADLINE = {"synchrony": {"name": "buffered", "buffer": 2}}, {"synchrony": {"name": "deadline", "seconds": 9.0}}
+BUFFERED = {"synchrony": {"name": "buffered", "buffer": 2}}
+DEADLINE = {"synchrony": {"name": "deadline", "seconds": 9.0}}
 VALIDATED = {"split": {"validation": 0.2}}
 
 # pitfall, a set that commits it, one that does not, the key that the sentence names
 CASES = [
-    ("compared_by_rounds", [{}, {"synchrony": "asynchronous"}], [HOURS, {**HOURS, "synchrony": "asynchronous"}], "virtual_hours"),
+    (
+        "compared_by_rounds",
+        [{}, {"synchrony": "asynchronous"}],
+        [HOURS, {**HOURS, "synchrony": "asynchronous"}],
+        "virtual_hours",
+    ),
     ("compared_by_rounds", [{}, BUFFERED], [{}, DEADLINE], "stop"),
     ("unequal_stops", [{}, HOURS], [{}, {"algorithm": "scaffold"}], "stop"),
     ("unequal_stops", [{}, {"stop": {"rounds": 31}}], [{}, {"seed": 1}], "stop"),
     ("one_seed", [{}, NOVA], [{}, {"seed": 1}, NOVA, {**NOVA, "seed": 1}], "--seeds"),
     ("one_seed", [{}, {"algorithm": "scaffold"}], [{}, {"seed": 1}], "--seeds"),
     ("unpaired_seeds", [{}, {"seed": 1}, {"algorithm": "scaffold"}], [{}, {"seed": 1}], "--seeds"),
-    ("one_constant_for_all", [PROX[0], {**PROX[0], **OTHER}], [PROX[0], PROX[1], {**PROX[0], **OTHER}], "algorithm.mu"),
+    (
+        "one_constant_for_all",
+        [PROX[0], {**PROX[0], **OTHER}],
+        [PROX[0], PROX[1], {**PROX[0], **OTHER}],
+        "algorithm.mu",
+    ),
     ("one_constant_for_all", [PROX[0], {**PROX[0], "cohort": 8}], [{}, OTHER], "algorithm.mu"),
-    ("unequal_tuning", [SLOW, FAST, {**SLOW, **NOVA}], [SLOW, {**SLOW, **NOVA}], "local.optimizer.lr"),
+    (
+        "unequal_tuning",
+        [SLOW, FAST, {**SLOW, **NOVA}],
+        [SLOW, {**SLOW, **NOVA}],
+        "local.optimizer.lr",
+    ),
     ("chosen_by_test", PROX, [{**one, **VALIDATED} for one in PROX], "split.validation"),
     ("chosen_by_test", PROX, [{}, {"algorithm": "scaffold"}], "split.validation"),
     ("unlike_tests", [{}, {"split": {"test": "global"}}], [{}, {"seed": 2}], "split.test"),
-]  # fmt: skip
+]
 
 
 def said(changes: list[dict[str, Any]]) -> dict[str, str]:
     runs = [Experiment(**{**KEYS, **change}).resolved() for change in changes]
     found = {look.__name__: look(runs) for look in PITFALLS_OF_SETS}
-    assert pitfalls_of_set(runs) == [sentence for sentence in found.values() if sentence is not None]
+    assert pitfalls_of_set(runs) == [
+        sentence for sentence in found.values() if sentence is not None
+    ]
     return {name: sentence for name, sentence in found.items() if sentence is not None}
 
 

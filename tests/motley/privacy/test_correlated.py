@@ -1,4 +1,5 @@
-"""Correlated noise: coefficients and noise by hand, and what one client moves, by all patterns of participation."""
+"""Correlated noise: coefficients and noise by hand, and what one client moves, by all patterns of
+participation."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ def matrix(steps, bands):
 
 def test_three_bands_by_hand():
     """1, 1/2, 3/8, over the root of 1 + 1/4 + 9/64 = 89/64."""
-    np.testing.assert_allclose(coefficients(3), np.array([8.0, 4.0, 3.0]) / np.sqrt(89.0), rtol=1e-12)
+    np.testing.assert_allclose(
+        coefficients(3), np.array([8.0, 4.0, 3.0]) / np.sqrt(89.0), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("bands", [1, 2, 5])
@@ -28,7 +31,8 @@ def test_the_noise_of_all_sums_solves_c_x_equals_c_0_y(bands):
     for y in drawn:
         made.insert(0, correlated(y, made[: bands - 1], bands))
     solved = matrix(9, bands) @ np.stack(made[::-1])
-    np.testing.assert_allclose(solved, coefficients(bands)[0] * drawn, atol=1.0)  # half a step of rounding
+    # half a step of rounding
+    np.testing.assert_allclose(solved, coefficients(bands)[0] * drawn, atol=1.0)
 
 
 def test_rounding_is_made_good_by_hand():

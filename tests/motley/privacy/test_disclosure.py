@@ -1,6 +1,7 @@
 """What leaves a client, held row by row to the table of selectors that docs/privacy.md starts from.
 
-Each row: enrolled, probed, reported (columns of reports beside signals as ``t``), the choice, and whether single uploads are seen.
+Each row: enrolled, probed, reported (columns of reports beside signals as ``t``), the choice, and
+whether single uploads are seen.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ T = {
     "compute_estimate_s",
     "upload_estimate_s",
 }
-N, G = {"num_examples"}, {"gradient_sketch"}
+N = {"num_examples"}
+G = {"gradient_sketch"}
 TABLE = {  # rule: enrolled, probed, reported, choice, visibility; "t" stands for any of T
     "active_fl": (N, {"loss"}, {"arrival_loss"}, "yes", "sum"),
-    "adasample": (N, {"grad_norm", "t"}, set(), "yes", "each"),  # max_grad_norm with `refresh`; with pilots see below
+    # max_grad_norm with `refresh`; with pilots see below
+    "adasample": (N, {"grad_norm", "t"}, set(), "yes", "each"),
     "delta": (N, {"loss", *G}, set(), "yes", "each"),
     "divfl": (set(), G, G, "yes", "each"),
     "fedcbs": ({"label_histogram"}, set(), set(), "on labels", "sum"),
@@ -44,7 +47,8 @@ TABLE = {  # rule: enrolled, probed, reported, choice, visibility; "t" stands fo
     "flash": (set(), {"robust_loss", "val_loss"}, {"t"}, "yes", "sum"),
     "linucb": (set(), {"robust_loss", "val_loss"}, {"t"}, "yes", "sum"),
     "neural_bandit": (set(), {"robust_loss", "val_loss"}, {"t"}, "yes", "sum"),
-    # since the table was made, the default compares kept updates at the choice; `direction = "cosine"` reports as the table says
+    # since the table was made, the default compares kept updates at the choice; `direction =
+    # "cosine"` reports as the table says
     "hetero_select": (set(), {"loss", "last_update_cosine"}, set(), "yes", "each"),
     "hetero_select_v1": ({"label_histogram"}, {"loss"}, {"update_norm"}, "yes", "each"),
     "oort": (N | {"t"}, set(), {"loss_rms", "t"}, "yes", "sum"),
@@ -52,7 +56,8 @@ TABLE = {  # rule: enrolled, probed, reported, choice, visibility; "t" stands fo
     "pyramidfl": (N | {"t", "uplink_mbps"}, set(), {"loss_rms", "update_norm", "t"}, "yes", "each"),
     "restless_bandit": (set(), set(), {"arrival_loss", "t"}, "yes", "sum"),
     "ucb1": (set(), set(), {"arrival_loss", "t"}, "yes", "sum"),
-    # the table says that TiFL's choice depends on data through the tier alone; a tier's choice is a choice of clients, hence "yes"
+    # the table says that TiFL's choice depends on data through the tier alone; a tier's choice is a
+    # choice of clients, hence "yes"
     "tifl": ({"t"}, {"val_loss"}, {"t"}, "yes", "sum"),
     "uniform": (set(), set(), set(), "no", "sum"),
 }
@@ -64,8 +69,15 @@ def short(sent):
 
 @pytest.mark.parametrize("name", sorted(TABLE))
 def test_the_row_of_the_table(name):
-    found, (enrolled, probed, reported, choice, visibility) = selector_disclosure(CATALOGUE.get(name)()), TABLE[name]
-    assert (short(found.enrolled), short(found.probed), short(found.reported)) == (enrolled, probed, reported)
+    found, (enrolled, probed, reported, choice, visibility) = (
+        selector_disclosure(CATALOGUE.get(name)()),
+        TABLE[name],
+    )
+    assert (short(found.enrolled), short(found.probed), short(found.reported)) == (
+        enrolled,
+        probed,
+        reported,
+    )
     assert (found.choice, found.visibility) == (choice, visibility)
 
 
@@ -88,9 +100,14 @@ def test_variants_say_what_they_send():
     assert selector_disclosure(Uniform("weighted_wr")).choice == "on sizes"
     assert selector_disclosure(Uniform(unbiased=True)).enrolled == {"num_examples": "size"}
     assert selector_disclosure(PowerOfChoice("rpow_d")).reported == {"loss": "data"}
-    assert set(selector_disclosure(AdaSample(pilots=True)).reported) >= {"max_grad_norm", "arrival_loss"}
+    assert set(selector_disclosure(AdaSample(pilots=True)).reported) >= {
+        "max_grad_norm",
+        "arrival_loss",
+    }
     assert "update_norm" in selector_disclosure(FEEL(norm_source="stale")).reported
-    assert {"robust_loss", "val_loss"} <= set(selector_disclosure(FLASH(probe="last_report")).reported)
+    assert {"robust_loss", "val_loss"} <= set(
+        selector_disclosure(FLASH(probe="last_report")).reported
+    )
     assert selector_disclosure(HeteroSelect("cosine")).reported == {"cosine": "data"}
 
 
@@ -110,7 +127,8 @@ def test_the_initial_last_layer_is_public():
         ("fedcbs", "noise on label_histogram"),
         (
             "hetero_select",
-            "no: it needs 'last_update_cosine', which the server makes of a clear upload, unless w_direction = 0",
+            "no: it needs 'last_update_cosine', which the server makes of a clear upload, unless "
+            "w_direction = 0",
         ),
         ("hetero_select_v1", "noise on label_histogram, loss, update_norm"),
     ],
@@ -127,12 +145,42 @@ def test_options_can_spare_a_rule_what_the_server_makes_of_uploads():
 
 def test_algorithms_say_what_is_uploaded_and_who_must_see_it():
     rows = {row["name"]: row["leaves"] for row in registry.listing("algorithm") if row["leaves"]}
-    assert set(rows) == {name for name in ALGORITHMS.names() if all(o.default is not ... for o in ALGORITHMS.options(name))}
+    assert set(rows) == {
+        name
+        for name in ALGORITHMS.names()
+        if all(o.default is not ... for o in ALGORITHMS.options(name))
+    }
     assert rows["scaffold"]["reported"] == {"dc": "data", "delta": "data"}
     admitted = {name for name, row in rows.items() if row["private"] == "clipped and noised"}
-    assert {"fedavg", "fedprox", "scaffold", "fednova", "fedadam", "feddyn", "fedavgm", "fedper", "ditto"} <= admitted
-    assert not {"feddf", "rhfl", "fedbio", "ifca", "fedproto", "heterofl", "fedrolex", "fjord", "qfedavg"} & admitted
-    assert {name for name, row in rows.items() if row["visibility"] == "each"} >= {"feddf", "fedbio"}
+    assert {
+        "fedavg",
+        "fedprox",
+        "scaffold",
+        "fednova",
+        "fedadam",
+        "feddyn",
+        "fedavgm",
+        "fedper",
+        "ditto",
+    } <= admitted
+    assert (
+        not {
+            "feddf",
+            "rhfl",
+            "fedbio",
+            "ifca",
+            "fedproto",
+            "heterofl",
+            "fedrolex",
+            "fjord",
+            "qfedavg",
+        }
+        & admitted
+    )
+    assert {name for name, row in rows.items() if row["visibility"] == "each"} >= {
+        "feddf",
+        "fedbio",
+    }
 
 
 def test_a_listing_says_it_and_the_old_label_is_gone():

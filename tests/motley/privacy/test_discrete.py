@@ -50,7 +50,8 @@ def test_the_law_of_large_numbers_of_steps(sigma):
 
 
 def test_spread_and_symmetry():
-    """Standard error of the mean sigma / 1000, of the variance sqrt(2) sigma^2 / 1000; five each."""
+    """Standard error of the mean sigma / 1000, of the variance sqrt(2) sigma^2 / 1000; five
+    each."""
     drawn = discrete_gaussian(1_000_000, 7, seeded(0))
     x, share = weights(7, 100)
     assert abs(drawn.mean()) < 5 * 7 / 1000

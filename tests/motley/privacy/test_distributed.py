@@ -1,5 +1,6 @@
 """Noise by clients: rounding stays inside the clip, sums have the noise of the account and nothing
-else, the modulus never wraps, the distance to a discrete Gaussian, and an attack below the bound."""
+else, the modulus never wraps, the distance to a discrete Gaussian, and an attack below the
+bound."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_rounding_up_everywhere_stays_inside_too():
 
 def test_the_expectation_is_the_clipped_update():
     """Of 4,000 roundings: each number's standard error is at most 1/2 step over sqrt(4,000)."""
-    noise, update = made(size=4), np.array([0.3, -0.1, 1e-5, 0.0])
+    noise = made(size=4)
+    update = np.array([0.3, -0.1, 1e-5, 0.0])
     drawn = np.mean([noise.rounded(update, seeded(k)) for k in range(4000)], axis=0)
     np.testing.assert_allclose(drawn, update / noise.grid, atol=6 * 0.5 / math.sqrt(4000))
 
@@ -84,10 +86,12 @@ def test_what_is_not_finite_counts_as_zeros(value):
 
 def test_a_sum_less_the_plain_sum_is_the_noise_and_nothing_else():
     """Six clients, each with bytes of its own, which are read again: rounding first, then noise."""
-    noise, updates = made(), np.random.default_rng(0).normal(size=(6, 100))
+    noise = made()
+    updates = np.random.default_rng(0).normal(size=(6, 100))
     total = np.sum([noise.words(u, seeded(k)) for k, u in enumerate(updates)], axis=0, dtype="<u4")
     assert int(total[-1]) == 6
-    plain, drawn = np.zeros(100, np.int64), np.zeros(100, np.int64)
+    plain = np.zeros(100, np.int64)
+    drawn = np.zeros(100, np.int64)
     for k, update in enumerate(updates):
         entropy = seeded(k)
         plain += noise.rounded(update, entropy)
@@ -111,8 +115,13 @@ def test_the_noise_of_the_fewest_honest_clients_is_that_of_the_account():
 def test_the_modulus_never_wraps_with_these_numbers(bits):
     """All clients at the clip in one number, with noise of 16 deviations on top: just inside. A
     sum that is beyond is refused, and so is one that has wrapped to the other end."""
-    noise = made(size=10**6 if bits == 64 else 100, clients=60, survivors=60, colluders=0,
-                 multiplier=160.0 if bits == 64 else 80.0)  # fmt: skip
+    noise = made(
+        size=10**6 if bits == 64 else 100,
+        clients=60,
+        survivors=60,
+        colluders=0,
+        multiplier=160.0 if bits == 64 else 80.0,
+    )
     assert noise.modulus_bits == bits
     edge = np.array([noise.largest, -noise.largest], np.int64)
     kind = f"<u{bits // 8}"
@@ -128,7 +137,8 @@ def test_the_modulus_never_wraps_with_these_numbers(bits):
 def convolved(sigma, clients, most=400):
     x = np.arange(-most, most + 1).astype(float)
     one = np.exp(-(x**2) / (2 * sigma**2))
-    one, law = one / one.sum(), np.ones(1)
+    one = one / one.sum()
+    law = np.ones(1)
     for _ in range(clients):
         law = np.convolve(law, one)
     half = len(law) // 2
@@ -137,8 +147,10 @@ def convolved(sigma, clients, most=400):
 
 @pytest.mark.parametrize(("sigma", "clients"), [(0.6, 2), (0.6, 5), (0.8, 12), (1.0, 30)])
 def test_the_distance_bounds_the_log_ratio_to_a_discrete_gaussian(sigma, clients):
-    law, variance = convolved(sigma, clients), clients * sigma**2
-    x, whole = np.arange(-60.0, 61.0), np.arange(-4000.0, 4001.0)
+    law = convolved(sigma, clients)
+    variance = clients * sigma**2
+    x = np.arange(-60.0, 61.0)
+    whole = np.arange(-4000.0, 4001.0)
     near = np.abs(x) < 8 * math.sqrt(variance)
     other = -(x**2) / (2 * variance) - math.log(np.exp(-(whole**2) / (2 * variance)).sum())
     seen = np.abs(np.log(law[near]) - other[near]).max()
@@ -151,7 +163,8 @@ def test_the_distance_bounds_the_log_ratio_to_a_discrete_gaussian(sigma, clients
 def test_the_renyi_divergence_of_such_a_sum_by_hand(alpha):
     """Sigma = 0.6, three clients, moved by 1: D_a <= a/2 (1/(sigma sqrt 3) + 2 e)^2."""
     law = convolved(0.6, 3, most=60)
-    p, q = law[1:], law[:-1]
+    p = law[1:]
+    q = law[:-1]
     keep = (p > 1e-290) & (q > 1e-290)
     terms = alpha * np.log(p[keep]) + (1 - alpha) * np.log(q[keep])
     seen = (np.logaddexp.reduce(terms)) / (alpha - 1)
@@ -179,17 +192,23 @@ def test_epsilon_by_hand_and_beside_the_central_gaussian(z, sums, central):
     assert found.accountant == "rdp"
     assert found.epsilon == pytest.approx(by_hand(sums / (2 * z**2), DELTA), rel=5e-3)
     assert found.epsilon >= by_hand(sums / (2 * z**2), DELTA) * (1 - 1e-6)
-    assert bound((Release("gaussian", z, sums),), DELTA, "zero_out").epsilon == pytest.approx(central, rel=1e-3)
+    assert bound((Release("gaussian", z, sums),), DELTA, "zero_out").epsilon == pytest.approx(
+        central, rel=1e-3
+    )
     assert found.epsilon / central == pytest.approx(1.079 if z == 4.0 else 1.041, abs=1e-3)
-    assert found.epsilon == pytest.approx(bound((Release("gaussian", z, sums),), DELTA, "zero_out", "rdp").epsilon, rel=1e-9)
+    assert found.epsilon == pytest.approx(
+        bound((Release("gaussian", z, sums),), DELTA, "zero_out", "rdp").epsilon, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize(("epsilon", "z", "central"), [(2.0, 9.611, 8.917), (8.0, 2.852, 2.684)])
 def test_calibrated_noise_beside_the_central_gaussian(epsilon, z, central):
     """Twenty sums: z grows by 7.8 % at epsilon 2 and by 6.2 % at 8, for the account alone."""
     pytest.importorskip("dp_accounting")
-    found = [calibrated(Release(kind, 1.0, 20), (), epsilon, DELTA, "zero_out")
-             for kind in ("discrete", "gaussian")]  # fmt: skip
+    found = [
+        calibrated(Release(kind, 1.0, 20), (), epsilon, DELTA, "zero_out")
+        for kind in ("discrete", "gaussian")
+    ]
     np.testing.assert_allclose(found, [z, central], rtol=1e-3)
 
 
@@ -202,7 +221,8 @@ def test_replace_one_is_twice_as_far():
 def test_noise_by_clients_and_signals_add_up():
     """20 sums at z = 4 and 40 losses of Laplace noise at 10: below the sum of both alone."""
     pytest.importorskip("dp_accounting")
-    sums, losses = Release("discrete", 4.0, 20), Release("laplace", 10.0, 40)
+    sums = Release("discrete", 4.0, 20)
+    losses = Release("laplace", 10.0, 40)
     alone = [bound((one,), DELTA, "zero_out", "rdp").epsilon for one in (sums, losses)]
     assert max(alone) < bound((sums, losses), DELTA, "zero_out").epsilon < sum(alone)
     z = calibrated(sums, (losses,), 8.0, DELTA, "zero_out")
@@ -219,7 +239,8 @@ def trials(noise, sent, count, rounds, whose):
     shape = (count * rounds, whose, noise.size)
     drawn = discrete_gaussian(math.prod(shape), noise.sigma, seeded((count, sum(sent)).__hash__()))
     seen = drawn.reshape(shape).sum(1) + sent
-    far, deviation = np.zeros(noise.size), noise.sigma * math.sqrt(whose)
+    far = np.zeros(noise.size)
+    deviation = noise.sigma * math.sqrt(whose)
     far[0] = noise.sensitivity
     ratio = gaussian_ratio(seen.astype(float), 0.0, far, deviation)
     return Observed(np.zeros((count, 1), bool), ratio.reshape(count, rounds).sum(1))
@@ -235,8 +256,10 @@ def test_an_attack_on_the_sums_stays_below_the_bound(honest, below):
     claimed = bound((Release("discrete", noise.multiplier, 10),), DELTA, "zero_out").epsilon
     longest = np.array([noise.sensitivity, 0, 0, 0])
     whose = noise.honest if honest else 1
-    near, far = (trials(noise, sent, 10_000 if not honest else 4_000, 10, whose)
-                 for sent in (0 * longest, longest))  # fmt: skip
+    near, far = (
+        trials(noise, sent, 10_000 if not honest else 4_000, 10, whose)
+        for sent in (0 * longest, longest)
+    )
     found = attacked(near, far, DELTA)
     assert found.epsilon > 0.5
     assert (found.epsilon < claimed) is below
@@ -260,11 +283,14 @@ def test_survivors_left_out():
         ({"survivors": 3}, r"no two sums are opened; write survivors = 4"),
         ({"colluders": 4}, r"got survivors = 5 of 6 clients with colluders = 4; .* survivors = 6"),
         ({"colluders": 5}, r"lower colluders, or raise cohort"),
-        ({"size": 1, "multiplier": 0.01, "clients": 60, "survivors": 60, "colluders": 0},
-         r"privacy.noise_multiplier: the noise of one client is 2 steps of the grid; expected at least 4"),
+        (
+            {"size": 1, "multiplier": 0.01, "clients": 60, "survivors": 60, "colluders": 0},
+            r"privacy.noise_multiplier: the noise of one client is 2 steps of the grid; expected "
+            r"at least 4",
+        ),
         ({"multiplier": 1e13}, r"no longer exact; lower noise_multiplier"),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_such_sum(changed, said):
     with pytest.raises(ConfigError, match=said):
         made(**changed)

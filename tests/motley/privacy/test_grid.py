@@ -1,4 +1,5 @@
-"""Noise on a grid: exact laws, outputs whose low bits tell nothing, sums that are exact, and accounts that hold for it."""
+"""Noise on a grid: exact laws, outputs whose low bits tell nothing, sums that are exact, and
+accounts that hold for it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Part, Upload
 from motley.core.keys import Key
 from motley.privacy.discrete import discrete_gaussian, discrete_laplace
-from motley.privacy.noise import MOST_STEPS, SystemRandomness, grid, noise_steps, noisy_shares, released
+from motley.privacy.noise import (
+    MOST_STEPS,
+    SystemRandomness,
+    grid,
+    noise_steps,
+    noisy_shares,
+    released,
+)
 from motley.privacy.options import HISTOGRAM, SignalNoise
 from motley.privacy.sums import MOST_UPLOADS, clipped, noised_sum
 
@@ -26,10 +34,13 @@ def probabilities(law, scale, x):
     return weight / weight.sum()
 
 
-@pytest.mark.parametrize(("law", "sampler"), [("laplace", discrete_laplace), ("gaussian", discrete_gaussian)])
+@pytest.mark.parametrize(
+    ("law", "sampler"), [("laplace", discrete_laplace), ("gaussian", discrete_gaussian)]
+)
 @pytest.mark.parametrize("scale", [1, 2, 5])
 def test_the_exact_samplers_have_their_laws(law, sampler, scale):
-    """Chi-squared of 200,000 numbers in all cells with at least 20 of them; 8 deviations above its mean never happens."""
+    """Chi-squared of 200,000 numbers in all cells with at least 20 of them; 8 deviations above its
+    mean never happens."""
     n = 200_000
     x = np.arange(-60 * scale, 60 * scale + 1)
     expected = n * probabilities(law, scale, x)
@@ -45,7 +56,9 @@ def test_the_exact_samplers_have_their_laws(law, sampler, scale):
 def test_noise_at_the_grids_own_scale(law, source):
     """Deviations of 20,000 numbers within 5 %; parities are those of a fair coin."""
     steps = noise_steps(source, np.arange(20_000), law, MOST_STEPS)
-    assert steps.std() / MOST_STEPS == pytest.approx(math.sqrt(2.0) if law == "laplace" else 1.0, rel=0.05)
+    assert steps.std() / MOST_STEPS == pytest.approx(
+        math.sqrt(2.0) if law == "laplace" else 1.0, rel=0.05
+    )
     assert abs((steps % 2).mean() - 0.5) < 0.03
 
 
@@ -63,7 +76,8 @@ def test_a_grid_is_fine_and_never_narrows_the_noise(scale):
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_low_bits_of_a_signal_tell_nothing(law, source):
-    """0, 5, pi and NaN with the noise of scale 25: all that comes out is the middle and a whole number of steps."""
+    """0, 5, pi and NaN with the noise of scale 25: all that comes out is the middle and a whole
+    number of steps."""
     how = SignalNoise(5.0, 0.0, 5.0, law)
     step, _ = grid(how.scale)
     for value in (0.0, 5.0, math.pi, math.nan):
@@ -72,7 +86,8 @@ def test_the_low_bits_of_a_signal_tell_nothing(law, source):
 
 
 def test_an_interval_on_the_grid_is_never_wider_than_the_account_says(monkeypatch):
-    """Without noise: the ends lie at most half the width from the middle, and on the grid, also where the width is odd there."""
+    """Without noise: the ends lie at most half the width from the middle, and on the grid, also
+    where the width is odd there."""
     monkeypatch.setattr("motley.privacy.noise.noise_steps", lambda *_: 0)
     for low, high, multiplier in (
         (0.0, 5.0, 5.0),
@@ -91,10 +106,16 @@ def test_an_interval_on_the_grid_is_never_wider_than_the_account_says(monkeypatc
 
 
 def test_shares_on_the_grid_never_sum_to_more_than_one(monkeypatch):
-    """One third each, counts beyond all bounds and none: the sum of the steps is at most that of the whole."""
+    """One third each, counts beyond all bounds and none: the sum of the steps is at most that of
+    the whole."""
     seen = []
-    monkeypatch.setattr("motley.privacy.noise._shares", lambda values, empty: seen.append(values) or values)
-    monkeypatch.setattr("motley.privacy.noise.noise_steps", lambda source, ids, law, scale: np.zeros(len(ids), np.int64))
+    monkeypatch.setattr(
+        "motley.privacy.noise._shares", lambda values, empty: seen.append(values) or values
+    )
+    monkeypatch.setattr(
+        "motley.privacy.noise.noise_steps",
+        lambda source, ids, law, scale: np.zeros(len(ids), np.int64),
+    )
     counts = np.array([[1.0, 1.0, 1.0], [1e300, 7.0, np.inf], [0.0, 0.0, 0.0], [3.0, 0.0, 0.0]])
     for multiplier in (0.01, 2.0, 1e9):
         noisy_shares(Key(0), np.arange(4), counts, SignalNoise(multiplier).scale)
@@ -115,7 +136,8 @@ def test_a_noisy_histogram_still_sums_to_one(source):
 
 
 def test_a_sum_on_the_grid_is_exact_and_nobody_is_longer_than_the_clip():
-    """300 uploads with the clip 0.3 and a weight, in two orders: the same sum to the bit, and with noise still on the grid."""
+    """300 uploads with the clip 0.3 and a weight, in two orders: the same sum to the bit, and with
+    noise still on the grid."""
     rng = np.random.default_rng(0)
     step, _ = grid(1.7 * 0.3)
     sums = []
@@ -139,7 +161,8 @@ def test_a_sum_on_the_grid_is_exact_and_nobody_is_longer_than_the_clip():
 
 
 def test_the_largest_sum_is_whole_numbers_of_float64():
-    """The smallest multiplier and the most uploads: C has at most MOST_STEPS / z steps, 60 deviations of noise are 60 MOST_STEPS."""
+    """The smallest multiplier and the most uploads: C has at most MOST_STEPS / z steps, 60
+    deviations of noise are 60 MOST_STEPS."""
     assert MOST_UPLOADS * MOST_STEPS + 60 * MOST_STEPS < 2**52
 
 
@@ -152,9 +175,11 @@ def delta_of(p, q, epsilon):
 
 @pytest.mark.parametrize(("scale", "move"), [(40, 40), (64, 13), (100, 250)])
 def test_discrete_laplace_noise_costs_what_laplace_noise_costs(scale, move):
-    """Pure epsilon is move / scale for both; delta at any epsilon differs by at most 1 / (8 scale^2), below 4.5e-16 on a grid."""
+    """Pure epsilon is move / scale for both; delta at any epsilon differs by at most 1 / (8
+    scale^2), below 4.5e-16 on a grid."""
     x = np.arange(-50 * scale, 50 * scale + 1)
-    p, q = probabilities("laplace", scale, x), probabilities("laplace", scale, x - move)
+    p = probabilities("laplace", scale, x)
+    q = probabilities("laplace", scale, x - move)
     assert float(np.abs(np.log(p / q)).max()) == pytest.approx(move / scale, rel=1e-9)
     for epsilon in np.linspace(0.0, move / scale, 41):
         continuous = 1.0 - math.exp(0.5 * (epsilon - move / scale))
@@ -164,9 +189,10 @@ def test_discrete_laplace_noise_costs_what_laplace_noise_costs(scale, move):
 
 @pytest.mark.parametrize("scale", [4, 16])
 def test_discrete_gaussian_noise_is_rounded_gaussian_noise_but_for_next_to_nothing(scale):
-    """Gaussian noise rounded to whole numbers is as private as before it was rounded. From it the discrete law has the divergence
-    1 / (576 scale^4) a number, so that n numbers have a distance in total variation of at most 0.03 sqrt(n) / scale^2 (Pinsker):
-    for a billion numbers on a grid it is below 4e-12."""
+    """Gaussian noise rounded to whole numbers is as private as before it was rounded. From it the
+    discrete law has the divergence 1 / (576 scale^4) a number, so that n numbers have a distance in
+    total variation of at most 0.03 sqrt(n) / scale^2 (Pinsker): for a billion numbers on a grid it
+    is below 4e-12."""
     from scipy.special import ndtr
 
     x = np.arange(-8 * scale, 8 * scale + 1)
@@ -190,19 +216,29 @@ def test_a_histogram_on_the_grid_costs_at_most_one_move_of_the_whole_sum():
 
 @pytest.mark.parametrize("count", [1, 20])
 def test_the_librarys_discrete_accounts_agree(count):
-    """dp-accounting's distributions of the discrete laws against those of the continuous ones, composed: half a percent at scales
-    of some hundred steps, where a grid has 2^24."""
+    """dp-accounting's distributions of the discrete laws against those of the continuous ones,
+    composed: half a percent at scales of some hundred steps, where a grid has 2^24."""
     distributions = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     pairs = [
         (
-            distributions.from_discrete_laplace_mechanism(1.0 / 400.0, sensitivity=80, value_discretization_interval=1e-3),
-            distributions.from_laplace_mechanism(400.0, sensitivity=80.0, value_discretization_interval=1e-3),
+            distributions.from_discrete_laplace_mechanism(
+                1.0 / 400.0, sensitivity=80, value_discretization_interval=1e-3
+            ),
+            distributions.from_laplace_mechanism(
+                400.0, sensitivity=80.0, value_discretization_interval=1e-3
+            ),
         ),
         (
-            distributions.from_discrete_gaussian_mechanism(400.0, sensitivity=100, value_discretization_interval=1e-3),
-            distributions.from_gaussian_mechanism(400.0, sensitivity=100.0, value_discretization_interval=1e-3),
+            distributions.from_discrete_gaussian_mechanism(
+                400.0, sensitivity=100, value_discretization_interval=1e-3
+            ),
+            distributions.from_gaussian_mechanism(
+                400.0, sensitivity=100.0, value_discretization_interval=1e-3
+            ),
         ),
     ]
     for discrete, continuous in pairs:
-        epsilons = [one.self_compose(count).get_epsilon_for_delta(1e-5) for one in (discrete, continuous)]
+        epsilons = [
+            one.self_compose(count).get_epsilon_for_delta(1e-5) for one in (discrete, continuous)
+        ]
         assert epsilons[0] == pytest.approx(epsilons[1], rel=5e-3)

@@ -1,4 +1,5 @@
-"""Every file and column that a private run's folder holds has a kind, and clear numbers are not written."""
+"""Every file and column that a private run's folder holds has a kind, and clear numbers are not
+written."""
 
 from __future__ import annotations
 
@@ -15,34 +16,59 @@ pytest.importorskip("dp_accounting")
 
 NOISE = {"low": 0.0, "high": 5.0, "multiplier": 4.0}
 BASE = {
-    "task": {"name": "image", "data": "digits", "scale": "unit", "model": {"name": "mlp", "hidden": [4]}},
-    "population": 6, "cohort": 3, "stop": {"rounds": 3}, "weights": "uniform", "local": {"steps": 2},
-    "selector": "uniform", "engine": "sequential", "evaluate": {"every": 1, "per_client": True},
-    "metrics": ["accuracy", "macro_f1"], "checkpoint": {"every_rounds": 1},
-}  # fmt: skip
+    "task": {
+        "name": "image",
+        "data": "digits",
+        "scale": "unit",
+        "model": {"name": "mlp", "hidden": [4]},
+    },
+    "population": 6,
+    "cohort": 3,
+    "stop": {"rounds": 3},
+    "weights": "uniform",
+    "local": {"steps": 2},
+    "selector": "uniform",
+    "engine": "sequential",
+    "evaluate": {"every": 1, "per_client": True},
+    "metrics": ["accuracy", "macro_f1"],
+    "checkpoint": {"every_rounds": 1},
+}
 PRIVACY = {"clip": 0.5, "noise_multiplier": 4.0, "delta": 1e-5}
 RUNS = {
     "uniform": {},
     "noisy losses": {
         "selector": "power_of_choice",
-        "privacy": {**PRIVACY, "signal_noise": {"loss": NOISE, "num_examples": {**NOISE, "high": 400.0}}},
+        "privacy": {
+            **PRIVACY,
+            "signal_noise": {"loss": NOISE, "num_examples": {**NOISE, "high": 400.0}},
+        },
     },
     "histograms": {
         "selector": "fedcbs",
         "privacy": {**PRIVACY, "signal_noise": {"label_histogram": {"multiplier": 4.0}}},
     },
-    "hidden coins": {"selector": {"name": "poisson", "rate": 0.5}, "privacy": {**PRIVACY, "cohorts": "hidden"}},
+    "hidden coins": {
+        "selector": {"name": "poisson", "rate": 0.5},
+        "privacy": {**PRIVACY, "cohorts": "hidden"},
+    },
     "adaptive": {"privacy": {**PRIVACY, "clip": {"initial": 0.5, "noise": 20.0}}},
-    "buffered": {"synchrony": {"name": "buffered", "refill": "idle", "buffer": 2}, "device": "uniform"},
+    "buffered": {
+        "synchrony": {"name": "buffered", "refill": "idle", "buffer": 2},
+        "device": "uniform",
+    },
     "deadline": {"synchrony": {"name": "deadline", "seconds": 0.5}, "device": "uniform"},
     "asynchronous": {"synchrony": "asynchronous", "device": "uniform"},
     "own models": {"algorithm": "ditto"},
-    "memories": {"compressor": "topk", "budget": {"name": "constant", "average": 0.2}, "feedback": "fixed"},
+    "memories": {
+        "compressor": "topk",
+        "budget": {"name": "constant", "average": 0.2},
+        "feedback": "fixed",
+    },
     "states on disk": {"algorithm": "scaffold", "client_state": "disk"},
     "new clients": {"split": {"holdout_clients": 0.2}},
     "weights": {"weights": "examples", "privacy": {**PRIVACY, "max_examples": 50}},
     "liars": {"dishonest": "scaled", "failures": "drop_out"},
-}  # fmt: skip
+}
 
 
 def walked(folder):
@@ -52,7 +78,9 @@ def walked(folder):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_file_and_column_of_a_private_run_has_a_kind_and_clear_numbers_are_absent(tmp_path, name):
+def test_every_file_and_column_of_a_private_run_has_a_kind_and_clear_numbers_are_absent(
+    tmp_path, name
+):
     run({**BASE, "privacy": PRIVACY, **RUNS[name]}, out=tmp_path / "run")
     columns, kinds = walked(tmp_path / "run")
     assert not [key for key, kind in kinds.items() if kind is None]
@@ -70,7 +98,12 @@ def test_a_run_that_is_killed_leaves_no_clear_numbers_either(tmp_path):
     with pytest.raises(RuntimeError):
         run({**BASE, "privacy": PRIVACY}, out=tmp_path / "run", on_round=stop)
     columns, kinds = walked(tmp_path / "run")
-    assert {file for file, _ in columns} >= {"rounds.arrows", "clients.arrows", "federation.arrows", "run.json"}
+    assert {file for file, _ in columns} >= {
+        "rounds.arrows",
+        "clients.arrows",
+        "federation.arrows",
+        "run.json",
+    }
     assert not [key for key, kind in kinds.items() if kind is None]
     withheld = [value for key, value in columns.items() if kinds[key] == "withheld"]
     assert withheld
@@ -79,7 +112,11 @@ def test_a_run_that_is_killed_leaves_no_clear_numbers_either(tmp_path):
 
 def test_every_column_of_every_table_has_a_kind():
     for suffix in ("parquet", "arrows"):
-        found = {(table, name): kind_of(f"{table}.{suffix}", name) for table, schema in TABLES.items() for name in schema.names}
+        found = {
+            (table, name): kind_of(f"{table}.{suffix}", name)
+            for table, schema in TABLES.items()
+            for name in schema.names
+        }
         assert not [column for column, kind in found.items() if kind is None]
 
 

@@ -14,19 +14,33 @@ import fake
 
 
 def noting(*notes):
-    rounds = fake.table("rounds", round=list(range(1, len(notes) + 1)), notes=[n and json.dumps(n) for n in notes])
+    rounds = fake.table(
+        "rounds", round=list(range(1, len(notes) + 1)), notes=[n and json.dumps(n) for n in notes]
+    )
     return fake.run(rounds=rounds)
 
 
 def told(square, spread, moved, rate=0.02):
-    notes = {"diversity.G2": square, "diversity.B2_selected": spread, "moved_squared": moved, "local_rate": rate}
+    notes = {
+        "diversity.G2": square,
+        "diversity.B2_selected": spread,
+        "moved_squared": moved,
+        "local_rate": rate,
+    }
     return {name: value for name, value in notes.items() if value is not None}
 
 
 def test_each_round_over_the_way_of_the_whole_run():
-    """E = 2, lr = .01, and the last model at a squared distance of .8: .02 (3 + 1) / .8 = .1, and .02 (2 + 2.4) / .8 = .11.
-    The round between was not diagnosed; in the fourth the cohort had no common rate; the last one has the distance alone."""
-    run = noting(told(3.0, 1.0, 0.1), None, told(2.0, 2.4, 0.5), told(1.0, 1.0, 0.7, rate=None), {"moved_squared": 0.8})
+    """E = 2, lr = .01, and the last model at a squared distance of .8: .02 (3 + 1) / .8 = .1, and
+    .02 (2 + 2.4) / .8 = .11. The round between was not diagnosed; in the fourth the cohort had no
+    common rate; the last one has the distance alone."""
+    run = noting(
+        told(3.0, 1.0, 0.1),
+        None,
+        told(2.0, 2.4, 0.5),
+        told(1.0, 1.0, 0.7, rate=None),
+        {"moved_squared": 0.8},
+    )
     along = best_mu(run)
     assert along.x.tolist() == [1, 3]
     assert along.y == pytest.approx([0.1, 0.11])

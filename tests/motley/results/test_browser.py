@@ -1,4 +1,5 @@
-"""The page in a browser, on a desk and in a hand: nothing stands out sideways, switches hide, heads sort, nothing is asked for."""
+"""The page in a browser, on a desk and in a hand: nothing stands out sideways, switches hide, heads
+sort, nothing is asked for."""
 
 import json
 import re
@@ -16,7 +17,9 @@ from motley.results.report import report
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs Chromium")]
 
 PROBE = """<body><script>
@@ -33,10 +36,14 @@ document.body.append(frame);
 
 
 def asked(page: Path, probes: str, tmp_path: Path, width: int = 390) -> dict:
-    """What the script in ``probes`` puts into ``said``, of the page in a frame of so many pixels."""
+    """What the script in ``probes`` puts into ``said``, of the page in a frame of so many
+    pixels."""
     source = json.dumps(page.read_text(encoding="utf-8")).replace("</", "<\\/")
     probe = tmp_path / "probe.html"
-    probe.write_text(PROBE.replace("WIDTH", str(width)).replace("PROBES", probes).replace("PAGE", source), encoding="utf-8")
+    probe.write_text(
+        PROBE.replace("WIDTH", str(width)).replace("PROBES", probes).replace("PAGE", source),
+        encoding="utf-8",
+    )
     options = [
         "--headless",
         "--no-sandbox",
@@ -51,7 +58,12 @@ def asked(page: Path, probes: str, tmp_path: Path, width: int = 390) -> dict:
         "--virtual-time-budget=4000",
         f"--user-data-dir={tmp_path / 'browser'}",
     ]
-    done = subprocess.run([BROWSER, *options, "--dump-dom", probe.as_uri()], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [BROWSER, *options, "--dump-dom", probe.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     found = re.search(r"<body>(\{.*\})</body>", done.stdout, re.DOTALL)
     assert found, done.stdout[-500:] + done.stderr[-500:]
     return json.loads(found[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
@@ -69,10 +81,19 @@ def page(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
-    long = "its container ran out of memory while samples were loaded from /srv/ward-seven/records/2026/03 " * 3
+    long = (
+        "its container ran out of memory while samples were loaded from "
+        "/srv/ward-seven/records/2026/03 " * 3
+    )
     more = {
         "incidents": fake.table(
-            "incidents", round=[1], time_s=[70.0], at=["2026-01-02T03:04:05Z"], client=[2], event=["lost"], reason=[long]
+            "incidents",
+            round=[1],
+            time_s=[70.0],
+            at=["2026-01-02T03:04:05Z"],
+            client=[2],
+            event=["lost"],
+            reason=[long],
         )
     }
     return report([fake.two_rounds(**more)], tmp_path_factory.mktemp("deployment") / "report.html")
@@ -81,7 +102,8 @@ def deployment(tmp_path_factory):
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("which", ["page", "deployment"])
 def test_nothing_stands_out_sideways(which, request, tmp_path, width):
-    """Wide things lie in boxes of their own that scroll; the page itself is as wide as the window."""
+    """Wide things lie in boxes of their own that scroll; the page itself is as wide as the
+    window."""
     probes = """
       const inside = node => node.parentElement.closest(".wide, .large, nav.methods");
       const room = it.documentElement.clientWidth;
@@ -117,14 +139,24 @@ def test_switches_hide_and_the_pointer_brings_out(page, tmp_path):
       said.title = it.querySelector("g.method-2").dataset.title.startsWith("uniform: peak ");
     """
     found = asked(page, probes, tmp_path)
-    assert found.pop("pointed") == "#page svg [class^=method-]:not(.method-2):not(#page [data-methods] *) { opacity: .12; }"
+    assert (
+        found.pop("pointed")
+        == "#page svg [class^=method-]:not(.method-2):not(#page [data-methods] *) { opacity: .12; }"
+    )
     assert found == {"hidden": True, "others": True, "back": True, "nothing": "", "title": True}
 
 
 def test_heads_sort_numbers_and_words_and_parts_hide_their_own(tmp_path):
-    rows = [TableRow(name, [TableCell(f"{v:g}", v), TableCell(word)], i) for i, (name, v, word) in enumerate(((
-        "b", 2.0, "no"), ("c", 10.0, "yes"), ("a", float("nan"), "maybe")))]  # fmt: skip
-    parts = [Section("The same title", [Table(("method", "number", "word"), rows)], ("b", "c", "a")) for _ in range(2)]
+    rows = [
+        TableRow(name, [TableCell(f"{v:g}", v), TableCell(word)], i)
+        for i, (name, v, word) in enumerate(
+            (("b", 2.0, "no"), ("c", 10.0, "yes"), ("a", float("nan"), "maybe"))
+        )
+    ]
+    parts = [
+        Section("The same title", [Table(("method", "number", "word"), rows)], ("b", "c", "a"))
+        for _ in range(2)
+    ]
     probes = """
       const order = () => [...it.querySelector("tbody").rows]
         .map(row => row.cells[0].textContent.trim()).join("");
@@ -143,10 +175,17 @@ def test_heads_sort_numbers_and_words_and_parts_hide_their_own(tmp_path):
 
 def test_a_part_within_keeps_its_own_methods(tmp_path):
     def table(names):
-        return Table(("method", "n"), [TableRow(name, [TableCell("1", 1.0)], i) for i, name in enumerate(names)])
+        return Table(
+            ("method", "n"),
+            [TableRow(name, [TableCell("1", 1.0)], i) for i, name in enumerate(names)],
+        )
 
     within = Section("", [table("xy")], ("x", "y"))
-    parts = [Section("Outer", [table("ab"), Section("In its colours", [table("ab")]), within], ("a", "b"))]
+    parts = [
+        Section(
+            "Outer", [table("ab"), Section("In its colours", [table("ab")]), within], ("a", "b")
+        )
+    ]
     probes = """
       const seen = () => [...it.querySelectorAll("tbody tr")]
         .filter(n => page.getComputedStyle(n).display !== "none")
@@ -177,7 +216,8 @@ def test_a_folded_part_is_closed_until_it_is_opened(tmp_path):
 
 
 def test_on_a_phone_rows_are_cards_that_say_every_column(page, tmp_path):
-    """Nothing of the summary has to be scrolled to; each figure stands below the head of its column."""
+    """Nothing of the summary has to be scrolled to; each figure stands below the head of its
+    column."""
     probes = """
       const table = it.querySelector("main table"), room = it.documentElement.clientWidth;
       const cells = [...table.querySelectorAll("tbody td")];
@@ -187,12 +227,23 @@ def test_on_a_phone_rows_are_cards_that_say_every_column(page, tmp_path):
         .map(cell => page.getComputedStyle(cell, "::before").content);
       said.columns = cells.length / table.tBodies[0].rows.length;
     """
-    assert asked(page, probes, tmp_path) == {"inside": True, "heads": ['"final"', '"peak"', '"stable"'], "columns": 9}
+    assert asked(page, probes, tmp_path) == {
+        "inside": True,
+        "heads": ['"final"', '"peak"', '"stable"'],
+        "columns": 9,
+    }
 
 
 def test_published_stands_below_measured_on_a_phone(tmp_path):
     rows = [
-        TableRow("a <b> \\", [TableCell("1.5 ± 0.5", 1.5, published="65.30 ± 11.60"), TableCell("7", 7.0), TableCell("8", 8.0)])
+        TableRow(
+            "a <b> \\",
+            [
+                TableCell("1.5 ± 0.5", 1.5, published="65.30 ± 11.60"),
+                TableCell("7", 7.0),
+                TableCell("8", 8.0),
+            ],
+        )
     ]
     table = Table(("cell", 'a "head" </style>', "b", "c"), rows)
     probes = """
@@ -206,16 +257,24 @@ def test_published_stands_below_measured_on_a_phone(tmp_path):
       said.inside = text.getBoundingClientRect().right <= next.left;
     """
     found = asked(write(Page("t", [], [table]), tmp_path / "p.html"), probes, tmp_path)
-    assert found == {"head": '"a \\"head\\" </style>"', "before": '"published"', "below": True, "inside": True}
+    assert found == {
+        "head": '"a \\"head\\" </style>"',
+        "before": '"published"',
+        "below": True,
+        "inside": True,
+    }
 
 
 def test_a_table_is_copied_as_it_is_seen(tmp_path):
-    """Sorted, without hidden methods; mean and deviation apart; a thin space or a minus sign is no part of a number."""
+    """Sorted, without hidden methods; mean and deviation apart; a thin space or a minus sign is no
+    part of a number."""
     rows = [
         TableRow(name, [TableCell(f"{v}\u202f000 ± 0.5", v), TableCell("−1,5")], i)
         for i, (name, v) in enumerate([("a", 1), ("b", 2), ("c", 3)])
     ]
-    page = write(Page("t", [], [Table(("method", "n", "w"), rows)], ("a", "b", "c")), tmp_path / "p.html")
+    page = write(
+        Page("t", [], [Table(("method", "n", "w"), rows)], ("a", "b", "c")), tmp_path / "p.html"
+    )
     probes = """
       it.querySelectorAll("nav.methods input")[1].click();
       it.querySelectorAll("thead button")[1].click();
@@ -226,7 +285,9 @@ def test_a_table_is_copied_as_it_is_seen(tmp_path):
       };
       it.querySelector("button.copy").click();
     """
-    assert asked(page, probes, tmp_path) == {"copied": 'method,n,n ±,w\nc,3000,0.5,"-1,5"\na,1000,0.5,"-1,5"\n'}
+    assert asked(page, probes, tmp_path) == {
+        "copied": 'method,n,n ±,w\nc,3000,0.5,"-1,5"\na,1000,0.5,"-1,5"\n'
+    }
 
 
 def test_the_pointer_reads_values_along_curves_and_of_bars(page, tmp_path):
@@ -263,5 +324,13 @@ def test_contents_stand_at_the_side_and_open_what_is_folded(tmp_path):
       const main = it.querySelector("main").getBoundingClientRect();
       said.beside = contents.getBoundingClientRect().right <= main.left;
     """
-    assert asked(page, probes, tmp_path, 1280) == {"open": True, "names": ["First", "Folded"], "beside": True}
-    assert asked(page, probes, tmp_path, 390) == {"open": False, "names": ["First", "Folded"], "beside": False}
+    assert asked(page, probes, tmp_path, 1280) == {
+        "open": True,
+        "names": ["First", "Folded"],
+        "beside": True,
+    }
+    assert asked(page, probes, tmp_path, 390) == {
+        "open": False,
+        "names": ["First", "Folded"],
+        "beside": False,
+    }

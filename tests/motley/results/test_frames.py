@@ -24,23 +24,32 @@ def folder(tmp_path_factory):
     return root
 
 
+# these runs have none
 @pytest.mark.parametrize(
     "table", [name for name in TABLES if name not in ("metrics", "incidents", "claims", "privacy")]
-)  # these runs have none
+)
 def test_every_table_of_every_run(folder, table):
     """Runs lie in the order of their folders: power_of_choice before uniform."""
     rows = motley.frame(folder, table)
     assert rows.column_names == ["run_id", "label", "seed", *TABLES[table].names]
     assert rows.num_rows == sum(run.tables[table].num_rows for run in motley.load_all(folder))
-    who = dict.fromkeys(zip(*(rows[name].to_pylist() for name in ("run_id", "label", "seed")), strict=True))
-    assert list(who) == [("powe0", "power_of_choice", 0), ("unif0", "uniform", 0), ("unif1", "uniform", 1)]
+    who = dict.fromkeys(
+        zip(*(rows[name].to_pylist() for name in ("run_id", "label", "seed")), strict=True)
+    )
+    assert list(who) == [
+        ("powe0", "power_of_choice", 0),
+        ("unif0", "uniform", 0),
+        ("unif1", "uniform", 1),
+    ]
 
 
 def test_values_are_those_of_the_runs(folder):
     rows = motley.frame(str(folder / "uniform"), "evaluations")
     for run in motley.load_all(folder / "uniform"):
         mine = rows.filter(np.asarray(rows["seed"].to_numpy()) == run.seed)
-        np.testing.assert_array_equal(mine["accuracy"].to_numpy(), run.column("evaluations", "accuracy"))
+        np.testing.assert_array_equal(
+            mine["accuracy"].to_numpy(), run.column("evaluations", "accuracy")
+        )
 
 
 def test_one_line_into_pandas(folder):
@@ -64,7 +73,8 @@ def test_loaded_runs_and_those_without_rows(folder):
 
 def test_bad_input_is_one_sentence(folder, tmp_path):
     with pytest.raises(
-        ConfigError, match=r"table: got 'evaluation' \(did you mean 'evaluations'\?\); expected one of rounds, "
+        ConfigError,
+        match=r"table: got 'evaluation' \(did you mean 'evaluations'\?\); expected one of rounds, ",
     ):
         motley.frame(folder, "evaluation")
     with pytest.raises(StoreError, match="there are no runs in"):

@@ -1,4 +1,5 @@
-"""Who gained: pairs of runs, rows, pictures, tables for print, and what to run where nobody trained alone; new clients' figures."""
+"""Who gained: pairs of runs, rows, pictures, tables for print, and what to run where nobody trained
+alone; new clients' figures."""
 
 import sys
 from pathlib import Path
@@ -21,9 +22,14 @@ pytestmark = pytest.mark.usefixtures("drawn")
 
 def learned(algorithm, own, seed=0, shared=None, new=None, least=20, **config):
     """A run whose last evaluation gave the clients these accuracies."""
-    scopes = {"client": own, "shared_client": shared or []} | {f"new_client_{e}": each for e, each in (new or {}).items()}
+    scopes = {"client": own, "shared_client": shared or []} | {
+        f"new_client_{e}": each for e, each in (new or {}).items()
+    }
     rows = [(scope, k, value) for scope, values in scopes.items() for k, value in enumerate(values)]
-    rows += [("mean", -1, sum(own) / len(own)), *((f"new_mean_{e}", -1, sum(v) / len(v)) for e, v in (new or {}).items())]
+    rows += [
+        ("mean", -1, sum(own) / len(own)),
+        *((f"new_mean_{e}", -1, sum(v) / len(v)) for e, v in (new or {}).items()),
+    ]
     scope, client, accuracy = zip(*rows, strict=True)
     count = len(rows)
     evaluations = fake.table(
@@ -35,24 +41,37 @@ def learned(algorithm, own, seed=0, shared=None, new=None, least=20, **config):
         accuracy=accuracy,
         total_bits=[1.0] * count,
     )
-    federation = fake.table("federation", client=range(len(own)), num_test=[least] * (len(own) - 1) + [30])
-    keys = {"algorithm": {"name": algorithm}, "split": {"test": "client"}, "local": {"epochs": 1}, **config}
+    federation = fake.table(
+        "federation", client=range(len(own)), num_test=[least] * (len(own) - 1) + [30]
+    )
+    keys = {
+        "algorithm": {"name": algorithm},
+        "split": {"test": "client"},
+        "local": {"epochs": 1},
+        **config,
+    }
     return fake.run(keys, seed=seed, evaluations=evaluations, federation=federation)
 
 
 def test_rows_by_hand():
-    """Against .5 .5 .5 .5: gains .2, 0, -.1, .3, so 2.5 of 4 are better off, with median .1; the shared model has .6 everywhere: gains
-    .1, -.1, -.2, .2, 2 of 4, median 0."""
-    own, alone = learned("ditto", [0.7, 0.5, 0.4, 0.8], shared=[0.6] * 4), learned("local_only", [0.5] * 4)
+    """Against .5 .5 .5 .5: gains .2, 0, -.1, .3, so 2.5 of 4 are better off, with median .1; the
+    shared model has .6 everywhere: gains .1, -.1, -.2, .2, 2 of 4, median 0."""
+    own = learned("ditto", [0.7, 0.5, 0.4, 0.8], shared=[0.6] * 4)
+    alone = learned("local_only", [0.5] * 4)
     local, shared = gain_rows(group_runs([own, alone]))
     assert (local.label, local.over, local.clients, local.left_out) == ("ditto", LOCAL, 4, 0)
-    assert [local.share.mean, local.median.mean, local.worst.mean] == pytest.approx([62.5, 10.0, -10.0])
+    assert [local.share.mean, local.median.mean, local.worst.mean] == pytest.approx(
+        [62.5, 10.0, -10.0]
+    )
     assert (shared.label, shared.over) == ("ditto", SHARED)
-    assert [shared.share.mean, shared.median.mean, shared.worst.mean] == pytest.approx([50.0, 0.0, -20.0])
+    assert [shared.share.mean, shared.median.mean, shared.worst.mean] == pytest.approx(
+        [50.0, 0.0, -20.0]
+    )
 
 
 def test_clients_with_few_test_samples_are_left_out_and_counted():
-    own, alone = learned("ditto", [0.7, 0.5, 0.9], least=19), learned("local_only", [0.5] * 3)
+    own = learned("ditto", [0.7, 0.5, 0.9], least=19)
+    alone = learned("local_only", [0.5] * 3)
     (row,) = gain_rows(group_runs([own, alone]))
     assert (row.clients, row.left_out, row.share.mean) == (1, 2, 100.0)
     found, left_out = client_gains(own, alone, least=1)
@@ -62,9 +81,11 @@ def test_clients_with_few_test_samples_are_left_out_and_counted():
 def test_the_rival_has_the_same_data_seed_and_local_work():
     own = learned("ditto", [0.5] * 3, selector={"name": "oort"})
     others = [
-        learned("local_only", [0.5] * 3, seed=1), learned("local_only", [0.5] * 3, local={"epochs": 2}),
-        learned("local_only", [0.5] * 3, split={"test": "client", "holdout_clients": 0.2}), learned("fedavg", [0.5] * 3),
-    ]  # fmt: skip
+        learned("local_only", [0.5] * 3, seed=1),
+        learned("local_only", [0.5] * 3, local={"epochs": 2}),
+        learned("local_only", [0.5] * 3, split={"test": "client", "holdout_clients": 0.2}),
+        learned("fedavg", [0.5] * 3),
+    ]
     assert local_rival(own, others) is None
     uniform = learned("local_only", [0.5] * 3, selector={"name": "uniform"})
     alike = learned("local_only", [0.5] * 3, selector={"name": "oort"})
@@ -76,7 +97,9 @@ def test_the_rival_has_the_same_data_seed_and_local_work():
 def test_what_to_run_is_said_where_nobody_trained_alone():
     own = learned("ditto", [0.5] * 3)
     said = missing_local(group_runs([own, learned("fedper", [0.4] * 3)]))
-    assert said.endswith("motley compare FILE.toml --over algorithm=ditto,fedper,local_only runs it, too")
+    assert said.endswith(
+        "motley compare FILE.toml --over algorithm=ditto,fedper,local_only runs it, too"
+    )
     alone = missing_local(group_runs([own]))
     assert "motley run FILE.toml --set algorithm=local_only runs it, and motley report" in alone
     assert missing_local(group_runs([own, learned("local_only", [0.4] * 3)])) is None
@@ -86,7 +109,10 @@ def test_what_to_run_is_said_where_nobody_trained_alone():
 
 
 def test_the_picture_counts_the_helped_and_the_harmed():
-    runs = [learned("ditto", [0.7, 0.5, 0.4, 0.8], shared=[0.6] * 4), learned("local_only", [0.5] * 4)]
+    runs = [
+        learned("ditto", [0.7, 0.5, 0.4, 0.8], shared=[0.6] * 4),
+        learned("local_only", [0.5] * 4),
+    ]
     local, shared = gain_pictures(group_runs(runs))
     assert (local.name, shared.name) == ("gains-local", "gains-shared")
     assert local.about.endswith("local training alone. ditto: 2 better off, 1 worse off, 1 alike")
@@ -111,28 +137,43 @@ def terminal(table):
 def test_terminal_report_and_print_say_the_same():
     runs = [learned("ditto", [0.7, 0.5, 0.4, 0.8], shared=[0.6] * 4, seed=s) for s in (0, 1)]
     runs += [learned("local_only", [0.5] * 4, seed=s) for s in (0, 1)]
-    groups, text = group_runs(runs), terminal(gains_table(runs))
+    groups = group_runs(runs)
+    text = terminal(gains_table(runs))
     assert "62.5 ± 0.0" in text
     assert "-10.0 ± 0.0" in text
     table = tables.gains(groups)
     assert [cell.value for cell in table.rows[0].cells[1:4]] == pytest.approx([62.5, 10.0, -10.0])
     printed = next(one for one in print_tables.print_tables(groups) if one.name == "gains")
     assert [cell.mean for cell in printed.rows[0][1][1:4]] == pytest.approx([62.5, 10.0, -10.0])
-    part = next(block for block in sections.served(groups).blocks if getattr(block, "title", "") == "Who gained")
+    part = next(
+        block
+        for block in sections.served(groups).blocks
+        if getattr(block, "title", "") == "Who gained"
+    )
     assert [block.kind for block in part.blocks] == ["picture", "picture", "table"]
 
 
 def test_new_clients_by_epochs():
-    """Two seeds with .4 and .6 at 0 epochs: 50 ± 14; after 5 epochs .8 and .8; worst tenth: the worst of the two clients."""
-    runs = [learned("fedavg", [0.9], seed=s, new={0: [0.1, 0.7 + 0.4 * s], 5: [0.7, 0.9]}) for s in (0, 1)]
+    """Two seeds with .4 and .6 at 0 epochs: 50 ± 14; after 5 epochs .8 and .8; worst tenth: the
+    worst of the two clients."""
+    runs = [
+        learned("fedavg", [0.9], seed=s, new={0: [0.1, 0.7 + 0.4 * s], 5: [0.7, 0.9]})
+        for s in (0, 1)
+    ]
     assert adapted_epochs(runs[0]) == [0, 5]
     (mean, worst), (after, _) = (served_new(runs, epochs) for epochs in (0, 5))
-    assert [mean.mean, mean.std, worst.mean, after.mean] == pytest.approx([50.0, 200**0.5, 10.0, 80.0])
+    assert [mean.mean, mean.std, worst.mean, after.mean] == pytest.approx(
+        [50.0, 200**0.5, 10.0, 80.0]
+    )
     assert "50.0 ± 14.1" in terminal(new_clients_table(runs))
     assert new_clients_table([fake.run()]) is None
-    assert [cell.value for cell in tables.new_clients(group_runs(runs)).rows[0].cells] == pytest.approx([50, 10, 80, 70])
+    assert [
+        cell.value for cell in tables.new_clients(group_runs(runs)).rows[0].cells
+    ] == pytest.approx([50, 10, 80, 70])
     assert tables.new_clients(group_runs([fake.run()])) is None
-    printed = next(one for one in print_tables.print_tables(group_runs(runs)) if one.name == "new_clients")
+    printed = next(
+        one for one in print_tables.print_tables(group_runs(runs)) if one.name == "new_clients"
+    )
     assert [head for head, _ in printed.heads] == ["0 epochs", "5 epochs"]
 
 

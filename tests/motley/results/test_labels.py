@@ -15,15 +15,28 @@ def labels(*configs):
 
 def test_components_go_by_name_and_seed_is_ignored():
     uniform = {"seed": 0, "name": "a", "selector": {"name": "uniform"}}
-    choice = {"seed": 1, "name": "b", "engine": "threads", "selector": {"name": "power_of_choice", "candidates": 5}}
-    assert labels(uniform, choice, choice | {"seed": 7}) == ["uniform", "power_of_choice", "power_of_choice"]
+    choice = {
+        "seed": 1,
+        "name": "b",
+        "engine": "threads",
+        "selector": {"name": "power_of_choice", "candidates": 5},
+    }
+    assert labels(uniform, choice, choice | {"seed": 7}) == [
+        "uniform",
+        "power_of_choice",
+        "power_of_choice",
+    ]
 
 
 def test_options_are_added_where_they_tell_runs_apart():
     def config(name, **options):
         return {"selector": {"name": name} | options}
 
-    got = labels(config("uniform"), config("power_of_choice", candidates=5), config("power_of_choice", candidates=9))
+    got = labels(
+        config("uniform"),
+        config("power_of_choice", candidates=5),
+        config("power_of_choice", candidates=9),
+    )
     assert got == ["uniform", "power_of_choice, candidates 5", "power_of_choice, candidates 9"]
 
 
@@ -32,19 +45,27 @@ def test_what_a_component_sets_is_no_difference_of_its_own():
         return {"algorithm": {"name": algorithm}, "weights": weights}
 
     assert labels(config("fedavg", "examples"), config("feddyn", "uniform")) == ["fedavg", "feddyn"]
-    got = labels(config("fedavg", "examples"), config("fedavg", "uniform"), config("feddyn", "uniform"))
+    got = labels(
+        config("fedavg", "examples"), config("fedavg", "uniform"), config("feddyn", "uniform")
+    )
     assert got == ["weights examples", "as it is", "feddyn"]  # an ablation of the second
 
 
 def test_plain_keys_and_keys_of_one_name():
     assert labels({"cohort": 5}, {"cohort": 10}) == ["cohort 5", "cohort 10"]
-    got = labels({"algorithm": {"mu": 0.1}, "server": {"mu": 1}}, {"algorithm": {"mu": 0.2}, "server": {"mu": 2}})
+    got = labels(
+        {"algorithm": {"mu": 0.1}, "server": {"mu": 1}},
+        {"algorithm": {"mu": 0.2}, "server": {"mu": 2}},
+    )
     assert got == ["algorithm.mu 0.1, server.mu 1", "algorithm.mu 0.2, server.mu 2"]
 
 
 def test_nothing_differs():
     assert labels({"cohort": 5, "seed": 0}, {"cohort": 5, "seed": 1}) == ["by hand", "by hand"]
-    assert labels({"method": "fedcg", "seed": 0}, {"method": "fedcg", "seed": 1}) == ["fedcg", "fedcg"]
+    assert labels({"method": "fedcg", "seed": 0}, {"method": "fedcg", "seed": 1}) == [
+        "fedcg",
+        "fedcg",
+    ]
 
 
 def test_what_cannot_change_results_makes_no_other_method():
@@ -62,7 +83,9 @@ def test_runs_of_an_older_version_group_with_newer_ones():
 
 def test_groups_are_ordered_by_seed():
     runs = [fake.run({"cohort": c}, seed=s) for c, s in ((5, 2), (10, 0), (5, 1))]
-    assert {label: [run.seed for run in members] for label, members in group_runs(runs).items()} == {
+    assert {
+        label: [run.seed for run in members] for label, members in group_runs(runs).items()
+    } == {
         "cohort 5": [1, 2],
         "cohort 10": [0],
     }
@@ -70,29 +93,52 @@ def test_groups_are_ordered_by_seed():
 
 def test_presets_go_by_their_name_and_differ_among_their_own():
     def config(method, mu, name="uniform"):
-        return {"method": method, "algorithm": {"name": "fedprox", "mu": mu}, "selector": {"name": name}}
+        return {
+            "method": method,
+            "algorithm": {"name": "fedprox", "mu": mu},
+            "selector": {"name": name},
+        }
 
     got = labels(config("a", 0.1), config("b", 0.5, "oort"), config("b", 1.0, "oort"))
     assert got == ["a", "b, mu 0.5", "b, mu 1.0"]
-    assert labels(config("a", 0.1), config(None, 0.1, "oort"), config(None, 0.2, "oort")) == ["a", "mu 0.1", "mu 0.2"]
+    assert labels(config("a", 0.1), config(None, 0.1, "oort"), config(None, 0.2, "oort")) == [
+        "a",
+        "mu 0.1",
+        "mu 0.2",
+    ]
     assert labels(config("a", 0.1), config("a", 0.2)) == ["mu 0.1", "mu 0.2"]
 
 
 def test_an_ablation_is_called_by_what_it_changes():
     def config(mu=0.1, allocator="by_score", weights="score"):
-        return {"method": "x", "algorithm": {"name": "fedprox", "mu": mu}, "allocator": {"name": allocator}, "weights": weights}
+        return {
+            "method": "x",
+            "algorithm": {"name": "fedprox", "mu": mu},
+            "allocator": {"name": allocator},
+            "weights": weights,
+        }
 
-    got = labels(config(), config(mu=0.0), config(mu=0.5), config(allocator="uniform"), config(weights="uniform"))
+    got = labels(
+        config(),
+        config(mu=0.0),
+        config(mu=0.5),
+        config(allocator="uniform"),
+        config(weights="uniform"),
+    )
     assert got == ["as it is", "mu 0.0", "mu 0.5", "uniform", "weights uniform"]
     crossed = [config(mu, allocator) for mu in (0.0, 0.1) for allocator in ("uniform", "by_score")]
     assert labels(*crossed)[0] == "mu 0.0, uniform"
 
 
 def test_options_that_come_with_a_component_elsewhere_are_left_to_its_name():
-    """Noise on signals that only one rule needs is told by the rule's name, unless it differs among runs of that rule."""
+    """Noise on signals that only one rule needs is told by the rule's name, unless it differs among
+    runs of that rule."""
 
     def config(name, noise=None, **more):
-        return {"selector": {"name": name}, "privacy": {"epsilon": 2.0} | ({"noise": noise} if noise else {}) | more}
+        return {
+            "selector": {"name": name},
+            "privacy": {"epsilon": 2.0} | ({"noise": noise} if noise else {}) | more,
+        }
 
     assert labels(config("uniform"), config("oort", 4.0)) == ["uniform", "oort"]
     assert labels(config("uniform"), config("oort", 4.0), config("oort", 5.0)) == [
@@ -100,7 +146,9 @@ def test_options_that_come_with_a_component_elsewhere_are_left_to_its_name():
         "oort, noise 4.0",
         "oort, noise 5.0",
     ]
-    both = labels(config("uniform"), config("uniform", 4.0), config("oort", 4.0), config("flude", 5.0))
+    both = labels(
+        config("uniform"), config("uniform", 4.0), config("oort", 4.0), config("flude", 5.0)
+    )
     assert both == ["uniform", "uniform, noise 4.0", "oort", "flude"]
 
 
@@ -116,13 +164,20 @@ def test_runs_that_differ_never_share_a_label():
         "oort",
     ]
     private = {"epsilon": 2.0, "clip": 1.0}
-    got = labels(config("uniform"), config("uniform", privacy=private), config("oort"), config("oort", privacy=private))
+    got = labels(
+        config("uniform"),
+        config("uniform", privacy=private),
+        config("oort"),
+        config("oort", privacy=private),
+    )
     assert got == ["uniform, no privacy", "uniform, privacy", "oort, no privacy", "oort, privacy"]
 
 
 def test_of_a_table_that_some_runs_have_not_only_what_differs_is_told():
     def config(name, epsilon=None):
-        return {"selector": {"name": name}} | ({"privacy": {"epsilon": epsilon, "clip": 1.0}} if epsilon else {})
+        return {"selector": {"name": name}} | (
+            {"privacy": {"epsilon": epsilon, "clip": 1.0}} if epsilon else {}
+        )
 
     got = labels(
         config("uniform"),
@@ -132,4 +187,11 @@ def test_of_a_table_that_some_runs_have_not_only_what_differs_is_told():
         config("oort", 2.0),
         config("oort", 4.0),
     )
-    assert got == ["uniform", "uniform, epsilon 2.0", "uniform, epsilon 4.0", "oort", "oort, epsilon 2.0", "oort, epsilon 4.0"]
+    assert got == [
+        "uniform",
+        "uniform, epsilon 2.0",
+        "uniform, epsilon 4.0",
+        "oort",
+        "oort, epsilon 2.0",
+        "oort, epsilon 4.0",
+    ]

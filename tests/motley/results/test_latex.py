@@ -1,4 +1,5 @@
-"""LaTeX of names, numbers and tables; the document with all of them compiles in test_print_files."""
+"""LaTeX of names, numbers and tables; the document with all of them compiles in
+test_print_files."""
 
 import pytest
 
@@ -15,7 +16,11 @@ NAN = float("nan")
     [
         ("power_of_choice, 50 % & $5 #1", r"power\_of\_choice, 50 \% \& \$5 \#1"),
         (r"\input{/etc/passwd}", r"\textbackslash{}input\{/etc/passwd\}"),
-        ("a^b ~ <c> |d|", r"a\textasciicircum{}b \textasciitilde{} \textless{}c\textgreater{} \textbar{}d\textbar{}"),
+        (
+            "a^b ~ <c> |d|",
+            r"a\textasciicircum{}b \textasciitilde{} \textless{}c\textgreater{} "
+            r"\textbar{}d\textbar{}",
+        ),
         ("--over, ---", "-{}-over, -{}-{}-"),
         ('say "no"\n  to\tthis', "say ''no'' to this"),
         ("α 0.1, Λ, ß, é, Č, ± 1–2", r"$\alpha$ 0.1, $\Lambda$, \ss{}, \'{e}, \v{C}, $\pm$ 1--2"),
@@ -27,12 +32,21 @@ def test_any_text_is_shown_and_runs_no_command(text, latex):
 
 
 def test_a_table_by_hand():
-    """Two methods; a mean of 90 with 88 to 92 is 90 -+ 2; a lower bound and a single seed have no interval."""
+    """Two methods; a mean of 90 with 88 to 92 is 90 -+ 2; a lower bound and a single seed have no
+    interval."""
     rows = [
         ("a_b", ["2 of 3", Interval(90.0, 88.0, 92.0, 3), Censored(1204.4, False)]),
         ("c", ["1 of 1", Interval(1.5e-7, NAN, NAN, 1), Interval(NAN, NAN, NAN, 0)]),
     ]
-    made = table(PrintTable("ends", "In %.", [("Reached", "seeds"), ("Final", "%"), ("Spent", "s^2")], rows, {1: {0}}))
+    made = table(
+        PrintTable(
+            "ends",
+            "In %.",
+            [("Reached", "seeds"), ("Final", "%"), ("Spent", "s^2")],
+            rows,
+            {1: {0}},
+        )
+    )
     assert made == "\n".join(
         [
             r"\begin{table*}[t]",
@@ -56,7 +70,11 @@ def test_a_table_by_hand():
 
 def test_a_table_of_a_page_by_hand():
     made = page_table(
-        Table(["a_b", "final", "said"], [TableRow("x", [TableCell("1 ± 2", 1.0, best=True), TableCell("50 %")])], "In %."),
+        Table(
+            ["a_b", "final", "said"],
+            [TableRow("x", [TableCell("1 ± 2", 1.0, best=True), TableCell("50 %")])],
+            "In %.",
+        ),
         "t",
         "One",
     )

@@ -1,4 +1,5 @@
-"""Runs are followed while they are written: how far they are, what is half written, and a page that loads itself until the end."""
+"""Runs are followed while they are written: how far they are, what is half written, and a page that
+loads itself until the end."""
 
 import json
 import os
@@ -25,7 +26,12 @@ NOBODY = 2**31 - 1
 
 def a_round(number):
     """Round ``number``: 0.5 s of wall time each, 2 from round 3 on; accuracy 0.1, 0.2, ..."""
-    at = {"round": number, "selections": number, "time_s": 10.0 * number, "total_bits": 8e6 * number}
+    at = {
+        "round": number,
+        "selections": number,
+        "time_s": 10.0 * number,
+        "total_bits": 8e6 * number,
+    }
     return {
         "rounds": at | {"total_up_paper_bits": 0.0},
         "evaluations": at | {"scope": "mean", "client": -1, "loss": 1.0, "accuracy": number / 10},
@@ -59,9 +65,10 @@ class Living:
 
 
 def test_how_far_a_run_is(tmp_path):
-    """60 rounds are planned. After 4 of 0.5, 0.5, 2 and 2 s a round takes 1.25 s on average: 56 x 1.25 = 70 s are left. After 12 the
-    last ten took 2 s each: 48 x 2 = 96 s."""
-    run, folder = Living(tmp_path / "a"), LiveFolder(tmp_path)
+    """60 rounds are planned. After 4 of 0.5, 0.5, 2 and 2 s a round takes 1.25 s on average: 56 x
+    1.25 = 70 s are left. After 12 the last ten took 2 s each: 48 x 2 = 96 s."""
+    run = Living(tmp_path / "a")
+    folder = LiveFolder(tmp_path)
     (before,) = folder.look()
     assert (before.state, before.rounds, before.planned, before.seed) == ("preparing", 0, 60, 0)
     assert isnan(before.score)
@@ -84,7 +91,8 @@ def test_how_far_a_run_is(tmp_path):
 
 
 def test_whose_process_is_gone_has_stopped(tmp_path):
-    """A lock names a process; one that is not here may be on another machine, as long as something is written."""
+    """A lock names a process; one that is not here may be on another machine, as long as something
+    is written."""
     run = Living(tmp_path / "a", pid=NOBODY)
     run.rounds(2)
     assert LiveFolder(tmp_path).look()[0].state == "going on"
@@ -95,12 +103,15 @@ def test_whose_process_is_gone_has_stopped(tmp_path):
 
 
 def test_what_is_half_written_counts_as_before(tmp_path):
-    run, folder = Living(tmp_path / "a"), LiveFolder(tmp_path)
+    run = Living(tmp_path / "a")
+    folder = LiveFolder(tmp_path)
     run.rounds(3)
     assert folder.look()[0].rounds == 3
     run.rounds(1)
-    record, stream = tmp_path / "a" / "run.json", tmp_path / "a" / "rounds.arrows"
-    whole, rows = record.read_bytes(), stream.read_bytes()
+    record = tmp_path / "a" / "run.json"
+    stream = tmp_path / "a" / "rounds.arrows"
+    whole = record.read_bytes()
+    rows = stream.read_bytes()
     record.write_bytes(whole[:20])
     assert folder.look()[0].rounds == 3
     record.write_bytes(whole)
@@ -113,7 +124,11 @@ def test_what_is_half_written_counts_as_before(tmp_path):
     begun = tmp_path / "b"
     begun.mkdir()
     (begun / ".lock").write_text(str(os.getpid()))
-    assert [(one.label, one.state, one.seed) for one in folder.look()][1] == ("b", "preparing", None)
+    assert [(one.label, one.state, one.seed) for one in folder.look()][1] == (
+        "b",
+        "preparing",
+        None,
+    )
     (begun / ".lock").unlink()
     assert len(folder.look()) == 1
 
@@ -121,11 +136,19 @@ def test_what_is_half_written_counts_as_before(tmp_path):
 def test_looking_changes_nothing(tmp_path):
     run = Living(tmp_path / "a")
     run.rounds(2)
-    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.rglob("*") if path.is_file()}
+    before = {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
     folder = LiveFolder(tmp_path)
     assert folder.changes() == folder.changes()
     folder.look()
-    assert before == {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.rglob("*") if path.is_file()}
+    assert before == {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
     was = folder.changes()
     run.rounds(1)
     assert folder.changes() != was
@@ -142,7 +165,10 @@ def test_the_command_prints_how_far_they_are(tmp_path, capsys):
         os.utime(path, (1e9, 1e9))
     assert call(["watch", str(tmp_path), "--once"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert " ".join(lines[0]) == "1 of 3 runs finished, 1 goes on, 1 stopped; 70 s left of those that go on"
+    assert (
+        " ".join(lines[0])
+        == "1 of 3 runs finished, 1 goes on, 1 stopped; 70 s left of those that go on"
+    )
     assert ["method", "seed", "round", "accuracy", "best", "MB", "took", "left"] in lines
     assert ["uniform", "0", "4", "of", "60", "40.00", "40.00", "4.00", "5", "s", "70", "s"] in lines
     assert ["power_of_choice", "1", "2", "20.00", "20.00", "2.00", "1", "s", "finished"] in lines
@@ -152,7 +178,10 @@ def test_the_command_prints_how_far_they_are(tmp_path, capsys):
 def test_bad_input_is_one_sentence(tmp_path, capsys):
     for words, said in (
         (["watch", str(tmp_path / "none"), "--once"], "there is no folder "),
-        (["watch", str(tmp_path), "--once"], f"there are no runs in {tmp_path}: no folder below it has a run.json"),
+        (
+            ["watch", str(tmp_path), "--once"],
+            f"there are no runs in {tmp_path}: no folder below it has a run.json",
+        ),
         (["report", str(tmp_path / "none"), "--follow"], "there is no folder "),
         (
             ["report", str(tmp_path), "--follow", "--format", "pdf"],
@@ -161,13 +190,20 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
     ):
         assert call(words) == 2
         assert said in capsys.readouterr().err
-    with pytest.raises(ConfigError, match=r"^out: got 'r.md'; a report that follows is a page of HTML, e.g. report.html"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^out: got 'r.md'; a report that follows is a page of HTML, e.g. report.html",
+    ):
         follow(tmp_path, tmp_path / "r.md")
 
 
 def test_a_page_is_written_again_until_the_runs_have_ended(tmp_path, monkeypatch):
-    """Each nap between two looks is a moment in which runs go on: nothing; a first run; a second; both have ended."""
-    runs, out, pages, said = {}, tmp_path / "report.html", [], []
+    """Each nap between two looks is a moment in which runs go on: nothing; a first run; a second;
+    both have ended."""
+    runs = {}
+    out = tmp_path / "report.html"
+    pages = []
+    said = []
 
     def begin(name, seed):
         runs[name] = Living(tmp_path / name, seed=seed)
@@ -194,7 +230,10 @@ def test_a_page_is_written_again_until_the_runs_have_ended(tmp_path, monkeypatch
     for page in pages[1:4]:
         assert "location.reload()" in page
         assert '<meta http-equiv="refresh" content="5">' in page
-    assert "0 of 1 runs finished. The page loads itself again every 5 s until all have ended." in pages[1]
+    assert (
+        "0 of 1 runs finished. The page loads itself again every 5 s until all have ended."
+        in pages[1]
+    )
     assert "who to ask on digits, seed 0: round 12 of 60, about 2 min left" in pages[1]
     assert "0 of 2 runs finished" in pages[2]
     assert pages[3] == pages[2]
@@ -225,5 +264,11 @@ def test_who_stops_following_has_a_page_that_stands_still(tmp_path, monkeypatch)
 
 def test_spans_in_words():
     assert [in_words(s) for s in (0.4, 89.4, 90, 5360, 5400, 86400, float("nan"))] == [
-        "0 s", "89 s", "2 min", "89 min", "1 h 30 min", "24 h 0 min", "",
-    ]  # fmt: skip
+        "0 s",
+        "89 s",
+        "2 min",
+        "89 min",
+        "1 h 30 min",
+        "24 h 0 min",
+        "",
+    ]

@@ -23,7 +23,10 @@ from tests.motley.results.fake import run as fake_run
 
 def make(directory, seed=0, finished=True):
     with Writer(directory) as writer:
-        writer.add("evaluations", {"round": [1, 2], "scope": "global", "client": -1, "accuracy": [0.5, np.nan]})
+        writer.add(
+            "evaluations",
+            {"round": [1, 2], "scope": "global", "client": -1, "accuracy": [0.5, np.nan]},
+        )
         if finished:
             writer.finish()
         else:
@@ -61,12 +64,19 @@ def test_columns_younger_than_a_run_are_null(tmp_path):
 
 
 def earlier_run(path, finished):
-    """A run as an earlier version left it: server steps 1, 2 and 3 ended after the selections 2, 5 and 6, which were its rounds; an
-    upload of step 2 landed, a client was probed at selection 4, and the run was killed after that at selection 8."""
+    """A run as an earlier version left it: server steps 1, 2 and 3 ended after the selections 2, 5
+    and 6, which were its rounds; an upload of step 2 landed, a client was probed at selection 4,
+    and the run was killed after that at selection 8."""
     path.mkdir()
     tables = {
         "rounds": {"round": [2, 5, 6], "version": [1, 2, 3], "time_s": [1.0, 2.0, 3.0]},
-        "evaluations": {"round": [0, 5], "version": [0, 2], "scope": ["mean"] * 2, "client": [-1] * 2, "accuracy": [0.1, 0.9]},
+        "evaluations": {
+            "round": [0, 5],
+            "version": [0, 2],
+            "scope": ["mean"] * 2,
+            "client": [-1] * 2,
+            "accuracy": [0.1, 0.9],
+        },
         "clients": {"round": [2, 2, 5], "client": [0, 1, 0], "version": [0, 0, 1]},
         "timings": {"round": [2, 5, 6], "wall_s": [0.1] * 3},
         "claims": {"round": [0, 4, 5, 8], "client": [0] * 4},
@@ -76,10 +86,15 @@ def earlier_run(path, finished):
         if finished:
             pq.write_table(table, path / f"{name}.parquet")
         else:
-            with pa.OSFile(str(path / f"{name}.arrows"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+            with (
+                pa.OSFile(str(path / f"{name}.arrows"), "wb") as file,
+                pa.ipc.new_stream(file, table.schema) as stream,
+            ):
                 stream.write_table(table)
     (path / "run.json").write_text(
-        json.dumps({"name": "earlier", "config": {"split": {"test": "client"}}, "finished": finished})
+        json.dumps(
+            {"name": "earlier", "config": {"split": {"test": "client"}}, "finished": finished}
+        )
     )
     return load(path)
 
@@ -102,7 +117,9 @@ def test_a_run_of_earlier_form_is_not_written_on(tmp_path):
     earlier_run(tmp_path / "run", finished=False)
     mark = mark_of(tmp_path / "run" / "rounds.arrows", rows=3)
     with pytest.raises(
-        StoreError, match=r"rounds\.arrows was written by another version of Motley; remove the folder and begin again"
+        StoreError,
+        match=r"rounds\.arrows was written by another version of Motley; remove the folder and "
+        r"begin again",
     ):
         Writer(tmp_path / "run", {"rounds": mark})
 
@@ -114,7 +131,9 @@ def test_no_such_folder_and_no_run(tmp_path):
         load_all(tmp_path / "nowhere")
     with pytest.raises(StoreError, match=r"is not a run: it has no run.json$"):
         load(tmp_path)
-    with pytest.raises(StoreError, match=r"there are no runs in .*: no folder below it has a run.json"):
+    with pytest.raises(
+        StoreError, match=r"there are no runs in .*: no folder below it has a run.json"
+    ):
         load_all(tmp_path)
     make(tmp_path / "a" / "b")
     with pytest.raises(StoreError, match="there are runs below it, name one of them"):
@@ -133,7 +152,10 @@ def test_damaged_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"run.json cannot be read as JSON"):
         load(tmp_path)
     (tmp_path / "run.json").write_text('{"citations": ["@misc{a}"]}')
-    with pytest.raises(DataError, match=r"run.json holds '@misc\{a\}' under 'citations.0'; the run's record is damaged"):
+    with pytest.raises(
+        DataError,
+        match=r"run.json holds '@misc\{a\}' under 'citations.0'; the run's record is damaged",
+    ):
         load(tmp_path)
     (tmp_path / "run.json").write_text("[]")
     with pytest.raises(DataError, match=r"run.json holds list"):
@@ -150,27 +172,45 @@ def test_each_paper_is_cited_once_in_order_of_keys(tmp_path):
 
 def test_a_run_is_shown_in_one_line():
     rounds = pa.table({"round": [1, 2, 3]})
-    assert repr(fake_run(seed=3, rounds=rounds)) == "<Run 'by hand': seed 3, 3 rounds, finished, in by-hand>"
+    assert (
+        repr(fake_run(seed=3, rounds=rounds))
+        == "<Run 'by hand': seed 3, 3 rounds, finished, in by-hand>"
+    )
 
 
-# ------------------------------------------------------------------------------------- very many rows of evaluations
+# -------------------------------------------------------------------- very many rows of evaluations
 
 
 def evaluated(directory, finished, rounds=(0, 5, 10), clients=40):
-    """A run whose clients were evaluated three times: client k's accuracy is k / 100 + round / 100; its mean is written, too."""
+    """A run whose clients were evaluated three times: client k's accuracy is k / 100 + round / 100;
+    its mean is written, too."""
     with Writer(directory) as writer:
         for r in rounds:
             each = np.arange(clients) / 100 + r / 100
-            writer.add("evaluations", {"round": r, "time_s": r, "scope": "mean", "client": -1, "accuracy": each.mean()})
-            writer.add("evaluations", {"round": r, "scope": "client", "client": np.arange(clients), "accuracy": each})
+            writer.add(
+                "evaluations",
+                {"round": r, "time_s": r, "scope": "mean", "client": -1, "accuracy": each.mean()},
+            )
+            writer.add(
+                "evaluations",
+                {"round": r, "scope": "client", "client": np.arange(clients), "accuracy": each},
+            )
             writer.flush()
-        writer.add("evaluations", {"round": 11, "time_s": 11, "scope": "mean", "client": -1, "accuracy": 0.25})  # after the end
+        # after the end
+        writer.add(
+            "evaluations",
+            {"round": 11, "time_s": 11, "scope": "mean", "client": -1, "accuracy": 0.25},
+        )
         writer.flush()
         writer.add("federation", {"client": np.arange(clients), "num_train": 1})
         marks = writer.finish() if finished else writer.sync()
     if finished:
         remove_streams(directory)
-    about = {"finished": finished, "config": {"split": {"test": "client"}}, "tables": pack_marks(marks)}
+    about = {
+        "finished": finished,
+        "config": {"split": {"test": "client"}},
+        "tables": pack_marks(marks),
+    }
     (directory / "run.json").write_text(json.dumps(about if finished else {**about, "tables": {}}))
     return directory
 
@@ -190,7 +230,9 @@ def test_what_reports_need_of_large_tables_is_read_block_by_block(tmp_path, monk
     np.testing.assert_allclose(measures.client_metric(large), np.arange(40) / 100 + 0.1)
     np.testing.assert_array_equal(measures.client_metric(large), measures.client_metric(whole))
     np.testing.assert_array_equal(measures.curve(large).y, measures.curve(whole).y)
-    np.testing.assert_array_equal(astuple(measures.ends_of(large)), astuple(measures.ends_of(whole)))
+    np.testing.assert_array_equal(
+        astuple(measures.ends_of(large)), astuple(measures.ends_of(whole))
+    )
     assert large.tables["evaluations"].equals(whole.tables["evaluations"])
     assert list(large.tables) == list(TABLES)
     assert large.newest("federation").num_rows == 40
@@ -211,16 +253,22 @@ def test_a_large_table_is_checked_when_its_run_is_loaded(tmp_path, monkeypatch):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["run.json", "rounds.arrows", "checkpoints/checkpoint-00000001.mtly"])
+@pytest.mark.parametrize(
+    "name", ["run.json", "rounds.arrows", "checkpoints/checkpoint-00000001.mtly"]
+)
 @pytest.mark.parametrize("pipe", [True, False])
 def test_a_named_pipe_or_a_device_is_refused_at_once(name, pipe, tmp_path):
-    """Nobody writes into the pipe, and the device never ends: reading either would take for ever."""
+    """Nobody writes into the pipe, and the device never ends: reading either would take for
+    ever."""
     make(tmp_path)
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
     os.mkfifo(path) if pipe else path.symlink_to("/dev/zero")
-    with pytest.raises((DataError, StoreError), match=f"{path.name} is no file" if name != "run.json" else "run.json"):
+    with pytest.raises(
+        (DataError, StoreError),
+        match=f"{path.name} is no file" if name != "run.json" else "run.json",
+    ):
         load(tmp_path)
     with pytest.raises(StoreError, match=f"{path.name} is no file"):
         RunFolder(tmp_path).read()

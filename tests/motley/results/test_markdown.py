@@ -1,4 +1,5 @@
-"""Markdown of the same page: tables that stay tables whatever is in them, code that stays code, pictures beside it on white."""
+"""Markdown of the same page: tables that stay tables whatever is in them, code that stays code,
+pictures beside it on white."""
 
 import html
 import json
@@ -13,7 +14,18 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from motley.core.errors import StoreError
-from motley.results.blocks import BulletList, Code, Page, Picture, Section, SideBySide, Table, TableCell, TableRow, Text
+from motley.results.blocks import (
+    BulletList,
+    Code,
+    Page,
+    Picture,
+    Section,
+    SideBySide,
+    Table,
+    TableCell,
+    TableRow,
+    Text,
+)
 from motley.results.load import load_all
 from motley.results.markdown import escaped, markdown
 from motley.results.report import report
@@ -37,7 +49,10 @@ def folder(tmp_path_factory):
 def rows_of(text):
     """Tables of pipes: a list of rows of cells each."""
     tables = re.findall(r"(?:^\|.*\|\n?)+", text, re.MULTILINE)
-    return [[re.split(r"(?<!\\) \| ", line.strip("| ")) for line in table.strip().split("\n")] for table in tables]
+    return [
+        [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in table.strip().split("\n")]
+        for table in tables
+    ]
 
 
 @pytest.mark.usefixtures("drawn")
@@ -45,10 +60,17 @@ def test_the_report_is_all_there(folder):
     out = report(folder, folder / "out" / "small.md", target=0.5)
     text = out.read_text(encoding="utf-8")
     for words in (
-        "# who to ask on digits", "## In one table", "### Until 50%", "### Is the difference more than the seeds?",
-        "## What it cost", "```sh\nmotley compare demo.toml --set seed=0", "```json\n{", "clients: **30**",
-        "<summary>Resolved experiment: power_of_choice</summary>", "```bibtex\n@misc{mcmahan2017,",
-    ):  # fmt: skip
+        "# who to ask on digits",
+        "## In one table",
+        "### Until 50%",
+        "### Is the difference more than the seeds?",
+        "## What it cost",
+        "```sh\nmotley compare demo.toml --set seed=0",
+        "```json\n{",
+        "clients: **30**",
+        "<summary>Resolved experiment: power_of_choice</summary>",
+        "```bibtex\n@misc{mcmahan2017,",
+    ):
         assert words in text, words
     assert text.count("@misc{mcmahan2017,") == 1
     for table in rows_of(text):
@@ -58,10 +80,16 @@ def test_the_report_is_all_there(folder):
     assert "Bold: the best mean, if the 95 % interval of its differences" in text
     named = re.findall(r"!\[[^\]]+\]\(<([^>]+)>\)", text)
     assert len(named) == len(set(named)) == 9
-    assert {str(path.relative_to(out.parent)) for path in (out.parent / "small_pictures").iterdir()} == set(named)
+    assert {
+        str(path.relative_to(out.parent)) for path in (out.parent / "small_pictures").iterdir()
+    } == set(named)
     for name in named:
         first = ElementTree.parse(out.parent / name).getroot()[0]
-        assert (first.tag.rpartition("}")[2], first.get("fill"), first.get("width")) == ("rect", "#ffffff", "100%")
+        assert (first.tag.rpartition("}")[2], first.get("fill"), first.get("width")) == (
+            "rect",
+            "#ffffff",
+            "100%",
+        )
     assert "http" not in re.sub(r"```.*?```", "", text, flags=re.DOTALL)
 
 
@@ -80,7 +108,10 @@ def test_the_same_bytes_twice(folder):
         ("power_of_choice", "power_of_choice"),
         ("_top_ 5", r"\_top\_ 5"),
         ("a|b", r"a\|b"),
-        ("*x* `y` [z](w) <b> &amp; $k$ ~~no~~ \\", r"\*x\* \`y\` \[z\](w) &lt;b> &amp;amp; \$k\$ \~\~no\~\~ " + "\\\\"),
+        (
+            "*x* `y` [z](w) <b> &amp; $k$ ~~no~~ \\",
+            r"\*x\* \`y\` \[z\](w) &lt;b> &amp;amp; \$k\$ \~\~no\~\~ " + "\\\\",
+        ),
         ("# no heading", r"\# no heading"),
         ("- no list", r"\- no list"),
         ("12. no list", r"12\. no list"),
@@ -100,34 +131,73 @@ def test_words_are_read_as_they_were(text):
     """As a paragraph, a heading and a cell, by a reader of CommonMark with tables."""
     reader = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     read = "".join(
-        map(reader.render, (escaped(text), f"## {escaped(text)}", f"| a | b |\n| -- | -- |\n| {escaped(text)} | c |"))
+        map(
+            reader.render,
+            (
+                escaped(text),
+                f"## {escaped(text)}",
+                f"| a | b |\n| -- | -- |\n| {escaped(text)} | c |",
+            ),
+        )
     )
-    found = re.search(r"^<p>(.*)</p>\n<h2>(.*)</h2>\n<table>.*<td>(.*)</td>\n<td>c</td>", read, re.DOTALL)
+    found = re.search(
+        r"^<p>(.*)</p>\n<h2>(.*)</h2>\n<table>.*<td>(.*)</td>\n<td>c</td>", read, re.DOTALL
+    )
     assert found
     assert [html.unescape(one) for one in found.groups()] == [" ".join(text.split())] * 3
 
 
 def test_every_kind_of_block():
-    table = Table(("who", "number", "word"), [TableRow("a|b", [TableCell("1", 1.0, best=True), TableCell("so")])], "a note")
+    table = Table(
+        ("who", "number", "word"),
+        [TableRow("a|b", [TableCell("1", 1.0, best=True), TableCell("so")])],
+        "a note",
+    )
     code = Code("x = '```'", "Folded <away>", "python")
-    page = Page("T", [("clients", "3")], [
-        BulletList(["first", "second"], "Read this"),
-        Section("One", [
-            Text("words"), SideBySide([table, Picture("bars", "Some bars", SVG)]),
-            Section("Deeper", [code, Picture("bars", "More", SVG)]),
-        ]),
-        Section("Long & folded", [Text("all of it"), Section("Inside", [Text("too")])], folded=True),
-        BulletList(["plain"]),
-    ])  # fmt: skip
+    page = Page(
+        "T",
+        [("clients", "3")],
+        [
+            BulletList(["first", "second"], "Read this"),
+            Section(
+                "One",
+                [
+                    Text("words"),
+                    SideBySide([table, Picture("bars", "Some bars", SVG)]),
+                    Section("Deeper", [code, Picture("bars", "More", SVG)]),
+                ],
+            ),
+            Section(
+                "Long & folded", [Text("all of it"), Section("Inside", [Text("too")])], folded=True
+            ),
+            BulletList(["plain"]),
+        ],
+    )
     text, pictures = markdown(page, "t_pictures")
     body = text.split("\n\n---\n\n")[0]
-    assert body == "\n\n".join([
-        "# T", "clients: **3**", "> **Read this**\n> \n> - first\n> - second", "## One", "words",
-        "| who | number | word |\n| :-- | --: | :-- |\n| a\\|b | **1** | so |", "a note", "![Some bars](<t_pictures/bars.svg>)",
-        "### Deeper", "<details><summary>Folded &lt;away></summary>", "````python\nx = '```'\n````", "</details>",
-        "![More](<t_pictures/bars-2.svg>)", "<details><summary>Long &amp; folded</summary>", "all of it", "### Inside", "too",
-        "</details>", "- plain",
-    ])  # fmt: skip
+    assert body == "\n\n".join(
+        [
+            "# T",
+            "clients: **3**",
+            "> **Read this**\n> \n> - first\n> - second",
+            "## One",
+            "words",
+            "| who | number | word |\n| :-- | --: | :-- |\n| a\\|b | **1** | so |",
+            "a note",
+            "![Some bars](<t_pictures/bars.svg>)",
+            "### Deeper",
+            "<details><summary>Folded &lt;away></summary>",
+            "````python\nx = '```'\n````",
+            "</details>",
+            "![More](<t_pictures/bars-2.svg>)",
+            "<details><summary>Long &amp; folded</summary>",
+            "all of it",
+            "### Inside",
+            "too",
+            "</details>",
+            "- plain",
+        ]
+    )
     assert set(pictures) == {"bars.svg", "bars-2.svg"}
 
 

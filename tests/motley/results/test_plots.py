@@ -11,7 +11,13 @@ from matplotlib.figure import Figure
 
 from motley.core.errors import ConfigError
 from motley.results import plots
-from motley.results.figures import CLIENT_GROUPS, ONE_BY_ONE, client_groups, group_edges, spread_apart
+from motley.results.figures import (
+    CLIENT_GROUPS,
+    ONE_BY_ONE,
+    client_groups,
+    group_edges,
+    spread_apart,
+)
 from motley.results.load import Run, read_table
 from motley.results.schema import TABLES
 from motley.results.selection_plots import class_distribution
@@ -37,7 +43,11 @@ def groups(tmp_path_factory):
 def every(groups):
     first = next(iter(groups.values()))[0]
     axes = [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")]
-    rest = [plots.headline_bars(groups), plots.participation_bars(groups), plots.client_curves(groups)]
+    rest = [
+        plots.headline_bars(groups),
+        plots.participation_bars(groups),
+        plots.client_curves(groups),
+    ]
     return [picture.svg for picture in (*axes, *rest, class_distribution(first))]
 
 
@@ -48,7 +58,9 @@ def test_the_same_bytes_twice_and_ids_that_never_clash(groups):
     assert len(ids) == len(set(ids))
     for svg in figures:
         own = set(re.findall(r'\bid="([^"]+)"', svg))
-        assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', svg)) <= {(i, "") for i in own} | {("", i) for i in own}
+        assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', svg)) <= {
+            (i, "") for i in own
+        } | {("", i) for i in own}
         assert svg.startswith('<svg role="img" aria-label="')
         assert "metadata" not in svg
 
@@ -77,10 +89,19 @@ def test_many_methods_and_many_clients(groups):
 
 
 def test_more_clients_than_are_drawn_one_by_one_are_means_of_equal_groups():
-    # 2,001 clients in 500 groups: group g holds the ranks from floor(4.002 g) to below floor(4.002 (g + 1)), so the first is
-    # 0, 1, 2, 3 (mean 1.5), and the last begins at floor(1996.998) = 1996 and holds 1996 .. 2000 (mean 1998)
-    edges, means = group_edges(2001), client_groups(np.arange(2001.0))
-    assert (len(edges), len(means), edges[0], edges[1], edges[-2], edges[-1]) == (501, 500, 0, 4, 1996, 2001)
+    # 2,001 clients in 500 groups: group g holds the ranks from floor(4.002 g) to below floor(4.002
+    # (g + 1)), so the first is 0, 1, 2, 3 (mean 1.5), and the last begins at floor(1996.998) = 1996
+    # and holds 1996 .. 2000 (mean 1998)
+    edges = group_edges(2001)
+    means = client_groups(np.arange(2001.0))
+    assert (len(edges), len(means), edges[0], edges[1], edges[-2], edges[-1]) == (
+        501,
+        500,
+        0,
+        4,
+        1996,
+        2001,
+    )
     assert (means[0], means[-1]) == (1.5, 1998.0)
     pairs = np.arange(500.0)[:, None].repeat(2, axis=1)
     np.testing.assert_array_equal(client_groups(pairs.repeat(6, axis=0)), pairs)
@@ -91,10 +112,14 @@ def test_more_clients_than_are_drawn_one_by_one_are_means_of_equal_groups():
 
 
 def a_large_run(clients):
-    """Every second client evaluated right in half of its samples, a tenth with wrong labels, three accepted."""
+    """Every second client evaluated right in half of its samples, a tenth with wrong labels, three
+    accepted."""
     ids = np.arange(clients)
     federation = fake.table(
-        "federation", client=ids, labels=np.eye(10, dtype=int)[ids % 10].tolist(), noise=(ids % 10 == 0) * 0.5
+        "federation",
+        client=ids,
+        labels=np.eye(10, dtype=int)[ids % 10].tolist(),
+        noise=(ids % 10 == 0) * 0.5,
     )
     seen = fake.table("clients", client=[7, 8, 7], outcome=["accepted"] * 3, round=[1, 1, 2])
     evaluations = fake.table(
@@ -109,7 +134,11 @@ def a_large_run(clients):
 
 def test_pictures_of_many_clients_have_a_limit_and_say_that_they_draw_means():
     many = a_large_run(20 * ONE_BY_ONE)
-    for draw in (plots.participation_bars, plots.client_curves, lambda groups: class_distribution(groups["many"][0])):
+    for draw in (
+        plots.participation_bars,
+        plots.client_curves,
+        lambda groups: class_distribution(groups["many"][0]),
+    ):
         picture = draw({"many": [many]})
         assert len(picture.svg) < 300_000
         assert f"drawn as {CLIENT_GROUPS} equal parts, each by its mean" in picture.svg
@@ -130,7 +159,8 @@ def test_labels_are_spread_apart():
 
 
 def test_the_first_rise_is_cut_off_only_where_it_would_hide_the_rest():
-    """Of 20 evaluations the last 18 lie from 0.88 to 0.92, the first at 0.1: shown is 0.88 - 0.6 * 0.04 to 0.92 + 0.15 * 0.04."""
+    """Of 20 evaluations the last 18 lie from 0.88 to 0.92, the first at 0.1: shown is 0.88 - 0.6 *
+    0.04 to 0.92 + 0.15 * 0.04."""
 
     def limits(means, better=True):
         axes = Figure().add_subplot()
@@ -142,7 +172,8 @@ def test_the_first_rise_is_cut_off_only_where_it_would_hide_the_rest():
     rise = [0.1, 0.5, *np.linspace(0.88, 0.92, 18)]
     assert limits(rise) == pytest.approx((0.856, 0.926))
     assert limits([1 - v for v in rise], better=False) == pytest.approx((0.074, 0.144))
-    assert limits([0.1, 0.88, 0.89, 0.9, 0.92]) == pytest.approx((0.856, 0.926))  # of few, the untrained model alone
+    # of few, the untrained model alone
+    assert limits([0.1, 0.88, 0.89, 0.9, 0.92]) == pytest.approx((0.856, 0.926))
     assert limits(np.linspace(0.1, 0.9, 20)) is None
     assert limits([0.1, 0.9]) is None
     assert limits([0.5] * 20) is None
@@ -150,7 +181,8 @@ def test_the_first_rise_is_cut_off_only_where_it_would_hide_the_rest():
 
 @pytest.mark.parametrize(("apart", "bands"), [(0.02, 1), (0.03, 0)])
 def test_a_band_that_would_fill_the_picture_is_left_out_and_said(monkeypatch, apart, bands):
-    """Two seeds, each ``apart`` from their mean: the band is 2 * sqrt(2) * apart high, 0.057 or 0.085; the range shown is 0.07."""
+    """Two seeds, each ``apart`` from their mean: the band is 2 * sqrt(2) * apart high, 0.057 or
+    0.085; the range shown is 0.07."""
 
     def of(shift):
         rows = {"round": range(20), "scope": ["global"] * 20, "client": [-1] * 20}
@@ -167,11 +199,19 @@ def test_a_band_that_would_fill_the_picture_is_left_out_and_said(monkeypatch, ap
 
 def test_traffic_of_other_orders_of_magnitude_is_logarithmic():
     def of(bits):
-        rows = {"round": [0, 1, 2], "scope": ["global"] * 3, "client": [-1] * 3, "accuracy": [0.1, 0.5, 0.9]}
+        rows = {
+            "round": [0, 1, 2],
+            "scope": ["global"] * 3,
+            "client": [-1] * 3,
+            "accuracy": [0.1, 0.5, 0.9],
+        }
         table = fake.table("evaluations", **rows, total_bits=[0.0, bits / 2, bits])
         return [fake.run(evaluations=table)]
 
-    said = {factor: plots.curves({"a": of(8e6), "b": of(factor * 8e6)}, "bits").about for factor in (3, 5)}
+    said = {
+        factor: plots.curves({"a": of(8e6), "b": of(factor * 8e6)}, "bits").about
+        for factor in (3, 5)
+    }
     assert "logarithmic" in said[5]
     assert "logarithmic" not in said[3]
     assert "logarithmic" not in plots.curves({"a": of(8e6), "b": of(0.0)}, "bits").about

@@ -1,4 +1,5 @@
-"""The power of paired t tests, checked against its integral: the noncentral t is a shifted normal over the root of a chi square."""
+"""The power of paired t tests, checked against its integral: the noncentral t is a shifted normal
+over the root of a chi square."""
 
 from math import inf, isnan, nan, sqrt
 
@@ -12,10 +13,14 @@ from motley.results.power import MOST_PAIRS, holm, p_value, pairs_needed, resolv
 
 
 def power(difference, std, n):
-    """The chance that the t of n differences exceeds its critical value: the mean of Phi(nc - c sqrt(V / df)) over V."""
-    df, shift = n - 1, difference * sqrt(n) / std
+    """The chance that the t of n differences exceeds its critical value: the mean of Phi(nc - c
+    sqrt(V / df)) over V."""
+    df = n - 1
+    shift = difference * sqrt(n) / std
     critical = stdtrit(df, 0.975)
-    found, _ = quad(lambda v: ndtr(shift - critical * sqrt(v / df)) * chi2.pdf(v, df), 0, inf, limit=500)
+    found, _ = quad(
+        lambda v: ndtr(shift - critical * sqrt(v / df)) * chi2.pdf(v, df), 0, inf, limit=500
+    )
     return found
 
 

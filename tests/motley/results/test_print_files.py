@@ -1,4 +1,5 @@
-"""Figures and tables for a paper: which files there are, what is in them, and that LaTeX sets them."""
+"""Figures and tables for a paper: which files there are, what is in them, and that LaTeX sets
+them."""
 
 import csv
 import json
@@ -52,7 +53,10 @@ def test_there_is_a_file_for_every_figure_and_table(paper):
     assert {"methods.tex", "references.bib", "example.tex"} <= names
 
 
-@pytest.mark.parametrize(("format", "kinds"), [("pdf", {".pdf"}), (["csv", "csv"], {".csv"}), ("latex", {".tex", ".bib"})])
+@pytest.mark.parametrize(
+    ("format", "kinds"),
+    [("pdf", {".pdf"}), (["csv", "csv"], {".csv"}), ("latex", {".tex", ".bib"})],
+)
 def test_only_what_was_asked_for(folder, tmp_path, format, kinds):
     made = report(folder, tmp_path / "only", format=format)
     assert {path.suffix for path in made.iterdir()} == kinds
@@ -67,7 +71,10 @@ def test_letters_are_vectors_and_widths_those_of_a_column_and_a_page(paper):
         name: re.search(rb"/MediaBox \[ ?0 0 ([\d.]+)", (paper / f"{name}.pdf").read_bytes())
         for name in ("curve-round", "bars")
     }
-    assert {name: float(found[1]) for name, found in widths.items()} == {"curve-round": 244.8, "bars": 504.0}
+    assert {name: float(found[1]) for name, found in widths.items()} == {
+        "curve-round": 244.8,
+        "bars": 504.0,
+    }
     for path in paper.glob("*.pdf"):
         content = path.read_bytes()
         assert b"/FontFile2" in content, "an embedded TrueType font"
@@ -84,51 +91,90 @@ def test_letters_are_vectors_and_widths_those_of_a_column_and_a_page(paper):
 def test_the_same_runs_give_the_same_bytes(folder, paper, tmp_path):
     again = report(folder, tmp_path / "again", 0.5, ["pdf", "svg", "latex", "csv"])
     assert {path.name for path in again.iterdir()} == {path.name for path in paper.iterdir()}
-    assert [path.name for path in paper.iterdir() if path.read_bytes() != (again / path.name).read_bytes()] == []
+    assert [
+        path.name
+        for path in paper.iterdir()
+        if path.read_bytes() != (again / path.name).read_bytes()
+    ] == []
 
 
 def test_intervals_by_hand():
-    """Final accuracies of 60, 62 and 64 %: mean 62, deviation 2, t(.975, 2) = 4.302653, so 62 -+ 4.302653 * 2 / sqrt(3) = 4.968.
-    Rounds to 61 %: the first seed never got there and counts with its 2 rounds, so the mean (2 + 2 + 2) / 3 is a lower bound."""
+    """Final accuracies of 60, 62 and 64 %: mean 62, deviation 2, t(.975, 2) = 4.302653, so 62 -+
+    4.302653 * 2 / sqrt(3) = 4.968. Rounds to 61 %: the first seed never got there and counts with
+    its 2 rounds, so the mean (2 + 2 + 2) / 3 is a lower bound."""
     columns = {"scope": ["global"] * 2, "client": [-1] * 2, "round": [1, 2]}
     runs = [
-        fake.run({"selector": {"name": "a"}}, seed=seed, evaluations=fake.table("evaluations", accuracy=[0.5, end], **columns))
+        fake.run(
+            {"selector": {"name": "a"}},
+            seed=seed,
+            evaluations=fake.table("evaluations", accuracy=[0.5, end], **columns),
+        )
         for seed, end in enumerate((0.60, 0.62, 0.64))
     ]
     tables = {table.name: table for table in print_tables(group_runs(runs), target=0.61)}
-    assert set(tables) == {"summary", "costs", "target"}  # one method has no difference, and no client was evaluated
+    # one method has no difference, and no client was evaluated
+    assert set(tables) == {"summary", "costs", "target"}
     final = tables["summary"].rows[0][1][0]
-    assert final == Interval(pytest.approx(62.0), pytest.approx(57.0317, abs=1e-4), pytest.approx(66.9683, abs=1e-4), 3)
-    assert tables["summary"].heads == [("Final", "%"), ("Peak", "%"), ("Stable", "%"), ("Drop", "points")]
+    assert final == Interval(
+        pytest.approx(62.0), pytest.approx(57.0317, abs=1e-4), pytest.approx(66.9683, abs=1e-4), 3
+    )
+    assert tables["summary"].heads == [
+        ("Final", "%"),
+        ("Peak", "%"),
+        ("Stable", "%"),
+        ("Drop", "points"),
+    ]
     reached, rounds = tables["target"].rows[0][1][:2]
     assert (reached, rounds) == ("2 of 3", Censored(2.0, False))
 
 
 def test_every_metric_has_a_row_with_its_unit(tmp_path):
-    """A share is in percent, a perplexity is not; both are of the last evaluation, the second of two, and one seed has no interval."""
+    """A share is in percent, a perplexity is not; both are of the last evaluation, the second of
+    two, and one seed has no interval."""
     metrics = [
         {"name": "macro_f1", "share": True, "higher_is_better": True},
         {"name": "perplexity", "share": False, "higher_is_better": False},
     ]
-    columns = {"round": [1, 2] * 2, "scope": ["global"] * 4, "client": [-1] * 4, "time_s": [1.0, 2.0] * 2}
-    rows = fake.table("metrics", metric=["macro_f1"] * 2 + ["perplexity"] * 2, value=[0.5, 0.75, 9.0, 8.0], **columns)
+    columns = {
+        "round": [1, 2] * 2,
+        "scope": ["global"] * 4,
+        "client": [-1] * 4,
+        "time_s": [1.0, 2.0] * 2,
+    }
+    rows = fake.table(
+        "metrics",
+        metric=["macro_f1"] * 2 + ["perplexity"] * 2,
+        value=[0.5, 0.75, 9.0, 8.0],
+        **columns,
+    )
     evaluations = fake.table("evaluations", round=[1, 2], scope=["global"] * 2, accuracy=[0.1, 0.2])
-    run = fake.run({}, {"metric": "macro_f1", "metrics": metrics}, metrics=rows, evaluations=evaluations)
+    run = fake.run(
+        {}, {"metric": "macro_f1", "metrics": metrics}, metrics=rows, evaluations=evaluations
+    )
     tables = {table.name: table for table in print_tables(group_runs([run]))}
     cells = tables["metrics"].rows
     assert [(cell[0], cell[1].mean, cell[2].mean) for _, cell in cells] == [
         ("macro_f1 (%)", 75.0, 75.0),
         ("perplexity", 8.0, 8.0),
     ]
-    text = (report([run], tmp_path / "paper", format="latex") / "methods.tex").read_text(encoding="utf-8")
+    text = (report([run], tmp_path / "paper", format="latex") / "methods.tex").read_text(
+        encoding="utf-8"
+    )
     assert r"The macro\_f1 and perplexity on the global test set are reported, with seed 0." in text
 
 
 def test_every_number_has_a_unit(folder):
-    for metric, runs in (("accuracy", load_all(folder)), ("loss", [fake.run(task={"metric": "loss"})])):
+    for metric, runs in (
+        ("accuracy", load_all(folder)),
+        ("loss", [fake.run(task={"metric": "loss"})]),
+    ):
         for table in print_tables(group_runs(runs), 0.5):
             cells = zip(*(cells for _, cells in table.rows), strict=True)
-            numbers = [head for head, column in zip(table.heads, cells, strict=True) if not isinstance(column[0], str)]
+            numbers = [
+                head
+                for head, column in zip(table.heads, cells, strict=True)
+                if not isinstance(column[0], str)
+            ]
             assert all(unit or metric == "loss" for _, unit in numbers), table.name
 
 
@@ -147,30 +193,48 @@ def test_csv_is_read_back_in_full_precision(paper, folder):
 def test_the_paragraph_says_what_was_run(paper):
     text = (paper / "methods.tex").read_text(encoding="utf-8")
     for words in (
-        r"\texttt{digits}", "30 clients", "The runs have 20 rounds; 6 clients a round are sent the model.",
+        r"\texttt{digits}",
+        "30 clients",
+        "The runs have 20 rounds; 6 clients a round are sent the model.",
         "A client trains for 5 epochs in batches of 32 samples",
         r"\texttt{sgd} (lr 0.05)",
-        r"\texttt{fedprox} (mu 0.1)", r"\texttt{uniform}~\cite{mcmahan2017}", "seeds 0 and 1", r"95\,\%",
-        r"Motley~0.1.0~\cite{motley}", r"PyTorch~2.8.0~\cite{paszke2019pytorch}", "55050 parameters", r"\,\% are for the test.",
+        r"\texttt{fedprox} (mu 0.1)",
+        r"\texttt{uniform}~\cite{mcmahan2017}",
+        "seeds 0 and 1",
+        r"95\,\%",
+        r"Motley~0.1.0~\cite{motley}",
+        r"PyTorch~2.8.0~\cite{paszke2019pytorch}",
+        "55050 parameters",
+        r"\,\% are for the test.",
         "averaged over the clients' own test sets",
-    ):  # fmt: skip
+    ):
         assert words in text
     cited = set(",".join(re.findall(r"\\cite\{([^}]+)\}", text)).split(","))
-    entries = set(re.findall(r"^@\w+\{([^,]+),", (paper / "references.bib").read_text(encoding="utf-8"), re.MULTILINE))
+    entries = set(
+        re.findall(
+            r"^@\w+\{([^,]+),", (paper / "references.bib").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
     assert cited == entries == {"mcmahan2017", "motley", "paszke2019pytorch"}
 
 
 def test_runs_that_do_not_say_what_a_paper_is_of_cite_it_at_the_end(tmp_path):
     run = fake.run()
     old = type(run)(run.directory, {**fake.meta(), "config": {}}, run.tables)
-    text = (report([old], tmp_path / "paper", format="latex") / "methods.tex").read_text(encoding="utf-8")
+    text = (report([old], tmp_path / "paper", format="latex") / "methods.tex").read_text(
+        encoding="utf-8"
+    )
     assert r"The methods are those of~\cite{mcmahan2017}." in text
 
 
 @pytest.mark.parametrize(
     ("out", "format", "message"),
     [
-        ("paper", "png", r"^format: got 'png'; expected some of pdf, svg, latex, csv, e.g. pdf,latex"),
+        (
+            "paper",
+            "png",
+            r"^format: got 'png'; expected some of pdf, svg, latex, csv, e.g. pdf,latex",
+        ),
         ("paper", ["pdf", "latx"], r"^format: got 'latx' \(did you mean 'latex'\?\)"),
         ("paper.pdf", "pdf", "^out: got 'paper.pdf'; expected a folder"),
         ("paper.html", ["csv"], "^out: got 'paper.html'; expected a folder"),
@@ -188,11 +252,19 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
         report([fake.run()], tmp_path / "paper", format="csv")
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex (texlive-latex-recommended)")
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None, reason="needs pdflatex (texlive-latex-recommended)"
+)
 def test_the_example_compiles(paper, tmp_path):
     for path in paper.iterdir():
         shutil.copy(path, tmp_path)
-    latex = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "example"]
+    latex = [
+        "pdflatex",
+        "-interaction=nonstopmode",
+        "-halt-on-error",
+        "-no-shell-escape",
+        "example",
+    ]
     steps = [latex, ["bibtex", "example"], latex, latex] if shutil.which("bibtex") else [latex]
     for step in steps:
         done = subprocess.run(step, cwd=tmp_path, capture_output=True, timeout=120)
@@ -203,5 +275,7 @@ def test_the_example_compiles(paper, tmp_path):
 
 
 def test_labels_of_a_stranger_are_no_formulas_in_csv():
-    table = PrintTable("x", "", [("=1+1", "%")], [("=HYPERLINK(cell)", ["@b"]), ("FedAvg", ["-3.5"])], {})
+    table = PrintTable(
+        "x", "", [("=1+1", "%")], [("=HYPERLINK(cell)", ["@b"]), ("FedAvg", ["-3.5"])], {}
+    )
     assert as_csv(table) == "method,'=1+1 (%)\n'=HYPERLINK(cell),'@b\nFedAvg,-3.5\n"

@@ -1,4 +1,5 @@
-"""A damaged run.json, or one that a stranger wrote, is read or refused in one sentence that names the key."""
+"""A damaged run.json, or one that a stranger wrote, is read or refused in one sentence that names
+the key."""
 
 from __future__ import annotations
 
@@ -23,15 +24,29 @@ from motley.results.schema import TABLES
 from motley.results.sections import provenance
 from motley.results.summary import summary_table, target_of
 
-PLAIN = Experiment(population=6, cohort=2, stop={"rounds": 2, "target": {"loss": 0.1}}, task="quadratic")
-SAMPLES = {"shape": [3], "dtype": "float32", "classes": None, "targets": "numbers", "target_shape": [1], "prepared": False}
+PLAIN = Experiment(
+    population=6, cohort=2, stop={"rounds": 2, "target": {"loss": 0.1}}, task="quadratic"
+)
+SAMPLES = {
+    "shape": [3],
+    "dtype": "float32",
+    "classes": None,
+    "targets": "numbers",
+    "target_shape": [1],
+    "prepared": False,
+}
 TASK = {
-    "metric": "loss", "metrics": [{"name": "mae", "higher_is_better": False, "share": False}], "classes": [],
-    "notes": {"data": "by hand"}, "samples": SAMPLES,
-}  # fmt: skip
+    "metric": "loss",
+    "metrics": [{"name": "mae", "higher_is_better": False, "share": False}],
+    "classes": [],
+    "notes": {"data": "by hand"},
+    "samples": SAMPLES,
+}
 RECORD: dict[str, Any] = {
-    **describe(PLAIN, {"engine": "batched", "threads": 1}, TASK, 3, "motley run x.toml"), "data": {"mnist": "pack"}, "personal": False,
-}  # fmt: skip
+    **describe(PLAIN, {"engine": "batched", "threads": 1}, TASK, 3, "motley run x.toml"),
+    "data": {"mnist": "pack"},
+    "personal": False,
+}
 
 
 def written(folder: Path, content: str | bytes) -> Path:
@@ -111,10 +126,14 @@ def test_what_is_no_record(tmp_path: Path, content: str | bytes, words: str) -> 
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("made", ["is a folder", "is a link to a file that is not there", "is a named pipe"])
+@pytest.mark.parametrize(
+    "made", ["is a folder", "is a link to a file that is not there", "is a named pipe"]
+)
 def test_what_is_no_file(tmp_path: Path, made: str) -> None:
     path = tmp_path / "run.json"
-    {"pipe": lambda: os.mkfifo(path), "folder": path.mkdir, "there": lambda: path.symlink_to("x")}[made.split()[-1]]()
+    {"pipe": lambda: os.mkfifo(path), "folder": path.mkdir, "there": lambda: path.symlink_to("x")}[
+        made.split()[-1]
+    ]()
     with pytest.raises(DataError, match=made):
         read_record(path)
     with pytest.raises(UserError, match=f"{made}.*remove the folder|is no file.*remove it"):
@@ -122,14 +141,27 @@ def test_what_is_no_file(tmp_path: Path, made: str) -> None:
 
 
 ANY = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats() | st.text(max_size=5) | st.just("\x1b[2J"),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just("\x1b[2J"),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=5,
 )
 
 
 def _places(node: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    inner = (
+        node.items()
+        if isinstance(node, dict)
+        else enumerate(node)
+        if isinstance(node, list)
+        else ()
+    )
     return [place for key, value in inner for place in ((*at, key), *_places(value, (*at, key)))]
 
 
@@ -148,7 +180,11 @@ def test_any_change_of_a_record_is_read_or_refused_in_a_sentence(
     folder = tmp_path_factory.mktemp("run")
     path = written(folder, json.dumps(record))
     with suppress(UserError):
-        run = Run(folder, read_record(path), {name: schema.empty_table() for name, schema in TABLES.items()})
+        run = Run(
+            folder,
+            read_record(path),
+            {name: schema.empty_table() for name, schema in TABLES.items()},
+        )
         groups = group_runs([run])
         assert facts(groups)
         assert warnings(groups)
@@ -161,7 +197,17 @@ def test_any_change_of_a_record_is_read_or_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize(
-    "text", ["3", "[]", "{", "null", '{"a.b": "x"}', '{"a.b": [1]}', "[" * 50_000, '{"a": ' + "9" * 5000 + "}"]
+    "text",
+    [
+        "3",
+        "[]",
+        "{",
+        "null",
+        '{"a.b": "x"}',
+        '{"a.b": [1]}',
+        "[" * 50_000,
+        '{"a": ' + "9" * 5000 + "}",
+    ],
 )
 def test_notes_are_names_with_numbers(text: str) -> None:
     with pytest.raises(DataError, match=r"holds the notes .*; expected names with numbers"):
@@ -169,4 +215,7 @@ def test_notes_are_names_with_numbers(text: str) -> None:
 
 
 def test_names_of_notes_are_printable() -> None:
-    assert read_note('{"component.\\u001b[2J": 1, "x": Infinity}', Path("r")) == {"component.\\x1b[2J": 1.0, "x": float("inf")}
+    assert read_note('{"component.\\u001b[2J": 1, "x": Infinity}', Path("r")) == {
+        "component.\\x1b[2J": 1.0,
+        "x": float("inf"),
+    }

@@ -15,7 +15,15 @@ from motley.results.labels import group_runs
 from motley.results.load import load_all
 from motley.results.measures import Spread
 from motley.results.report import report
-from motley.results.summary import method_rows, plus_minus, served_table, short_number, summary_table, target_of, target_table
+from motley.results.summary import (
+    method_rows,
+    plus_minus,
+    served_table,
+    short_number,
+    summary_table,
+    target_of,
+    target_table,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
@@ -27,7 +35,9 @@ def folder(tmp_path_factory):
     for selector in ("uniform", "power_of_choice"):
         for seed in (0, 1):
             rejected = 2 if (selector, seed) == ("uniform", 1) else 0
-            path = fake.write(root / selector / str(seed), selector, seed, rounds=20, rejected=rejected)
+            path = fake.write(
+                root / selector / str(seed), selector, seed, rounds=20, rejected=rejected
+            )
             (path / "run.json").write_text(json.dumps(fake.meta(selector, seed)))
     return root
 
@@ -56,14 +66,29 @@ class Tags(HTMLParser):
 
 
 def test_nothing_is_fetched(page):
-    """No element loads an address, no style does; links in BibTeX are plain text. Namespaces are names, not addresses."""
+    """No element loads an address, no style does; links in BibTeX are plain text. Namespaces are
+    names, not addresses."""
     tags = Tags()
     tags.feed(page)
     assert tags.open == []
-    loading = {"src", "href", "xlink:href", "srcset", "data", "action", "poster", "background", "style"}
+    loading = {
+        "src",
+        "href",
+        "xlink:href",
+        "srcset",
+        "data",
+        "action",
+        "poster",
+        "background",
+        "style",
+    }
     for tag, name, value in tags.attributes:
         if name in loading:
-            assert "//" not in (value or "") or (value or "").startswith("data:"), (tag, name, value)
+            assert "//" not in (value or "") or (value or "").startswith("data:"), (
+                tag,
+                name,
+                value,
+            )
     assert not re.search(r"@import|url\((?!#)", page)
     assert not re.search(r"<(link|iframe|img|base|object|embed)\b", page)
     assert not re.search(r"fetch\(|XMLHttpRequest|WebSocket|import\(", page)
@@ -76,10 +101,20 @@ def test_ids_are_unique(page):
 
 def test_it_says_what_is_asked_of_it(page):
     for words in (
-        "who to ask on digits", "uniform", "power_of_choice", "participation std", "virtual hours", "worst tenth", "rejected 2 times",
-        "McMahan, H. Brendan", "AVX2", "motley compare demo.toml --set seed=1", "&#34;candidates&#34;: 12", "95% interval",
+        "who to ask on digits",
+        "uniform",
+        "power_of_choice",
+        "participation std",
+        "virtual hours",
+        "worst tenth",
+        "rejected 2 times",
+        "McMahan, H. Brendan",
+        "AVX2",
+        "motley compare demo.toml --set seed=1",
+        "&#34;candidates&#34;: 12",
+        "95% interval",
         "clients left out: 2",
-    ):  # fmt: skip
+    ):
         assert words in page, words
     assert page.count("<svg ") == 8
     assert 'class="no-script"' in page
@@ -87,13 +122,17 @@ def test_it_says_what_is_asked_of_it(page):
 
 @pytest.mark.usefixtures("drawn")
 def test_the_same_page_twice(folder, page):
-    assert report(load_all(folder), folder / "out" / "again.html").read_text(encoding="utf-8") == page
+    assert (
+        report(load_all(folder), folder / "out" / "again.html").read_text(encoding="utf-8") == page
+    )
 
 
 @pytest.mark.usefixtures("drawn")
 def test_names_are_escaped(tmp_path, folder):
     run = load_all(folder)[0]
-    named = type(run)(run.directory, dict(run.meta) | {"name": "<script>alert(1)</script> & $x_1$"}, run.tables)
+    named = type(run)(
+        run.directory, dict(run.meta) | {"name": "<script>alert(1)</script> & $x_1$"}, run.tables
+    )
     page = report([named], tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
@@ -111,10 +150,21 @@ def test_an_empty_unfinished_run_has_a_page(tmp_path):
 
 
 def with_curve(method, seed, values, metric="accuracy", finished=True, first=1):
-    """A run with these values of the metric on a global test set, one a round from round ``first``."""
+    """A run with these values of the metric on a global test set, one a round from round
+    ``first``."""
     rounds = list(range(first, first + len(values)))
-    columns = {"round": rounds, "scope": ["global"] * len(values), "client": [-1] * len(values), metric: values}
-    made = fake.run({"selector": {"name": method}}, {"metric": metric}, seed, evaluations=fake.table("evaluations", **columns))
+    columns = {
+        "round": rounds,
+        "scope": ["global"] * len(values),
+        "client": [-1] * len(values),
+        metric: values,
+    }
+    made = fake.run(
+        {"selector": {"name": method}},
+        {"metric": metric},
+        seed,
+        evaluations=fake.table("evaluations", **columns),
+    )
     return type(made)(made.directory, {**made.meta, "finished": finished}, made.tables)
 
 
@@ -124,18 +174,23 @@ def bare(page):
 
 
 def test_the_difference_is_a_paired_t_interval(tmp_path):
-    """Differences of stable: 10, 12, 14 points; mean 12, deviation 2, t(.975, 2) = 4.302653: 12 -+ 4.9683."""
-    ours = [with_curve("ours", seed, [0.5 + gain] * 20) for seed, gain in enumerate((0.10, 0.12, 0.14))]
+    """Differences of stable: 10, 12, 14 points; mean 12, deviation 2, t(.975, 2) = 4.302653: 12 -+
+    4.9683."""
+    ours = [
+        with_curve("ours", seed, [0.5 + gain] * 20) for seed, gain in enumerate((0.10, 0.12, 0.14))
+    ]
     runs = [*(with_curve("base", seed, [0.5] * 20) for seed in range(3)), *ours]
     page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<td>+12.00</td><td>+7.03 to +16.97</td><td>3</td><td>better</td>" in bare(page)
 
 
 def test_the_untrained_model_counts_in_no_verdict(tmp_path):
-    """Round 0 and two more, too few for a stable value: methods are judged by the final one, 60 % for base and 70, 72, 74 % for ours,
-    so that the paired interval is that of 10, 12, 14 points as above, whatever the untrained models have."""
+    """Round 0 and two more, too few for a stable value: methods are judged by the final one, 60 %
+    for base and 70, 72, 74 % for ours, so that the paired interval is that of 10, 12, 14 points as
+    above, whatever the untrained models have."""
     ours = [
-        with_curve("ours", seed, [0.9 * seed, 0.5 + gain, 0.7 + gain], first=0) for seed, gain in enumerate((0.0, 0.02, 0.04))
+        with_curve("ours", seed, [0.9 * seed, 0.5 + gain, 0.7 + gain], first=0)
+        for seed, gain in enumerate((0.0, 0.02, 0.04))
     ]
     runs = [*(with_curve("base", seed, [0.1, 0.4, 0.6], first=0) for seed in range(3)), *ours]
     page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
@@ -145,7 +200,8 @@ def test_the_untrained_model_counts_in_no_verdict(tmp_path):
 
 
 def test_the_best_round_by_validation_stands_beside_the_final_one(tmp_path):
-    """Validation is best at round 2 of 3, where the test accuracy is 70 %; a method without validation samples shows none."""
+    """Validation is best at round 2 of 3, where the test accuracy is 70 %; a method without
+    validation samples shows none."""
     columns = {
         "round": [1, 2, 3] * 2,
         "scope": ["global"] * 3 + ["validation"] * 3,
@@ -155,16 +211,20 @@ def test_the_best_round_by_validation_stands_beside_the_final_one(tmp_path):
     held = fake.run({"selector": {"name": "a"}}, evaluations=rows)
     runs = [held, with_curve("b", 0, [0.5] * 3)]
     page = bare(report(runs, tmp_path / "r.html").read_text(encoding="utf-8"))
-    assert (
-        "<td>60.00</td><td>70.00</td><td>70.00</td><td>–</td><td>10.00</td>" in page
-    )  # final, by validation, peak, stable, drop
+    # final, by validation, peak, stable, drop
+    assert "<td>60.00</td><td>70.00</td><td>70.00</td><td>–</td><td>10.00</td>" in page
     assert "<td>50.00</td><td>–</td><td>50.00</td>" in page
     assert "the round that is best on the clients" in page
     assert "by validation" in terminal(summary_table(runs))
     assert "70.0" in terminal(summary_table(runs))
-    summary = (report(runs, tmp_path / "paper", format="latex") / "summary.tex").read_text(encoding="utf-8")
+    summary = (report(runs, tmp_path / "paper", format="latex") / "summary.tex").read_text(
+        encoding="utf-8"
+    )
     assert r"Final (\%) & By validation (\%) & Peak (\%)" in summary
-    assert "by validation" not in report([runs[1]], tmp_path / "r.html").read_text(encoding="utf-8").lower()
+    assert (
+        "by validation"
+        not in report([runs[1]], tmp_path / "r.html").read_text(encoding="utf-8").lower()
+    )
 
 
 def test_round_0_alone_shows_no_number(tmp_path):
@@ -176,12 +236,19 @@ def test_round_0_alone_shows_no_number(tmp_path):
 
 
 def test_methods_are_compared_with_the_reference_whatever_their_order(tmp_path):
-    runs = [with_curve(method, seed, [0.5] * 20) for method in ("active_fl", "uniform") for seed in (0, 1)]
-    assert "stable accuracy against uniform" in report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
+    runs = [
+        with_curve(method, seed, [0.5] * 20)
+        for method in ("active_fl", "uniform")
+        for seed in (0, 1)
+    ]
+    assert "stable accuracy against uniform" in report(runs, tmp_path / "r.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_no_verdict_without_two_finished_pairs(tmp_path):
-    """One seed is not finished, or has no evaluations: one pair is left, and one pair has no interval."""
+    """One seed is not finished, or has no evaluations: one pair is left, and one pair has no
+    interval."""
     base = [with_curve("base", seed, [0.5] * 20) for seed in (0, 1)]
     for second in (with_curve("ours", 1, [0.1] * 20, finished=False), with_curve("ours", 1, [])):
         runs = [*base, with_curve("ours", 0, [0.9] * 20), second]
@@ -210,14 +277,21 @@ def test_notes_of_all_runs_are_shown(tmp_path):
 
 def test_few_evaluations_are_said(tmp_path):
     page = report([with_curve("a", 0, [0.5] * 4)], tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "fewer than ten evaluations past half of a run: it has no stable value; set a smaller evaluate.every" in page
-    assert "There is no stable value (–) where a run has fewer than ten evaluations past its half." in page
+    assert (
+        "fewer than ten evaluations past half of a run: it has no stable value; set a smaller "
+        "evaluate.every" in page
+    )
+    assert (
+        "There is no stable value (–) where a run has fewer than ten evaluations past its half."
+        in page
+    )
     page = report([with_curve("a", 0, [0.5] * 20)], tmp_path / "r.html").read_text(encoding="utf-8")
     assert "fewer than ten" not in page
 
 
 def test_costs_to_a_target_are_censored(tmp_path, folder):
-    """Both methods pass 50% and none 99%: every run of 20 rounds then counts with all of them, as a lower bound."""
+    """Both methods pass 50% and none 99%: every run of 20 rounds then counts with all of them, as a
+    lower bound."""
     runs = load_all(folder)
     page = report(runs, tmp_path / "r.html", target=0.5).read_text(encoding="utf-8")
     assert "Until 50%" in page
@@ -238,7 +312,9 @@ def test_a_loss_has_no_percent(tmp_path):
 @pytest.mark.parametrize("name", ["x.pdf", "x.tex", "x.svg", "x.csv", "x.png", "x", "x.html.gz"])
 def test_a_suffix_that_is_no_page_is_refused(tmp_path, name):
     with pytest.raises(
-        ConfigError, match=rf"^out: got '{name}'; expected a name that ends in .html, .htm, .md, e.g. report.html; --format pdf"
+        ConfigError,
+        match=rf"^out: got '{name}'; expected a name that ends in .html, .htm, .md, e.g. "
+        rf"report.html; --format pdf",
     ):
         report([fake.run()], tmp_path / name)
     assert not list(tmp_path.iterdir())
@@ -246,7 +322,11 @@ def test_a_suffix_that_is_no_page_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["x.htm", "x.HTML"])
 def test_a_page_has_any_of_its_suffixes(tmp_path, name):
-    assert report([fake.run()], tmp_path / name).read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert (
+        report([fake.run()], tmp_path / name)
+        .read_text(encoding="utf-8")
+        .startswith("<!doctype html>")
+    )
 
 
 def test_bad_input_is_one_sentence(tmp_path):
@@ -274,7 +354,8 @@ def terminal(table):
 
 
 def test_the_terminal_shows_who_was_served_and_what_the_target_took(folder):
-    """Evaluations of ``fake`` are every five rounds; no run starts above 20 % and none ends at 100 %."""
+    """Evaluations of ``fake`` are every five rounds; no run starts above 20 % and none ends at 100
+    %."""
     runs = load_all(folder)
     text = terminal(served_table(runs))
     assert "the clients' own accuracy in %" in text
@@ -290,13 +371,17 @@ def test_the_terminal_shows_who_was_served_and_what_the_target_took(folder):
 
 
 def test_both_accounts_of_the_target_fit_a_hundred_columns(folder):
-    """uniform: one model of 55,050 values is 0.2202 MB; a round takes six up and six down, so 20 rounds are 26.42 MB as papers count
-    and twice as much in all; power_of_choice measures six clients more each round."""
+    """uniform: one model of 55,050 values is 0.2202 MB; a round takes six up and six down, so 20
+    rounds are 26.42 MB as papers count and twice as much in all; power_of_choice measures six
+    clients more each round."""
     text = terminal(target_table(load_all(folder), 1.0))
     assert max(map(len, text.splitlines())) <= 100
     assert "rounds   virtual h   uplink, papers MB   all traffic MB" in text
     rows = {line.split()[0]: line.split()[-4:] for line in text.splitlines() if ">" in line}
-    assert rows == {"uniform": [">", "26.42", ">", "52.85"], "power_of_choice": [">", "26.42", ">", "79.27"]}
+    assert rows == {
+        "uniform": [">", "26.42", ">", "52.85"],
+        "power_of_choice": [">", "26.42", ">", "79.27"],
+    }
 
 
 def test_the_target_is_the_experiments_own_where_none_is_given(folder, tmp_path):
@@ -307,7 +392,10 @@ def test_the_target_is_the_experiments_own_where_none_is_given(folder, tmp_path)
     assert "Until 30%" in report([run], tmp_path / "r.html").read_text(encoding="utf-8")
     assert "Until 50%" in report([run], tmp_path / "r.html", target=0.5).read_text(encoding="utf-8")
     for wrong in (90.0, 0.0, float("nan")):
-        with pytest.raises(ConfigError, match=r"target: got .* for accuracy; expected a share above 0 and at most 1, e.g. 0.9"):
+        with pytest.raises(
+            ConfigError,
+            match=r"target: got .* for accuracy; expected a share above 0 and at most 1, e.g. 0.9",
+        ):
             report([run], tmp_path / "r.html", target=wrong)
 
 
@@ -330,12 +418,15 @@ def test_what_holds_of_all_methods_is_said_once(tmp_path):
     text = report(runs, tmp_path / "report.html").read_text(encoding="utf-8")
     assert text.count("one seed only") == 1
     assert "all methods: one seed only" in text
-    text = report([*runs, with_curve("uniform", 1, [0.1] * 12)], tmp_path / "report.html").read_text(encoding="utf-8")
+    text = report(
+        [*runs, with_curve("uniform", 1, [0.1] * 12)], tmp_path / "report.html"
+    ).read_text(encoding="utf-8")
     assert "power_of_choice, hetero_select_v1: one seed only" in text
 
 
 def test_single_runs_are_linked_from_where_the_report_lies(folder, tmp_path):
-    """A run's own report where it has one, else its folder; signs that an address cannot hold are encoded."""
+    """A run's own report where it has one, else its folder; signs that an address cannot hold are
+    encoded."""
     strange = fake.write(tmp_path / "runs" / "alpha=0.1 #%", "uniform", 0, rounds=3)
     (strange / "run.json").write_text(json.dumps(fake.meta("uniform", 0, finished=False)))
     page = report(tmp_path / "runs", tmp_path / "out" / "r.html").read_text(encoding="utf-8")
@@ -346,5 +437,11 @@ def test_single_runs_are_linked_from_where_the_report_lies(folder, tmp_path):
         '<a href="../runs/alpha%3D0.1%20%23%25/report.html">'
         in report(tmp_path / "runs", tmp_path / "out" / "r.html").read_text()
     )
-    assert "[unif0](<alpha%3D0.1%20%23%25/report.html>)" in report(tmp_path / "runs", tmp_path / "runs" / "r.md").read_text()
-    assert "<a href=" not in report([fake.run()], tmp_path / "none.html").read_text().partition("<main>")[2]
+    assert (
+        "[unif0](<alpha%3D0.1%20%23%25/report.html>)"
+        in report(tmp_path / "runs", tmp_path / "runs" / "r.md").read_text()
+    )
+    assert (
+        "<a href="
+        not in report([fake.run()], tmp_path / "none.html").read_text().partition("<main>")[2]
+    )

@@ -1,4 +1,5 @@
-"""Who may send how much and what made the score: from the right rows, and shown only where it means something."""
+"""Who may send how much and what made the score: from the right rows, and shown only where it means
+something."""
 
 import json
 import re
@@ -35,15 +36,20 @@ def sending(theta, mbps=None, score=None, budget=(0.2, 0.1), seed=0, **config):
 
 
 def noting(*notes, seed=0):
-    rounds = fake.table("rounds", round=list(range(1, len(notes) + 1)), notes=[n and json.dumps(n) for n in notes])
+    rounds = fake.table(
+        "rounds", round=list(range(1, len(notes) + 1)), notes=[n and json.dumps(n) for n in notes]
+    )
     return fake.run(seed=seed, rounds=rounds)
 
 
-SCORES = [[0.9, 0.6, 0.3, 0.2], [1.0, 1.0, 0.0, 0.0]]  # of their means, both 0.5: 1.8, 1.2, .6, .4 and 2, 2, 0, 0
+# of their means, both 0.5: 1.8, 1.2, .6, .4 and 2, 2, 0, 0
+SCORES = [[0.9, 0.6, 0.3, 0.2], [1.0, 1.0, 0.0, 0.0]]
 
 
 def test_asked_is_the_budget_times_the_score_over_the_mean_of_the_cohort():
-    got = measures.shares(sending([[0.36, 0.24, 0.12, 0.08], [0.2, 0.2, 0.005, 0.005]], score=SCORES))
+    got = measures.shares(
+        sending([[0.36, 0.24, 0.12, 0.08], [0.2, 0.2, 0.005, 0.005]], score=SCORES)
+    )
     np.testing.assert_allclose(got.asked, [0.36, 0.24, 0.12, 0.08, 0.2, 0.2, 0, 0])
     assert got.budget.tolist() == [0.2] * 4 + [0.1] * 4
     assert np.isnan(got.ceiling)  # nobody got less than asked; ``least`` gave two of them more
@@ -58,18 +64,26 @@ def test_rounds_of_whole_updates_are_left_out():
 
 
 def test_a_ceiling_is_told_where_the_tables_prove_it():
-    """0.05 for each Mb/s: of (.36, .24, .12, .08) the first two are held at .05 and .1, of (.2, .2, 0, 0) both again."""
+    """0.05 for each Mb/s: of (.36, .24, .12, .08) the first two are held at .05 and .1, of (.2, .2,
+    0, 0) both again."""
     held = [[0.05, 0.1, 0.12, 0.08], [0.05, 0.1, 0.005, 0.005]]
     assert measures.shares(sending(held, score=SCORES)).ceiling == pytest.approx(0.05)
     held[0][0] = 0.06  # not in proportion to the uplinks: some other rule
     assert np.isnan(measures.shares(sending(held, score=SCORES)).ceiling)
-    assert np.isnan(measures.shares(sending([[0.2] * 4, [0.1] * 4], score=SCORES)).ceiling)  # the same for everybody
+    # the same for everybody
+    assert np.isnan(measures.shares(sending([[0.2] * 4, [0.1] * 4], score=SCORES)).ceiling)
 
 
 def test_notes_with_a_common_head_belong_together():
-    run = noting({"tau": 1.0, "component.value": 0.5, "component.fairness": 0.0}, None, {"component.value": 0.25})
+    run = noting(
+        {"tau": 1.0, "component.value": 0.5, "component.fairness": 0.0},
+        None,
+        {"component.value": 0.25},
+    )
     found = measures.grouped_notes(run)
-    assert {head: list(names) for head, names in found.items()} == {"component": ["value", "fairness"]}
+    assert {head: list(names) for head, names in found.items()} == {
+        "component": ["value", "fairness"]
+    }
     assert found["component"]["value"].x.tolist() == [1, 3]
     assert found["component"]["value"].y.tolist() == [0.5, 0.25]
     assert measures.grouped_notes(fake.run()) == {}
@@ -80,10 +94,16 @@ def methods(picture):
 
 
 def test_each_figure_shows_the_methods_that_have_its_columns():
-    plain, cut = sending([[1.0] * 4] * 2), sending([[0.2] * 4, [0.1] * 4])
+    plain = sending([[1.0] * 4] * 2)
+    cut = sending([[0.2] * 4, [0.1] * 4])
     scored = sending([[0.36, 0.24, 0.12, 0.08], [0.2, 0.2, 0.005, 0.005]], score=SCORES)
     noted = noting({"component.value": 0.5}, {"component.value": 0.4})
-    groups = {"dense": [plain], "flexcom": [cut], "hetero_select": [scored, scored], "notes": [noted]}
+    groups = {
+        "dense": [plain],
+        "flexcom": [cut],
+        "hetero_select": [scored, scored],
+        "notes": [noted],
+    }
     assert methods(selection_plots.shares(groups)) == {"method-1", "method-2"}
     assert methods(selection_plots.shares_by_score(groups)) == {"method-2"}
     (one,) = selection_plots.components(groups)
@@ -93,7 +113,8 @@ def test_each_figure_shows_the_methods_that_have_its_columns():
 
 def test_what_was_diagnosed_has_pictures_of_its_own():
     noted = noting(
-        {"component.value": 0.5, "diversity.B2": 2.0, "diversity.G2": 0.5, "error.uniform": 0.1}, {"diversity.B2": 1.0}
+        {"component.value": 0.5, "diversity.B2": 2.0, "diversity.G2": 0.5, "error.uniform": 0.1},
+        {"diversity.B2": 1.0},
     )
     groups = {"plain": [noting({"component.value": 0.5})], "diagnosed": [noted]}
     assert [picture.name for picture in selection_plots.components(groups)] == ["noted-component"]
@@ -116,16 +137,21 @@ def test_nothing_is_drawn_of_what_is_not_there():
 
 def test_two_notes_and_many_clients_have_their_places_in_the_page(tmp_path):
     many = sending([[0.2] * 1000, [0.1] * 1000], mbps=[1.0, 100.0] * 500)
-    notes = noting({"component.value": 0.5, "share.mean": 0.1}, {"component.value": 0.4, "share.mean": 0.2}).tables["rounds"]
+    notes = noting(
+        {"component.value": 0.5, "share.mean": 0.1}, {"component.value": 0.4, "share.mean": 0.2}
+    ).tables["rounds"]
     many = type(many)(many.directory, many.meta, {**many.tables, "rounds": _with_budget(notes)})
     page = report([many], tmp_path / "r.html").read_text(encoding="utf-8")
     assert "What made the score" in page
     assert "Who may send how much" in page
     assert "Share and score" not in page
-    assert 300 <= selection_plots.shares({"many": [many]}).svg.count("<use ") < 600  # of 2,000; letters are <use> as well
+    # of 2,000; letters are <use> as well
+    assert 300 <= selection_plots.shares({"many": [many]}).svg.count("<use ") < 600
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids)), sorted({i for i in ids if ids.count(i) > 1})
-    assert "Who may send how much" not in report([fake.run()], tmp_path / "empty.html").read_text(encoding="utf-8")
+    assert "Who may send how much" not in report([fake.run()], tmp_path / "empty.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def _with_budget(rounds):

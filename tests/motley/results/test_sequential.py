@@ -1,4 +1,5 @@
-"""Looking after every seed: the bounds of the literature, and a simulation of many experiments in which there is nothing to find."""
+"""Looking after every seed: the bounds of the literature, and a simulation of many experiments in
+which there is nothing to find."""
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from motley.results.sequential import boundaries, level_at, sequential_p
 
 
 def p_values(sequences, most, mean=0.0):
-    """The two-sided p values of the t tests after 2, 3, ..., ``most`` normal differences [sequences, most - 1]."""
+    """The two-sided p values of the t tests after 2, 3, ..., ``most`` normal differences
+    [sequences, most - 1]."""
     x = np.random.default_rng(7).standard_normal((sequences, most)) + mean
     n = np.arange(1, most + 1)
     means = np.cumsum(x, axis=1) / n
@@ -17,8 +19,11 @@ def p_values(sequences, most, mean=0.0):
 
 
 def test_the_bounds_of_lan_and_demets():
-    # O'Brien-Fleming-like spending, two-sided 5 %, as tabulated for five and for two equally spaced looks
-    assert boundaries([0.2, 0.4, 0.6, 0.8, 1.0], 0.05) == pytest.approx([4.877, 3.357, 2.680, 2.290, 2.031], abs=1e-3)
+    # O'Brien-Fleming-like spending, two-sided 5 %, as tabulated for five and for two equally spaced
+    # looks
+    assert boundaries([0.2, 0.4, 0.6, 0.8, 1.0], 0.05) == pytest.approx(
+        [4.877, 3.357, 2.680, 2.290, 2.031], abs=1e-3
+    )
     assert boundaries([0.5, 1.0], 0.05) == pytest.approx([2.963, 1.969], abs=1e-3)
     assert boundaries([1.0], 0.05) == pytest.approx([1.959964], abs=1e-5)
 
@@ -52,6 +57,8 @@ def test_the_p_value_of_the_sequence_agrees_with_the_levels():
 def test_the_p_value_of_the_sequence_is_one():
     # the chance that it is below any number is below that number, whenever one stops
     found = p_values(3_000, 8)
-    least = np.array([[sequential_p(p, n, 8) for n, p in enumerate(row, 2)] for row in found[:, :]]).min(axis=1)
+    least = np.array(
+        [[sequential_p(p, n, 8) for n, p in enumerate(row, 2)] for row in found[:, :]]
+    ).min(axis=1)
     for level in (0.01, 0.05, 0.2):
         assert (least <= level).mean() <= level + 3 * (level * (1 - level) / 3_000) ** 0.5

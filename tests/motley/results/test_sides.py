@@ -1,7 +1,8 @@
-"""How often verdicts are wrong, in simulated experiments: equal rivals, a winner, ties, whole numbers, plans that are lengthened.
+"""How often verdicts are wrong, in simulated experiments: equal rivals, a winner, ties, whole
+numbers, plans that are lengthened.
 
-A claim "best of k" is simulated as a recipe tests it: n seeds, the same for all, paired differences from each rival. Each rule may
-confirm or refute a claim wrongly in 2.5 % of experiments at most.
+A claim "best of k" is simulated as a recipe tests it: n seeds, the same for all, paired differences
+from each rival. Each rule may confirm or refute a claim wrongly in 2.5 % of experiments at most.
 """
 
 import numpy as np
@@ -21,7 +22,8 @@ MOST = LEVEL / 2 + 3 * (LEVEL / 2 * (1 - LEVEL / 2) / MANY) ** 0.5
 
 
 def numbers(k, n, off=0.0, kind="normal", seed=3, many=MANY):
-    """``ours`` [many, 1, n] and the ``rivals`` [many, k, n]; ``off``: how far ours lies above each of them [k]."""
+    """``ours`` [many, 1, n] and the ``rivals`` [many, k, n]; ``off``: how far ours lies above each
+    of them [k]."""
     rng = np.random.default_rng(seed)
     below = np.broadcast_to(np.asarray(off, float), (k,))[:, None]
     if kind == "counts":  # rounds: whole numbers that are often equal
@@ -33,7 +35,8 @@ def numbers(k, n, off=0.0, kind="normal", seed=3, many=MANY):
 
 def sides(ours, rivals):
     differences = ours - rivals
-    mean, std = differences.mean(axis=-1), differences.std(axis=-1, ddof=1)
+    mean = differences.mean(axis=-1)
+    std = differences.std(axis=-1, ddof=1)
     return of_all(*sides_of(mean, np.maximum(std, least_std(ours, rivals, mean)), ours.shape[-1]))
 
 
@@ -61,7 +64,8 @@ def test_without_the_correction_best_of_seven_is_refuted_in_one_case_of_nine():
 def test_without_the_least_deviation_two_equal_counts_prove_anything():
     ours, rivals = numbers(1, 2, kind="yes or no")
     same = np.ptp(ours - rivals, axis=-1) == 0
-    assert ((ours - rivals)[same[:, 0]].mean(axis=(1, 2)) > 0).mean() * same.mean() > 0.05  # all of these had p = 0
+    # all of these had p = 0
+    assert ((ours - rivals)[same[:, 0]].mean(axis=(1, 2)) > 0).mean() * same.mean() > 0.05
 
 
 def test_a_tie_with_the_best_rival_is_not_a_win():
@@ -82,7 +86,8 @@ def test_a_true_winner_is_found_as_easily_as_a_true_loser(n):
 def test_the_size_is_inside_the_interval_in_95_of_100(off):
     ours, rivals = numbers(7, 4, off=off)
     differences = ours - rivals
-    mean, error = differences.mean(axis=-1), differences.std(axis=-1, ddof=1) / 2
+    mean = differences.mean(axis=-1)
+    error = differences.std(axis=-1, ddof=1) / 2
     low = (mean - stdtrit(3, 1 - LEVEL / 2) * error).min(axis=1)
     high = (mean + stdtrit(3, 1 - LEVEL / 14) * error).min(axis=1)
     inside = (low <= min(off)) & (min(off) <= high)
@@ -91,14 +96,17 @@ def test_the_size_is_inside_the_interval_in_95_of_100(off):
 
 def test_a_claim_is_judged_by_what_is_simulated_here():
     methods = [f"m{i}" for i in range(8)]
-    exhibit = Exhibit(name="t", title="", measures=["final"], axes={"method": {name: {} for name in methods}})
+    exhibit = Exhibit(
+        name="t", title="", measures=["final"], axes={"method": {name: {} for name in methods}}
+    )
     claim = Claim(text="best", exhibit="t", higher={"method": "m0"}, than={"method": methods[1:]})
     ours, rivals = numbers(7, 4, off=1.0, many=20)
     expected = sides(ours, rivals)
     for i in range(20):
         cells = [ours[i, 0], *rivals[i]]
         seen = {
-            ("final", (m,)): {s: Censored(float(x), True) for s, x in enumerate(v)} for m, v in zip(methods, cells, strict=True)
+            ("final", (m,)): {s: Censored(float(x), True) for s, x in enumerate(v)}
+            for m, v in zip(methods, cells, strict=True)
         }
         found = judge(claim, exhibit, seen)
         assert found.sides == pytest.approx((expected.confirms[i], expected.refutes[i]))
@@ -111,7 +119,8 @@ def test_a_claim_is_judged_by_what_is_simulated_here():
 
 def test_a_recipe_of_true_and_false_claims_seldom_errs_after_holm():
     # ten claims "best of three": six with equal rivals, four with a winner that is there
-    many, wrong = 1_500, 0
+    many = 1_500
+    wrong = 0
     parts = [sides(*numbers(3, 5, off=0.0 if i < 6 else 4.0, seed=i, many=many)) for i in range(10)]
     for row in zip(*(one.confirms for one in parts), *(one.refutes for one in parts), strict=True):
         adjusted = np.array(holm(list(row))).reshape(2, 10) <= LEVEL
@@ -139,7 +148,9 @@ def test_so_does_a_sequence():
     x = np.random.default_rng(6).standard_normal((20_000, 8))
     looks = SpendingPlan((4, 8))
     paid = np.any([decided(x, n, looks.level(n)) for n in range(2, 9)], axis=0).mean()
-    forgotten = np.any([decided(x, n, SpendingPlan((4 if n <= 4 else 8,)).level(n)) for n in range(2, 9)], axis=0).mean()
+    forgotten = np.any(
+        [decided(x, n, SpendingPlan((4 if n <= 4 else 8,)).level(n)) for n in range(2, 9)], axis=0
+    ).mean()
     assert paid <= 0.06 < forgotten
 
 
@@ -154,9 +165,11 @@ def test_levels_and_p_values_of_a_lengthened_plan_agree():
 
 
 def test_the_least_deviation_by_hand():
-    assert least_std([20, 20], [10, 10], 10.0) == pytest.approx(10 * 0.5**0.5)  # both on a grid of ten
+    # both on a grid of ten
+    assert least_std([20, 20], [10, 10], 10.0) == pytest.approx(10 * 0.5**0.5)
     assert least_std([20, 21], [3, 4], 17.0) == pytest.approx(0.5**0.5)  # a grid of one
     assert least_std([0, 0], [0, 0], 0.0) == pytest.approx(0.5**0.5)
-    assert least_std([1, 1, 1, 1], None, 0.5) == 0.5  # four yes of four: t = 2, so nothing above a half is shown
+    # four yes of four: t = 2, so nothing above a half is shown
+    assert least_std([1, 1, 1, 1], None, 0.5) == 0.5
     assert least_std([0.25, 0.5], [0.1, 0.2], 0.2) == 0  # no whole numbers, and they differ
     assert least_std([0.25, 0.25], [0.125, 0.125], 0.125) == pytest.approx(0.125 * 0.5**0.5)

@@ -10,18 +10,31 @@ from motley.results.summary import widths_table
 from motley.results.widths import width_rows
 
 KEYS = {
-    "task": {"name": "image", "model": {"name": "mlp", "hidden": [6]}}, "population": 6, "cohort": 3, "stop": {"rounds": 1},
-    "engine": "sequential", "local": {"steps": 1}, "algorithm": {"name": "fjord", "widths": [1.0, 0.5]}, "seed": 1,
-}  # fmt: skip
+    "task": {"name": "image", "model": {"name": "mlp", "hidden": [6]}},
+    "population": 6,
+    "cohort": 3,
+    "stop": {"rounds": 1},
+    "engine": "sequential",
+    "local": {"steps": 1},
+    "algorithm": {"name": "fjord", "widths": [1.0, 0.5]},
+    "seed": 1,
+}
 
 
 @pytest.mark.parametrize("test", ["client", "global"])
 def test_a_row_for_the_whole_model_each_listed_width_and_the_clients_own(test, tmp_path):
     capacity = {"name": "levels", "levels": [1.0, 0.5]}
     run = motley.run({**KEYS, "capacity": capacity, "split": {"test": test}}, out=tmp_path / "run")
-    scopes = ("shared_mean", "width_0.5_mean", "mean") if test == "client" else ("global", "width_0.5", "mean")
+    scopes = (
+        ("shared_mean", "width_0.5_mean", "mean")
+        if test == "client"
+        else ("global", "width_0.5", "mean")
+    )
     table = run.tables["evaluations"].to_pylist()
-    wanted = [100 * next(row["accuracy"] for row in table if (row["scope"], row["round"]) == (scope, 1)) for scope in scopes]
+    wanted = [
+        100 * next(row["accuracy"] for row in table if (row["scope"], row["round"]) == (scope, 1))
+        for scope in scopes
+    ]
     rows = width_rows([run, run])
     assert [row.width for row in rows] == ["1", "0.5", "each client's own"]
     np.testing.assert_allclose([row.value.mean for row in rows], wanted, rtol=1e-12)
@@ -31,7 +44,9 @@ def test_a_row_for_the_whole_model_each_listed_width_and_the_clients_own(test, t
         console.print(widths_table([run]))
     assert "accuracy in % at each width" in shown.get()
     assert "each client's own" in shown.get()
-    assert [cell.text for row in tables.widths({"fjord": [run]}).rows for cell in row.cells[:1]] == [row.width for row in rows]
+    assert [
+        cell.text for row in tables.widths({"fjord": [run]}).rows for cell in row.cells[:1]
+    ] == [row.width for row in rows]
 
 
 def test_without_capacity_every_client_has_the_whole_model(tmp_path):

@@ -25,14 +25,27 @@ from motley.results.writer import Writer, remove_streams
 Marks = dict[str, Mark]
 
 
-def write_rounds(directory: Path, rounds: range, marks: Marks | None = None, at: dict[int, Marks] | None = None) -> Writer:
+def write_rounds(
+    directory: Path, rounds: range, marks: Marks | None = None, at: dict[int, Marks] | None = None
+) -> Writer:
     """Write some rows per round; ``at`` takes the marks after every round."""
     writer = Writer(directory, marks)
     if not marks:
-        writer.add("federation", {"client": np.arange(3), "num_train": 5, "labels": np.arange(6).reshape(3, 2)})
+        writer.add(
+            "federation",
+            {"client": np.arange(3), "num_train": 5, "labels": np.arange(6).reshape(3, 2)},
+        )
     for r in rounds:
         writer.add("rounds", {"round": r, "time_s": 1.5 * r, "notes": "{}"})
-        writer.add("clients", {"round": r, "client": np.array([0, 2]), "outcome": ["accepted", "late"], "loss": [0.5, np.nan]})
+        writer.add(
+            "clients",
+            {
+                "round": r,
+                "client": np.array([0, 2]),
+                "outcome": ["accepted", "late"],
+                "loss": [0.5, np.nan],
+            },
+        )
         writer.flush()
         if at is not None:
             at[r] = writer.sync()
@@ -130,10 +143,12 @@ def test_wrong_rows_are_a_broken_contract(tmp_path, table, columns, message):
 
 
 def test_a_stream_torn_anywhere_is_refused_and_its_tail_does_not_count(tmp_path):
-    """Every length of a stream: shorter than its mark it is refused; what comes after its mark is neither read nor kept."""
+    """Every length of a stream: shorter than its mark it is refused; what comes after its mark is
+    neither read nor kept."""
     at: dict[int, Marks] = {}
     write_rounds(tmp_path, range(1, 3), at=at).close()
-    path, journal = tmp_path / "rounds.arrows", (tmp_path / "tables.journal").read_bytes()
+    path = tmp_path / "rounds.arrows"
+    journal = (tmp_path / "tables.journal").read_bytes()
     write_rounds(tmp_path, range(3, 4), at[2]).close()
     data = path.read_bytes()
     for length in range(0, len(data), 37):
@@ -142,7 +157,9 @@ def test_a_stream_torn_anywhere_is_refused_and_its_tail_does_not_count(tmp_path)
         if length < at[2]["rounds"].bytes:
             for fails in (lambda: read_table(tmp_path, "rounds"), lambda: Writer(tmp_path, at[2])):
                 with pytest.raises(
-                    UserError, match=rf"rounds.arrows has {length:,} bytes, and .* bytes with 2 rows were written"
+                    UserError,
+                    match=rf"rounds.arrows has {length:,} bytes, and .* bytes with 2 rows were "
+                    rf"written",
                 ):
                     fails()
             continue
@@ -156,7 +173,8 @@ def test_a_stream_torn_anywhere_is_refused_and_its_tail_does_not_count(tmp_path)
 
 @pytest.mark.parametrize("kept", [0, 2, 4])
 def test_cut_and_go_on_gives_the_same_tables(tmp_path, kept):
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    whole = tmp_path / "whole"
+    resumed = tmp_path / "resumed"
     finish(write_rounds(whole, range(1, 5)))
     at: dict[int, Marks] = {0: {}}
     write_rounds(resumed, range(1, 5), at=at).close()
@@ -167,8 +185,10 @@ def test_cut_and_go_on_gives_the_same_tables(tmp_path, kept):
 
 @pytest.mark.parametrize("left", [[], ["rounds"], ["rounds", "clients"], list(TABLES)])
 def test_a_kill_while_compacting_is_mended(tmp_path, left):
-    """Any number of Parquet files beside the streams, also with half-written temporary files, reads and resumes the same."""
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    """Any number of Parquet files beside the streams, also with half-written temporary files, reads
+    and resumes the same."""
+    whole = tmp_path / "whole"
+    killed = tmp_path / "killed"
     finish(write_rounds(whole, range(1, 5)))
     at: dict[int, Marks] = {}
     write_rounds(killed, range(1, 5), at=at).finish()
@@ -181,7 +201,8 @@ def test_a_kill_while_compacting_is_mended(tmp_path, left):
 
 
 def test_a_finished_run_goes_on_from_its_parquet_files(tmp_path):
-    whole, longer = tmp_path / "whole", tmp_path / "longer"
+    whole = tmp_path / "whole"
+    longer = tmp_path / "longer"
     finish(write_rounds(whole, range(1, 7)))
     marks = finish(write_rounds(longer, range(1, 4)))
     at: dict[int, Marks] = {}
@@ -193,7 +214,8 @@ def test_a_finished_run_goes_on_from_its_parquet_files(tmp_path):
 
 
 def test_one_round_of_a_table_is_forgotten(tmp_path):
-    """Up to the first row that goes the stream stays as it is, so the marks of earlier rounds still agree with it."""
+    """Up to the first row that goes the stream stays as it is, so the marks of earlier rounds still
+    agree with it."""
     at: dict[int, Marks] = {}
     writer = write_rounds(tmp_path, range(1, 4), at=at)
     writer.add("rounds", {"round": [4, 3]})
@@ -206,14 +228,18 @@ def test_one_round_of_a_table_is_forgotten(tmp_path):
     writer.close()
     Writer(tmp_path, marks).close()
     assert disagreement(tmp_path, at[2]) is None
-    assert disagreement(tmp_path, at[3]) == f"{tmp_path}/rounds.arrows is damaged (the digest of its 3 rows differs)"
+    assert (
+        disagreement(tmp_path, at[3])
+        == f"{tmp_path}/rounds.arrows is damaged (the digest of its 3 rows differs)"
+    )
 
 
 @pytest.mark.parametrize("harm", ["delete", "empty", "shorten", "another", "flip"])
 def test_tables_that_do_not_agree_with_their_marks_are_refused(tmp_path, harm):
     at: dict[int, Marks] = {}
     write_rounds(tmp_path / "a", range(1, 4), at=at).close()
-    path, data = tmp_path / "a" / "clients.arrows", (tmp_path / "a" / "clients.arrows").read_bytes()
+    path = tmp_path / "a" / "clients.arrows"
+    data = (tmp_path / "a" / "clients.arrows").read_bytes()
     other = Writer(tmp_path / "b")
     other.add("clients", {"round": [7] * 40, "client": 3})
     other.flush()
@@ -222,12 +248,22 @@ def test_tables_that_do_not_agree_with_their_marks_are_refused(tmp_path, harm):
     else:
         flipped = bytearray(data)
         flipped[at[3]["clients"].bytes // 2] ^= 4
-        harmed = {"empty": b"", "shorten": data[:-1], "another": (tmp_path / "b" / path.name).read_bytes(), "flip": flipped}
+        harmed = {
+            "empty": b"",
+            "shorten": data[:-1],
+            "another": (tmp_path / "b" / path.name).read_bytes(),
+            "flip": flipped,
+        }
         path.write_bytes(harmed[harm])
-    with pytest.raises(DataError, match=r"clients\.arrows (cannot be read|has .* bytes, and|is damaged)"):
+    with pytest.raises(
+        DataError, match=r"clients\.arrows (cannot be read|has .* bytes, and|is damaged)"
+    ):
         read_table(tmp_path / "a", "clients")
     before = stamps(tmp_path / "a")
-    with pytest.raises(StoreError, match=r"clients\.arrows .*; restore the file, or remove the folder and begin again"):
+    with pytest.raises(
+        StoreError,
+        match=r"clients\.arrows .*; restore the file, or remove the folder and begin again",
+    ):
         Writer(tmp_path / "a", at[3])
     assert stamps(tmp_path / "a") == before
 
@@ -271,7 +307,9 @@ def test_a_full_disk_is_one_sentence_and_leaves_whole_batches(tmp_path, monkeypa
     writer.add("rounds", {"round": 3})
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        with pytest.raises(StoreError, match=r"cannot write .*rounds.arrows: No space left on device; make room"):
+        with pytest.raises(
+            StoreError, match=r"cannot write .*rounds.arrows: No space left on device; make room"
+        ):
             writer.flush()
     writer.close()
     with pa.ipc.open_stream(tmp_path / "rounds.arrows") as stream:  # not even a torn tail
@@ -309,8 +347,10 @@ write_rounds(Path({directory!r}), range(1, 10**9))
 
 
 def test_killed_at_a_random_moment(tmp_path):
-    """SIGKILL while it writes as fast as it can, then resume after its last record: the tables of an undisturbed run."""
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    """SIGKILL while it writes as fast as it can, then resume after its last record: the tables of
+    an undisturbed run."""
+    killed = tmp_path / "killed"
+    whole = tmp_path / "whole"
     program = ENDLESS.format(tests=str(Path(__file__).parent), directory=str(killed))
     process = subprocess.Popen([sys.executable, "-c", program])
     while not (killed / "clients.arrows").exists():

@@ -1,4 +1,5 @@
-"""A small federation that uses everything that evolves: a probing selector with memory, noise, unequal speeds, several epochs."""
+"""A small federation that uses everything that evolves: a probing selector with memory, noise,
+unequal speeds, several epochs."""
 
 from __future__ import annotations
 
@@ -19,15 +20,28 @@ def experiment() -> Experiment:
 
 def make(rounds: int, **keys: Any) -> Experiment:
     base = {
-        "name": "resume", "population": 12, "cohort": 4, "stop": {"rounds": rounds},
-        "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "client"},
-        "partition": {"name": "dirichlet", "alpha": 0.5}, "label_noise": {"name": "symmetric", "rate": 0.3},
-        "local": {"epochs": 1, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.5}},
-        "algorithm": {"name": "fedprox", "mu": 0.1}, "selector": {"name": "hetero_select_v1"},
-        "device": {"name": "uniform", "low": 0.1, "high": 1.0}, "network": {"name": "uniform"},
-        "evaluate": {"every": 3}, "metrics": ["accuracy", "macro_f1"],
-        "checkpoint": {"every_rounds": 4, "every_s": 1000.0}, "engine": {"name": "auto", "threads": 1},
-    }  # fmt: skip
+        "name": "resume",
+        "population": 12,
+        "cohort": 4,
+        "stop": {"rounds": rounds},
+        "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+        "split": {"test": "client"},
+        "partition": {"name": "dirichlet", "alpha": 0.5},
+        "label_noise": {"name": "symmetric", "rate": 0.3},
+        "local": {
+            "epochs": 1,
+            "batch_size": 32,
+            "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.5},
+        },
+        "algorithm": {"name": "fedprox", "mu": 0.1},
+        "selector": {"name": "hetero_select_v1"},
+        "device": {"name": "uniform", "low": 0.1, "high": 1.0},
+        "network": {"name": "uniform"},
+        "evaluate": {"every": 3},
+        "metrics": ["accuracy", "macro_f1"],
+        "checkpoint": {"every_rounds": 4, "every_s": 1000.0},
+        "engine": {"name": "auto", "threads": 1},
+    }
     return Experiment(**{**base, **keys})
 
 
@@ -37,4 +51,6 @@ def assert_same(first: Path | Run, second: Path | Run) -> None:
     for table in EQUAL_TABLES:
         assert one.tables[table].num_rows > 0 or table in ("metrics", "claims", "privacy")
         assert one.tables[table].equals(two.tables[table]), f"the tables {table} differ"
-    assert (one.directory / "model.safetensors").read_bytes() == (two.directory / "model.safetensors").read_bytes()
+    assert (one.directory / "model.safetensors").read_bytes() == (
+        two.directory / "model.safetensors"
+    ).read_bytes()

@@ -1,11 +1,15 @@
-"""Power cuts: what the folder of a run may hold if the power fails between any two calls of the operating system.
+"""Power cuts: what the folder of a run may hold if the power fails between any two calls of the
+operating system.
 
-A recorder stands between a run and :mod:`os`. It keeps, by file, the bytes of its last ``fsync``, and by folder the names of its last
-``fsync``; whatever was not synced may be lost, or not. After every call four folders are possible:
+A recorder stands between a run and :mod:`os`. It keeps, by file, the bytes of its last ``fsync``,
+and by folder the names of its last ``fsync``; whatever was not synced may be lost, or not. After
+every call four folders are possible:
 
 - ``names``: names as of the last sync of their folder, bytes as of the last sync of their file;
-- ``newest``: the same, and the change of names that the call made (a file system may keep a later change and lose an earlier one);
-- ``bytes``: the names of now (a file system may keep them without being asked), bytes as of the last sync;
+- ``newest``: the same, and the change of names that the call made (a file system may keep a later
+  change and lose an earlier one);
+- ``bytes``: the names of now (a file system may keep them without being asked), bytes as of the
+  last sync;
 - ``zeros``: the names and lengths of now, zeros where bytes were not synced.
 """
 
@@ -23,14 +27,26 @@ import pytest
 
 __all__ = ["Folder", "PowerCuts", "recorded"]
 
-CALLS = ("fsync", "replace", "rename", "unlink", "remove", "mkdir", "rmdir", "pwrite", "write", "ftruncate")
+CALLS = (
+    "fsync",
+    "replace",
+    "rename",
+    "unlink",
+    "remove",
+    "mkdir",
+    "rmdir",
+    "pwrite",
+    "write",
+    "ftruncate",
+)
 Folder = dict[str, bytes | None]
 """Bytes by path below the run's folder; None for a folder."""
 
 
 @dataclass
 class PowerCuts:
-    """Every folder that a power cut may leave, each once; ``found``: the folders, and after which call and under which model."""
+    """Every folder that a power cut may leave, each once; ``found``: the folders, and after which
+    call and under which model."""
 
     root: Path
     durable: dict[int, bytes] = field(default_factory=dict)
@@ -50,7 +66,8 @@ class PowerCuts:
 
     def synced(self, file: int) -> None:
         """Note a call of ``fsync``."""
-        path, now = os.readlink(f"/proc/self/fd/{file}"), os.fstat(file)
+        path = os.readlink(f"/proc/self/fd/{file}")
+        now = os.fstat(file)
         if stat.S_ISDIR(now.st_mode):
             self.names[now.st_ino] = _listed(path)
         else:
@@ -58,18 +75,29 @@ class PowerCuts:
 
     def cut(self, call: str) -> None:
         """Note the folders that are possible now."""
-        inodes = {os.stat(self.root).st_ino} | {ino for names in self.names.values() for ino in names.values()}
+        inodes = {os.stat(self.root).st_ino} | {
+            ino for names in self.names.values() for ino in names.values()
+        }
         now = _now(self.root)
         inodes |= {ino for ino, _ in now.values()}
-        self.durable = {ino: data for ino, data in self.durable.items() if ino in inodes}  # numbers are given to new files
-        kept: Folder = {name: None if size is None else self.durable.get(ino, b"") for name, (ino, size) in now.items()}
+        # numbers are given to new files
+        self.durable = {ino: data for ino, data in self.durable.items() if ino in inodes}
+        kept: Folder = {
+            name: None if size is None else self.durable.get(ino, b"")
+            for name, (ino, size) in now.items()
+        }
         zeros: Folder = {
             name: None if size is None else self.durable.get(ino, b"")[:size].ljust(size, b"\0")
             for name, (ino, size) in now.items()
         }
         newest = dict(self._durable_names(self._with_newest()))
         names = dict(self._durable_names(self.names))
-        for model, folder in (("names", names), ("newest", newest), ("bytes", kept), ("zeros", zeros)):
+        for model, folder in (
+            ("names", names),
+            ("newest", newest),
+            ("bytes", kept),
+            ("zeros", zeros),
+        ):
             key = hash(tuple(sorted(folder.items())))
             if key not in self.seen:
                 self.seen.add(key)
@@ -78,7 +106,9 @@ class PowerCuts:
     def _durable_names(
         self, names: dict[int, dict[str, int]], inode: int | None = None, before: str = ""
     ) -> Iterator[tuple[str, bytes | None]]:
-        for name, ino in names.get(os.stat(self.root).st_ino if inode is None else inode, {}).items():
+        for name, ino in names.get(
+            os.stat(self.root).st_ino if inode is None else inode, {}
+        ).items():
             if ino < 0:
                 yield before + name, None
                 yield from self._durable_names(names, -ino, f"{before}{name}/")
@@ -93,7 +123,9 @@ class PowerCuts:
             known = self.before.get(folder, {})
             gone = known.keys() - held.keys()
             new = {name: ino for name, ino in held.items() if known.get(name) != ino}
-            durable = {name: ino for name, ino in self.names.get(folder, {}).items() if name not in gone}
+            durable = {
+                name: ino for name, ino in self.names.get(folder, {}).items() if name not in gone
+            }
             changed[folder] = durable | new
         self.before = now
         return {**self.names, **changed}
@@ -116,7 +148,9 @@ def write(folder: Folder, path: Path) -> Path:
 def _listed(folder: str | Path) -> dict[str, int]:
     """Names and inodes in a folder; the inode of a folder is negative."""
     with os.scandir(folder) as entries:
-        return {entry.name: -entry.inode() if entry.is_dir() else entry.inode() for entry in entries}
+        return {
+            entry.name: -entry.inode() if entry.is_dir() else entry.inode() for entry in entries
+        }
 
 
 def _now(root: Path) -> dict[str, tuple[int, int | None]]:
@@ -124,7 +158,10 @@ def _now(root: Path) -> dict[str, tuple[int, int | None]]:
     found: dict[str, tuple[int, int | None]] = {}
     for path in sorted(root.rglob("*")):
         status = path.stat()
-        found[path.relative_to(root).as_posix()] = (status.st_ino, None if path.is_dir() else status.st_size)
+        found[path.relative_to(root).as_posix()] = (
+            status.st_ino,
+            None if path.is_dir() else status.st_size,
+        )
     return found
 
 

@@ -1,4 +1,5 @@
-"""A sample of the compositions that ``scripts/compose`` draws from the registry: all are checked, some run, again, and resumed."""
+"""A sample of the compositions that ``scripts/compose`` draws from the registry: all are checked,
+some run, again, and resumed."""
 
 from __future__ import annotations
 
@@ -12,21 +13,30 @@ import pytest
 from motley.experiments import store
 from motley.experiments.trackers import running
 
-DRAWN, RUN_EVERY, RESUMED_EVERY = 200, 20, 60
-"""Compositions, and which of them run whole, and also again and from a checkpoint: all of each would take a minute."""
+DRAWN = 200
+RUN_EVERY = 20
+RESUMED_EVERY = 60
+"""Compositions, and which of them run whole, and also again and from a checkpoint: all of each
+would take a minute."""
 
 
-def test_compositions_run_or_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever else comes out is a fault; what it prints repeats with ``scripts/compose``, less the parts that are drawn there too."""
+def test_compositions_run_or_are_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever else comes out is a fault; what it prints repeats with ``scripts/compose``, less the
+    parts that are drawn there too."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parents[3] / "scripts")])
     from chaos.compose import Search  # type: ignore[import-not-found]
     from chaos.compositions import RefusedError  # type: ignore[import-not-found]
 
-    versions = cache(store.installed_versions)  # looked for in each run, they would take half of the time
+    # looked for in each run, they would take half of the time
+    versions = cache(store.installed_versions)
     for module in (store, running):
         monkeypatch.setattr(module, "installed_versions", versions)
     monkeypatch.setattr(store, "source_commit", cache(store.source_commit))
-    search, faults, refused = Search(7, tmp_path, shares=(0.03,), forks=False), {}, 0
+    search = Search(7, tmp_path, shares=(0.03,), forks=False)
+    faults = {}
+    refused = 0
     for number in range(DRAWN):
         rng, entry = search.turn(number)
         with warnings.catch_warnings():

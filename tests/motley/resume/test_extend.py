@@ -1,4 +1,5 @@
-"""A run that has ended goes on under a later ``stop``, and ends as one that was that long from its start."""
+"""A run that has ended goes on under a later ``stop``, and ends as one that was that long from its
+start."""
 
 from __future__ import annotations
 
@@ -22,12 +23,28 @@ KINDS: dict[str, dict[str, Any]] = {
     "a probing selector with memory": {},
     "asynchronous": {"selector": "uniform", "algorithm": "fedavg", "synchrony": "asynchronous"},
     "client state in RAM": {"selector": "uniform", "algorithm": "scaffold"},
-    "client state on disk": {"selector": "uniform", "algorithm": "scaffold", "client_state": "disk"},
-    "error feedback": {"selector": "uniform", "compressor": "topk", "feedback": "ef21", "weights": "uniform", "budget": TENTH},
+    "client state on disk": {
+        "selector": "uniform",
+        "algorithm": "scaffold",
+        "client_state": "disk",
+    },
+    "error feedback": {
+        "selector": "uniform",
+        "compressor": "topk",
+        "feedback": "ef21",
+        "weights": "uniform",
+        "budget": TENTH,
+    },
     "the best round by validation": {"split": {"test": "client", "validation": 0.25}},
-    "drift": {"selector": "uniform", "algorithm": "feddyn", "drift": {"name": "window", "share": 0.5}},
+    "drift": {
+        "selector": "uniform",
+        "algorithm": "feddyn",
+        "drift": {"name": "window", "share": 0.5},
+    },
 }
-ROUNDS, LONGER = 10, 20  # 10 is no multiple of 3: the model was evaluated there only because the run ended
+# 10 is no multiple of 3: the model was evaluated there only because the run ended
+ROUNDS = 10
+LONGER = 20
 
 
 def _longer(experiment: Experiment, rounds: int = LONGER) -> Experiment:
@@ -50,7 +67,9 @@ def test_an_extended_run_is_the_long_run(keys: dict[str, Any], tmp_path: Path) -
     assert extended.finished
 
 
-@pytest.mark.parametrize("keys", [KINDS["client state on disk"], KINDS["error feedback"]], ids=["disk", "feedback"])
+@pytest.mark.parametrize(
+    "keys", [KINDS["client state on disk"], KINDS["error feedback"]], ids=["disk", "feedback"]
+)
 @pytest.mark.parametrize("steps", [1, 4, 10])
 def test_killed_while_it_is_extended(keys: dict[str, Any], steps: int, tmp_path: Path) -> None:
     experiment = make(rounds=ROUNDS, **keys)
@@ -72,38 +91,56 @@ def test_an_interrupted_run_may_be_given_another_end(tmp_path: Path) -> None:
         patch.setattr(RoundLoop, "step", _crash_after(10, RoundLoop.step, True))
         with pytest.raises(Crash):
             run(_longer(experiment), out=tmp_path / "run")
-    with pytest.raises(StoreError, match=r"holds this run up to round 8 already, which is as far as round 8 or further"):
+    with pytest.raises(
+        StoreError,
+        match=r"holds this run up to round 8 already, which is as far as round 8 or further",
+    ):
         run(_longer(experiment, 8), out=tmp_path / "run", resume=True)
     assert_same(whole, run(_longer(experiment, 14), out=tmp_path / "run", resume=True))
 
 
 def test_one_checkpoint_stays_and_none_where_it_is_not_wanted(tmp_path: Path) -> None:
     experiment = make(rounds=ROUNDS)
-    kept, dropped = run(experiment, out=tmp_path / "1"), run(experiment.replace({"checkpoint.keep": False}), out=tmp_path / "2")
-    assert [path.name for path in (kept.directory / "checkpoints").iterdir()] == ["checkpoint-00000010.mtly"]
+    kept = run(experiment, out=tmp_path / "1")
+    dropped = run(experiment.replace({"checkpoint.keep": False}), out=tmp_path / "2")
+    assert [path.name for path in (kept.directory / "checkpoints").iterdir()] == [
+        "checkpoint-00000010.mtly"
+    ]
     assert not (dropped.directory / "checkpoints").exists()
     assert kept.meta["run_id"] == dropped.meta["run_id"]
     before = (dropped.directory / "run.json").read_text()
-    with pytest.raises(StoreError, match=r"to round 10 without its last checkpoint .* cannot be continued to round 20; choose"):
+    with pytest.raises(
+        StoreError,
+        match=r"to round 10 without its last checkpoint .* cannot be continued to round 20; choose",
+    ):
         run(_longer(experiment), out=tmp_path / "2", resume=True)
     assert (dropped.directory / "run.json").read_text() == before
 
 
-def test_the_end_of_a_run_is_never_changed_by_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_run_is_never_changed_by_accident(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The default folder is the same for every end; the earlier run in it stays as it is."""
     monkeypatch.chdir(tmp_path)
     experiment = make(rounds=4)
     run(experiment)
-    with pytest.raises(StoreError, match=r"holds this run to round 4; --resume continues it to round 6"):
+    with pytest.raises(
+        StoreError, match=r"holds this run to round 4; --resume continues it to round 6"
+    ):
         run(_longer(experiment, 6))
     six = run(_longer(experiment, 6), resume=True)
     for resume in (False, True):
         with pytest.raises(
-            StoreError, match=r"holds this run to round 6 already, which is as far as round 4 or further: its tables"
+            StoreError,
+            match=r"holds this run to round 6 already, which is as far as round 4 or further: its "
+            r"tables",
         ):
             run(experiment, resume=resume)
     hours = experiment.replace({"stop": {"virtual_hours": 1e-6}})
-    with pytest.raises(StoreError, match=r"up to round 6 already, which is as far as stop = \{ virtual_hours = 1e-06 \}"):
+    with pytest.raises(
+        StoreError,
+        match=r"up to round 6 already, which is as far as stop = \{ virtual_hours = 1e-06 \}",
+    ):
         run(hours, resume=True)
     assert run(_longer(experiment, 6)).directory == six.directory
 
@@ -120,10 +157,14 @@ def test_another_limit_may_take_over(tmp_path: Path) -> None:
 def test_a_target_that_an_earlier_evaluation_reached_is_refused(tmp_path: Path) -> None:
     experiment = make(rounds=6)
     first = run(experiment, out=tmp_path / "run")
-    rows = zip(first.column("evaluations", "scope"), first.column("evaluations", "accuracy"), strict=True)
+    rows = zip(
+        first.column("evaluations", "scope"), first.column("evaluations", "accuracy"), strict=True
+    )
     best = max(accuracy for scope, accuracy in rows if scope == "mean")
     reached = experiment.replace({"stop": {"rounds": 8, "target": {"accuracy": best}}})
-    with pytest.raises(StoreError, match=r"which is as far as stop = \{ rounds = 8, target = \{ accuracy = "):
+    with pytest.raises(
+        StoreError, match=r"which is as far as stop = \{ rounds = 8, target = \{ accuracy = "
+    ):
         run(reached, out=tmp_path / "run", resume=True)
     beyond = experiment.replace({"stop": {"rounds": 8, "target": {"accuracy": 1.0}}})
     assert len(run(beyond, out=tmp_path / "run", resume=True).column("rounds", "round")) == 8
@@ -144,26 +185,41 @@ def test_where_a_rule_looks_at_the_end_a_longer_run_is_another_one(
     monkeypatch.chdir(tmp_path)
     experiment = make(rounds=2, **keys)
     assert experiment.horizon_keys() == [key]
-    short, longer = run(experiment), _longer(experiment, 4)
+    short = run(experiment)
+    longer = _longer(experiment, 4)
     with pytest.raises(
-        StoreError, match=rf"holds this run to round 2, and {key} looked at that end from round 1: a run to round 4"
+        StoreError,
+        match=rf"holds this run to round 2, and {key} looked at that end from round 1: a run to "
+        rf"round 4",
     ):
         run(longer, out=short.directory, resume=True)
-    with pytest.raises(StoreError, match=rf"{key} looked at that end .* begin it in another output folder, without --resume"):
+    with pytest.raises(
+        StoreError,
+        match=rf"{key} looked at that end .* begin it in another output folder, without --resume",
+    ):
         run(longer, resume=True)
     assert run(longer).directory != short.directory
 
 
 def test_ids_with_and_without_the_end() -> None:
-    plain, annealed = make(rounds=2), make(rounds=2, **LOOKING["selector"])
-    assert plain.run_id() == _longer(plain).run_id() == plain.replace({"stop": {"uplink_gb": 1.0}}).run_id()
+    plain = make(rounds=2)
+    annealed = make(rounds=2, **LOOKING["selector"])
+    assert (
+        plain.run_id()
+        == _longer(plain).run_id()
+        == plain.replace({"stop": {"uplink_gb": 1.0}}).run_id()
+    )
     assert annealed.run_id() != _longer(annealed).run_id()
     for one in (plain, annealed):
         assert one.result_id() != _longer(one).result_id()
-    assert plain.run_id() == plain.replace({"checkpoint.keep": False, "client_state": "disk"}).run_id()
+    assert (
+        plain.run_id() == plain.replace({"checkpoint.keep": False, "client_state": "disk"}).run_id()
+    )
 
 
-def test_sweeps_over_the_end_do_not_meet_and_longer_ones_extend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweeps_over_the_end_do_not_meet_and_longer_ones_extend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = make(rounds=2)
     ends = compare(experiment, {"stop.rounds": [2, 4]}, out=tmp_path / "ends")
     assert not ends.failures
@@ -179,12 +235,16 @@ def test_sweeps_over_the_end_do_not_meet_and_longer_ones_extend(tmp_path: Path, 
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
-    experiment, other = make(rounds=2), make(rounds=2, seed=1)
+    experiment = make(rounds=2)
+    other = make(rounds=2, seed=1)
     for name, one in (("a", experiment), ("b", other)):
         run(one, out=tmp_path / name)
     stolen = next((tmp_path / "b" / "checkpoints").iterdir())
     (tmp_path / "a" / "checkpoints" / stolen.name).write_bytes(stolen.read_bytes())
-    with pytest.raises(StoreError, match=rf"is a checkpoint of another run \({other.run_id()}, of Motley .*\); this one is"):
+    with pytest.raises(
+        StoreError,
+        match=rf"is a checkpoint of another run \({other.run_id()}, of Motley .*\); this one is",
+    ):
         run(_longer(experiment, 4), out=tmp_path / "a", resume=True)
     saved = Checkpoints(tmp_path / "b" / "checkpoints", other.run_id()).load()
     assert saved is not None

@@ -1,4 +1,5 @@
-"""Killed with SIGKILL at random moments and resumed, a run ends with the same tables and the same model bits."""
+"""Killed with SIGKILL at random moments and resumed, a run ends with the same tables and the same
+model bits."""
 
 from __future__ import annotations
 
@@ -24,28 +25,38 @@ run(json.loads(sys.argv[1]), out=sys.argv[2], resume=True)
 KEYS = {"checkpoint": {"every_rounds": 5, "every_s": 1000.0}, "evaluate": {"every": 7}}
 NOISE = {"low": 0.0, "high": 4.0, "multiplier": 5.0}
 PRIVATE = {
-    "clip": {"initial": 0.5, "noise": 4.0}, "delta": 1e-5, "noise_multiplier": 1.0, "accountant": "rdp",
+    "clip": {"initial": 0.5, "noise": 4.0},
+    "delta": 1e-5,
+    "noise_multiplier": 1.0,
+    "accountant": "rdp",
     "signal_noise": {"loss": NOISE, "update_norm": NOISE, "label_histogram": {"multiplier": 2.0}},
-}  # fmt: skip
+}
 
 
 def _kill_and_resume(tmp_path: Path, kills: int, rounds: int, **more: Any) -> None:
-    """Each life gets through some rounds, and dies a random while (up to a quarter of a second) after its first new row."""
+    """Each life gets through some rounds, and dies a random while (up to a quarter of a second)
+    after its first new row."""
     experiment = make(rounds, **KEYS, **more)
     whole = run(experiment, out=tmp_path / "whole")
     assert whole.tables["rounds"].num_rows == rounds
-    out, moments, died = tmp_path / "killed", random.Random(kills), 0
+    out = tmp_path / "killed"
+    moments = random.Random(kills)
+    died = 0
     keys = json.dumps(experiment.model_dump(mode="json", exclude_none=True))
     while died < kills:
         started = _size(out)
-        with subprocess.Popen([sys.executable, "-c", PROGRAM, keys, str(out)], stderr=subprocess.PIPE, text=True) as child:
+        with subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, keys, str(out)], stderr=subprocess.PIPE, text=True
+        ) as child:
             give_up = time.monotonic() + 120
             while child.poll() is None and _size(out) == started and time.monotonic() < give_up:
                 time.sleep(0.002)
             time.sleep(moments.uniform(0.0, 0.25) * moments.random())
             child.kill()
             _, complaint = child.communicate()
-        assert child.returncode == -9, complaint or "the run was done before all the blows: give it more rounds"
+        assert child.returncode == -9, (
+            complaint or "the run was done before all the blows: give it more rounds"
+        )
         died += 1
     assert_same(whole, run(experiment, out=out, resume=True))
 
@@ -64,11 +75,14 @@ def test_two_kills(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_three_kills_of_clients_with_memories(tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=3, rounds=300, client_state="disk", selector="uniform", algorithm="scaffold")
+    _kill_and_resume(
+        tmp_path, kills=3, rounds=300, client_state="disk", selector="uniform", algorithm="scaffold"
+    )
 
 
 def test_two_kills_of_a_private_run(tmp_path: Path) -> None:
-    """Counts of signals, choices and sums, the clip that adapts, and all noise go on where they were."""
+    """Counts of signals, choices and sums, the clip that adapts, and all noise go on where they
+    were."""
     pytest.importorskip("dp_accounting")
     task = {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"}
     _kill_and_resume(tmp_path, kills=2, rounds=150, weights="uniform", privacy=PRIVATE, task=task)
@@ -78,8 +92,23 @@ def test_two_kills_of_a_private_run(tmp_path: Path) -> None:
 def test_thirty_kills_of_random_experiments() -> None:
     """The short form of ``make test-chaos``; what it prints of a failure repeats it."""
     root = Path(__file__).parents[3]
-    command = ["scripts/test-chaos", "--kills", "30", "--cases", "4", "--names", "any", "--seed", "2"]
+    command = [
+        "scripts/test-chaos",
+        "--kills",
+        "30",
+        "--cases",
+        "4",
+        "--names",
+        "any",
+        "--seed",
+        "2",
+    ]
     done = subprocess.run(
-        command, cwd=root, env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, check=False
+        command,
+        cwd=root,
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

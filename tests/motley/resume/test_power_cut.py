@@ -1,4 +1,5 @@
-"""The power fails after any call of the operating system: the run goes on and ends with the rows of an undisturbed one."""
+"""The power fails after any call of the operating system: the run goes on and ends with the rows of
+an undisturbed one."""
 
 from __future__ import annotations
 
@@ -20,13 +21,22 @@ from tests.motley.resume.power_cut import Folder, recorded, write
 QUICK = 20
 """Power cuts that are tried of each kind of run unless slow tests are asked for."""
 SMALL = {
-    "name": "cut", "population": 4, "cohort": 2, "task": {"name": "tabular", "data": "iris"}, "stop": {"rounds": 5},
-    "evaluate": {"every": 2}, "checkpoint": {"every_rounds": 2, "every_s": 1000.0}, "engine": {"name": "sequential", "threads": 1},
-}  # fmt: skip
+    "name": "cut",
+    "population": 4,
+    "cohort": 2,
+    "task": {"name": "tabular", "data": "iris"},
+    "stop": {"rounds": 5},
+    "evaluate": {"every": 2},
+    "checkpoint": {"every_rounds": 2, "every_s": 1000.0},
+    "engine": {"name": "sequential", "threads": 1},
+}
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "client state on disk": {"algorithm": "scaffold", "client_state": "disk"},
-    "no checkpoint kept": {"checkpoint": {"every_rounds": 2, "every_s": 1000.0, "keep": False}, "split": {"validation": 0.2}},
+    "no checkpoint kept": {
+        "checkpoint": {"every_rounds": 2, "every_s": 1000.0, "keep": False},
+        "split": {"validation": 0.2},
+    },
 }
 
 
@@ -45,9 +55,20 @@ def _check(folder: Folder, path: Path, experiment: Experiment, whole: Run) -> No
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         assert_same(whole, run(experiment, out=path, resume=True))
-    assert not [one for one in said if "checkpoint" in str(one.message)]  # the newest durable one always counts
-    left = {file.name for file in path.rglob("*") if not file.name.endswith((".parquet", ".safetensors"))}
-    assert left <= {"run.json", "preparation.json", "checkpoints", "checkpoint-00000005.mtly", "memories.rows"}
+    # the newest durable one always counts
+    assert not [one for one in said if "checkpoint" in str(one.message)]
+    left = {
+        file.name
+        for file in path.rglob("*")
+        if not file.name.endswith((".parquet", ".safetensors"))
+    }
+    assert left <= {
+        "run.json",
+        "preparation.json",
+        "checkpoints",
+        "checkpoint-00000005.mtly",
+        "memories.rows",
+    }
 
 
 def _sampled(found: list[tuple[str, Folder]], everything: bool) -> list[tuple[str, Folder]]:
@@ -56,7 +77,9 @@ def _sampled(found: list[tuple[str, Folder]], everything: bool) -> list[tuple[st
 
 @pytest.mark.parametrize("everything", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_after_any_power_cut_a_run_ends_with_all_its_rows(kind: str, everything: bool, tmp_path: Path) -> None:
+def test_after_any_power_cut_a_run_ends_with_all_its_rows(
+    kind: str, everything: bool, tmp_path: Path
+) -> None:
     experiment = Experiment(**{**SMALL, **KINDS[kind]})
     whole = run(experiment, out=tmp_path / "whole")
     with recorded(tmp_path / "run") as cuts:
@@ -71,10 +94,13 @@ def test_after_any_power_cut_a_run_ends_with_all_its_rows(kind: str, everything:
 
 
 @pytest.mark.parametrize("everything", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_after_any_power_cut_an_extended_run_ends_with_all_its_rows(everything: bool, tmp_path: Path) -> None:
+def test_after_any_power_cut_an_extended_run_ends_with_all_its_rows(
+    everything: bool, tmp_path: Path
+) -> None:
     """It was evaluated at the end of round 3 only because it ended there."""
     experiment = Experiment(**SMALL)
-    short, whole = experiment.replace({"stop.rounds": 3}), run(experiment, out=tmp_path / "whole")
+    short = experiment.replace({"stop.rounds": 3})
+    whole = run(experiment, out=tmp_path / "whole")
     run(short, out=tmp_path / "run")
     with recorded(tmp_path / "run") as cuts:
         run(experiment, out=tmp_path / "run", resume=True)

@@ -61,7 +61,13 @@ POINTS = [
 
 @pytest.mark.parametrize(("owner", "name", "calls", "before"), POINTS)
 def test_a_blow_at_any_point(
-    owner: type, name: str, calls: int, before: bool, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: type,
+    name: str,
+    calls: int,
+    before: bool,
+    experiment: Experiment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = run(experiment, out=tmp_path / "whole")
     with monkeypatch.context() as patch:
@@ -73,20 +79,28 @@ def test_a_blow_at_any_point(
 
 @pytest.mark.parametrize(("keep", "kept"), [(True, ["checkpoint-00000012.mtly"]), (False, None)])
 def test_a_blow_between_the_end_and_the_removal_of_checkpoints(
-    keep: bool, kept: list[str] | None, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    keep: bool,
+    kept: list[str] | None,
+    experiment: Experiment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The run is finished, so nothing is computed again; the next call removes what is left."""
     experiment = experiment.replace({"checkpoint.keep": keep})
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "prune", _crash_after(4, Checkpoints.prune, True))  # after those of rounds 4, 8 and 12
+        # after those of rounds 4, 8 and 12
+        patch.setattr(Checkpoints, "prune", _crash_after(4, Checkpoints.prune, True))
         with pytest.raises(Crash):
             run(experiment, out=tmp_path)
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
     monkeypatch.setattr(RoundLoop, "step", _crash_after(1, RoundLoop.step, True))
     run(experiment, out=tmp_path, resume=True)
     checkpoints = tmp_path / "checkpoints"
-    assert (sorted(path.name for path in checkpoints.iterdir()) if checkpoints.exists() else None) == kept
-    assert len({path.stat().st_mode for path in tmp_path.iterdir() if path.is_file()}) == 1  # all as the user's files are
+    assert (
+        sorted(path.name for path in checkpoints.iterdir()) if checkpoints.exists() else None
+    ) == kept
+    # all as the user's files are
+    assert len({path.stat().st_mode for path in tmp_path.iterdir() if path.is_file()}) == 1
 
 
 MEMORIES = [
@@ -102,7 +116,13 @@ MEMORIES = [
 @pytest.mark.parametrize(("owner", "name", "calls", "before"), MEMORIES)
 @pytest.mark.parametrize("algorithm", ["scaffold", "feddyn", "moon"])
 def test_a_blow_at_any_point_around_a_row(
-    algorithm: str, owner: type, name: str, calls: int, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    algorithm: str,
+    owner: type,
+    name: str,
+    calls: int,
+    before: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On disk it ends as a run in RAM that nothing happened to."""
     experiment = make(rounds=12, selector="uniform", algorithm=algorithm)
@@ -122,14 +142,22 @@ def test_a_blow_at_any_point_around_a_row(
     [
         pytest.param(DiskLastUpdates, "_put", 2, True, id="between two files of the first round"),
         pytest.param(DiskLastUpdates, "_put", 19, False, id="between two files after a checkpoint"),
-        pytest.param(DiskLastUpdates, "save", 2, False, id="files durable, the second checkpoint lost"),
+        pytest.param(
+            DiskLastUpdates, "save", 2, False, id="files durable, the second checkpoint lost"
+        ),
         pytest.param(Checkpoints, "save", 2, False, id="just after a checkpoint"),
     ],
 )
 def test_a_blow_at_any_point_around_a_last_update(
-    owner: type, name: str, calls: int, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: type,
+    name: str,
+    calls: int,
+    before: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On disk it ends as a run in RAM that nothing happened to, with one file for each participant."""
+    """On disk it ends as a run in RAM that nothing happened to, with one file for each
+    participant."""
     experiment = make(rounds=12, **COMPRESSED["curvature"])
     whole = run(experiment, out=tmp_path / "whole")
     on_disk = experiment.replace({"client_state": "disk"})
@@ -141,11 +169,15 @@ def test_a_blow_at_any_point_around_a_last_update(
 
 
 @pytest.mark.parametrize(("first", "second"), [("ram", "ram"), ("disk", "disk"), ("ram", "disk")])
-def test_rows_of_the_checkpoint_before_are_there_when_the_newest_is_damaged(first: str, second: str, tmp_path: Path) -> None:
-    """Three rounds after the checkpoint of round 8 that of round 8 is cut, so round 4's counts: whoever took part since has moved.
-    A run may go on on disk that began in RAM (the other way round is refused, tests/motley/rounds/test_client_state.py)."""
+def test_rows_of_the_checkpoint_before_are_there_when_the_newest_is_damaged(
+    first: str, second: str, tmp_path: Path
+) -> None:
+    """Three rounds after the checkpoint of round 8 that of round 8 is cut, so round 4's counts:
+    whoever took part since has moved. A run may go on on disk that began in RAM (the other way
+    round is refused, tests/motley/rounds/test_client_state.py)."""
     experiment = make(rounds=12, selector="uniform", algorithm="scaffold")
-    whole, out = run(experiment, out=tmp_path / "whole"), tmp_path / "broken"
+    whole = run(experiment, out=tmp_path / "whole")
+    out = tmp_path / "broken"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Writer, "flush", _crash_after(11, Writer.flush, False))
         with pytest.raises(Crash):
@@ -160,25 +192,58 @@ def test_rows_of_the_checkpoint_before_are_there_when_the_newest_is_damaged(firs
 TENTH = {"name": "constant", "average": 0.1}
 COMPRESSED: dict[str, dict[str, Any]] = {
     "curvature": {
-        "selector": "hetero_select", "weights": "score", "compressor": {"name": "topk", "criterion": "curvature"},
-        "feedback": "adaptive", "allocator": "by_score", "budget": "cosine",
+        "selector": "hetero_select",
+        "weights": "score",
+        "compressor": {"name": "topk", "criterion": "curvature"},
+        "feedback": "adaptive",
+        "allocator": "by_score",
+        "budget": "cosine",
     },
-    "ef21": {"selector": "uniform", "weights": "uniform", "compressor": "topk", "feedback": "ef21", "budget": TENTH},
-    "optrate": {"selector": "uniform", "compressor": "randomk", "quantizer": "qsgd", "allocator": "optrate", "budget": TENTH},
+    "ef21": {
+        "selector": "uniform",
+        "weights": "uniform",
+        "compressor": "topk",
+        "feedback": "ef21",
+        "budget": TENTH,
+    },
+    "optrate": {
+        "selector": "uniform",
+        "compressor": "randomk",
+        "quantizer": "qsgd",
+        "allocator": "optrate",
+        "budget": TENTH,
+    },
     "flexcom": {
-        "selector": "uniform", "compressor": "topk", "feedback": "fixed", "budget": TENTH,
+        "selector": "uniform",
+        "compressor": "topk",
+        "feedback": "fixed",
+        "budget": TENTH,
         "allocator": {"name": "flexcom", "error": "last_update"},
     },
     "in the air": {
-        "selector": "uniform", "compressor": {"name": "topk", "criterion": "curvature"}, "feedback": "adaptive", "budget": TENTH,
-        "algorithm": "fedavg", "synchrony": {"name": "buffered", "buffer": 2},
-    },
-    "exact directions in the air": {
-        "selector": "hetero_select", "weights": "score", "compressor": "topk", "budget": TENTH, "algorithm": "fedavg",
+        "selector": "uniform",
+        "compressor": {"name": "topk", "criterion": "curvature"},
+        "feedback": "adaptive",
+        "budget": TENTH,
+        "algorithm": "fedavg",
         "synchrony": {"name": "buffered", "buffer": 2},
     },
-    "two memories": {"selector": "uniform", "algorithm": "feddyn", "compressor": "topk", "feedback": "fixed", "budget": TENTH},
-}  # fmt: skip
+    "exact directions in the air": {
+        "selector": "hetero_select",
+        "weights": "score",
+        "compressor": "topk",
+        "budget": TENTH,
+        "algorithm": "fedavg",
+        "synchrony": {"name": "buffered", "buffer": 2},
+    },
+    "two memories": {
+        "selector": "uniform",
+        "algorithm": "feddyn",
+        "compressor": "topk",
+        "feedback": "fixed",
+        "budget": TENTH,
+    },
+}
 
 
 @pytest.mark.parametrize("client_state", ["ram", "disk"])
@@ -186,7 +251,8 @@ COMPRESSED: dict[str, dict[str, Any]] = {
 def test_what_waits_at_clients_and_what_sets_their_shares_survive_a_blow(
     which: str, client_state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two rounds after the checkpoint of round 4: residuals and masks of clients, EF21's mean, the allocator's state, flights."""
+    """Two rounds after the checkpoint of round 4: residuals and masks of clients, EF21's mean, the
+    allocator's state, flights."""
     whole = run(make(rounds=9, **COMPRESSED[which]), out=tmp_path / "whole")
     assert whole.tables["rounds"].column("up_bits").to_pylist()[-1] > 0
     again = make(rounds=9, client_state=client_state, **COMPRESSED[which])
@@ -197,15 +263,21 @@ def test_what_waits_at_clients_and_what_sets_their_shares_survive_a_blow(
     assert_same(whole, run(again, out=tmp_path / "broken", resume=True))
 
 
-def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(experiment: Experiment, tmp_path: Path) -> None:
-    whole, out = run(experiment, out=tmp_path / "whole"), tmp_path / "broken"
+def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    whole = run(experiment, out=tmp_path / "whole")
+    out = tmp_path / "broken"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Writer, "finish", _crash_after(1, Writer.finish, True))
         with pytest.raises(Crash):
             run(experiment, out=out)
     newest = max((out / "checkpoints").glob("*.mtly"))
     newest.write_bytes(newest.read_bytes()[:-100])
-    with pytest.warns(UserWarning, match=r"checkpoint-00000008.mtly is damaged .*going back to the checkpoint before it"):
+    with pytest.warns(
+        UserWarning,
+        match=r"checkpoint-00000008.mtly is damaged .*going back to the checkpoint before it",
+    ):
         resumed = run(experiment, out=out, resume=True)
     assert_same(whole, resumed)
 
@@ -213,7 +285,8 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(experim
 def test_a_folder_in_place_of_a_checkpoint_is_passed_over_until_it_is_in_the_way(
     experiment: Experiment, tmp_path: Path
 ) -> None:
-    whole, out = run(experiment, out=tmp_path / "whole"), tmp_path / "broken"
+    whole = run(experiment, out=tmp_path / "whole")
+    out = tmp_path / "broken"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Writer, "finish", _crash_after(1, Writer.finish, True))
         with pytest.raises(Crash):
@@ -221,22 +294,35 @@ def test_a_folder_in_place_of_a_checkpoint_is_passed_over_until_it_is_in_the_way
     newest = max((out / "checkpoints").glob("*.mtly"))
     newest.unlink()
     newest.mkdir()
-    in_the_way = pytest.raises(StoreError, match=r"cannot write the checkpoint of round 8 .*: Is a directory; mend that")
-    with pytest.warns(UserWarning, match=r"checkpoint-00000008.mtly is damaged .*Is a directory"), in_the_way:
+    in_the_way = pytest.raises(
+        StoreError, match=r"cannot write the checkpoint of round 8 .*: Is a directory; mend that"
+    )
+    with (
+        pytest.warns(UserWarning, match=r"checkpoint-00000008.mtly is damaged .*Is a directory"),
+        in_the_way,
+    ):
         run(experiment, out=out, resume=True)
     newest.rmdir()
     assert_same(whole, run(experiment, out=out, resume=True))
 
 
-def test_resuming_a_finished_run_does_nothing(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_a_finished_run_does_nothing(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(experiment, out=tmp_path / "r")
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "r").iterdir() if path.name != ".lock"}
+    before = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "r").iterdir() if path.name != ".lock"
+    }
     monkeypatch.setattr(RoundLoop, "step", _crash_after(1, RoundLoop.step, True))
     run(experiment, out=tmp_path / "r", resume=True)
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "r").iterdir() if path.name != ".lock"} == before
+    assert {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "r").iterdir() if path.name != ".lock"
+    } == before
 
 
-def test_an_interrupted_run_is_not_begun_again_by_accident(experiment: Experiment, tmp_path: Path) -> None:
+def test_an_interrupted_run_is_not_begun_again_by_accident(
+    experiment: Experiment, tmp_path: Path
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Writer, "flush", _crash_after(3, Writer.flush, True))
         with pytest.raises(Crash):
@@ -256,20 +342,27 @@ def test_other_numerics_are_refused_unless_allowed(experiment: Experiment, tmp_p
     record = json.loads(path.read_text())
     record["numerics"]["torch"] = "1.0"
     path.write_text(json.dumps(with_digest(record)))
-    with pytest.raises(NumericsError, match=r"began with torch = '1.0' .* or give --allow-other-numerics"):
+    with pytest.raises(
+        NumericsError, match=r"began with torch = '1.0' .* or give --allow-other-numerics"
+    ):
         run(experiment, out=tmp_path / "r", resume=True)
     assert run(experiment, out=tmp_path / "r", resume=True, allow_other_numerics=True).finished
 
 
-def test_twice_the_same_and_another_seed_is_another_run(experiment: Experiment, tmp_path: Path) -> None:
-    first, second = run(experiment, out=tmp_path / "1"), run(experiment, out=tmp_path / "2")
+def test_twice_the_same_and_another_seed_is_another_run(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    first = run(experiment, out=tmp_path / "1")
+    second = run(experiment, out=tmp_path / "2")
     assert_same(first, second)
     other = run(experiment.replace({"seed": 1}), out=tmp_path / "3")
     for table in EQUAL_TABLES:
         if table in ("claims", "privacy"):  # here nobody lies, and nothing is private
             assert first.tables[table].num_rows == other.tables[table].num_rows == 0
             continue
-        assert not first.tables[table].equals(other.tables[table]), f"the seed does not reach {table}"
+        assert not first.tables[table].equals(other.tables[table]), (
+            f"the seed does not reach {table}"
+        )
 
 
 def test_one_purpose_can_be_pinned(tmp_path: Path) -> None:
@@ -293,9 +386,13 @@ BFLOAT16 = [
 
 @pytest.mark.filterwarnings("ignore:.*has no instructions for bfloat16")
 @pytest.mark.parametrize("keys", BFLOAT16)
-def test_a_run_in_bfloat16_resumes_to_the_bit(keys: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_bfloat16_resumes_to_the_bit(
+    keys: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    experiment = make(6, precision="bfloat16", task={"name": "image", "data": "digits", "model": "mlp"}, **keys)
+    experiment = make(
+        6, precision="bfloat16", task={"name": "image", "data": "digits", "model": "mlp"}, **keys
+    )
     whole = run(experiment, out=tmp_path / "whole")
     assert whole.meta["numerics"]["precision"] == "bfloat16"
     assert "products" in whole.meta["numerics"]
@@ -308,8 +405,12 @@ def test_a_run_in_bfloat16_resumes_to_the_bit(keys: dict[str, Any], tmp_path: Pa
 
 @pytest.mark.filterwarnings("ignore:.*has no instructions for bfloat16")
 def test_a_run_in_bfloat16_is_another_run_near_that_in_float32(tmp_path: Path) -> None:
-    """The final losses differ, by less than a tenth; the model and everything that was sent are float32."""
-    runs = [run(make(6, precision=precision), out=tmp_path / precision) for precision in ("float32", "bfloat16")]
+    """The final losses differ, by less than a tenth; the model and everything that was sent are
+    float32."""
+    runs = [
+        run(make(6, precision=precision), out=tmp_path / precision)
+        for precision in ("float32", "bfloat16")
+    ]
     losses = [one.tables["evaluations"]["loss"].to_numpy()[-1] for one in runs]
     assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.1)
     weights = load_file(tmp_path / "bfloat16" / "model.safetensors").values()
@@ -318,7 +419,9 @@ def test_a_run_in_bfloat16_is_another_run_near_that_in_float32(tmp_path: Path) -
     assert bits[0] == bits[1]
 
 
-def test_a_run_says_that_its_precision_is_slower_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_says_that_its_precision_is_slower_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("motley.tasks.precision.bfloat16_instructions", lambda device: None)
     with pytest.warns(UserWarning, match="this processor has no instructions for bfloat16"):
         assert run(make(1, precision="bfloat16"), out=tmp_path / "r").finished

@@ -12,13 +12,29 @@ from motley.rounds.simulated import simulation
 __all__ = ["going_on"]
 
 
-def going_on(loop: RoundLoop, *, engine: Engine | None = None, config: dict[str, Any] | None = None, **world: Any) -> RoundLoop:
-    """Return a loop with the state of ``loop`` whose engine, fields of the configuration or parts of the world are others."""
-    changed = dataclasses.replace(loop.config, world=dataclasses.replace(loop.config.world, **world), **(config or {}))
+def going_on(
+    loop: RoundLoop,
+    *,
+    engine: Engine | None = None,
+    config: dict[str, Any] | None = None,
+    **world: Any,
+) -> RoundLoop:
+    """Return a loop with the state of ``loop`` whose engine, fields of the configuration or parts
+    of the world are others."""
+    changed = dataclasses.replace(
+        loop.config, world=dataclasses.replace(loop.config.world, **world), **(config or {})
+    )
     engine = engine or loop.engine
     if engine is not loop.engine:
         changed = dataclasses.replace(changed, setting=loop.setting)
     state = loop.state
-    new = simulation(changed, engine, state.selector, state.server.model, loop.writer, state.clients.client_states)
+    new = simulation(
+        changed,
+        engine,
+        state.selector,
+        state.server.model,
+        loop.writer,
+        state.clients.client_states,
+    )
     new.state = state
     return new

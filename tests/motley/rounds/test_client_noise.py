@@ -19,10 +19,16 @@ pytest.importorskip("dp_accounting")
 OPTIONS = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1.0, "noise_by": "clients"}
 LOSS = {"low": 0.0, "high": 4.0, "multiplier": 5.0}
 BASE = {
-    "task": "quadratic", "population": 12, "cohort": 6, "partition": "by_writer",
-    "stop": {"rounds": 4}, "weights": "uniform", "evaluate": {"every": 2}, "engine": "sequential",
+    "task": "quadratic",
+    "population": 12,
+    "cohort": 6,
+    "partition": "by_writer",
+    "stop": {"rounds": 4},
+    "weights": "uniform",
+    "evaluate": {"every": 2},
+    "engine": "sequential",
     "local": {"steps": 3},
-}  # fmt: skip
+}
 
 
 def loop_of(privacy=None, **keys):
@@ -60,14 +66,18 @@ def test_the_claim_is_against_the_server():
 def test_the_sum_is_that_of_whole_numbers_with_the_noise_of_each_client(monkeypatch):
     """What a step moves is the opened sum over the cohort; each client's part is its encoding by
     the key of the client and of how many sums it was in."""
-    loop, sent = loop_of(), []
-    noise, encoded = loop.config.privacy.client_noise, PrivateRounds._encoded
+    loop = loop_of()
+    sent = []
+    noise = loop.config.privacy.client_noise
+    encoded = PrivateRounds._encoded
 
     def noted(self, state, upload, by):
         out = encoded(self, state, upload, by)
         key = self.streams.key("privacy").fold("client", upload.client, 1)  # everybody's first sum
         value = upload.parts["delta"].value.numpy()
-        np.testing.assert_array_equal(out.parts["delta"].value.numpy().reshape(-1), noise.encode(value, key.numpy().bytes))
+        np.testing.assert_array_equal(
+            out.parts["delta"].value.numpy().reshape(-1), noise.encode(value, key.numpy().bytes)
+        )
         sent.append(out.parts["delta"].value.numpy().reshape(-1).astype(np.int64))
         return out
 
@@ -103,7 +113,8 @@ def test_kill_and_resume_is_the_same_run(tmp_path):
 def test_with_fewer_than_the_survivors_the_model_stays():
     """Half of six drop out, and five must remain: nothing is opened, and time goes on."""
     loop = loop_of(failures={"name": "drop_out", "rate": 0.5})
-    before, steps = moved(loop), []
+    before = moved(loop)
+    steps = []
     while not loop.done:
         steps.append(loop.step())
         if steps[-1].accepted == 0:
@@ -141,9 +152,15 @@ def test_a_sum_that_wrapped_changes_nothing(monkeypatch):
 def test_the_run_id_knows_who_adds_the_noise():
     one = {**BASE, "cohort": 4}
     server = {key: value for key, value in OPTIONS.items() if key != "noise_by"}
-    ids = [Experiment(**one, privacy={**server, **more}).run_id()
-           for more in ({}, {"noise_by": "server"}, {"noise_by": "clients"},
-                        {"noise_by": "clients", "colluders": 0})]  # fmt: skip
+    ids = [
+        Experiment(**one, privacy={**server, **more}).run_id()
+        for more in (
+            {},
+            {"noise_by": "server"},
+            {"noise_by": "clients"},
+            {"noise_by": "clients", "colluders": 0},
+        )
+    ]
     assert ids[0] == ids[1]
     assert len(set(ids)) == 3
 
@@ -151,26 +168,53 @@ def test_the_run_id_knows_who_adds_the_noise():
 @pytest.mark.parametrize(
     ("privacy", "keys", "said"),
     [
-        ({"cohorts": "hidden"}, {"stop": {"rounds": 4}},
-         r'privacy.cohorts: the server, against which the claim holds, sees the cohorts; write cohorts = "seen"'),
+        (
+            {"cohorts": "hidden"},
+            {"stop": {"rounds": 4}},
+            r"privacy.cohorts: the server, against which the claim holds, sees the cohorts; write "
+            r'cohorts = "seen"',
+        ),
         ({"clip": {"initial": 0.1}}, {}, "a clip that adapts needs a count of clear norms"),
         ({"part_clips": {"delta": 0.2}}, {}, "one vector is masked"),
         ({}, {"algorithm": "scaffold"}, "clients send the update alone"),
-        ({"signal_noise": {"loss": {**LOSS, "noise": "gumbel"}, "num_examples": LOSS}},
-         {"selector": "power_of_choice"}, "Gumbel noise is the server's, which is not trusted"),
-        ({"max_examples": 10}, {"weights": "examples"}, 'under masks all weigh the same; write weights = "uniform"'),
+        (
+            {"signal_noise": {"loss": {**LOSS, "noise": "gumbel"}, "num_examples": LOSS}},
+            {"selector": "power_of_choice"},
+            "Gumbel noise is the server's, which is not trusted",
+        ),
+        (
+            {"max_examples": 10},
+            {"weights": "examples"},
+            'under masks all weigh the same; write weights = "uniform"',
+        ),
         ({}, {"compressor": "qsgd"}, "compressed updates cannot be masked"),
-        ({}, {"synchrony": {"name": "buffered", "buffer": 3}}, "no cohort that is summed as a whole"),
-        ({}, {"selector": "poisson"}, 'a cohort of coins has no fixed size; write selector = "uniform"'),
+        (
+            {},
+            {"synchrony": {"name": "buffered", "buffer": 3}},
+            "no cohort that is summed as a whole",
+        ),
+        (
+            {},
+            {"selector": "poisson"},
+            'a cohort of coins has no fixed size; write selector = "uniform"',
+        ),
         ({"accountant": "pld"}, {}, "pld"),
         ({"accountant": "closed_form"}, {}, "the closed form is of Gaussians alone"),
         ({"adjacency": "add_remove"}, {}, "the roster is public here"),
         ({"survivors": 7}, {}, "got survivors = 7 of 6 clients"),
-        ({}, {"cohort": 4, "synchrony": {"name": "deadline", "over_select": 1.5}},
-         "of 6 clients asked 5 must remain, and the server steps when 4 have delivered; lower over_select"),
-        ({"noise_by": "server", "colluders": 2}, {}, 'colluders: got 2, which is of noise by clients; write noise_by = "clients"'),
+        (
+            {},
+            {"cohort": 4, "synchrony": {"name": "deadline", "over_select": 1.5}},
+            "of 6 clients asked 5 must remain, and the server steps when 4 have delivered; lower "
+            "over_select",
+        ),
+        (
+            {"noise_by": "server", "colluders": 2},
+            {},
+            'colluders: got 2, which is of noise by clients; write noise_by = "clients"',
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(privacy, keys, said):
     with pytest.raises(ConfigError, match=said):
         loop_of(privacy, **keys)

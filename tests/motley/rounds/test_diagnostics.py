@@ -1,4 +1,5 @@
-"""Diagnostics: figures worked by hand on parabolas, the same on every engine and after a resume, and a run that does not notice."""
+"""Diagnostics: figures worked by hand on parabolas, the same on every engine and after a resume,
+and a run that does not notice."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ from motley.tasks.base import ModelState
 from motley.transport.allocators.base import AllocationContext, Allocator, State
 from tests.rows import Rows
 
-B2, SELECTED, EXPECTED, G2 = (f"diversity.{name}" for name in ("B2", "B2_selected", "B2_expected", "G2"))
+B2, SELECTED, EXPECTED, G2 = (
+    f"diversity.{name}" for name in ("B2", "B2_selected", "B2_expected", "G2")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,33 +53,54 @@ class Named(SelectionRule[int]):
 
 
 def _parabolas(**keys: Any) -> Experiment:
-    """``f_k = a_k/2 (w - m_k)^2`` with a = (1, 2, 1) and m = (0, 1, 2); two full-batch steps of rate 1/2."""
+    """``f_k = a_k/2 (w - m_k)^2`` with a = (1, 2, 1) and m = (0, 1, 2); two full-batch steps of
+    rate 1/2."""
     base = {
-        "task": {"name": "quadratic", "dim": 1, "curvatures": [1, 2, 1], "minima": [0, 1, 2]}, "partition": "by_writer",
-        "population": 3, "cohort": 2, "stop": {"rounds": 3}, "local": {"steps": 2, "batch_size": 1, "optimizer": {"lr": 0.5}},
-        "dtype": "float64", "weights": "uniform", "engine": "sequential", "evaluate": {"every": 1, "diagnostics": True},
-    }  # fmt: skip
+        "task": {"name": "quadratic", "dim": 1, "curvatures": [1, 2, 1], "minima": [0, 1, 2]},
+        "partition": "by_writer",
+        "population": 3,
+        "cohort": 2,
+        "stop": {"rounds": 3},
+        "local": {"steps": 2, "batch_size": 1, "optimizer": {"lr": 0.5}},
+        "dtype": "float64",
+        "weights": "uniform",
+        "engine": "sequential",
+        "evaluate": {"every": 1, "diagnostics": True},
+    }
     return Experiment(**{**base, **keys})
 
 
 def _digits(**keys: Any) -> Experiment:
     base = {
-        "task": {"name": "image", "data": "digits", "model": {"name": "mlp", "hidden": [8]}}, "population": 6, "cohort": 3,
-        "partition": {"name": "dirichlet", "alpha": 0.3}, "stop": {"rounds": 5}, "dtype": "float64",
-        "local": {"steps": 2, "batch_size": 16, "optimizer": {"lr": 0.1}}, "algorithm": {"name": "fedprox", "mu": 0.1},
-        "selector": {"name": "hetero_select_v1"}, "network": {"name": "uniform"}, "device": {"name": "uniform"},
-        "engine": {"name": "sequential", "threads": 1}, "evaluate": {"every": 2, "diagnostics": True},
-    }  # fmt: skip
+        "task": {"name": "image", "data": "digits", "model": {"name": "mlp", "hidden": [8]}},
+        "population": 6,
+        "cohort": 3,
+        "partition": {"name": "dirichlet", "alpha": 0.3},
+        "stop": {"rounds": 5},
+        "dtype": "float64",
+        "local": {"steps": 2, "batch_size": 16, "optimizer": {"lr": 0.1}},
+        "algorithm": {"name": "fedprox", "mu": 0.1},
+        "selector": {"name": "hetero_select_v1"},
+        "network": {"name": "uniform"},
+        "device": {"name": "uniform"},
+        "engine": {"name": "sequential", "threads": 1},
+        "evaluate": {"every": 2, "diagnostics": True},
+    }
     return Experiment(**{**base, **keys})
 
 
-def _from_zero(experiment: Experiment, rule: SelectionRule[Any] | None = None, **changes: Any) -> tuple[RoundLoop, Rows]:
+def _from_zero(
+    experiment: Experiment, rule: SelectionRule[Any] | None = None, **changes: Any
+) -> tuple[RoundLoop, Rows]:
     """The simulation with the model 0 at first, and some of its plan exchanged."""
-    made, rows = build(experiment), Rows()
+    made = build(experiment)
+    rows = Rows()
     model = made.state.server.model
     zero = ModelState(torch.zeros_like(model.x), model.buffers, model.counters)
     plan = dataclasses.replace(made.config, **changes)
-    return simulation_of(plan, made.engine, made.state.selector if rule is None else Selector(rule), zero, rows), rows  # type: ignore[arg-type]
+    return simulation_of(
+        plan, made.engine, made.state.selector if rule is None else Selector(rule), zero, rows
+    ), rows  # type: ignore[arg-type]
 
 
 def _ended(experiment: Experiment) -> tuple[RoundLoop, Rows]:
@@ -94,24 +118,39 @@ def _ended(experiment: Experiment) -> tuple[RoundLoop, Rows]:
 def test_a_round_by_hand() -> None:
     """w = 0: g_k = a_k (w - m_k) = (0, -2, -2), g = -4/3, d = (16/9, 4/9, 4/9).
 
-    B^2 = 24/27 = 8/9, over clients 0 and 1 20/18 = 10/9, by p = (1/4, 1/4, 1/2) 4/9 + 1/9 + 2/9 = 7/9, G^2 = 16/9.
-    Two steps of 1/2 leave client 0 at 0 and bring client 1 to its minimum 1 (a step is w - (w - 1)): drift (0 + 1) / 2.
-    E = 2, lr = 1/2, mu = 0: bounds 2 (16/9 + 8/9) = 16/3 and 2 (16/9 + 10/9) = 52/9. The model moves to their mean 1/2."""
+    B^2 = 24/27 = 8/9, over clients 0 and 1 20/18 = 10/9, by p = (1/4, 1/4, 1/2) 4/9 + 1/9 + 2/9 =
+    7/9, G^2 = 16/9. Two steps of 1/2 leave client 0 at 0 and bring client 1 to its minimum 1 (a
+    step is w - (w - 1)): drift (0 + 1) / 2. E = 2, lr = 1/2, mu = 0: bounds 2 (16/9 + 8/9) = 16/3
+    and 2 (16/9 + 10/9) = 52/9. The model moves to their mean 1/2."""
     simulation, rows = _from_zero(_parabolas(), Named((0, 1), (0.25, 0.25, 0.5)))
     simulation.step()
     wanted = {
-        "own": 1.0, B2: 8 / 9, SELECTED: 10 / 9, EXPECTED: 7 / 9, G2: 16 / 9, "drift.measured": 1 / 2, "drift.bound": 16 / 3,
-        "drift.bound_selected": 52 / 9, "moved_squared": 1 / 4, "local_rate": 1.0,
-    }  # fmt: skip
+        "own": 1.0,
+        B2: 8 / 9,
+        SELECTED: 10 / 9,
+        EXPECTED: 7 / 9,
+        G2: 16 / 9,
+        "drift.measured": 1 / 2,
+        "drift.bound": 16 / 3,
+        "drift.bound_selected": 52 / 9,
+        "moved_squared": 1 / 4,
+        "local_rate": 1.0,
+    }
     assert rows.notes[0] == pytest.approx(wanted, rel=1e-14)
-    simulation.step()  # at w = 1/2: g_k = (1/2, -1, -3/2), g = -2/3, and the model moves on from 1/2
+    # at w = 1/2: g_k = (1/2, -1, -3/2), g = -2/3, and the model moves on from 1/2
+    simulation.step()
     assert rows.notes[1][G2] == pytest.approx(4 / 9, rel=1e-14)
-    assert rows.notes[1][B2] == pytest.approx(((7 / 6) ** 2 + (1 / 3) ** 2 + (5 / 6) ** 2) / 3, rel=1e-14)
+    assert rows.notes[1][B2] == pytest.approx(
+        ((7 / 6) ** 2 + (1 / 3) ** 2 + (5 / 6) ** 2) / 3, rel=1e-14
+    )
 
 
 def test_the_pull_of_fedprox_is_in_the_bound() -> None:
-    """mu = 1: client 1 goes to 1, then to 1 - (0 + 1) / 2 = 1/2: drift (0 + 1/4) / 2; bound 2 / (1 + 1) (16/9 + 8/9) = 24/9."""
-    simulation, rows = _from_zero(_parabolas(algorithm={"name": "fedprox", "mu": 1.0}), Named((0, 1)))
+    """mu = 1: client 1 goes to 1, then to 1 - (0 + 1) / 2 = 1/2: drift (0 + 1/4) / 2; bound 2 /
+    (1 + 1) (16/9 + 8/9) = 24/9."""
+    simulation, rows = _from_zero(
+        _parabolas(algorithm={"name": "fedprox", "mu": 1.0}), Named((0, 1))
+    )
     simulation.step()
     assert rows.notes[0]["drift.measured"] == pytest.approx(1 / 8, rel=1e-14)
     assert rows.notes[0]["drift.bound"] == pytest.approx(24 / 9, rel=1e-14)
@@ -141,14 +180,18 @@ def test_everybody_selected_and_equal_chances_are_the_mean_over_all() -> None:
         assert 0 < notes["drift.measured"] < notes["drift.bound"]
 
 
-def test_distances_are_those_of_the_definition_however_gradients_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distances_are_those_of_the_definition_however_gradients_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Random gradients far from 0, in pieces of 1, 3 and all; then through a whole run."""
     rng = np.random.Generator(np.random.Philox(0))
     g = 1e4 + rng.normal(size=(7, 5))
     weights = np.stack([np.full(7, 1 / 7), rng.dirichlet(np.ones(7))])
     square = ((g - g.mean(0)) ** 2).sum(1)
     for size in (1, 3, 7):
-        spread, length = diagnostics.distances(iter([g[i : i + size] for i in range(0, 7, size)]), weights)
+        spread, length = diagnostics.distances(
+            iter([g[i : i + size] for i in range(0, 7, size)]), weights
+        )
         assert spread == pytest.approx(weights @ square, rel=1e-9)
         assert length == pytest.approx((g.mean(0) ** 2).sum(), rel=1e-12)
     whole = _ended(_digits(stop={"rounds": 1}))[1].notes[0]
@@ -156,7 +199,7 @@ def test_distances_are_those_of_the_definition_however_gradients_come(monkeypatc
     assert _ended(_digits(stop={"rounds": 1}))[1].notes[0] == pytest.approx(whole, rel=1e-12)
 
 
-# ------------------------------------------------------------------------------------- when, and of what
+# -------------------------------------------------------------------------------- when, and of what
 
 
 def test_the_first_the_due_and_the_last_step_are_diagnosed() -> None:
@@ -189,7 +232,8 @@ def test_clipped_gradients_keep_the_bound() -> None:
 
 @pytest.mark.parametrize("synchrony", [{"name": "buffered", "buffer": 2}, "asynchronous"])
 def test_servers_that_step_on_less_than_a_cohort(synchrony: Any) -> None:
-    """A step's first choice is measured; the bound is there only where all that came had started from that model."""
+    """A step's first choice is measured; the bound is there only where all that came had started
+    from that model."""
     _, rows = _ended(_digits(cohort=4, synchrony=synchrony, stop={"rounds": 8}, selector="uniform"))
     diagnosed = [notes for notes in rows.notes if "moved_squared" in notes]
     assert len(diagnosed) == 5
@@ -199,13 +243,15 @@ def test_servers_that_step_on_less_than_a_cohort(synchrony: Any) -> None:
 
 
 def test_a_model_that_ran_away_notes_nothing_that_is_no_number() -> None:
-    _, rows = _ended(_parabolas(local={"steps": 2, "batch_size": 1, "optimizer": {"lr": 1e51}}, guard="off"))
+    _, rows = _ended(
+        _parabolas(local={"steps": 2, "batch_size": 1, "optimizer": {"lr": 1e51}}, guard="off")
+    )
     for notes in rows.notes:
         assert all(np.isfinite(value) for value in notes.values())
     assert B2 not in rows.notes[-1]
 
 
-# ------------------------------------------------------------------------------------- engines, resume, off
+# ----------------------------------------------------------------------------- engines, resume, off
 
 
 @pytest.mark.parametrize("name", ["batched", "vmap", "threads", "processes"])
@@ -231,19 +277,27 @@ def test_a_resumed_run_notes_the_same() -> None:
 
 
 COMPRESSED: dict[str, Any] = {
-    "selector": "hetero_select", "compressor": {"name": "topk"}, "feedback": "adaptive", "allocator": "by_score", "weights": "score",
+    "selector": "hetero_select",
+    "compressor": {"name": "topk"},
+    "feedback": "adaptive",
+    "allocator": "by_score",
+    "weights": "score",
     "budget": {"name": "constant", "average": 0.3},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
-    "keys", [{}, COMPRESSED, {"synchrony": {"name": "buffered", "buffer": 2}}], ids=["plain", "sent", "buffered"]
+    "keys",
+    [{}, COMPRESSED, {"synchrony": {"name": "buffered", "buffer": 2}}],
+    ids=["plain", "sent", "buffered"],
 )
 def test_the_run_does_not_notice(keys: dict[str, Any]) -> None:
-    """Model, memories, traffic, time, choices and every table are the same to the last bit, but for the column of notes."""
+    """Model, memories, traffic, time, choices and every table are the same to the last bit, but for
+    the column of notes."""
     with_it, one = _ended(_digits(**keys))
     without, other = _ended(_digits(**keys, evaluate={"every": 2}))
-    saved, same = with_it.state.save(), without.state.save()
+    saved = with_it.state.save()
+    same = without.state.save()
     assert repr(saved) == repr(same)
     assert torch.equal(with_it.state.server.model.x, without.state.server.model.x)
     assert one.tables.keys() == other.tables.keys()
@@ -259,12 +313,22 @@ def test_the_run_does_not_notice(keys: dict[str, Any]) -> None:
 
 def test_diagnostics_change_the_run_id() -> None:
     """They fill a column of a table, so a run with them needs a folder of its own."""
-    keys: dict[str, Any] = {"task": "quadratic", "population": 4, "cohort": 2, "stop": {"rounds": 2}, "partition": "by_writer"}
-    assert Experiment(**keys).run_id() == Experiment(**keys, evaluate={"diagnostics": False}).run_id()
-    assert Experiment(**keys).run_id() != Experiment(**keys, evaluate={"diagnostics": True}).run_id()
+    keys: dict[str, Any] = {
+        "task": "quadratic",
+        "population": 4,
+        "cohort": 2,
+        "stop": {"rounds": 2},
+        "partition": "by_writer",
+    }
+    assert (
+        Experiment(**keys).run_id() == Experiment(**keys, evaluate={"diagnostics": False}).run_id()
+    )
+    assert (
+        Experiment(**keys).run_id() != Experiment(**keys, evaluate={"diagnostics": True}).run_id()
+    )
 
 
-# ------------------------------------------------------------------------------------- what compression loses
+# --------------------------------------------------------------------------- what compression loses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,7 +353,9 @@ def _sent(quarters: tuple[int, ...], **keys: Any) -> dict[str, float]:
         "budget": {"name": "constant", "average": 0.5},
     }
     experiment = _parabolas(**{**common, **keys})
-    upload_config = dataclasses.replace(build(experiment).config.upload_config, allocator=Uneven(quarters))
+    upload_config = dataclasses.replace(
+        build(experiment).config.upload_config, allocator=Uneven(quarters)
+    )
     simulation, rows = _from_zero(experiment, upload_config=upload_config)
     simulation.step()
     return rows.notes[0]
@@ -297,18 +363,24 @@ def _sent(quarters: tuple[int, ...], **keys: Any) -> dict[str, float]:
 
 @pytest.mark.parametrize("feedback", ["none", "fixed"])
 def test_errors_of_unequal_and_equal_shares_by_hand(feedback: str) -> None:
-    """A quarter and three quarters: client 0 keeps back (0, 3, 2, 1), client 1 a zero; of the sum of halves (0, 1.5, 1, .5) the
-    square is 3.5, the clients' squares are 14 and 0. Two values each: (0, 0, 2, 1) and (0, 2, 0, 0); half of them (0, 1, 1, .5):
-    2.25, and 5 and 4. Weighted by halves the clients' squares are their means."""
+    """A quarter and three quarters: client 0 keeps back (0, 3, 2, 1), client 1 a zero; of the sum
+    of halves (0, 1.5, 1, .5) the square is 3.5, the clients' squares are 14 and 0. Two values each:
+    (0, 0, 2, 1) and (0, 2, 0, 0); half of them (0, 1, 1, .5): 2.25, and 5 and 4. Weighted by halves
+    the clients' squares are their means."""
     notes = _sent((1, 3), feedback=feedback)
     assert {name: value for name, value in notes.items() if "error" in name} == {
-        "error.as_allocated": 3.5, "error.uniform": 2.25, "client_error.as_allocated": 7.0, "client_error.uniform": 4.5,
-        "weighted_error.as_allocated": 7.0, "weighted_error.uniform": 4.5,
-    }  # fmt: skip
+        "error.as_allocated": 3.5,
+        "error.uniform": 2.25,
+        "client_error.as_allocated": 7.0,
+        "client_error.uniform": 4.5,
+        "weighted_error.as_allocated": 7.0,
+        "weighted_error.uniform": 4.5,
+    }
 
 
 def test_errors_are_weighed_as_updates_are() -> None:
-    """Three samples against one: w = (3/4, 1/4): (0, 2.25, 1.5, .75) and (0, .5, 1.5, .75); the clients' squares 14 and 0, 5 and 4."""
+    """Three samples against one: w = (3/4, 1/4): (0, 2.25, 1.5, .75) and (0, .5, 1.5, .75); the
+    clients' squares 14 and 0, 5 and 4."""
     task = {"name": "quadratic", "dim": 4, "minima": [8, 3, 2, 1, 0, 2, 6, -3], "examples": [3, 1]}
     notes = _sent((1, 3), weights="examples", task=task)
     assert notes["error.as_allocated"] == pytest.approx(2.25**2 + 1.5**2 + 0.75**2, rel=1e-14)
@@ -328,7 +400,7 @@ def test_the_second_round_has_errors_of_update_and_memory() -> None:
     assert all(notes["error.as_allocated"] > 0 for notes in rows.notes[1:] if notes.get(B2))
 
 
-# ------------------------------------------------------------------------------------- who cannot have it
+# ------------------------------------------------------------------------------- who cannot have it
 
 
 @pytest.mark.parametrize("name", ["fedbn", "rhfl"])
@@ -338,7 +410,9 @@ def test_clients_with_models_of_their_own_are_refused(name: str) -> None:
         model = {"name": "mlp", "norm": "batch"}
         keys = {"task": {"name": "image", "data": "digits", "model": model}, "algorithm": name}
     with pytest.raises(
-        ConfigError, match=rf"evaluate\.diagnostics: .*at one model, and under '{name}' each has a model of its own"
+        ConfigError,
+        match=rf"evaluate\.diagnostics: .*at one model, and under '{name}' each has a model of its "
+        rf"own",
     ):
         build(_digits(**keys, selector="uniform"))
 
@@ -354,8 +428,18 @@ class Silent(nn.Linear):
 def test_a_model_without_gradients_in_eval_mode_is_told() -> None:
     rng = np.random.Generator(np.random.Philox(0))
     make: Callable[[], nn.Module] = lambda: Silent(3, 2)  # noqa: E731
-    task = own_task(from_clients([(rng.normal(size=(20, 3)), np.arange(20) % 2) for _ in range(4)]), make)
-    keys: dict[str, Any] = {"task": "own", "cohort": 2, "stop": {"rounds": 1}, "engine": "sequential"}
+    task = own_task(
+        from_clients([(rng.normal(size=(20, 3)), np.arange(20) % 2) for _ in range(4)]), make
+    )
+    keys: dict[str, Any] = {
+        "task": "own",
+        "cohort": 2,
+        "stop": {"rounds": 1},
+        "engine": "sequential",
+    }
     build(Experiment(**keys), task=task).step()
-    with pytest.raises(EngineError, match=r"evaluate\.diagnostics needs a gradient of every client in eval mode.*leave it out"):
+    with pytest.raises(
+        EngineError,
+        match=r"evaluate\.diagnostics needs a gradient of every client in eval mode.*leave it out",
+    ):
         build(Experiment(**keys, evaluate={"diagnostics": True}), task=task).step()

@@ -1,7 +1,8 @@
-"""What a finished run held is freed as soon as the run is dropped, without waiting for Python's collector of cycles.
+"""What a finished run held is freed as soon as the run is dropped, without waiting for Python's
+collector of cycles.
 
-The collector seldom looks at old objects, and a federation is few objects and many bytes: one cycle through it kept the data of every
-run of a list in memory.
+The collector seldom looks at old objects, and a federation is few objects and many bytes: one cycle
+through it kept the data of every run of a list in memory.
 """
 
 import gc
@@ -29,8 +30,10 @@ DIGITS = {
 
 @pytest.fixture
 def federations(monkeypatch):
-    """Return weak references to the federations that are made from now on; the collector of cycles is off."""
-    made, begin = [], Federation.__init__
+    """Return weak references to the federations that are made from now on; the collector of cycles
+    is off."""
+    made = []
+    begin = Federation.__init__
 
     def noted(self, *args, **kwargs):
         begin(self, *args, **kwargs)
@@ -58,7 +61,9 @@ def federations(monkeypatch):
         {"selector": "fedcvr_bolt"},
         {"synchrony": {"name": "buffered", "buffer": 2}},
     ],
-    ids=lambda keys: "-".join(str(v.get("name") if isinstance(v, dict) else v) for v in keys.values()) or "plain",
+    ids=lambda keys: (
+        "-".join(str(v.get("name") if isinstance(v, dict) else v) for v in keys.values()) or "plain"
+    ),
 )
 def test_the_data_of_a_run_are_freed_with_it(tmp_path, federations, keys):
     motley.run(Experiment(**DIGITS, **keys), out=tmp_path / "run", progress=False)
@@ -68,7 +73,11 @@ def test_the_data_of_a_run_are_freed_with_it(tmp_path, federations, keys):
 
 @pytest.mark.parametrize("shown", [ProgressBars, ProgressLog])
 def test_a_display_of_many_runs_keeps_none_of_their_data(tmp_path, federations, monkeypatch, shown):
-    monkeypatch.setattr(sweep, "display", lambda experiments, labels: shown(experiments, labels, Console(file=io.StringIO())))
+    monkeypatch.setattr(
+        sweep,
+        "display",
+        lambda experiments, labels: shown(experiments, labels, Console(file=io.StringIO())),
+    )
     alive = []
     points = [sweep.Point(f"run {seed}", Experiment(**DIGITS, seed=seed)) for seed in range(2)]
 

@@ -1,4 +1,5 @@
-"""The guard: one step that would ruin the model is refused, and nothing of it remains; a ruined model is replaced by the last good."""
+"""The guard: one step that would ruin the model is refused, and nothing of it remains; a ruined
+model is replaced by the last good."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from tests.motley.resume.conftest import assert_same
 from tests.motley.rounds.going_on import going_on
 from tests.rows import Rows
 
-K, HURT = 6, 3
+K = 6
+HURT = 3
 """Clients, and the round in which something happens."""
 
 
@@ -45,17 +47,23 @@ class Exploded(Failures):
 
 def _keys(**keys: Any) -> dict[str, Any]:
     return {
-        "task": {"name": "synthetic", "dim": 5, "classes": 3}, "partition": "by_writer", "population": K, "cohort": K,
-        "stop": {"rounds": 6}, "local": {"steps": 3, "batch_size": 8, "optimizer": {"lr": 0.05}}, "evaluate": {"every": 1},
-        "engine": {"name": "sequential", "threads": 1}, **keys,
-    }  # fmt: skip
+        "task": {"name": "synthetic", "dim": 5, "classes": 3},
+        "partition": "by_writer",
+        "population": K,
+        "cohort": K,
+        "stop": {"rounds": 6},
+        "local": {"steps": 3, "batch_size": 8, "optimizer": {"lr": 0.05}},
+        "evaluate": {"every": 1},
+        "engine": {"name": "sequential", "threads": 1},
+        **keys,
+    }
 
 
 def _loop(rows: Rows | None = None, **keys: Any) -> RoundLoop:
     return build(_keys(**keys), writer=rows)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------------------------------- by hand
+# ------------------------------------------------------------------------------------------ by hand
 
 
 def _server(*x: float, buffers: tuple[float, ...] = (), **extra: float) -> ServerState:
@@ -64,7 +72,8 @@ def _server(*x: float, buffers: tuple[float, ...] = (), **extra: float) -> Serve
 
 
 def test_the_limit_is_a_multiple_of_the_median_but_at_least_the_models_own_norm() -> None:
-    """The median of the last three of 9, 0.1, 0.3, 0.2 is 0.2; of the last three of 9, 4, 7, 2 it is 4."""
+    """The median of the last three of 9, 0.1, 0.3, 0.2 is 0.2; of the last three of 9, 4, 7, 2 it
+    is 4."""
     guard = Guard(factor=10.0, window=3)
     assert guard.limit([9.0, 0.1, 0.3, 0.2], size=1.5) == 2.0
     assert guard.limit([9.0, 0.1, 0.3, 0.2], size=5.0) == 5.0
@@ -73,14 +82,19 @@ def test_the_limit_is_a_multiple_of_the_median_but_at_least_the_models_own_norm(
 
 
 def test_the_norm_of_an_aggregate_is_over_all_its_numbers_and_does_not_overflow() -> None:
-    parts = {"delta": torch.tensor([3.0, 0.0]), "c": torch.tensor([4.0]), "count": torch.tensor([7])}
+    parts = {
+        "delta": torch.tensor([3.0, 0.0]),
+        "c": torch.tensor([4.0]),
+        "count": torch.tensor([7]),
+    }
     assert total_norm(parts) == 5.0
     assert total_norm({"delta": torch.tensor([3e38, 3e38])}) == pytest.approx(3e38 * 2**0.5)
 
 
 def test_what_is_refused() -> None:
     """|(3, 4)| = 5, so that with factor 10 the model may move by 50, and by 1.8e19 from 0."""
-    guard, at = Guard(factor=10.0), _server(3.0, 4.0)
+    guard = Guard(factor=10.0)
+    at = _server(3.0, 4.0)
     assert not guard.refuses(1e9, [], at, _server(33.0, 44.0))
     assert guard.refuses(1.0, [], at, _server(33.1, 44.1))
     assert guard.refuses(11.0, [1.0], at, at)
@@ -92,7 +106,7 @@ def test_what_is_refused() -> None:
     assert guard.refuses(1.0, [], at, _server(3.0, 4.0, square=math.inf))
 
 
-# ---------------------------------------------------------------------------------------------- in a run
+# ----------------------------------------------------------------------------------------- in a run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,12 +132,15 @@ class Everybody(Exploded):
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fedadam", "fednova"])
 @pytest.mark.parametrize("by", [1e30, -1e12])
-def test_a_refused_step_leaves_nothing_behind_and_the_run_goes_on(algorithm: str, by: float, tmp_path: Path) -> None:
+def test_a_refused_step_leaves_nothing_behind_and_the_run_goes_on(
+    algorithm: str, by: float, tmp_path: Path
+) -> None:
     rows = Rows()
     loop = going_on(_loop(rows, algorithm=algorithm), failures=Everybody(by=by))
     for _ in range(HURT - 1):
         loop.step()
-    server, norms = loop.state.server, list(loop.state.step_norms)
+    server = loop.state.server
+    norms = list(loop.state.step_norms)
     states = {client: dict(state) for client, state in loop.state.clients.client_states.items()}
     assert loop.step().accepted == 0
     assert loop.state.server is server
@@ -131,7 +148,8 @@ def test_a_refused_step_leaves_nothing_behind_and_the_run_goes_on(algorithm: str
     assert loop.state.refusals == {}
     for client, state in loop.state.clients.client_states.items():
         assert all(torch.equal(value, states[client][name]) for name, value in state.items())
-    row, note = rows.tables["rounds"][-1], rows.notes[-1]
+    row = rows.tables["rounds"][-1]
+    note = rows.notes[-1]
     assert (row["accepted"], row["rejected"]) == (0, K)
     assert note["step_refused"] == 1.0
     assert note["step_norm"] > 1e6
@@ -143,17 +161,32 @@ def test_a_refused_step_leaves_nothing_behind_and_the_run_goes_on(algorithm: str
     assert rows.tables["evaluations"][-1]["loss"][0] < rows.tables["evaluations"][0]["loss"][0]
 
 
-@pytest.mark.parametrize(("algorithm", "by"), [("fedavg", 1e30), ("scaffold", -1e12), ("fedadam", 1e12), ("fednova", 1e30)])
-def test_one_upload_that_would_ruin_a_step_is_dropped_by_name_and_the_rest_are_used(algorithm: str, by: float) -> None:
-    """In the hurt round the others' step is the one that they would make if client 0 had sent nothing."""
-    hurt, absent = Rows(), Rows()
+@pytest.mark.parametrize(
+    ("algorithm", "by"),
+    [("fedavg", 1e30), ("scaffold", -1e12), ("fedadam", 1e12), ("fednova", 1e30)],
+)
+def test_one_upload_that_would_ruin_a_step_is_dropped_by_name_and_the_rest_are_used(
+    algorithm: str, by: float
+) -> None:
+    """In the hurt round the others' step is the one that they would make if client 0 had sent
+    nothing."""
+    hurt = Rows()
+    absent = Rows()
     first = going_on(_loop(hurt, algorithm=algorithm), failures=Exploded(by=by))
-    second = going_on(_loop(absent, algorithm=algorithm), failures=Exploded(by=math.inf))  # not finite: it is left out
+    # not finite: it is left out
+    second = going_on(_loop(absent, algorithm=algorithm), failures=Exploded(by=math.inf))
     for _ in range(HURT):
-        one, other = first.step(), second.step()
+        one = first.step()
+        other = second.step()
     assert (one.accepted, other.accepted) == (K - 1, K - 1)
     assert torch.equal(first.state.server.model.x, second.state.server.model.x)
-    outcomes = dict(zip(hurt.tables["clients"][-1]["client"].tolist(), hurt.tables["clients"][-1]["outcome"], strict=True))
+    outcomes = dict(
+        zip(
+            hurt.tables["clients"][-1]["client"].tolist(),
+            hurt.tables["clients"][-1]["outcome"],
+            strict=True,
+        )
+    )
     assert outcomes == {0: "rejected", **dict.fromkeys(range(1, K), "accepted")}
     assert (hurt.notes[-1]["uploads_dropped"], hurt.notes[-1]["step_refused"]) == (1.0, 1.0)
     assert first.state.refusals == {0: 1}
@@ -190,11 +223,17 @@ def test_whom_nobody_can_be_told_apart_from_is_not_blamed() -> None:
     [
         {},
         {"algorithm": "scaffold"},
-        {"feedback": "ef21", "compressor": "topk", "weights": "uniform", "budget": {"name": "constant", "average": 0.5}},
+        {
+            "feedback": "ef21",
+            "compressor": "topk",
+            "weights": "uniform",
+            "budget": {"name": "constant", "average": 0.5},
+        },
     ],
 )
 def test_who_is_set_aside_survives_a_kill(keys: dict[str, Any]) -> None:
-    """Saved after the second refusal, and restored in a loop of its own: the third sets the client aside there, too."""
+    """Saved after the second refusal, and restored in a loop of its own: the third sets the client
+    aside there, too."""
     failures = Hostile(who=(2,))
     whole = going_on(_loop(**keys), failures=failures)
     for _ in range(2):
@@ -225,19 +264,27 @@ def test_the_first_step_is_measured_by_the_initial_model() -> None:
 
 
 def _diverging(tmp_path: Path, rounds: int, **keys: Any) -> motley.Run:
-    """Gradient descent with a rate far too large: every round multiplies the distance from the solution by about 10^6."""
+    """Gradient descent with a rate far too large: every round multiplies the distance from the
+    solution by about 10^6."""
     local = {"steps": 2, "batch_size": 8, "optimizer": {"lr": 20.0}}
-    experiment = _keys(task="quadratic", local=local, stop={"rounds": rounds}, **{"guard": {"factor": 1e12}, **keys})
+    experiment = _keys(
+        task="quadratic",
+        local=local,
+        stop={"rounds": rounds},
+        **{"guard": {"factor": 1e12}, **keys},
+    )
     return motley.run(experiment, out=tmp_path / "run")
 
 
 def test_a_model_whose_loss_is_not_finite_is_replaced_by_the_last_good_one(tmp_path: Path) -> None:
-    """The guard lets these steps through; the loss overflows on the way. Each time, the server starts again from the last finite
-    one."""
+    """The guard lets these steps through; the loss overflows on the way. Each time, the server
+    starts again from the last finite one."""
     run = _diverging(tmp_path, 12)
     restored = [note for note in run.column("rounds", "notes") if "model_restored" in (note or "")]
     assert restored
-    x = np.concatenate([value.numpy().ravel() for value in load_file(run.directory / "model.safetensors").values()])
+    x = np.concatenate(
+        [value.numpy().ravel() for value in load_file(run.directory / "model.safetensors").values()]
+    )
     assert np.isfinite(x).all()
     assert [line for line in model_health(run) if "went back to its last good model" in line]
 
@@ -246,10 +293,12 @@ def test_a_ruined_model_is_called_so(tmp_path: Path) -> None:
     run = _diverging(tmp_path, 12, guard="off")
     (line,) = model_health(run)
     assert (
-        line
-        == f"the model is ruined: its loss is not finite from round {ruined_since(run)} on; a smaller learning rate may help"
+        line == f"the model is ruined: its loss is not finite from round {ruined_since(run)} on; a "
+        "smaller learning rate may help"
     )
-    loss = np.asarray(run.column("evaluations", "loss"), float)[run.column("evaluations", "scope") == "mean"]
+    loss = np.asarray(run.column("evaluations", "loss"), float)[
+        run.column("evaluations", "scope") == "mean"
+    ]
     assert np.isfinite(loss[: ruined_since(run)]).all()
     assert not np.isfinite(loss[ruined_since(run) :]).any()
     assert "the model is ruined" in motley.report(run.directory, tmp_path / "page.html").read_text()
@@ -257,13 +306,23 @@ def test_a_ruined_model_is_called_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keys", [{}, {"algorithm": "scaffold", "client_state": "disk"}])
 def test_what_the_guard_remembers_survives_a_kill(keys: dict[str, Any], tmp_path: Path) -> None:
-    """Interrupted after the model of round 8 was evaluated as good and one step later: tables and model are the undisturbed ones."""
+    """Interrupted after the model of round 8 was evaluated as good and one step later: tables and
+    model are the undisturbed ones."""
     failures = {"name": "corrupted", "share": 0.3, "kind": "scaling", "scale": 1e4}
-    experiment = _keys(stop={"rounds": 12}, evaluate={"every": 4}, failures=failures, guard={"window": 3}, cohort=2, **keys)
+    experiment = _keys(
+        stop={"rounds": 12},
+        evaluate={"every": 4},
+        failures=failures,
+        guard={"window": 3},
+        cohort=2,
+        **keys,
+    )
     whole = motley.run({**experiment, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "whole")
     notes = [note or "" for note in whole.column("rounds", "notes")]
     assert 0 < sum("step_refused" in note for note in notes) < 12
-    assert [line for line in model_health(whole) if "were dropped, and the others used (round" in line]
+    assert [
+        line for line in model_health(whole) if "were dropped, and the others used (round" in line
+    ]
 
     class Killed(Exception):
         pass
@@ -273,8 +332,12 @@ def test_what_the_guard_remembers_survives_a_kill(keys: dict[str, Any], tmp_path
             raise Killed
 
     with pytest.raises(Killed):
-        motley.run({**experiment, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "parts", on_round=stop)
-    parts = motley.run({**experiment, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "parts", resume=True)
+        motley.run(
+            {**experiment, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "parts", on_round=stop
+        )
+    parts = motley.run(
+        {**experiment, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "parts", resume=True
+    )
     assert_same(whole, parts)
 
 
@@ -283,18 +346,27 @@ def test_guard_in_the_experiment_file() -> None:
     assert Experiment(**base).guard == Experiment(**base, guard="on").guard == Guard()
     assert Experiment(**base, guard="off").resolved()["guard"] == "off"
     assert Experiment(**base, guard="off").run_id() != Experiment(**base).run_id()
-    with pytest.raises(ConfigError, match=r'guard: got \'of\'; expected "on", "off" or \{ factor = 1000, window = 20 \}'):
+    with pytest.raises(
+        ConfigError,
+        match=r'guard: got \'of\'; expected "on", "off" or \{ factor = 1000, window = 20 \}',
+    ):
         Experiment(**base, guard="of")
     with pytest.raises(ConfigError, match=r"guard.factor: got 0.5; expected above 1"):
         Experiment(**base, guard={"factor": 0.5})
 
 
 def test_a_run_that_ended_ruined_is_extended_as_if_it_had_not_ended(tmp_path: Path) -> None:
-    """The loss overflows in the 8th round after a good model: in round 10 the server goes back to round 5, and the end in round 14,
-    where no evaluation is due, finds another model without a finite loss. The saved model is the last good one, the state is not."""
+    """The loss overflows in the 8th round after a good model: in round 10 the server goes back to
+    round 5, and the end in round 14, where no evaluation is due, finds another model without a
+    finite loss. The saved model is the last good one, the state is not."""
     local = {"steps": 2, "batch_size": 8, "optimizer": {"lr": 20.0}}
     experiment = _keys(task="quadratic", local=local, guard={"factor": 1e12}, evaluate={"every": 5})
     short = motley.run({**experiment, "stop": {"rounds": 14}}, out=tmp_path / "run")
-    assert all(np.isfinite(value.numpy()).all() for value in load_file(short.directory / "model.safetensors").values())
+    assert all(
+        np.isfinite(value.numpy()).all()
+        for value in load_file(short.directory / "model.safetensors").values()
+    )
     whole = motley.run({**experiment, "stop": {"rounds": 20}}, out=tmp_path / "whole")
-    assert_same(motley.run({**experiment, "stop": {"rounds": 20}}, out=tmp_path / "run", resume=True), whole)
+    assert_same(
+        motley.run({**experiment, "stop": {"rounds": 20}}, out=tmp_path / "run", resume=True), whole
+    )

@@ -1,4 +1,5 @@
-"""The last updates that the server keeps: cosines by hand, in RAM and on disk, and beside the cosine of the upload."""
+"""The last updates that the server keeps: cosines by hand, in RAM and on disk, and beside the
+cosine of the upload."""
 
 from __future__ import annotations
 
@@ -33,25 +34,36 @@ def vector(*values: float) -> Floats:
 
 @pytest.mark.parametrize("kind", ["ram", "disk"])
 def test_directions_by_hand(kind: str, tmp_path: Path) -> None:
-    """Three clients sent (3,0,4,0), (0,-2,0,0), (1,1,1,1); the mean is (1,0,0,0): cosines 3/5, 0, 1/2, so D = (.4, 1, .5), and .5
-    for client 5, which sent nothing. A step (0,-10,0,0) moves the mean to .9 (1,0,0,0) + .1 (0,-10,0,0) = (.9,-1,0,0), of length
-    sqrt 1.81: cosines 2.7 / (5 sqrt 1.81) = .401379, 1 / sqrt 1.81 = .743294, -.1 / (2 sqrt 1.81) = -.037165, without a new upload."""
+    """Three clients sent (3,0,4,0), (0,-2,0,0), (1,1,1,1); the mean is (1,0,0,0): cosines 3/5, 0,
+    1/2, so D = (.4, 1, .5), and .5 for client 5, which sent nothing. A step (0,-10,0,0) moves the
+    mean to .9 (1,0,0,0) + .1 (0,-10,0,0) = (.9,-1,0,0), of length sqrt 1.81: cosines 2.7 / (5 sqrt
+    1.81) = .401379, 1 / sqrt 1.81 = .743294, -.1 / (2 sqrt 1.81) = -.037165, without a new
+    upload."""
     store = store_in(kind, tmp_path)
     for client, update in UPDATES.items():
         store.stage(client, np.array(update, np.float32))
     assert np.isnan(store.cosines(IDS, vector(1, 0, 0, 0))).all()  # the step is not final yet
     store.commit()
     assert np.isnan(store.cosines(IDS, None)).all()
-    np.testing.assert_allclose(cosine_distance(store.cosines(IDS, vector(1, 0, 0, 0))), (0.4, 1, 0.5, 0.5))
+    np.testing.assert_allclose(
+        cosine_distance(store.cosines(IDS, vector(1, 0, 0, 0))), (0.4, 1, 0.5, 0.5)
+    )
     mean = server_signals.next_consensus(vector(1, 0, 0, 0), vector(0, -10, 0, 0))
     store.commit()
-    np.testing.assert_allclose(store.cosines(IDS[:3], mean), (0.401379, 0.743294, -0.037165), atol=5e-7)
-    np.testing.assert_allclose(cosine_distance(store.cosines(IDS, mean)), (0.598621, 0.256706, 1, 0.5), atol=5e-7)
+    np.testing.assert_allclose(
+        store.cosines(IDS[:3], mean), (0.401379, 0.743294, -0.037165), atol=5e-7
+    )
+    np.testing.assert_allclose(
+        cosine_distance(store.cosines(IDS, mean)), (0.598621, 0.256706, 1, 0.5), atol=5e-7
+    )
 
 
 @pytest.mark.parametrize("kind", ["ram", "disk"])
-def test_a_refused_step_and_an_update_without_a_direction_leave_the_last(kind: str, tmp_path: Path) -> None:
-    store, mean = store_in(kind, tmp_path), vector(1, 0)
+def test_a_refused_step_and_an_update_without_a_direction_leave_the_last(
+    kind: str, tmp_path: Path
+) -> None:
+    store = store_in(kind, tmp_path)
+    mean = vector(1, 0)
     store.stage(7, np.array([1.0, 0.0]))
     store.commit()
     store.stage(7, np.array([0.0, 1.0]))
@@ -65,7 +77,8 @@ def test_a_refused_step_and_an_update_without_a_direction_leave_the_last(kind: s
 
 @pytest.mark.parametrize(("first", "second"), [("ram", "ram"), ("disk", "disk"), ("ram", "disk")])
 def test_a_checkpoint_gives_the_same_bits(first: str, second: str, tmp_path: Path) -> None:
-    store, mean = store_in(first, tmp_path / "a"), np.random.default_rng(0).normal(size=40)
+    store = store_in(first, tmp_path / "a")
+    mean = np.random.default_rng(0).normal(size=40)
     for t in range(3):
         store.stage(
             t % 2,
@@ -108,7 +121,9 @@ def test_damage_and_wrong_places_are_told(tmp_path: Path) -> None:
     saved = store.save()
     (tmp_path / "4-0.update").write_bytes(b"MTLY")
     with pytest.raises(
-        StoreError, match=r"last update of client 4 in .*4-0.update is gone or damaged; remove the run's folder"
+        StoreError,
+        match=r"last update of client 4 in .*4-0.update is gone or damaged; remove the run's "
+        r"folder",
     ):
         store.cosines(np.array([4]), vector(1, 0, 0))
     with pytest.raises(StoreError, match='go on with client_state = "disk"'):
@@ -119,16 +134,26 @@ def test_damage_and_wrong_places_are_told(tmp_path: Path) -> None:
 
 def _experiment(**keys: Any) -> Experiment:
     base: dict[str, Any] = {
-        "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "population": 12, "cohort": 4, "stop": {"rounds": 8},
-        "local": {"steps": 2, "batch_size": 16}, "compressor": "topk", "budget": {"name": "constant", "average": 0.2},
-        "evaluate": {"every": 100}, "weights": "score", "engine": {"name": "sequential", "threads": 1},
-    }  # fmt: skip
+        "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+        "population": 12,
+        "cohort": 4,
+        "stop": {"rounds": 8},
+        "local": {"steps": 2, "batch_size": 16},
+        "compressor": "topk",
+        "budget": {"name": "constant", "average": 0.2},
+        "evaluate": {"every": 100},
+        "weights": "score",
+        "engine": {"name": "sequential", "threads": 1},
+    }
     return Experiment(**{**base, **keys})
 
 
 def test_under_a_frozen_mean_exact_is_the_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the mean of the first step for good, a cosine taken at the upload is that of now; round 1 sends before there is a mean."""
-    monkeypatch.setattr(server_signals, "next_consensus", lambda old, total: total if old is None else old)
+    """With the mean of the first step for good, a cosine taken at the upload is that of now; round
+    1 sends before there is a mean."""
+    monkeypatch.setattr(
+        server_signals, "next_consensus", lambda old, total: total if old is None else old
+    )
     loop = build(_experiment(selector={"name": "hetero_select", "compare_directions": True}))
     while not loop.done:
         loop.step()
@@ -142,17 +167,21 @@ def test_under_a_frozen_mean_exact_is_the_cosine(monkeypatch: pytest.MonkeyPatch
 
 
 def test_with_the_mean_of_now_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recomputed from the whole uploads, kept beside the run: the store's sparse products are the same to rounding."""
+    """Recomputed from the whole uploads, kept beside the run: the store's sparse products are the
+    same to rounding."""
     sent: dict[int, Any] = {}
     before = LastUpdates.stage
     monkeypatch.setattr(
-        LastUpdates, "stage", lambda self, k, u: (sent.update({k: u.astype(np.float64)}), before(self, k, u))[1]
+        LastUpdates,
+        "stage",
+        lambda self, k, u: (sent.update({k: u.astype(np.float64)}), before(self, k, u))[1],
     )
     loop = build(_experiment(selector={"name": "hetero_select", "compare_directions": True}))
     while not loop.done:
         loop.step()
     assert loop.state.consensus is not None
-    mean, ids = loop.state.consensus.numpy(), np.array(sorted(sent))
+    mean = loop.state.consensus.numpy()
+    ids = np.array(sorted(sent))
     by_hand = [sent[k] @ mean / (np.linalg.norm(sent[k]) * np.linalg.norm(mean)) for k in ids]
     now = loop.state.last_updates.cosines(ids, mean)
     np.testing.assert_allclose(now, by_hand, rtol=1e-10)
@@ -163,7 +192,10 @@ def test_with_the_mean_of_now_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None
 def test_nothing_is_charged_for_it() -> None:
     """Without the value nobody is probed: no bits, no seconds, and no client counts as probed."""
     rows = Rows()
-    loop = build(_experiment(selector={"name": "hetero_select", "w_value": 0.0}, stop={"rounds": 2}), writer=rows)  # type: ignore[arg-type]
+    loop = build(
+        _experiment(selector={"name": "hetero_select", "w_value": 0.0}, stop={"rounds": 2}),
+        writer=rows,
+    )  # type: ignore[arg-type]
     while not loop.done:
         loop.step()
     assert len(loop.state.last_updates) >= 4
@@ -172,6 +204,8 @@ def test_nothing_is_charged_for_it() -> None:
 
 
 def test_the_cheap_form_keeps_no_update() -> None:
-    loop = build(_experiment(selector={"name": "hetero_select", "direction": "cosine"}, stop={"rounds": 1}))
+    loop = build(
+        _experiment(selector={"name": "hetero_select", "direction": "cosine"}, stop={"rounds": 1})
+    )
     loop.step()
     assert len(loop.state.last_updates) == 0

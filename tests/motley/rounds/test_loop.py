@@ -1,4 +1,5 @@
-"""Whole rounds through the simulation, worked by hand; and what later modes will ask of it: old versions, memories, drop-outs."""
+"""Whole rounds through the simulation, worked by hand; and what later modes will ask of it: old
+versions, memories, drop-outs."""
 
 from __future__ import annotations
 
@@ -29,45 +30,68 @@ from motley.world.base import Failures
 from tests.rows import Rows
 
 UP = 32_000 + 8 * (15 + 8 + 1 + 5 + 38)
-"""Bits of an upload: 1000 numbers, the message's head and checksum, the name and head of its one part delta."""
+"""Bits of an upload: 1000 numbers, the message's head and checksum, the name and head of its one
+part delta."""
 
 
 def _experiment(**keys: Any) -> Experiment:
-    """Three parabolas in 1000 dimensions with 2, 4 and 8 samples: a model is 32,000 bits, a second down is 2 of them, up is 1."""
+    """Three parabolas in 1000 dimensions with 2, 4 and 8 samples: a model is 32,000 bits, a second
+    down is 2 of them, up is 1."""
     base = {
-        "task": {"name": "quadratic", "dim": 1000, "examples": [2, 4, 8]}, "partition": "by_writer", "population": 3, "cohort": 3,
-        "stop": {"rounds": 3}, "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.1}}, "dtype": "float64",
-        "device": {"name": "constant", "seconds": 0.25}, "network": {"name": "constant", "up_mbps": 0.032, "down_mbps": 0.064},
-        "evaluate": {"every": 1, "per_client": True}, "engine": "sequential",
-    }  # fmt: skip
+        "task": {"name": "quadratic", "dim": 1000, "examples": [2, 4, 8]},
+        "partition": "by_writer",
+        "population": 3,
+        "cohort": 3,
+        "stop": {"rounds": 3},
+        "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.1}},
+        "dtype": "float64",
+        "device": {"name": "constant", "seconds": 0.25},
+        "network": {"name": "constant", "up_mbps": 0.032, "down_mbps": 0.064},
+        "evaluate": {"every": 1, "per_client": True},
+        "engine": "sequential",
+    }
     return Experiment(**{**base, **keys})
 
 
 def test_a_round_of_three_clients_to_the_last_digit() -> None:
-    """Download 32,000 bits at .064 Mb/s: .5 s. Compute 2, 4, 8 steps of .25 s: .5, 1, 2 s. Up: 32,536 bits at .032 Mb/s: 1.01675 s.
-    The slowest ends the round at .5 + 2 + 1.01675 s; three models down, three updates up."""
+    """Download 32,000 bits at .064 Mb/s: .5 s. Compute 2, 4, 8 steps of .25 s: .5, 1, 2 s. Up:
+    32,536 bits at .032 Mb/s: 1.01675 s. The slowest ends the round at .5 + 2 + 1.01675 s; three
+    models down, three updates up."""
     rows = Rows()
     simulation = build(_experiment(), writer=rows)
     assert simulation.step().time_s == 3.51675
-    clients, rounds = rows.tables["clients"][0], rows.tables["rounds"][0]
+    clients = rows.tables["clients"][0]
+    rounds = rows.tables["rounds"][0]
     assert clients["client"].tolist() == [0, 1, 2]
     assert clients["download_s"].tolist() == [0.5] * 3
     assert clients["compute_s"].tolist() == [0.5, 1.0, 2.0]
     assert clients["upload_s"].tolist() == pytest.approx([1.01675] * 3, rel=1e-12)
-    assert (rounds["down_bits"], rounds["up_bits"], rounds["up_paper_bits"]) == (96_000, 3 * UP, 96_000)
-    assert (rounds["probe_down_bits"], rounds["probe_up_bits"], rounds["total_bits"]) == (0, 0, 96_000 + 3 * UP)
+    assert (rounds["down_bits"], rounds["up_bits"], rounds["up_paper_bits"]) == (
+        96_000,
+        3 * UP,
+        96_000,
+    )
+    assert (rounds["probe_down_bits"], rounds["probe_up_bits"], rounds["total_bits"]) == (
+        0,
+        0,
+        96_000 + 3 * UP,
+    )
     assert simulation.step().time_s == 2 * 3.51675
 
 
 def test_a_probe_is_charged_and_its_download_is_not_charged_twice() -> None:
-    """Power-of-Choice, d = 3, m = 2, losses on all data: forward passes of 2, 4, 8 batches at a third of .25 s: at most 2/3 s.
-    Candidates download in .5 s and send one number (32 bits, .001 s): the bench takes .5 + 2/3 + .001 s. The chosen two hold the
-    model already, so only computing and the upload follow. The sizes told at enrolment: 3 x 32 bits."""
+    """Power-of-Choice, d = 3, m = 2, losses on all data: forward passes of 2, 4, 8 batches at a
+    third of .25 s: at most 2/3 s. Candidates download in .5 s and send one number (32 bits, .001
+    s): the bench takes .5 + 2/3 + .001 s. The chosen two hold the model already, so only computing
+    and the upload follow. The sizes told at enrolment: 3 x 32 bits."""
     rows = Rows()
     selector = {"name": "power_of_choice", "d": 3}
-    simulation = build(_experiment(cohort=2, selector=selector, probe={"batches": "all"}), writer=rows)
+    simulation = build(
+        _experiment(cohort=2, selector=selector, probe={"batches": "all"}), writer=rows
+    )
     end = simulation.step().time_s
-    clients, rounds = rows.tables["clients"][0], rows.tables["rounds"][0]
+    clients = rows.tables["clients"][0]
+    rounds = rows.tables["rounds"][0]
     bench = 0.5 + 8 * 0.25 / 3 + 0.001
     steps = np.array([2, 4, 8])[clients["client"]]
     assert end == pytest.approx(bench + 0.25 * steps.max() + 1.01675, rel=1e-15)
@@ -86,7 +110,10 @@ def test_traffic_is_conserved() -> None:
         simulation.step()
     parts = ("down_bits", "up_bits", "probe_down_bits", "probe_up_bits")
     enrolled = simulation.state.ledger.total("enrol")
-    assert sum(row[part] for row in rows.tables["rounds"] for part in parts) + enrolled == simulation.state.ledger.total_bits
+    assert (
+        sum(row[part] for row in rows.tables["rounds"] for part in parts) + enrolled
+        == simulation.state.ledger.total_bits
+    )
     for row, clients in zip(rows.tables["rounds"], rows.tables["clients"], strict=True):
         assert clients["bits_up"].sum() == row["up_bits"]
         assert clients["bits_down"].sum() == row["down_bits"]
@@ -114,30 +141,45 @@ class Counting(Correction):
         return {"rounds": torch.zeros(1, dtype=state.x.dtype)}
 
     def finish(self, after: ModelState, ctx: JobContext) -> tuple[Parts, ClientState | None]:
-        assert ctx.client_state is not None, "a client's first round begins with the state that the method says"
+        assert ctx.client_state is not None, (
+            "a client's first round begins with the state that the method says"
+        )
         return super().finish(after, ctx)[0], {"rounds": ctx.client_state["rounds"] + 1}
 
 
 def _with(simulation: RoundLoop, **changes: Any) -> RoundLoop:
-    """A run that has not begun, under another configuration; the engine is made anew where the setting is another."""
+    """A run that has not begun, under another configuration; the engine is made anew where the
+    setting is another."""
     config = dataclasses.replace(simulation.config, **changes)
-    engine = simulation.engine if config.setting is simulation.setting else type(simulation.engine)(config.setting)
-    return simulation_of(config, engine, simulation.state.selector, simulation.state.server.model, simulation.writer)
+    engine = (
+        simulation.engine
+        if config.setting is simulation.setting
+        else type(simulation.engine)(config.setting)
+    )
+    return simulation_of(
+        config, engine, simulation.state.selector, simulation.state.server.model, simulation.writer
+    )
 
 
 def test_updates_of_old_versions_start_from_the_model_they_received() -> None:
-    """Two of three clients under way; the first arrival steps the server, so the second was trained on an older version. Its
-    upload is y(old x) - old x: with lr .1 and n steps from x the update is (1 - .9^n)(m - x) for the x it received."""
+    """Two of three clients under way; the first arrival steps the server, so the second was trained
+    on an older version. Its upload is y(old x) - old x: with lr .1 and n steps from x the update is
+    (1 - .9^n)(m - x) for the x it received."""
     rows = Rows()
-    simulation = _with(build(_experiment(cohort=2, weights="uniform", stop={"rounds": 6}), writer=rows), synchrony=TwoAtOnce())
-    models, minima = [simulation.state.server.model.x], None
+    simulation = _with(
+        build(_experiment(cohort=2, weights="uniform", stop={"rounds": 6}), writer=rows),
+        synchrony=TwoAtOnce(),
+    )
+    models = [simulation.state.server.model.x]
+    minima = None
     for _ in range(4):
         simulation.step()
         models.append(simulation.state.server.model.x)
     data = simulation.federation
     for at, clients in enumerate(rows.tables["clients"]):
         assert len(clients["client"]) == 1
-        client, version = int(clients["client"][0]), int(clients["version"][0])
+        client = int(clients["client"][0])
+        version = int(clients["version"][0])
         assert clients["staleness"][0] == at - version
         minima = data.y[torch.from_numpy(data.train[client])][0]
         update = (1 - 0.9 ** (2, 4, 8)[client]) * (minima - models[version])
@@ -170,14 +212,18 @@ class Buffer(Synchrony):
 
 
 def test_a_step_tells_of_all_that_was_sent_out_since_the_last() -> None:
-    """Five clients, several dispatches before a step: traffic and cohorts of each are in its row, and time begins with the first."""
+    """Five clients, several dispatches before a step: traffic and cohorts of each are in its row,
+    and time begins with the first."""
     rows = Rows()
     task = {"name": "quadratic", "dim": 1000, "examples": [2, 4, 8, 3, 5]}
-    experiment = _experiment(task=task, cohort=2, population=5, selector="power_of_choice", stop={"rounds": 6})
+    experiment = _experiment(
+        task=task, cohort=2, population=5, selector="power_of_choice", stop={"rounds": 6}
+    )
     simulation = _with(build(experiment, writer=rows), synchrony=Buffer())
     while not simulation.done:
         simulation.step()
-    table, ledger = rows.tables["rounds"], simulation.state.ledger
+    table = rows.tables["rounds"]
+    ledger = simulation.state.ledger
     assert simulation.state.draw_index > simulation.state.version
     assert sum(row["selected"] for row in table) == simulation.state.dispatch
     for kind, direction, column in (
@@ -190,8 +236,9 @@ def test_a_step_tells_of_all_that_was_sent_out_since_the_last() -> None:
 
 
 def test_rows_are_written_in_the_round_that_made_them_so_that_a_resumed_run_can_cut_them() -> None:
-    """Clients of equal speed arrive together and are folded in two steps: two rounds, the second without a dispatch. An update
-    that lands is a row of the round in which it lands, whenever it was asked."""
+    """Clients of equal speed arrive together and are folded in two steps: two rounds, the second
+    without a dispatch. An update that lands is a row of the round in which it lands, whenever it
+    was asked."""
     rows = Rows()
     task = {"name": "quadratic", "dim": 1000, "examples": [4, 4, 4]}
     simulation = _with(build(_experiment(task=task, cohort=2), writer=rows), synchrony=OneByOne())
@@ -209,7 +256,9 @@ def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps(
         setting = dataclasses.replace(simulation.config.setting, algorithm=algorithm)
         return _with(simulation, synchrony=TwoAtOnce(), setting=setting)
 
-    whole, first, second = fresh(), fresh(), fresh()
+    whole = fresh()
+    first = fresh()
+    second = fresh()
     for simulation, steps in ((whole, 7), (first, 4)):
         for _ in range(steps):
             simulation.step()
@@ -222,7 +271,8 @@ def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps(
     assert {k: v["rounds"].item() for k, v in whole.state.clients.client_states.items()} == {
         k: v["rounds"].item() for k, v in second.state.clients.client_states.items()
     }
-    assert sum(v["rounds"].item() for v in whole.state.clients.client_states.values()) >= 7  # one for every accepted update
+    # one for every accepted update
+    assert sum(v["rounds"].item() for v in whole.state.clients.client_states.values()) >= 7
     assert whole.state.clients.now_s == second.state.clients.now_s
 
 
@@ -230,7 +280,10 @@ def test_a_checkpoint_of_another_version_is_refused_with_a_sentence() -> None:
     simulation = build(_experiment())
     saved = simulation.state.save()
     del saved["clients"]
-    with pytest.raises(StoreError, match=r"another version of Motley \(it has no clients\); remove the run's folder"):
+    with pytest.raises(
+        StoreError,
+        match=r"another version of Motley \(it has no clients\); remove the run's folder",
+    ):
         simulation.state.restore(saved)
 
 
@@ -241,7 +294,8 @@ class ClientOneLeaves(Failures):
 
 
 def test_a_dropped_client_teaches_nothing_costs_its_download_and_keeps_its_memory() -> None:
-    """Client 1 leaves after half of its 4 steps, at .5 + .5 s; nothing of it is folded and no upload is billed."""
+    """Client 1 leaves after half of its 4 steps, at .5 + .5 s; nothing of it is folded and no
+    upload is billed."""
     rows = Rows()
     simulation = build(_experiment(), writer=rows)
     world = dataclasses.replace(simulation.config.world, failures=ClientOneLeaves())
@@ -260,12 +314,14 @@ def test_a_dropped_client_teaches_nothing_costs_its_download_and_keeps_its_memor
 
 
 def test_per_client_figures_and_their_mean() -> None:
-    """The mean row is the unweighted mean of the clients' own test losses: half the squared distance to each minimum."""
+    """The mean row is the unweighted mean of the clients' own test losses: half the squared
+    distance to each minimum."""
     rows = Rows()
     simulation = build(_experiment(), writer=rows)
     simulation.step()
     last = rows.tables["evaluations"][-1]
-    x, data = simulation.state.server.model.x, simulation.federation
+    x = simulation.state.server.model.x
+    data = simulation.federation
     own = [0.5 * (x - data.y[int(data.test[k][0])]).square().sum().item() for k in range(3)]
     assert last["scope"] == ["mean", "client", "client", "client"]
     assert last["loss"][1:].tolist() == pytest.approx(own, rel=1e-12)
@@ -275,7 +331,8 @@ def test_per_client_figures_and_their_mean() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class OwnBias(Correction):
-    """A toy of FedBN: every client keeps the last weights of its own model (of both classes' biases here)."""
+    """A toy of FedBN: every client keeps the last weights of its own model (of both classes' biases
+    here)."""
 
     personal_start = True
     keeps_state = True
@@ -294,41 +351,66 @@ class OwnBias(Correction):
 
 @pytest.mark.parametrize("test", ["client", "global"])
 def test_a_client_is_examined_on_the_model_it_starts_from(test: str) -> None:
-    keys = {"task": {"name": "tabular"}, "split": {"test": test}, "partition": {"name": "dirichlet", "alpha": 0.3}}
+    keys = {
+        "task": {"name": "tabular"},
+        "split": {"test": test},
+        "partition": {"name": "dirichlet", "alpha": 0.3},
+    }
     rows = Rows()
     simulation = build(_experiment(population=4, local={"batch_size": 32}, **keys), writer=rows)
     algorithm = dataclasses.replace(simulation.config.setting.algorithm, correction=OwnBias())
     setting = dataclasses.replace(simulation.config.setting, algorithm=algorithm)
     simulation = _with(simulation, setting=setting)
     simulation.step()
-    data, last = simulation.federation, rows.tables["evaluations"][-1]
-    found = [loss for loss, scope in zip(last["loss"], last["scope"], strict=True) if scope == "client"]
+    data = simulation.federation
+    last = rows.tables["evaluations"][-1]
+    found = [
+        loss for loss, scope in zip(last["loss"], last["scope"], strict=True) if scope == "client"
+    ]
     download = algorithm.correction.download(simulation.state.server)
     assert len(found) == 4
     for k in range(4):
-        own = algorithm.correction.start(download, simulation.state.clients.client_states.of([k])[k])
+        own = algorithm.correction.start(
+            download, simulation.state.clients.client_states.of([k])[k]
+        )
         where = data.test[k] if test == "client" else data.global_test
         loss = simulation.engine.evaluate(own, where)["loss"]
         labels = data.y[torch.from_numpy(where)].numpy()
-        share = np.bincount(data.y[torch.from_numpy(data.train[k])].numpy(), minlength=2) / len(data.train[k])
-        wanted = loss.mean() if test == "client" else sum(share[c] * loss[labels == c].mean() for c in range(2))
+        share = np.bincount(data.y[torch.from_numpy(data.train[k])].numpy(), minlength=2) / len(
+            data.train[k]
+        )
+        wanted = (
+            loss.mean()
+            if test == "client"
+            else sum(share[c] * loss[labels == c].mean() for c in range(2))
+        )
         assert found[k] == pytest.approx(wanted, rel=1e-12)
 
 
 def test_figures_by_class_mix_under_a_common_test_set() -> None:
-    """sum_c P_k(c) accuracy_c, from the common test rows' hits and the clients' clean class shares."""
+    """sum_c P_k(c) accuracy_c, from the common test rows' hits and the clients' clean class
+    shares."""
     rows = Rows()
-    keys = {"task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "global"}, "population": 8,
-            "partition": {"name": "dirichlet", "alpha": 0.3}, "label_noise": {"name": "symmetric", "rate": 0.5},
-            "local": {"batch_size": 32}, "dtype": "float32"}  # fmt: skip
+    keys = {
+        "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+        "split": {"test": "global"},
+        "population": 8,
+        "partition": {"name": "dirichlet", "alpha": 0.3},
+        "label_noise": {"name": "symmetric", "rate": 0.5},
+        "local": {"batch_size": 32},
+        "dtype": "float32",
+    }
     simulation = build(_experiment(**keys), writer=rows)
     simulation.step()
-    data, last = simulation.federation, rows.tables["evaluations"][-1]
+    data = simulation.federation
+    last = rows.tables["evaluations"][-1]
     hit = simulation.engine.evaluate(simulation.state.server.model, data.global_test)["hit"]
     labels = data.y[torch.from_numpy(data.global_test)].numpy()
     of_class = np.array([hit[labels == c].mean() for c in range(10)])
     for k in range(8):
-        share = np.bincount(data.y[torch.from_numpy(data.train[k])].numpy(), minlength=10) / len(data.train[k])
+        share = np.bincount(data.y[torch.from_numpy(data.train[k])].numpy(), minlength=10) / len(
+            data.train[k]
+        )
         assert last["accuracy"][2 + k] == pytest.approx(share @ of_class, rel=1e-12)
     assert last["scope"][:2] == ["global", "mean"]
     assert simulation.state.score == last["accuracy"][0] == pytest.approx(hit.mean())
@@ -344,10 +426,14 @@ def test_stop_limits() -> None:
 
 def test_targets_are_reached_from_the_side_of_their_metric() -> None:
     stop = {"rounds": 100, "target": {"accuracy": 0.9, "perplexity": 2.0, "loss": 0.1}}
-    config = build(_experiment(task="synthetic", metrics=["accuracy", "perplexity"], stop=stop)).config
+    config = build(
+        _experiment(task="synthetic", metrics=["accuracy", "perplexity"], stop=stop)
+    ).config
     assert not config.reached(4, 0.0, 0.0, {})
     assert not config.reached(4, 0.0, 0.0, {"accuracy": 0.89, "perplexity": 2.1, "loss": 0.11})
-    assert not config.reached(4, 0.0, 0.0, {"accuracy": float("nan"), "perplexity": float("nan"), "loss": float("nan")})
+    assert not config.reached(
+        4, 0.0, 0.0, {"accuracy": float("nan"), "perplexity": float("nan"), "loss": float("nan")}
+    )
     assert config.reached(4, 0.0, 0.0, {"accuracy": 0.9})
     assert config.reached(4, 0.0, 0.0, {"perplexity": 2.0})
     assert config.reached(4, 0.0, 0.0, {"loss": 0.1})
@@ -366,15 +452,24 @@ def test_a_weighting_the_selector_cannot_serve_is_refused_when_built_not_in_roun
 
 
 def test_learning_rates_follow_the_server_steps_not_the_calls_of_select() -> None:
-    """A straight line from 1 to 0 over 6 server steps: who starts from version v has 1 - (v + 1) / 6 of the rate .1."""
+    """A straight line from 1 to 0 over 6 server steps: who starts from version v has 1 - (v + 1) /
+    6 of the rate .1."""
     task = {"name": "quadratic", "dim": 1000, "examples": [2, 4, 8, 3, 5]}
-    local = {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.1}, "lr_schedule": {"name": "linear", "end": 0.0}}
-    simulation = build(_experiment(task=task, cohort=2, population=5, local=local, stop={"rounds": 6}))
+    local = {
+        "batch_size": 1,
+        "optimizer": {"name": "sgd", "lr": 0.1},
+        "lr_schedule": {"name": "linear", "end": 0.0},
+    }
+    simulation = build(
+        _experiment(task=task, cohort=2, population=5, local=local, stop={"rounds": 6})
+    )
     simulation = _with(simulation, synchrony=Buffer())
     for _ in range(4):
         simulation.step()
         flights = simulation.state.clients.in_flight
-        assert flights.columns["lr"] == pytest.approx(0.1 * (1 - (flights.timelines.version + 1) / 6))
+        assert flights.columns["lr"] == pytest.approx(
+            0.1 * (1 - (flights.timelines.version + 1) / 6)
+        )
     assert simulation.state.draw_index > 4
 
 
@@ -390,10 +485,15 @@ class Choosy(Mean):
         )
 
 
-def test_a_part_refuses_the_weighting_or_solver_it_cannot_go_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_refuses_the_weighting_or_solver_it_cannot_go_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("motley.experiments.build.Mean", Choosy)
     build(_experiment(weights="uniform"))
-    with pytest.raises(ConfigError, match="aggregator: sizes can be forged; use weights = 'uniform', not 'examples'"):
+    with pytest.raises(
+        ConfigError,
+        match="aggregator: sizes can be forged; use weights = 'uniform', not 'examples'",
+    ):
         build(_experiment())
 
 
@@ -404,13 +504,17 @@ def test_every_outcome_has_a_word(outcome: Outcome) -> None:
 
 def test_a_checkpoint_that_cannot_be_written_says_where(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(StoreError, match=r"cannot write the checkpoint of round 3 in .*taken: .*run again with --resume"):
+    with pytest.raises(
+        StoreError,
+        match=r"cannot write the checkpoint of round 3 in .*taken: .*run again with --resume",
+    ):
         Checkpoints(tmp_path / "taken").save(3, {}, {})
 
 
 @dataclasses.dataclass(frozen=True)
 class Everything(SelectionRule[int]):
-    """A toy of joint methods: it sets steps, learning rates and coefficients, and its first round is a rehearsal."""
+    """A toy of joint methods: it sets steps, learning rates and coefficients, and its first round
+    is a rehearsal."""
 
     def init(self) -> int:
         return 0
@@ -433,14 +537,17 @@ class Everything(SelectionRule[int]):
 
 
 def test_everything_a_cohort_can_say_is_done() -> None:
-    """Round 1 is a rehearsal: trained, measured and billed, the model stays. In round 2 client k moves by
-    (1 - (1 - lr_k)^steps_k)(m_k - x) with steps (1, 2, 20: also more than the 8 of the experiment) and rates (.1, .2, .1),
-    and the server adds 0, .25 and .5 of that, undivided."""
+    """Round 1 is a rehearsal: trained, measured and billed, the model stays. In round 2 client k
+    moves by (1 - (1 - lr_k)^steps_k)(m_k - x) with steps (1, 2, 20: also more than the 8 of the
+    experiment) and rates (.1, .2, .1), and the server adds 0, .25 and .5 of that, undivided."""
     rows = Rows()
     simulation = build(_experiment(stop={"rounds": 2}), writer=rows)
     plan = dataclasses.replace(simulation.config, weights="selector")
-    simulation = simulation_of(plan, simulation.engine, Selector(Everything()), simulation.state.server.model, rows)
-    x, data = simulation.state.server.model.x.clone(), simulation.federation
+    simulation = simulation_of(
+        plan, simulation.engine, Selector(Everything()), simulation.state.server.model, rows
+    )
+    x = simulation.state.server.model.x.clone()
+    data = simulation.federation
     simulation.step()
     assert torch.equal(simulation.state.server.model.x, x)
     assert simulation.state.selector.state == 3
@@ -478,6 +585,8 @@ def test_a_probed_vector_is_billed_by_its_length(monkeypatch: pytest.MonkeyPatch
     rows = Rows()
     simulation = build(_experiment(), writer=rows)
     simulation.state.selector = Selector(AsksForLosses())
-    monkeypatch.setattr(simulation.engine, "measure", lambda ids, *_: {"loss": np.zeros((len(ids), 64))})
+    monkeypatch.setattr(
+        simulation.engine, "measure", lambda ids, *_: {"loss": np.zeros((len(ids), 64))}
+    )
     simulation.step()
     assert rows.tables["rounds"][0]["probe_up_bits"] == 3 * 64 * 32

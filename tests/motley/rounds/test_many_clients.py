@@ -16,7 +16,8 @@ from motley.rounds.loop import RoundLoop
 from motley.rounds.tables import federation_rows
 from motley.tasks.own import from_arrays, own_task
 
-SELECTORS: list[tuple[dict[str, Any], int]] = [  # and the bytes of state a client that a checkpoint may hold
+# and the bytes of state a client that a checkpoint may hold
+SELECTORS: list[tuple[dict[str, Any], int]] = [
     ({"name": "uniform"}, 1),
     ({"name": "power_of_choice"}, 40),
     ({"name": "oort"}, 64),
@@ -33,20 +34,34 @@ WORLD = {
 def many(clients: int, selector: dict[str, Any], **keys: Any) -> RoundLoop:
     """Return a simulation of so many clients of four samples, and a cohort of ten."""
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(4 * clients, 3)).astype(np.float32), rng.integers(0, 2, 4 * clients)
+    x = rng.normal(size=(4 * clients, 3)).astype(np.float32)
+    y = rng.integers(0, 2, 4 * clients)
     federation = from_arrays(x, y, offsets=4 * np.arange(clients + 1), test_fraction=0.25)
-    given = {"cohort": 10, "stop": {"rounds": 9}, "evaluate": {"every": 9, "per_client": False}, **WORLD, **keys}
+    given = {
+        "cohort": 10,
+        "stop": {"rounds": 9},
+        "evaluate": {"every": 9, "per_client": False},
+        **WORLD,
+        **keys,
+    }
     return build(
-        Experiment(task=own_task(federation, lambda: nn.Linear(3, 2)), selector=selector, local={"epochs": 1}, **given)
+        Experiment(
+            task=own_task(federation, lambda: nn.Linear(3, 2)),
+            selector=selector,
+            local={"epochs": 1},
+            **given,
+        )
     )
 
 
 @pytest.mark.parametrize(("selector", "_"), SELECTORS)
 def test_no_round_goes_through_all_clients_one_by_one(selector: dict[str, Any], _: int) -> None:
-    """20,000 clients more cost fewer than 10,000 calls more in two rounds, before the first of them too."""
+    """20,000 clients more cost fewer than 10,000 calls more in two rounds, before the first of them
+    too."""
     calls = []
     for clients in (2_000, 22_000):
-        loop, profile = many(clients, selector), cProfile.Profile()
+        loop = many(clients, selector)
+        profile = cProfile.Profile()
         profile.enable()
         loop.step(), loop.step()
         profile.disable()
@@ -62,15 +77,22 @@ def test_bytes_of_state_a_client(selector: dict[str, Any], most: int) -> None:
     saved = len(codec.encode(loop.state.save()))
     base = many(20, selector)
     base.step()
-    probed = 20_000 * 4 * 8 if selector["name"] == "hetero_select" else 0  # who was probed, and what that took, of one round
+    # who was probed, and what that took, of one round
+    probed = 20_000 * 4 * 8 if selector["name"] == "hetero_select" else 0
     assert saved - len(codec.encode(base.state.save())) < 20_000 * most + probed + 40_000
 
 
 def test_bytes_of_a_federation_a_client() -> None:
-    """Beside the samples: 8 bytes of row number and 8 of label a training sample, and some numbers of 8 bytes a client."""
+    """Beside the samples: 8 bytes of row number and 8 of label a training sample, and some numbers
+    of 8 bytes a client."""
     federation = many(5_000, {"name": "uniform"}).federation
     ragged = [getattr(federation, part) for part in ("train", "validation", "test")]
-    numbers = [federation.noise, federation.domain, federation.cluster, *(a for r in ragged for a in (r.offsets, r.values))]
+    numbers = [
+        federation.noise,
+        federation.domain,
+        federation.cluster,
+        *(a for r in ragged for a in (r.offsets, r.values)),
+    ]
     held = sum(array.nbytes for array in numbers) + federation.labels.numpy().nbytes
     assert held <= 5_000 * (3 * 16 + 8 + 6 * 8) + 100
 
@@ -79,18 +101,34 @@ def test_the_table_of_the_federation_in_blocks_is_that_of_one_block() -> None:
     rng = np.random.default_rng(1)
     sizes = rng.integers(2, 7, 50)
     ends = np.concatenate([[0], np.cumsum(sizes)])
-    federation = from_arrays(rng.normal(size=(ends[-1], 2)), rng.integers(0, 3, ends[-1]), offsets=ends)
+    federation = from_arrays(
+        rng.normal(size=(ends[-1], 2)), rng.integers(0, 3, ends[-1]), offsets=ends
+    )
     speeds = rng.random(50), rng.random(50), LocalWork(8, 1)
     (whole,) = federation_rows(federation, *speeds)
     assert whole["labels"].tolist() == federation.histogram().tolist()
     blocks = list(federation_rows(federation, *speeds, block=16))
     assert [len(block["client"]) for block in blocks] == [16, 16, 16, 2]
-    for name in ("client", "num_train", "num_test", "step_s", "up_mbps", "batch_size", "labels", "noise", "domain", "held_out"):
+    for name in (
+        "client",
+        "num_train",
+        "num_test",
+        "step_s",
+        "up_mbps",
+        "batch_size",
+        "labels",
+        "noise",
+        "domain",
+        "held_out",
+    ):
         assert np.array_equal(np.concatenate([block[name] for block in blocks]), whole[name])
 
 
 def test_only_what_is_wanted_is_counted_at_enrolment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uniform wants nothing of clients before round 1, so no histogram of all labels is made for it."""
+    """Uniform wants nothing of clients before round 1, so no histogram of all labels is made for
+    it."""
     loop = many(100, {"name": "uniform"})
-    monkeypatch.setattr(type(loop.federation), "histogram", lambda *_, **__: pytest.fail("a histogram was made"))
+    monkeypatch.setattr(
+        type(loop.federation), "histogram", lambda *_, **__: pytest.fail("a histogram was made")
+    )
     loop.step()

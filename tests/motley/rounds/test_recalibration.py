@@ -1,4 +1,5 @@
-"""BatchNorm statistics made anew: a chain of clients, momentum .1, weights untouched, uploads without statistics, all charged."""
+"""BatchNorm statistics made anew: a chain of clients, momentum .1, weights untouched, uploads
+without statistics, all charged."""
 
 import copy
 
@@ -13,11 +14,17 @@ from motley.experiments.config import Experiment
 from tests.rows import Rows
 
 KEYS = {
-    "task": {"name": "image", "data": "digits", "model": {"name": "digits_mlp", "norm": "batch"}}, "population": 8, "cohort": 4,
-    "stop": {"rounds": 3}, "local": {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}}, "dtype": "float64",
-    "device": {"name": "constant", "seconds": 0.3}, "network": {"name": "constant", "up_mbps": 1.0, "down_mbps": 2.0},
-    "evaluate": {"every": 100, "per_client": False}, "engine": "sequential",
-}  # fmt: skip
+    "task": {"name": "image", "data": "digits", "model": {"name": "digits_mlp", "norm": "batch"}},
+    "population": 8,
+    "cohort": 4,
+    "stop": {"rounds": 3},
+    "local": {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
+    "dtype": "float64",
+    "device": {"name": "constant", "seconds": 0.3},
+    "network": {"name": "constant", "up_mbps": 1.0, "down_mbps": 2.0},
+    "evaluate": {"every": 100, "per_client": False},
+    "engine": "sequential",
+}
 
 
 def simulate(rows=None, **keys):
@@ -25,8 +32,9 @@ def simulate(rows=None, **keys):
 
 
 def test_the_chain_by_plain_torch():
-    """12 batches of 16: each client has some 180 samples, 144 to train on, 9 batches: 9 from the first sent out, 3 from the second.
-    The same batches through a copy of the module with torch's own BatchNorm leave the same statistics."""
+    """12 batches of 16: each client has some 180 samples, 144 to train on, 9 batches: 9 from the
+    first sent out, 3 from the second. The same batches through a copy of the module with torch's
+    own BatchNorm leave the same statistics."""
     rows = Rows()
     simulation = simulate(rows, recalibrate={"batches": 12})
     setting = simulation.setting
@@ -36,13 +44,17 @@ def test_the_chain_by_plain_torch():
     clients = rows.tables["clients"][0]
     order = np.asarray(clients["client"])[np.argsort(clients["dispatch"])][:3]
     module = copy.deepcopy(setting.task.model()).double()
-    state, at = module.state_dict(), 0
+    state = module.state_dict()
+    at = 0
     for name, parameter in module.named_parameters():
         state[name].copy_(after.x[at : at + parameter.numel()].view_as(parameter))
         at += parameter.numel()
     running = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm1d)]
-    assert torch.equal(before.buffers, torch.cat([torch.cat([m.running_mean, m.running_var]) for m in running]))
-    data, left = setting.task.federation, 12
+    assert torch.equal(
+        before.buffers, torch.cat([torch.cat([m.running_mean, m.running_var]) for m in running])
+    )
+    data = setting.task.federation
+    left = 12
     module.train()
     for client in order.tolist():
         mine = data.train[client]
@@ -60,18 +72,21 @@ def test_the_chain_by_plain_torch():
 
 
 def test_weights_of_a_round_do_not_depend_on_it_and_uploads_leave_statistics_out():
-    plain, made = simulate(), simulate(recalibrate={"batches": 5})
+    plain = simulate()
+    made = simulate(recalibrate={"batches": 5})
     plain.step(), made.step()
     assert torch.equal(plain.state.server.model.x, made.state.server.model.x)
     assert not torch.equal(plain.state.server.model.buffers, made.state.server.model.buffers)
-    n, counters = len(plain.state.server.model.buffers), len(plain.state.server.model.counters)
+    n = len(plain.state.server.model.buffers)
+    counters = len(plain.state.server.model.counters)
     heads = 8 * (1 + 7 + 38 + 1 + 8 + 38)
     assert plain.channel.upload_bits - made.channel.upload_bits == heads + 32 * n + 64 * counters
 
 
 def test_its_bits_and_its_seconds():
-    """Two clients of one batch each (5 of 9 batches, then none left): with batches = 5, one client: model down at 2 Mb/s, 5 forward
-    passes at a third of .3 s, statistics up at 1 Mb/s, after the round."""
+    """Two clients of one batch each (5 of 9 batches, then none left): with batches = 5, one client:
+    model down at 2 Mb/s, 5 forward passes at a third of .3 s, statistics up at 1 Mb/s, after the
+    round."""
     rows = Rows()
     simulation = simulate(rows, recalibrate={"batches": 5})
     alone = simulate()
@@ -88,9 +103,18 @@ def test_its_bits_and_its_seconds():
 
 def test_who_cannot_have_it():
     for keys, message in (
-        ({"task": {"name": "image", "data": "digits", "model": "digits_mlp"}}, "recalibrate: this model has no BatchNorm"),
-        ({"algorithm": "fedbn"}, "recalibrate: 'fedbn' works with models that clients hold themselves"),
-        ({"synchrony": {"name": "buffered", "buffer": 2}}, "recalibrate: statistics are made between two rounds"),
+        (
+            {"task": {"name": "image", "data": "digits", "model": "digits_mlp"}},
+            "recalibrate: this model has no BatchNorm",
+        ),
+        (
+            {"algorithm": "fedbn"},
+            "recalibrate: 'fedbn' works with models that clients hold themselves",
+        ),
+        (
+            {"synchrony": {"name": "buffered", "buffer": 2}},
+            "recalibrate: statistics are made between two rounds",
+        ),
         ({"recalibrate": {"batches": 0}}, "recalibrate.batches"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -98,15 +122,18 @@ def test_who_cannot_have_it():
 
 
 def test_cumulative_statistics_by_plain_torch():
-    """All batches of the chain weigh the same, and what was before is forgotten: torch's BatchNorm with momentum None."""
+    """All batches of the chain weigh the same, and what was before is forgotten: torch's BatchNorm
+    with momentum None."""
     rows = Rows()
     simulation = simulate(rows, recalibrate={"batches": 12, "cumulative": True}, stop={"rounds": 2})
     simulation.step()
     simulation.step()
-    after, setting = simulation.state.server.model, simulation.setting
+    after = simulation.state.server.model
+    setting = simulation.setting
     clients = rows.tables["clients"][1]
     order = np.asarray(clients["client"])[np.argsort(clients["dispatch"])][:3]
-    key, module = setting.streams.key("server").fold("recalibrate", 2), plain(setting, after)
+    key = setting.streams.key("server").fold("recalibrate", 2)
+    module = plain(setting, after)
     passed = pass_batches(setting, module, order.tolist(), key, 12)
     assert passed == 12
     assert torch.allclose(after.buffers, statistics(module), rtol=1e-12, atol=1e-15)
@@ -114,7 +141,8 @@ def test_cumulative_statistics_by_plain_torch():
 
 
 def plain(setting, model):
-    """Return a module with a model's weights, whose BatchNorm has fresh statistics and momentum None."""
+    """Return a module with a model's weights, whose BatchNorm has fresh statistics and momentum
+    None."""
     module = copy.deepcopy(setting.task.model()).double()
     torch.nn.utils.vector_to_parameters(model.x.clone(), module.parameters())
     for norm in module.modules():
@@ -126,7 +154,8 @@ def plain(setting, model):
 
 def pass_batches(setting, module, clients, key, left):
     """Pass at most so many batches of these clients through a module; return how many it were."""
-    data, passed = setting.task.federation, 0
+    data = setting.task.federation
+    passed = 0
     for client in clients:
         mine = data.train[client]
         count = min(left - passed, int(setting.work.batches(len(mine))))
@@ -144,15 +173,20 @@ def statistics(module):
 
 
 def test_static_statistics_are_collected_over_all_clients_before_an_examination():
-    """Nothing is sent for them and no time passes; the whole model and each width have their own."""
+    """Nothing is sent for them and no time passes; the whole model and each width have their
+    own."""
     rows = Rows()
     capacity = {"name": "levels", "levels": [1.0, 0.5]}
-    simulation = simulate(rows, algorithm="heterofl", capacity=capacity, stop={"rounds": 2}, evaluate={"every": 1})
+    simulation = simulate(
+        rows, algorithm="heterofl", capacity=capacity, stop={"rounds": 2}, evaluate={"every": 1}
+    )
     for _ in range(2):
         simulation.step()
-    server, setting = simulation.state.server.model, simulation.setting
+    server = simulation.state.server.model
+    setting = simulation.setting
     assert server.counters.tolist() == [0] * len(server.counters)  # training has none
-    key, models = setting.streams.key("server").fold("collect", 2), simulation._models(simulation.state.server)
+    key = setting.streams.key("server").fold("collect", 2)
+    models = simulation._models(simulation.state.server)
     for width in (1.0, 0.5):
         model = models.at(width)
         module = plain(setting, model)

@@ -1,4 +1,5 @@
-"""What a rule learns, and what it costs: worked by hand on parabolas, where client k's loss is ``a_k / 2 |w - m_k|^2``."""
+"""What a rule learns, and what it costs: worked by hand on parabolas, where client k's loss is
+``a_k / 2 |w - m_k|^2``."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ import torch
 
 from motley.core import codec
 from motley.core.errors import ConfigError
-from motley.core.records import SIGNALS, Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.records import (
+    SIGNALS,
+    Cohort,
+    Outcome,
+    Reports,
+    SelectionContext,
+    SignalRequirements,
+)
 from motley.core.sketch import Sketch
 from motley.experiments.build import build
 from motley.experiments.checks import check_selector
@@ -36,7 +44,11 @@ class Curious(SelectionRule[int]):
     rehearses: tuple[int, ...] = ()
 
     def needs(self) -> SignalRequirements:
-        return SignalRequirements(frozenset(self.enrolled), dict.fromkeys(self.probed, self.batches), frozenset(self.reported))
+        return SignalRequirements(
+            frozenset(self.enrolled),
+            dict.fromkeys(self.probed, self.batches),
+            frozenset(self.reported),
+        )
 
     def init(self) -> int:
         return 0
@@ -51,29 +63,48 @@ class Curious(SelectionRule[int]):
         return state + 1
 
 
-A, M, N = np.array([1.0, 2.0, 0.5]), np.array([3.0, -1.0, 4.0]), np.array([2, 4, 8])
+A = np.array([1.0, 2.0, 0.5])
+M = np.array([3.0, -1.0, 4.0])
+N = np.array([2, 4, 8])
 LR = 0.1
 HEADS = 536
-"""Bits of the heads of an upload of one part named delta: 15 + 8 bytes of the message, 1 + 5 + 38 of the part."""
+"""Bits of the heads of an upload of one part named delta: 15 + 8 bytes of the message, 1 + 5 + 38
+of the part."""
 UP_S = (32 + HEADS) / 16
 """Seconds of an upload at 16 bits a second."""
 
 
 def _experiment(**keys: Any) -> Experiment:
-    """Three parabolas on a line with 2, 4 and 8 equal samples, a step each; a number is 32 bits: 2 s up, 1 s down; a step .25 s."""
-    task = {"name": "quadratic", "curvatures": A.tolist(), "minima": M.tolist(), "examples": N.tolist()}
+    """Three parabolas on a line with 2, 4 and 8 equal samples, a step each; a number is 32 bits: 2
+    s up, 1 s down; a step .25 s."""
+    task = {
+        "name": "quadratic",
+        "curvatures": A.tolist(),
+        "minima": M.tolist(),
+        "examples": N.tolist(),
+    }
     base = {
-        "task": task, "partition": "by_writer", "population": 3, "cohort": 3, "stop": {"rounds": 4},
-        "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": LR}}, "dtype": "float64",
-        "device": {"name": "constant", "seconds": 0.25}, "network": {"name": "constant", "up_mbps": 16e-6, "down_mbps": 32e-6},
-        "evaluate": {"every": 1}, "engine": "sequential", "weights": "uniform",
-    }  # fmt: skip
+        "task": task,
+        "partition": "by_writer",
+        "population": 3,
+        "cohort": 3,
+        "stop": {"rounds": 4},
+        "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": LR}},
+        "dtype": "float64",
+        "device": {"name": "constant", "seconds": 0.25},
+        "network": {"name": "constant", "up_mbps": 16e-6, "down_mbps": 32e-6},
+        "evaluate": {"every": 1},
+        "engine": "sequential",
+        "weights": "uniform",
+    }
     return Experiment(**{**base, **keys})
 
 
 def _watched(rule: Curious, **keys: Any) -> tuple[RoundLoop, list[tuple[int, Reports]], Rows]:
     """A simulation under this rule, what its selector observes, and its rows."""
-    plain, rows, seen = build(_experiment(**keys)), Rows(), []
+    plain = build(_experiment(**keys))
+    rows = Rows()
+    seen = []
     selector = Selector(rule)
     simulation = simulation_of(plain.config, plain.engine, selector, plain.state.server.model, rows)  # type: ignore[arg-type]
     take = selector.observe
@@ -91,8 +122,11 @@ def _w(simulation: RoundLoop) -> float:
 
 
 def test_everything_probed_on_parabolas() -> None:
-    """At w client k's loss is a_k/2 (w - m_k)^2, its gradient a_k (w - m_k), the norm its size, the sketch a projection of it."""
-    simulation, seen, rows = _watched(Curious(probed=("loss", "grad_norm", "gradient", "gradient_sketch")))
+    """At w client k's loss is a_k/2 (w - m_k)^2, its gradient a_k (w - m_k), the norm its size, the
+    sketch a projection of it."""
+    simulation, seen, rows = _watched(
+        Curious(probed=("loss", "grad_norm", "gradient", "gradient_sketch"))
+    )
     w = _w(simulation)
     simulation.step()
     ((_, enrolled), (number, probed), _) = seen
@@ -103,7 +137,9 @@ def test_everything_probed_on_parabolas() -> None:
     assert probed.signal("grad_norm") == pytest.approx(np.abs(slope), rel=1e-12)
     assert probed.signal("gradient") == pytest.approx(slope[:, None], rel=1e-12)
     sketch = Sketch.signal("gradient_sketch", simulation.setting.streams, 1)
-    assert probed.signal("gradient_sketch") == pytest.approx(np.stack([sketch.of([g]) for g in slope]), rel=1e-12)
+    assert probed.signal("gradient_sketch") == pytest.approx(
+        np.stack([sketch.of([g]) for g in slope]), rel=1e-12
+    )
     # 1 + 1 + 1 + 256 numbers of 32 bits each from three clients, a model of one number down
     assert rows.tables["rounds"][0]["probe_up_bits"] == 3 * 32 * 259
     assert rows.tables["rounds"][0]["probe_down_bits"] == 3 * 32
@@ -111,11 +147,19 @@ def test_everything_probed_on_parabolas() -> None:
 
 @pytest.mark.parametrize(
     ("probed", "batches", "share"),
-    [(("loss",), None, 1 / 3), (("grad_norm",), None, 1.0), (("loss", "grad_norm"), None, 1.0), (("grad_norm",), 2, 1.0)],
+    [
+        (("loss",), None, 1 / 3),
+        (("grad_norm",), None, 1.0),
+        (("loss", "grad_norm"), None, 1.0),
+        (("grad_norm",), 2, 1.0),
+    ],
 )
-def test_a_gradient_takes_as_long_as_a_step(probed: tuple[str, ...], batches: int | None, share: float) -> None:
-    """A batch put forward takes a third of a step, a gradient of it a whole one, which gives the loss besides. The slowest
-    has 8 batches (or 2), .25 s a step; 1 s down, and 2 s up for each number. Then the cohort computes 8 steps and sends."""
+def test_a_gradient_takes_as_long_as_a_step(
+    probed: tuple[str, ...], batches: int | None, share: float
+) -> None:
+    """A batch put forward takes a third of a step, a gradient of it a whole one, which gives the
+    loss besides. The slowest has 8 batches (or 2), .25 s a step; 1 s down, and 2 s up for each
+    number. Then the cohort computes 8 steps and sends."""
     simulation, _, rows = _watched(Curious(probed=probed, batches=batches))
     simulation.step()
     bench = 1.0 + (batches or 8) * 0.25 * share + 2.0 * len(probed)
@@ -124,8 +168,9 @@ def test_a_gradient_takes_as_long_as_a_step(probed: tuple[str, ...], batches: in
 
 
 def test_the_test_loss_takes_a_pass_of_its_own() -> None:
-    """A parabola's one test sample is one of its samples: the loss is a_k/2 (w - m_k)^2 again. The slowest puts 8 batches and the
-    test sample's forward, a third of .25 s each; 1 s down, 2 s up for each of two numbers."""
+    """A parabola's one test sample is one of its samples: the loss is a_k/2 (w - m_k)^2 again. The
+    slowest puts 8 batches and the test sample's forward, a third of .25 s each; 1 s down, 2 s up
+    for each of two numbers."""
     simulation, seen, rows = _watched(Curious(probed=("loss", "test_loss")))
     w = _w(simulation)
     simulation.step()
@@ -135,11 +180,23 @@ def test_the_test_loss_takes_a_pass_of_its_own() -> None:
     assert rows.tables["clients"][0]["start_s"].tolist() == [pytest.approx(bench, rel=1e-12)] * 3
 
 
-@pytest.mark.parametrize(("algorithm", "bits"), [("fedavg", 32 + HEADS), ("fednova", 64 + HEADS + 8 * (1 + 11 + 38))])
+@pytest.mark.parametrize(
+    ("algorithm", "bits"), [("fedavg", 32 + HEADS), ("fednova", 64 + HEADS + 8 * (1 + 11 + 38))]
+)
 def test_everything_reported_on_parabolas(algorithm: str, bits: int) -> None:
-    """After s steps w_k = m_k + (1 - lr a_k)^s (w - m_k). The first gradient is the largest; the pseudo-gradient is the mean of
-    those met; the last layer of a model of one layer is all of it."""
-    names = ("arrival_loss", "grad_norm", "max_grad_norm", "gradient", "gradient_sketch", "sketch", "last_layer", "update_norm")
+    """After s steps w_k = m_k + (1 - lr a_k)^s (w - m_k). The first gradient is the largest; the
+    pseudo-gradient is the mean of those met; the last layer of a model of one layer is all of
+    it."""
+    names = (
+        "arrival_loss",
+        "grad_norm",
+        "max_grad_norm",
+        "gradient",
+        "gradient_sketch",
+        "sketch",
+        "last_layer",
+        "update_norm",
+    )
     simulation, seen, rows = _watched(Curious(reported=names), algorithm=algorithm)
     w = _w(simulation)
     simulation.step()
@@ -156,14 +213,18 @@ def test_everything_reported_on_parabolas(algorithm: str, bits: int) -> None:
     streams = simulation.setting.streams
     for name, values in {"gradient_sketch": pseudo, "sketch": after - w}.items():
         sketch = Sketch.signal(name, streams, 1)
-        assert reports.signal(name) == pytest.approx(np.stack([sketch.of([v]) for v in values]), rel=1e-12)
-    # the server makes them of the uploads (FedNova's are divided by ||a||, which is sent beside them): no more bits went up
+        assert reports.signal(name) == pytest.approx(
+            np.stack([sketch.of([v]) for v in values]), rel=1e-12
+        )
+    # the server makes them of the uploads (FedNova's are divided by ||a||, which is sent beside
+    # them): no more bits went up
     assert rows.tables["rounds"][0]["up_bits"] == 3 * bits
     assert rows.tables["rounds"][0]["probe_up_bits"] == 0
 
 
 def test_measuring_on_arrival_takes_its_time() -> None:
-    """A forward pass of 8 batches is 8/3 steps; with the gradient it is 8 steps. 1 s down, 8 steps of .25 s, the upload."""
+    """A forward pass of 8 batches is 8/3 steps; with the gradient it is 8 steps. 1 s down, 8 steps
+    of .25 s, the upload."""
     for names, extra in (
         ((), 0.0),
         (("arrival_loss",), 8 / 3),
@@ -175,7 +236,8 @@ def test_measuring_on_arrival_takes_its_time() -> None:
 
 
 def test_the_planners_figures_are_free() -> None:
-    """1 s down, 2, 4, 8 steps of .25 s, the upload at 16e-6 Mb/s; at enrolment and before a choice, without a bit or a second."""
+    """1 s down, 2, 4, 8 steps of .25 s, the upload at 16e-6 Mb/s; at enrolment and before a choice,
+    without a bit or a second."""
     names = ("uplink_mbps", "download_estimate_s", "compute_estimate_s", "upload_estimate_s")
     simulation, seen, rows = _watched(Curious(enrolled=names, probed=names))
     simulation.step()
@@ -201,7 +263,8 @@ def test_at_enrolment_everybody_has_the_initial_last_layer_and_it_takes_no_room(
 
 
 def test_the_cosine_is_to_the_consensus_of_the_rounds_before() -> None:
-    """In two dimensions by hand: c starts as the first step's mean update, then c <- .9 c + .1 mean."""
+    """In two dimensions by hand: c starts as the first step's mean update, then c <- .9 c + .1
+    mean."""
     task = {"name": "quadratic", "dim": 2, "minima": [3, 0, 0, 3, -2, 1]}
     simulation, seen, _ = _watched(Curious(reported=("cosine",)), task=task)
     minima = np.array([[3.0, 0.0], [0.0, 3.0], [-2.0, 1.0]])
@@ -221,18 +284,24 @@ def test_the_cosine_is_to_the_consensus_of_the_rounds_before() -> None:
 
 
 def test_a_rehearsal_measures_twice_and_leaves_everything_as_it_was() -> None:
-    """Round 2 rehearses: the model that would have been is w' = mean of m_k + (1 - lr a_k)^s_k (w - m_k); everybody's loss there
-    comes as a second probe, after the first and before the reports."""
-    simulation, seen, rows = _watched(Curious(probed=("loss",), reported=("cosine",), rehearses=(2,)))
+    """Round 2 rehearses: the model that would have been is w' = mean of m_k + (1 - lr a_k)^s_k (w -
+    m_k); everybody's loss there comes as a second probe, after the first and before the reports."""
+    simulation, seen, rows = _watched(
+        Curious(probed=("loss",), reported=("cosine",), rehearses=(2,))
+    )
     simulation.step()
-    w, before, spent = _w(simulation), len(seen), simulation.state.clients.now_s
+    w = _w(simulation)
+    before = len(seen)
+    spent = simulation.state.clients.now_s
     consensus = simulation.state.consensus.clone()  # type: ignore[union-attr]
     simulation.step()
     (first, second, last) = seen[before:]
     assert [entry[0] for entry in (first, second, last)] == [2, 2, 2]
     assert [set(entry[1].outcome.tolist()) for entry in (first, second, last)] == [
-        {Outcome.PROBED}, {Outcome.PROBED}, {Outcome.REHEARSED},
-    ]  # fmt: skip
+        {Outcome.PROBED},
+        {Outcome.PROBED},
+        {Outcome.REHEARSED},
+    ]
     rehearsed = np.mean(M + (1 - LR * A) ** N * (w - M))
     assert first[1].signal("loss") == pytest.approx(A / 2 * (w - M) ** 2, rel=1e-12)
     assert second[1].signal("loss") == pytest.approx(A / 2 * (rehearsed - M) ** 2, rel=1e-12)
@@ -240,7 +309,8 @@ def test_a_rehearsal_measures_twice_and_leaves_everything_as_it_was() -> None:
     assert first[1].version.tolist() == [1.0] * 3
     assert _w(simulation) == w
     assert torch.equal(simulation.state.consensus, consensus)  # type: ignore[arg-type]
-    # both probes: 3 models down, 3 numbers up, 1 + 8/3 * .25 + 2 s; the cohort holds the model of the first: 2 s and the upload
+    # both probes: 3 models down, 3 numbers up, 1 + 8/3 * .25 + 2 s; the cohort holds the model of
+    # the first: 2 s and the upload
     row = rows.tables["rounds"][1]
     assert (row["probed"], row["probe_down_bits"], row["probe_up_bits"]) == (6, 2 * 96, 2 * 96)
     assert (row["down_bits"], row["up_bits"]) == (0, 3 * (32 + HEADS))
@@ -251,10 +321,15 @@ def test_a_rehearsal_measures_twice_and_leaves_everything_as_it_was() -> None:
 
 
 def test_a_rehearsal_of_nobody_is_not_measured() -> None:
-    simulation, seen, _ = _watched(Curious(probed=("loss",), rehearses=(1,)), failures={"name": "none"})
+    simulation, seen, _ = _watched(
+        Curious(probed=("loss",), rehearses=(1,)), failures={"name": "none"}
+    )
     simulation = going_on(simulation, failures=_Gone())
     simulation.step()
-    assert [set(reports.outcome.tolist()) for _, reports in seen[1:]] == [{Outcome.PROBED}, {Outcome.DROPPED}]
+    assert [set(reports.outcome.tolist()) for _, reports in seen[1:]] == [
+        {Outcome.PROBED},
+        {Outcome.DROPPED},
+    ]
 
 
 class _Gone(Failures):
@@ -267,7 +342,9 @@ class _Gone(Failures):
 def test_going_on_from_a_checkpoint_is_the_same_to_the_last_bit() -> None:
     """Consensus and candidates are in it, and go through bytes."""
     rule = Curious(
-        probed=("gradient_sketch", "loss"), reported=("cosine", "sketch", "last_layer", "max_grad_norm"), rehearses=(3,)
+        probed=("gradient_sketch", "loss"),
+        reported=("cosine", "sketch", "last_layer", "max_grad_norm"),
+        rehearses=(3,),
     )
     task = {"name": "quadratic", "dim": 5, "examples": N.tolist()}
     whole, seen, _ = _watched(rule, task=task)
@@ -293,19 +370,41 @@ def test_going_on_from_a_checkpoint_is_the_same_to_the_last_bit() -> None:
 
 @pytest.mark.parametrize("engine", ["sequential", "threads", "batched", "vmap", "debug"])
 def test_every_signal_there_is_reaches_a_rule_on_every_engine(engine: str) -> None:
-    """On classes, noisy labels, a validation part: nothing is refused, and all that clients who took part tell is finite."""
-    told = {when: tuple(name for name, s in SIGNALS.items() if when in s.when) for when in ("enrolled", "probed", "reported")}
+    """On classes, noisy labels, a validation part: nothing is refused, and all that clients who
+    took part tell is finite."""
+    told = {
+        when: tuple(name for name, s in SIGNALS.items() if when in s.when)
+        for when in ("enrolled", "probed", "reported")
+    }
     keys = {
-        "task": {"name": "synthetic", "dim": 5, "classes": 3}, "partition": "by_writer", "population": 6, "cohort": 6,
-        "split": {"validation": 0.2}, "label_noise": {"name": "beta", "mean": 0.3}, "loss": "flash_robust",
-        "engine": engine, "local": {"batch_size": 10, "optimizer": {"name": "sgd", "lr": 0.01}, "max_steps": 5},
-    }  # fmt: skip
+        "task": {"name": "synthetic", "dim": 5, "classes": 3},
+        "partition": "by_writer",
+        "population": 6,
+        "cohort": 6,
+        "split": {"validation": 0.2},
+        "label_noise": {"name": "beta", "mean": 0.3},
+        "loss": "flash_robust",
+        "engine": engine,
+        "local": {"batch_size": 10, "optimizer": {"name": "sgd", "lr": 0.01}, "max_steps": 5},
+    }
     simulation, seen, _ = _watched(Curious(**told, batches=2), **keys)
-    check_selector(_experiment(**keys), simulation.state.selector, "uniform", simulation.federation, frozenset({"delta"}))
+    check_selector(
+        _experiment(**keys),
+        simulation.state.selector,
+        "uniform",
+        simulation.federation,
+        frozenset({"delta"}),
+    )
     simulation.step()
     simulation.step()
-    whole = {when: next(r for _, r in reversed(seen) if r.outcome[0] == kind) for when, kind in
-             (("enrolled", Outcome.ENROLLED), ("probed", Outcome.PROBED), ("reported", Outcome.ACCEPTED))}  # fmt: skip
+    whole = {
+        when: next(r for _, r in reversed(seen) if r.outcome[0] == kind)
+        for when, kind in (
+            ("enrolled", Outcome.ENROLLED),
+            ("probed", Outcome.PROBED),
+            ("reported", Outcome.ACCEPTED),
+        )
+    }
     for when, reports in whole.items():
         assert set(told[when]) <= set(reports.signals)
         for name in told[when]:
@@ -318,7 +417,8 @@ def test_every_signal_there_is_reaches_a_rule_on_every_engine(engine: str) -> No
         (
             Curious(probed=("val_loss",)),
             {},
-            r"split.validation: 'curious' needs the loss on each client's validation .*validation = 0.2",
+            r"split.validation: 'curious' needs the loss on each client's validation .*validation "
+            r"= 0.2",
         ),
         (Curious(reported=("val_loss",)), {}, "split.validation"),
         (
@@ -335,8 +435,16 @@ def test_every_signal_there_is_reaches_a_rule_on_every_engine(engine: str) -> No
             {},
             "selector: 'curious' needs the noise-robust loss of classes; this task is a regression",
         ),
-        (Curious(probed=("sketch",)), {}, "needs the signal 'sketch' probed, which can only be had reported"),
-        (Curious(enrolled=("loss",)), {}, "needs the signal 'loss' enrolled, which can only be had probed or reported"),
+        (
+            Curious(probed=("sketch",)),
+            {},
+            "needs the signal 'sketch' probed, which can only be had reported",
+        ),
+        (
+            Curious(enrolled=("loss",)),
+            {},
+            "needs the signal 'loss' enrolled, which can only be had probed or reported",
+        ),
         (
             Curious(reported=("uplink_mbps",)),
             {},
@@ -348,7 +456,9 @@ def test_what_nobody_can_tell_is_refused(rule: Curious, keys: dict[str, Any], me
     experiment = _experiment(**keys)
     named = experiment.model_copy(update={"selector": {"name": "curious"}})
     with pytest.raises(ConfigError, match=message):
-        check_selector(named, Selector(rule), "uniform", build(experiment).federation, frozenset({"delta"}))
+        check_selector(
+            named, Selector(rule), "uniform", build(experiment).federation, frozenset({"delta"})
+        )
 
 
 def test_a_validation_part_is_not_in_the_id_of_those_that_have_none() -> None:
@@ -360,10 +470,14 @@ def test_a_million_enrolled_last_layers_cost_nothing() -> None:
     """They are one row, repeated; the shell that checks them does not unroll it."""
     rows = np.broadcast_to(np.ones(10_000), (1_000_000, 10_000))
     selector = Selector(Curious(enrolled=("last_layer",)))
-    selector.observe(0, Reports(np.arange(1_000_000), Outcome.ENROLLED, signals={"last_layer": rows}))  # type: ignore[arg-type]
+    selector.observe(
+        0, Reports(np.arange(1_000_000), Outcome.ENROLLED, signals={"last_layer": rows})
+    )  # type: ignore[arg-type]
 
 
-def test_a_client_whose_numbers_overflow_tells_nothing_and_hurts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_whose_numbers_overflow_tells_nothing_and_hurts_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Client 0 comes first and is rejected: its signals are absent, the others' are there."""
     simulation, seen, _ = _watched(Curious(reported=("sketch", "cosine", "last_layer", "gradient")))
     train = simulation.engine.train
@@ -383,7 +497,8 @@ def test_a_client_whose_numbers_overflow_tells_nothing_and_hurts_nobody(monkeypa
 
 
 def test_every_client_of_two_samples_holds_one_out() -> None:
-    """A share of 1 % is at least one sample, but never the only one; which one is a function of the seed."""
+    """A share of 1 % is at least one sample, but never the only one; which one is a function of the
+    seed."""
     task = {"name": "synthetic", "dim": 5, "classes": 3}
     keys = {
         "task": task,
@@ -395,6 +510,7 @@ def test_every_client_of_two_samples_holds_one_out() -> None:
     data = build(_experiment(**keys)).federation
     assert (data.validation.sizes >= 1).all()
     assert (data.train.sizes >= 1).all()
-    again, other = build(_experiment(**keys)).federation, build(_experiment(**keys, pin={"split": 5})).federation
+    again = build(_experiment(**keys)).federation
+    other = build(_experiment(**keys, pin={"split": 5})).federation
     assert (again.validation.values == data.validation.values).all()
     assert not np.array_equal(other.validation.values, data.validation.values)

@@ -1,4 +1,5 @@
-"""Updates that cannot be used, one or all of a round: rejected, counted, paid for; nothing moves that should not, the run goes on."""
+"""Updates that cannot be used, one or all of a round: rejected, counted, paid for; nothing moves
+that should not, the run goes on."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from motley.world.base import Failures
 from tests.motley.rounds.going_on import going_on
 from tests.rows import Rows
 
-K, HURT = 6, 3
+K = 6
+HURT = 3
 """Clients, and the round in which something happens."""
 
 
@@ -42,10 +44,17 @@ class Blown(Failures):
 
 def _simulation(folder: Path, rows: Rows | None = None, **keys: Any) -> RoundLoop:
     base: dict[str, Any] = {
-        "task": {"name": "synthetic", "dim": 5, "classes": 3}, "partition": "by_writer", "population": K, "cohort": 4,
-        "stop": {"rounds": 6}, "local": {"steps": 3, "batch_size": 8, "optimizer": {"lr": 0.05}}, "evaluate": {"every": 1},
-        "device": {"name": "constant", "seconds": 0.5}, "dtype": "float64", "engine": {"name": "sequential", "threads": 1},
-    }  # fmt: skip
+        "task": {"name": "synthetic", "dim": 5, "classes": 3},
+        "partition": "by_writer",
+        "population": K,
+        "cohort": 4,
+        "stop": {"rounds": 6},
+        "local": {"steps": 3, "batch_size": 8, "optimizer": {"lr": 0.05}},
+        "evaluate": {"every": 1},
+        "device": {"name": "constant", "seconds": 0.5},
+        "dtype": "float64",
+        "engine": {"name": "sequential", "threads": 1},
+    }
     return build({**base, **keys}, writer=rows, folder=folder)  # type: ignore[arg-type]
 
 
@@ -55,7 +64,11 @@ def _bend(simulation: RoundLoop, hurt: Any, client: int | None = None) -> None:
 
     def bent(*args: Any) -> Iterator[TrainResult]:
         for done in train(*args):
-            yield dataclasses.replace(done, parts=hurt(done.parts)) if client in (None, done.client) else done
+            yield (
+                dataclasses.replace(done, parts=hurt(done.parts))
+                if client in (None, done.client)
+                else done
+            )
 
     simulation.engine.train = bent  # type: ignore[method-assign]
 
@@ -74,13 +87,24 @@ def _same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
 
 
 def _longer(parts: Any) -> Any:
-    return {**parts, "delta": parts["delta"]._replace(value=torch.zeros(len(parts["delta"].value) + 1, dtype=torch.float64))}
+    return {
+        **parts,
+        "delta": parts["delta"]._replace(
+            value=torch.zeros(len(parts["delta"].value) + 1, dtype=torch.float64)
+        ),
+    }
 
 
 WRONG = {
     "longer": _longer,
-    "a column": lambda parts: {**parts, "delta": parts["delta"]._replace(value=parts["delta"].value[:, None])},
-    "one number": lambda parts: {**parts, "delta": parts["delta"]._replace(value=torch.tensor(1.0))},
+    "a column": lambda parts: {
+        **parts,
+        "delta": parts["delta"]._replace(value=parts["delta"].value[:, None]),
+    },
+    "one number": lambda parts: {
+        **parts,
+        "delta": parts["delta"]._replace(value=torch.tensor(1.0)),
+    },
     "a part missing": lambda parts: {name: part for name, part in parts.items() if name != "delta"},
     "a part too many": lambda parts: {**parts, "more": parts["delta"]},
 }
@@ -92,8 +116,8 @@ WRONG = {
 def test_a_round_in_which_every_client_fails_moves_nothing_and_the_run_goes_on(
     how: str, algorithm: str, client_state: str, tmp_path: Path
 ) -> None:
-    """Model, server state and memories are those of the round before, to the bit; the round counts, its clients are told apart, and
-    the rounds after it learn."""
+    """Model, server state and memories are those of the round before, to the bit; the round counts,
+    its clients are told apart, and the rounds after it learn."""
     keys: dict[str, Any] = {"algorithm": algorithm, "client_state": client_state}
     if how == "late":
         keys["synchrony"] = {"name": "deadline", "seconds": 5.0}
@@ -103,7 +127,8 @@ def test_a_round_in_which_every_client_fails_moves_nothing_and_the_run_goes_on(
         simulation = going_on(simulation, failures=Leave() if how == "dropped" else Blown())
     for _ in range(HURT - 1):
         simulation.step()
-    before, whole = _state(simulation), simulation.engine.train
+    before = _state(simulation)
+    whole = simulation.engine.train
     if how == "wrong shape":
         _bend(simulation, _longer)
     if how == "late":
@@ -127,11 +152,20 @@ def test_a_round_in_which_every_client_fails_moves_nothing_and_the_run_goes_on(
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("engine", ["sequential", "threads", "batched"])
-def test_an_update_of_another_shape_is_rejected_like_one_that_is_not_finite(wrong: str, engine: str, tmp_path: Path) -> None:
-    """The others are folded as if he had not been there, his memory stays, his traffic is billed."""
-    keys: dict[str, Any] = {"algorithm": "scaffold", "cohort": K, "engine": {"name": engine, "threads": 1}}
-    rows, told = Rows(), Rows()
-    bent, blown = _simulation(tmp_path, rows, **keys), _simulation(tmp_path, told, **keys)
+def test_an_update_of_another_shape_is_rejected_like_one_that_is_not_finite(
+    wrong: str, engine: str, tmp_path: Path
+) -> None:
+    """The others are folded as if he had not been there, his memory stays, his traffic is
+    billed."""
+    keys: dict[str, Any] = {
+        "algorithm": "scaffold",
+        "cohort": K,
+        "engine": {"name": engine, "threads": 1},
+    }
+    rows = Rows()
+    told = Rows()
+    bent = _simulation(tmp_path, rows, **keys)
+    blown = _simulation(tmp_path, told, **keys)
     for simulation, hurt in ((bent, WRONG[wrong]), (blown, None)):
         simulation.step()
         before = simulation.state.clients.client_states[2]["c"].clone()
@@ -144,12 +178,15 @@ def test_an_update_of_another_shape_is_rejected_like_one_that_is_not_finite(wron
         assert torch.equal(simulation.state.clients.client_states[2]["c"], before)
     assert _same(_state(bent), _state(blown))
     for table in ("rounds", "clients"):
-        one, two = rows.tables[table][-1], told.tables[table][-1]
+        one = rows.tables[table][-1]
+        two = told.tables[table][-1]
         assert one.keys() == two.keys()
         for name in one.keys() - {"update_norm", "loss"}:
             np.testing.assert_array_equal(one[name], two[name], err_msg=f"{table}: {name}")
     assert rows.tables["rounds"][-1]["rejected"] == 1
-    assert rows.tables["clients"][-1]["outcome"] == ["accepted"] * 2 + ["rejected"] + ["accepted"] * 3
+    assert (
+        rows.tables["clients"][-1]["outcome"] == ["accepted"] * 2 + ["rejected"] + ["accepted"] * 3
+    )
 
 
 @dataclasses.dataclass(frozen=True)

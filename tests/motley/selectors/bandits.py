@@ -1,4 +1,5 @@
-"""A small world for the bandit rules: losses and durations are told, everything else is the rules' business."""
+"""A small world for the bandit rules: losses and durations are told, everything else is the rules'
+business."""
 
 import numpy as np
 
@@ -25,7 +26,11 @@ def context(round, ids, m, z=()):
 
 def probed(ids, robust, val=None):
     signals = {"robust_loss": np.asarray(robust, float)}
-    return Reports(ids, Outcome.PROBED, signals=signals | ({} if val is None else {"val_loss": np.asarray(val, float)}))
+    return Reports(
+        ids,
+        Outcome.PROBED,
+        signals=signals | ({} if val is None else {"val_loss": np.asarray(val, float)}),
+    )
 
 
 def back(ids, seconds=None, outcome=Outcome.ACCEPTED, **signals):
@@ -34,13 +39,16 @@ def back(ids, seconds=None, outcome=Outcome.ACCEPTED, **signals):
 
 
 def play(selector, rounds, ids, m, robust, val, seconds):
-    """Whole rounds with losses ``robust(t)``, ``val(t)`` and durations, each ``[K]``; ids are 0 .. K - 1. The cohorts."""
+    """Whole rounds with losses ``robust(t)``, ``val(t)`` and durations, each ``[K]``; ids are 0 ..
+    K - 1. The cohorts."""
     chosen = []
     for t in rounds:
         asked = selector.probe(t, ids, m)
         if len(asked):
             selector.observe(t, probed(asked, robust(t)[asked], val(t)[asked]))
         cohort = selector.select(t, ids, m).ids
-        selector.observe(t, back(cohort, seconds[cohort], robust_loss=robust(t)[cohort], val_loss=val(t)[cohort]))
+        selector.observe(
+            t, back(cohort, seconds[cohort], robust_loss=robust(t)[cohort], val_loss=val(t)[cohort])
+        )
         chosen.append(cohort.tolist())
     return chosen

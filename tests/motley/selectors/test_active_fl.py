@@ -1,4 +1,5 @@
-"""ActiveFL: the worked numbers of docs/methods/selectors.md#activefl, and the traps of its public re-implementations."""
+"""ActiveFL: the worked numbers of docs/methods/selectors.md#activefl, and the traps of its public
+re-implementations."""
 
 import numpy as np
 import pytest
@@ -13,12 +14,15 @@ from motley.selectors.base import Selector
 from motley.selectors.common.sampling import softmax
 
 IDS = np.array([10, 20, 30, 40])
-SIZES, LOSSES = np.array([100.0, 400, 25, 100]), np.array([1.0, 0.6, 2.2, 0.1])
+SIZES = np.array([100.0, 400, 25, 100])
+LOSSES = np.array([1.0, 0.6, 2.2, 0.1])
 
 
 def valued(rule, sizes=SIZES, losses=LOSSES, ids=IDS, seed=0):
     selector = Selector(rule, seed)
-    selector.observe(0, Reports(ids, Outcome.ENROLLED, signals={"num_examples": np.asarray(sizes, float)}))
+    selector.observe(
+        0, Reports(ids, Outcome.ENROLLED, signals={"num_examples": np.asarray(sizes, float)})
+    )
     selector.observe(1, Reports(ids, Outcome.PROBED, signals={"loss": np.asarray(losses, float)}))
     return selector
 
@@ -32,8 +36,9 @@ def test_valuations():
 
 
 def test_mean_losses_as_valuations_keep_a_softmax_of_temperature_1_apart_from_the_largest():
-    """Mean losses (1, .6, 2.2, .1): alpha1 = .5 keeps clients 30 and 10, P = 1 / (1 + e^-1.2) = .768525. By sqrt(n) L it keeps 20
-    and 30, and with 100 times the samples their v differ by 10, P = 1 / (1 + e^-10) = .999955."""
+    """Mean losses (1, .6, 2.2, .1): alpha1 = .5 keeps clients 30 and 10, P = 1 / (1 + e^-1.2) =
+    .768525. By sqrt(n) L it keeps 20 and 30, and with 100 times the samples their v differ by 10, P
+    = 1 / (1 + e^-10) = .999955."""
     mean = valued(ActiveFL(0.5, 1.0, 0.0, valuation="mean"))
     np.testing.assert_allclose(mean.rule.valuations(mean.state, IDS), LOSSES)
     assert mean.select(1, IDS, 1).notes["max_probability"] == pytest.approx(0.768525, abs=5e-7)
@@ -45,7 +50,8 @@ def test_mean_losses_as_valuations_keep_a_softmax_of_temperature_1_apart_from_th
 
 @pytest.mark.parametrize(("alpha2", "expected"), [(0.01, 0.502500), (1.0, 0.731059), (0.0, 0.5)])
 def test_probabilities(alpha2, expected):
-    """alpha1 = .5 drops clients 3 and 0 (v = 1 and 10); over (12, 11): P = 1 / (1 + exp(-alpha2))."""
+    """alpha1 = .5 drops clients 3 and 0 (v = 1 and 10); over (12, 11): P = 1 / (1 +
+    exp(-alpha2))."""
     rule = ActiveFL(0.5, alpha2, 0.0)
     p = softmax(rule.log_weights(np.array([12.0, 11.0])))
     np.testing.assert_allclose(p, [expected, 1 - expected], atol=5e-7)
@@ -57,7 +63,8 @@ def test_probabilities(alpha2, expected):
 
 
 def test_drop_is_capped():
-    """K = 12, m = 6, alpha1 = .75, alpha3 = .1: 3 would stay where n_soft = floor(5.4) = 5 are drawn; so 7 are dropped, not 9."""
+    """K = 12, m = 6, alpha1 = .75, alpha3 = .1: 3 would stay where n_soft = floor(5.4) = 5 are
+    drawn; so 7 are dropped, not 9."""
     assert ActiveFL().parts(6, 12) == (5, 7)
     selector = valued(ActiveFL(), np.ones(12), np.arange(12.0), np.arange(12))
     for t in range(1, 20):
@@ -82,14 +89,16 @@ def test_dropped_clients_return_through_the_uniform_part_only():
 
 def test_valuation_is_the_loss_at_arrival_and_others_stay_stale():
     selector = valued(ActiveFL())
-    told = {"arrival_loss": np.array([5.0, np.nan]), "loss": np.array([99.0, 99.0])}  # the training loss is a trap
+    # the training loss is a trap
+    told = {"arrival_loss": np.array([5.0, np.nan]), "loss": np.array([99.0, 99.0])}
     selector.observe(1, Reports([10, 20], Outcome.ACCEPTED, signals=told))
     selector.observe(1, Reports([30], Outcome.LATE, signals={"arrival_loss": np.array([7.0])}))
     np.testing.assert_allclose(selector.rule.valuations(selector.state, IDS), [50, 12, 11, 1])
 
 
 def test_cold_starts():
-    everybody, nobody = Selector(ActiveFL()), Selector(ActiveFL(cold_start="unseen_low"))
+    everybody = Selector(ActiveFL())
+    nobody = Selector(ActiveFL(cold_start="unseen_low"))
     assert [len(everybody.probe(t, IDS, 2)) for t in (1, 2)] == [4, 0]
     assert not len(nobody.probe(1, IDS, 2))
     assert not nobody.rule.needs().probed
@@ -97,38 +106,53 @@ def test_cold_starts():
 
 
 def test_everybody_is_measured_in_each_round_with_refresh_all():
-    """Client 40 is dropped at first (v = .1), and has the largest loss in round 2, when only a fresh measurement tells."""
+    """Client 40 is dropped at first (v = .1), and has the largest loss in round 2, when only a
+    fresh measurement tells."""
     selector = valued(ActiveFL(0.5, 1.0, 0.0, valuation="mean", refresh="all"))
     assert selector.rule.needs().probed == {"loss": None}
     assert not selector.rule.needs().reported
     assert not any(40 in selector.select(1, IDS, 2).ids for _ in range(5))
     assert selector.probe(2, IDS, 2).tolist() == IDS.tolist()
-    selector.observe(2, Reports(IDS, Outcome.PROBED, signals={"loss": np.array([1.0, 0.5, np.nan, 9.0])}))
+    selector.observe(
+        2, Reports(IDS, Outcome.PROBED, signals={"loss": np.array([1.0, 0.5, np.nan, 9.0])})
+    )
     np.testing.assert_allclose(selector.rule.valuations(selector.state, IDS), [1.0, 0.5, 2.2, 9.0])
     assert sorted(selector.select(2, IDS, 2).ids.tolist()) == [30, 40]
 
 
 def test_unseen_clients_come_last_and_all_unseen_is_uniform():
     rule = ActiveFL(0.0, 1.0, 0.0, "unseen_low")
-    selector, counts = Selector(rule), np.zeros(4)
+    selector = Selector(rule)
+    counts = np.zeros(4)
     for t in range(1, 801):
         counts[np.searchsorted(IDS, selector.select(t, IDS, 2).ids)] += 1
     assert (abs(counts / 800 - 0.5) < 4.5 * 0.5 / 800**0.5).all()
-    selector.observe(1, Reports([20, 30], Outcome.ACCEPTED, signals={"arrival_loss": np.array([0.0, -1.0])}))
+    selector.observe(
+        1, Reports([20, 30], Outcome.ACCEPTED, signals={"arrival_loss": np.array([0.0, -1.0])})
+    )
     assert all(set(selector.select(t, IDS, 2).ids.tolist()) == {20, 30} for t in range(1, 30))
 
 
 def test_equal_signals_select_uniformly():
-    ids, n, counts = np.arange(10) * 3, 1500, np.zeros(10)
+    ids = np.arange(10) * 3
+    n = 1500
+    counts = np.zeros(10)
     selector = valued(ActiveFL(), np.ones(10), np.ones(10), ids)
     for t in range(1, n + 1):
         counts[selector.select(t, ids, 4).ids // 3] += 1
     assert (abs(counts / n - 0.4) < 4.5 * (0.24 / n) ** 0.5).all()
-    fixed = valued(ActiveFL(alpha1=0.5, alpha3=0.0, ties="lowest_id"), np.ones(10), np.ones(10), ids)
+    fixed = valued(
+        ActiveFL(alpha1=0.5, alpha3=0.0, ties="lowest_id"), np.ones(10), np.ones(10), ids
+    )
     assert set(fixed.select(1, ids, 5).ids.tolist()) == {0, 3, 6, 9, 12}
 
 
-@given(st.lists(st.floats(0, 50), min_size=3, max_size=8), st.integers(0, 2), st.floats(0.1, 9), st.floats(0, 3))
+@given(
+    st.lists(st.floats(0, 50), min_size=3, max_size=8),
+    st.integers(0, 2),
+    st.floats(0.1, 9),
+    st.floats(0, 3),
+)
 def test_raising_one_loss_never_lowers_its_weight(losses, who, more, alpha2):
     def p(values):
         return softmax(ActiveFL(alpha2=alpha2).log_weights(np.array(values)))[who]

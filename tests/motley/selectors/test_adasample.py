@@ -1,5 +1,5 @@
-"""AdaSample: the worked numbers of docs/methods/selectors.md#adasample, the solver against a dense search, the pilots,
-unbiasedness."""
+"""AdaSample: the worked numbers of docs/methods/selectors.md#adasample, the solver against a dense
+search, the pilots, unbiasedness."""
 
 import itertools
 
@@ -15,7 +15,9 @@ from motley.selectors.adasample import AdaSample, _inverse, bound_constant, pilo
 from motley.selectors.base import Selector
 
 IDS = np.array([4, 7, 9])
-P, G, TAU = np.array([0.5, 0.3, 0.2]), np.array([1.0, 1, 2]), np.array([1.0, 2, 4])
+P = np.array([0.5, 0.3, 0.2])
+G = np.array([1.0, 1, 2])
+TAU = np.array([1.0, 2, 4])
 B = (P * G) ** 2
 TABLE = [
     (0.0, 0.0, (0.548166, 0.232567, 0.219267), 2.973087),
@@ -32,7 +34,10 @@ def objective(q, bound=B, tau=TAU, c0=0.0):
 def probed(rule, norms=G, seconds=TAU, seed=0):
     selector = Selector(rule, seed)
     selector.observe(0, Reports(IDS, Outcome.ENROLLED, signals={"num_examples": P * 100}))
-    signals = {"grad_norm": np.asarray(norms, float), "compute_estimate_s": np.asarray(seconds, float)}
+    signals = {
+        "grad_norm": np.asarray(norms, float),
+        "compute_estimate_s": np.asarray(seconds, float),
+    }
     selector.observe(1, Reports(IDS, Outcome.PROBED, signals=signals))
     return selector
 
@@ -48,7 +53,8 @@ def test_worked_solutions(c0, mu, q, f):
 
 
 def test_reference_points():
-    """c0 = 1: uniform 7/3 * 2.5 = 5.833333, q = p 1.9 * 2.6 = 4.94; c0 = 0: f = (sum p G sqrt(tau))^2."""
+    """c0 = 1: uniform 7/3 * 2.5 = 5.833333, q = p 1.9 * 2.6 = 4.94; c0 = 0: f = (sum p G
+    sqrt(tau))^2."""
     assert objective(np.full(3, 1 / 3), c0=1.0) == pytest.approx(5.833333, abs=1e-6)
     assert objective(P, c0=1.0) == pytest.approx(4.94)
     assert objective(solve(B, TAU, 0.0)[0]) == pytest.approx((P * G @ np.sqrt(TAU)) ** 2)
@@ -60,7 +66,8 @@ def test_reference_points():
 @given(st.integers(2, 8), st.integers(0, 9999), st.floats(0.0, 100.0))
 def test_solver_is_no_worse_than_a_dense_search(k, seed, c0):
     rng = np.random.default_rng(seed)
-    bound, tau = rng.lognormal(sigma=1.5, size=k), rng.lognormal(sigma=1.5, size=k)
+    bound = rng.lognormal(sigma=1.5, size=k)
+    tau = rng.lognormal(sigma=1.5, size=k)
     best = np.inf
     for u in np.geomspace(1e-9, 1, 400):
         q = np.sqrt(bound / (tau - tau.min() + tau.min() * u))
@@ -70,24 +77,30 @@ def test_solver_is_no_worse_than_a_dense_search(k, seed, c0):
 
 
 def test_expected_round_time_of_the_solution():
-    """E max = sum (Q_i^m - Q_{i-1}^m) tau_i with tau ascending, against all draws; 1.890367 and 2.480424 for m = 1, 2."""
+    """E max = sum (Q_i^m - Q_{i-1}^m) tau_i with tau ascending, against all draws; 1.890367 and
+    2.480424 for m = 1, 2."""
     q, _ = solve(B, TAU, 0.0)
     upto = np.concatenate([[0], np.cumsum(q)])
     for m, expected in ((1, 1.890367), (2, 2.480424)):
-        brute = sum(q[list(draw)].prod() * TAU[list(draw)].max() for draw in itertools.product(range(3), repeat=m))
+        brute = sum(
+            q[list(draw)].prod() * TAU[list(draw)].max()
+            for draw in itertools.product(range(3), repeat=m)
+        )
         assert np.diff(upto**m) @ TAU == pytest.approx(brute)
         assert brute == pytest.approx(expected, abs=1e-6)
 
 
 def test_bound_constant():
-    """M = .5 + .3 + .8 = 1.6, N = 3 (.25 + .09 + .16) = 1.5; true c0 = 2: R_w : R_u = 3.6 : 3.5, as R ~ X + c0."""
+    """M = .5 + .3 + .8 = 1.6, N = 3 (.25 + .09 + .16) = 1.5; true c0 = 2: R_w : R_u = 3.6 : 3.5, as
+    R ~ X + c0."""
     assert bound_constant(P, G, np.array([3.5]), np.array([3.6]))[0] == pytest.approx(2.0)
     assert np.isnan(bound_constant(P, G, np.array([3.0]), np.array([3.0]))[0])
 
 
 def test_pilots_with_a_known_law_give_c0_back():
-    """1 / loss rises by 1 / (X + 2) each round, X = N for uniform and M for weighted. Long pilots, so smoothing hardly matters;
-    the weighted one goes on where the uniform one ended, and the answer is that of equal starts."""
+    """1 / loss rises by 1 / (X + 2) each round, X = N for uniform and M for weighted. Long pilots,
+    so smoothing hardly matters; the weighted one goes on where the uniform one ended, and the
+    answer is that of equal starts."""
     t = np.arange(400)
     uniform = 1 / (50 + t / 3.5)
     weighted = 1 / (1 / uniform[-1] + t / 3.6)
@@ -103,7 +116,8 @@ def test_pilots_that_contradict_the_bound_give_0():
 
 
 def test_losses_are_smoothed_over_five_rounds():
-    """An impulse of 1 on a loss of 1 keeps the share 1 / sum exp(-x^2 / 50) = .079788 of its height."""
+    """An impulse of 1 on a loss of 1 keeps the share 1 / sum exp(-x^2 / 50) = .079788 of its
+    height."""
     losses = np.ones(61)
     losses[30] = 2.0
     assert 1 / _inverse(losses)[30] == pytest.approx(1.079788, abs=1e-5)
@@ -123,7 +137,8 @@ def test_divisor_of_the_constant():
 
 
 def test_unbiased_by_enumeration():
-    """Models (1, 2, 4), w = .5, m = 2, draws with replacement: the expected new model is 1.9 = sum p_k w_k."""
+    """Models (1, 2, 4), w = .5, m = 2, draws with replacement: the expected new model is 1.9 = sum
+    p_k w_k."""
     models, w, (q, _) = np.array([1.0, 2, 4]), 0.5, solve(B, TAU, 0.0)
     mean = 0.0
     for draw in itertools.product(range(3), repeat=2):
@@ -134,7 +149,9 @@ def test_unbiased_by_enumeration():
 
 def test_the_rule_fills_these_coefficients():
     selector = probed(AdaSample())
-    q, total, n = solve(B, TAU, 0.0)[0], 0.0, 1500
+    q = solve(B, TAU, 0.0)[0]
+    total = 0.0
+    n = 1500
     for t in range(1, n + 1):
         cohort = selector.select(t, IDS, 2)
         at = np.searchsorted(IDS, cohort.ids)
@@ -151,7 +168,8 @@ def test_absent_clients_are_renormalised_in_q_and_p():
 
 
 def test_zero_norm_is_floored_and_unknown_is_the_mean():
-    zero, unknown = probed(AdaSample(), [0, 1, 2], np.ones(3)), probed(AdaSample(), [np.nan, 1, 3], np.ones(3))
+    zero = probed(AdaSample(), [0, 1, 2], np.ones(3))
+    unknown = probed(AdaSample(), [np.nan, 1, 3], np.ones(3))
     raw = P * np.array([0.002, 1, 2])
     np.testing.assert_allclose(zero.rule.probabilities(zero.state, IDS), raw / raw.sum())
     raw = P * np.array([2, 1, 3])
@@ -159,13 +177,16 @@ def test_zero_norm_is_floored_and_unknown_is_the_mean():
 
 
 def test_probes_in_round_1_only_and_q_is_fixed_unless_refreshed():
-    fixed, fresh = probed(AdaSample()), probed(AdaSample(refresh=2))
+    fixed = probed(AdaSample())
+    fresh = probed(AdaSample(refresh=2))
     assert [len(fixed.probe(t, IDS, 2)) for t in (1, 2, 9)] == [3, 0, 0]
     before = fresh.rule.probabilities(fresh.state, IDS)
     for t in (1, 2):
         for selector in (fixed, fresh):
             told = {"max_grad_norm": np.array([9.0 / t])}  # the largest counts: 9, not 4.5
-            selector.observe(t, Reports([9], Outcome.ACCEPTED, compute_s=np.array([4.0]), signals=told))
+            selector.observe(
+                t, Reports([9], Outcome.ACCEPTED, compute_s=np.array([4.0]), signals=told)
+            )
         if t == 1:
             np.testing.assert_array_equal(fresh.rule.probabilities(fresh.state, IDS), before)
     np.testing.assert_array_equal(fixed.rule.probabilities(fixed.state, IDS), before)
@@ -180,7 +201,8 @@ def test_pilots_are_rounds_uniform_then_weighted_then_solved():
     laws = []
     for t in range(1, 8):
         laws.append(selector.rule.probabilities(selector.state, IDS))
-        told = {"arrival_loss": np.full(3, 2.0), "max_grad_norm": G if t <= 3 else 9 * G}  # G is of the uniform pilot only
+        # G is of the uniform pilot only
+        told = {"arrival_loss": np.full(3, 2.0), "max_grad_norm": G if t <= 3 else 9 * G}
         selector.observe(t, Reports(IDS, Outcome.ACCEPTED, compute_s=TAU, signals=told))
     np.testing.assert_allclose(laws[:3], np.full((3, 3), 1 / 3))
     np.testing.assert_allclose(laws[3:6], np.tile(P, (3, 1)))
@@ -191,7 +213,9 @@ def test_pilots_are_rounds_uniform_then_weighted_then_solved():
 def test_a_fallen_loss_ends_the_uniform_pilot_early():
     selector = Selector(AdaSample(pilots=True, pilot_rounds=50, pilot_fall=0.3))
     for t in range(1, 40):
-        selector.observe(t, Reports(IDS, Outcome.ACCEPTED, signals={"arrival_loss": np.full(3, 2.0 / t)}))
+        selector.observe(
+            t, Reports(IDS, Outcome.ACCEPTED, signals={"arrival_loss": np.full(3, 2.0 / t)})
+        )
     assert 2 <= len(selector.state.uniform) < 39
     assert selector.state.phase != "uniform"
 

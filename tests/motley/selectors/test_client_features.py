@@ -29,14 +29,16 @@ def test_worked_durations():
     clients = timed([2, 4, 6])
     assert scaled_durations(clients, IDS, "mean").tolist() == [0.5, 1, 1.5]
     assert scaled_durations(clients, IDS, "seconds").tolist() == [2, 4, 6]
-    assert scaled_durations(clients, IDS, "round").tolist() == [1.5, 1.5, 1.5]  # the slowest's 6 over the mean 4
+    # the slowest's 6 over the mean 4
+    assert scaled_durations(clients, IDS, "round").tolist() == [1.5, 1.5, 1.5]
     assert scaled_durations(clients, IDS, "round_seconds").tolist() == [6, 6, 6]
-    assert scaled_durations(clients, IDS[:1], "mean").tolist() == [0.5]  # the mean of all clients, not of those asked about
+    # the mean of all clients, not of those asked about
+    assert scaled_durations(clients, IDS[:1], "mean").tolist() == [0.5]
 
 
 def test_round_means_the_last_round():
-    """Round 2 took 3 s, for 5 was its slowest; the clients' last durations 3, 1, 8 have mean 4. A report without one
-    changes nothing."""
+    """Round 2 took 3 s, for 5 was its slowest; the clients' last durations 3, 1, 8 have mean 4. A
+    report without one changes nothing."""
     clients = FLASH().update_features(timed([2, 4, 8]), 2, back([5, 6], [3, 1]))[0]
     assert scaled_durations(clients, IDS, "round_seconds").tolist() == [3, 3, 3]
     assert scaled_durations(clients, IDS, "round").tolist() == [0.75, 0.75, 0.75]
@@ -58,7 +60,9 @@ def test_unknown_durations_are_the_mean():
 
 def test_download_work_and_upload_are_one_duration():
     reports = back(IDS, [2, 4, 6])
-    reports = type(reports)(IDS, Outcome.ACCEPTED, download_s=[1, 1, 1], compute_s=[2, 4, 6], upload_s=[3, np.nan, 3])
+    reports = type(reports)(
+        IDS, Outcome.ACCEPTED, download_s=[1, 1, 1], compute_s=[2, 4, 6], upload_s=[3, np.nan, 3]
+    )
     clients = FLASH().update_features(ClientTable(FLASH().feature_columns()), 1, reports)[0]
     assert scaled_durations(clients, IDS, "seconds").tolist() == [6, 5, 10]
 
@@ -66,11 +70,17 @@ def test_download_work_and_upload_are_one_duration():
 def test_worked_reward():
     """L_robust 6 -> 4.5 with tau 2: .75. Durations (6, 1, 2): mean 3, tau of the first is 2."""
     clients = ClientTable(reward_columns())
-    clients, rewards = loss_rewards(clients, 1, back(IDS, [6, 1, 2], arrival_loss=[6, 1, 1]), "arrival_loss", "mean")
+    clients, rewards = loss_rewards(
+        clients, 1, back(IDS, [6, 1, 2], arrival_loss=[6, 1, 1]), "arrival_loss", "mean"
+    )
     assert np.isnan(rewards).all()  # nothing to compare with
-    clients, rewards = loss_rewards(clients, 2, back(IDS, [6, 1, 2], arrival_loss=[4.5, np.nan, 2]), "arrival_loss", "mean")
+    clients, rewards = loss_rewards(
+        clients, 2, back(IDS, [6, 1, 2], arrival_loss=[4.5, np.nan, 2]), "arrival_loss", "mean"
+    )
     np.testing.assert_allclose(rewards, [0.75, np.nan, 1.5])
-    _, rewards = loss_rewards(clients, 3, back(IDS, [6, 1, 2], arrival_loss=[4.5, 3, 2]), "arrival_loss", "mean")
+    _, rewards = loss_rewards(
+        clients, 3, back(IDS, [6, 1, 2], arrival_loss=[4.5, 3, 2]), "arrival_loss", "mean"
+    )
     np.testing.assert_allclose(rewards, [0, 6, 0])  # against the last loss that was a number
 
 
@@ -80,7 +90,9 @@ def test_a_loss_that_is_not_a_number_moves_nothing():
     clients, _ = rule.update_features(clients, 3, probed(IDS, [2, 2, 2], [1, 1, 1]))
     clients, pairs = rule.update_features(clients, 4, probed(IDS, [np.nan, 1, 1], [1, np.nan, 1]))
     assert len(pairs.ids) == 0
-    np.testing.assert_allclose(rule.features(clients, IDS), [[0.5, 0.5, 1, 0], [0.25, 0.5, 1, 2], [0.25, 0.5, 1, 2]])
+    np.testing.assert_allclose(
+        rule.features(clients, IDS), [[0.5, 0.5, 1, 0], [0.25, 0.5, 1, 2], [0.25, 0.5, 1, 2]]
+    )
     assert clients.get("reward", IDS).tolist() == [2, 1, 1]
 
 
@@ -98,7 +110,9 @@ def test_diverging_numbers_count_as_the_largest():
     clients, _ = rule.update_features(timed([1, 1, 1]), 2, probed(IDS, [1, 1e-300, 1], [1, 1, 1]))
     clients, pairs = rule.update_features(clients, 3, probed(IDS, [1e308, 1e308, 0], [1e308, 1, 1]))
     assert clients.get("reward", IDS).tolist() == [LARGEST, LARGEST, 1]
-    np.testing.assert_array_equal(rule.features(clients, IDS)[:2, :2], [[LARGEST, LARGEST], [LARGEST, 1]])
+    np.testing.assert_array_equal(
+        rule.features(clients, IDS)[:2, :2], [[LARGEST, LARGEST], [LARGEST, 1]]
+    )
     assert len(pairs.ids) == 0
 
 
@@ -116,12 +130,15 @@ def test_only_participants_give_training_pairs_and_once():
 
 
 @pytest.mark.parametrize(
-    ("first", "round", "m", "expected"), [("all", 1, 3, 9), ("all", 2, 3, 3), ("cohort", 1, 3, 3), ("all", 1, 0, 0)]
+    ("first", "round", "m", "expected"),
+    [("all", 1, 3, 9), ("all", 2, 3, 3), ("cohort", 1, 3, 3), ("all", 1, 0, 0)],
 )
 def test_first_size(first, round, m, expected):
     assert first_round_size(first, round, m, 9) == expected
 
 
 def test_enrolled_clients_are_known():
-    clients, _ = FLASH().update_features(ClientTable(FLASH().feature_columns()), 0, back(IDS, outcome=Outcome.ENROLLED))
+    clients, _ = FLASH().update_features(
+        ClientTable(FLASH().feature_columns()), 0, back(IDS, outcome=Outcome.ENROLLED)
+    )
     assert len(clients) == 3

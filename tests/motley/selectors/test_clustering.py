@@ -1,4 +1,5 @@
-"""k-means and spectral clustering: worked similarities, planted groups, the factor form against matrices, exactly P coalitions."""
+"""k-means and spectral clustering: worked similarities, planted groups, the factor form against
+matrices, exactly P coalitions."""
 
 import os
 import subprocess
@@ -9,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motley.core.keys import Key
-from motley.selectors.common.clustering import coalitions, embedding, fill_empty, k_means, nearest, similarity, unit_rows
+from motley.selectors.common.clustering import (
+    coalitions,
+    embedding,
+    fill_empty,
+    k_means,
+    nearest,
+    similarity,
+    unit_rows,
+)
 
 PLANTED = np.repeat(100.0 * np.eye(4), 5, axis=0) + Key(0).normal(np.arange(20), 4)
 
@@ -26,7 +35,8 @@ def test_k_means_of_equal_points_has_one_group():
 
 
 def test_k_means_is_a_function_of_points_and_key_in_any_process_and_with_any_number_of_threads():
-    """Twenty blocks of samples, which scikit-learn would spread over threads and sum in the order in which they finish."""
+    """Twenty blocks of samples, which scikit-learn would spread over threads and sum in the order
+    in which they finish."""
     program = """
 import hashlib
 from motley.core.keys import Key
@@ -37,14 +47,19 @@ print(hashlib.sha256(k_means(points, 12, Key(2)).tobytes()).hexdigest())
     found = set()
     for threads in ("1", "4"):
         env = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
-        run = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+        )
         found.add(run.stdout)
     assert len(found) == 1
 
 
 def test_nearest_centre_by_hand():
     """Squared distances of (1, 0) to (0, 0), (3, 0), (2, 0): 1, 4, 1; the first of equals."""
-    assert nearest(np.array([[1.0, 0], [4, 1]]), np.array([[0.0, 0], [3, 0], [2, 0]])).tolist() == [0, 1]
+    assert nearest(np.array([[1.0, 0], [4, 1]]), np.array([[0.0, 0], [3, 0], [2, 0]])).tolist() == [
+        0,
+        1,
+    ]
 
 
 def test_worked_similarities():
@@ -53,12 +68,15 @@ def test_worked_similarities():
     w = similarity(x, "gaussian")
     np.testing.assert_allclose(w[np.triu_indices(3, 1)], [0.343737, 0.080177, 0.247766], atol=1e-6)
     np.testing.assert_allclose(np.diag(w), [0.553816, 0.471776, 0.631049], atol=1e-6)
-    np.testing.assert_allclose(similarity(x, "cosine")[np.triu_indices(3, 1)], [0.8, 0, 0.6], atol=1e-12)
+    np.testing.assert_allclose(
+        similarity(x, "cosine")[np.triu_indices(3, 1)], [0.8, 0, 0.6], atol=1e-12
+    )
     np.testing.assert_allclose(unit_rows(5 * x), x)
 
 
 def test_all_landmarks_give_the_exact_subspace():
-    """With every client a landmark the factor is the matrix: both embeddings span the same space, up to rotation."""
+    """With every client a landmark the factor is the matrix: both embeddings span the same space,
+    up to rotation."""
     x = unit_rows(np.random.default_rng(0).normal(size=(40, 5)))
     for kernel in ("gaussian", "cosine"):
         exact, factor = (embedding(x, 3, kernel, 1.0, Key(0), limit, 40) for limit in (100, 0))
@@ -68,7 +86,10 @@ def test_all_landmarks_give_the_exact_subspace():
 @given(st.integers(1, 25), st.integers(1, 25), st.integers(0, 3), st.booleans(), st.booleans())
 def test_exactly_m_coalitions_none_empty(K, m, kinds, big, cosine):
     """Also of identical models (few kinds of them, or all zero)."""
-    x = unit_rows(np.random.default_rng(K).normal(size=(kinds + 1, 3))[np.arange(K) % (kinds + 1)] * (kinds > 0))
+    x = unit_rows(
+        np.random.default_rng(K).normal(size=(kinds + 1, 3))[np.arange(K) % (kinds + 1)]
+        * (kinds > 0)
+    )
     kernel = "cosine" if cosine else "gaussian"
     labels = coalitions(x, m, kernel, 1.0, Key(0), 0 if big else 1000, 10)
     assert sorted(set(labels.tolist())) == list(range(min(m, K)))

@@ -131,7 +131,8 @@ def test_rule_keeps_the_contract(rule):
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_probabilities_are_those_that_are_noted(rule):
-    """Whoever notes the largest or the spread of its probabilities gives them, of all available, and they are the same."""
+    """Whoever notes the largest or the spread of its probabilities gives them, of all available,
+    and they are the same."""
     world = SyntheticFederation()
     available = {t: world.ids[: 12 - t % 3] for t in range(1, 9)}
     cohorts = world.play(world.selector(rule), list(available), available=available.get)
@@ -144,14 +145,17 @@ def test_probabilities_are_those_that_are_noted(rule):
             assert p.sum() > 0
         if "max_probability" in cohort.notes:
             assert p.max() == pytest.approx(cohort.notes["max_probability"], rel=1e-12)
-            assert p.std() / p.mean() == pytest.approx(cohort.notes["cv_probability"], rel=1e-9, abs=1e-12)
+            assert p.std() / p.mean() == pytest.approx(
+                cohort.notes["cv_probability"], rel=1e-9, abs=1e-12
+            )
 
 
 def test_every_rule_of_the_catalogue_has_a_row():
     assert {type(rule) for rule in RULES} >= {CATALOGUE.get(name) for name in CATALOGUE.builtin}
 
 
-# ---- the suite itself: each broken rule below must be caught, by the check that is there for it ----
+# ---- the suite itself: each broken rule below must be caught, by the check that is there for it
+# ----
 
 
 @dataclass(frozen=True)
@@ -229,5 +233,7 @@ def test_broken_rules_are_caught(rule, message):
 
 def test_each_requirement_has_a_name_that_the_error_states():
     assert len(CHECKS) >= 12
-    with pytest.raises(AssertionError, match="TakesTooFew: distinct, available, as many as announced"):
+    with pytest.raises(
+        AssertionError, match="TakesTooFew: distinct, available, as many as announced"
+    ):
         check_selector(TakesTooFew())

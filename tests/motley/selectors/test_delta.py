@@ -1,4 +1,5 @@
-"""DELTA: the released form by hand, its coefficients by enumeration, what is missing (docs/methods/selectors.md#delta)."""
+"""DELTA: the released form by hand, its coefficients by enumeration, what is missing
+(docs/methods/selectors.md#delta)."""
 
 import itertools
 
@@ -13,7 +14,8 @@ from motley.selectors.common.sampling import inclusion_probabilities
 from motley.selectors.delta import DELTA
 
 IDS = np.array([4, 7, 9])
-LOSSES, GRADIENTS = np.array([1.0, 1, 2]), np.array([[0.0, 0], [3, 0], [0, 3]])
+LOSSES = np.array([1.0, 1, 2])
+GRADIENTS = np.array([[0.0, 0], [3, 0], [0, 3]])
 SIZES = np.array([100.0, 100, 200])
 
 
@@ -30,27 +32,43 @@ def told(rule, losses=LOSSES, gradients=GRADIENTS, seed=0):
     [
         (1.0, [0.25 * 2**0.5, 0.25 * 5**0.5, 0.5 * 5**0.5]),
         (0.0, [0.5, 0.5, 0.5**0.5]),
-        (0.5, [0.5 * (0.25 * 2**0.5 + 0.5), 0.5 * (0.25 * 5**0.5 + 0.5), 0.5 * (0.5 * 5**0.5 + 0.5**0.5)]),
+        (
+            0.5,
+            [
+                0.5 * (0.25 * 2**0.5 + 0.5),
+                0.5 * (0.25 * 5**0.5 + 0.5),
+                0.5 * (0.5 * 5**0.5 + 0.5**0.5),
+            ],
+        ),
     ],
 )
 @pytest.mark.parametrize("vector", ["gradient_sketch", "gradient"])
 def test_probabilities_by_hand(b, u, vector):
-    """l / sum l = (.25, .25, .5). The mean gradient is (1, 1): distances sqrt 2, sqrt(4 + 1), sqrt(1 + 4)."""
+    """l / sum l = (.25, .25, .5). The mean gradient is (1, 1): distances sqrt 2, sqrt(4 + 1),
+    sqrt(1 + 4)."""
     selector = told(DELTA(b, vector))
-    np.testing.assert_allclose(selector.rule.probabilities(selector.state, IDS), np.array(u) / sum(u))
+    np.testing.assert_allclose(
+        selector.rule.probabilities(selector.state, IDS), np.array(u) / sum(u)
+    )
 
 
 def test_distance_is_from_the_mean_and_not_the_length():
-    """All gradients equal and long: no diversity, whatever their norm; with b = 1 the draw is uniform."""
+    """All gradients equal and long: no diversity, whatever their norm; with b = 1 the draw is
+    uniform."""
     selector = told(DELTA(1.0), [1, 5, 9], np.full((3, 2), 7.0))
     np.testing.assert_allclose(selector.rule.probabilities(selector.state, IDS), np.full(3, 1 / 3))
 
 
 def test_unbiased_by_enumeration():
-    """Sum over ordered draws of two of three; p = (.25, .25, .5), v = (3, -1, 2): 1.5. With m u_k instead of pi_k it is not."""
+    """Sum over ordered draws of two of three; p = (.25, .25, .5), v = (3, -1, 2): 1.5. With m u_k
+    instead of pi_k it is not."""
     selector = told(DELTA())
-    u, v, p = selector.rule.probabilities(selector.state, IDS), np.array([3.0, -1, 2]), SIZES / SIZES.sum()
-    chance, got, naive = inclusion_probabilities(u, 2), 0.0, 0.0
+    u = selector.rule.probabilities(selector.state, IDS)
+    v = np.array([3.0, -1, 2])
+    p = SIZES / SIZES.sum()
+    chance = inclusion_probabilities(u, 2)
+    got = 0.0
+    naive = 0.0
     for i, j in itertools.permutations(range(3), 2):
         drawn = u[i] * u[j] / (1 - u[i])
         got += drawn * (p[i] * v[i] / chance[i] + p[j] * v[j] / chance[j])
@@ -63,11 +81,14 @@ def test_unbiased_by_enumeration():
 
 
 def test_short_draws_are_filled():
-    """With b = 1 a client at the mean is not drawn while others can be: here u = (0, .5, .5) and all three are taken, pi = 1."""
+    """With b = 1 a client at the mean is not drawn while others can be: here u = (0, .5, .5) and
+    all three are taken, pi = 1."""
     selector = told(DELTA(1.0), [1, 1, 1], [[1, 1], [2, 1], [0, 1]])
     assert all(set(selector.select(t, IDS, 2).ids.tolist()) == {7, 9} for t in range(1, 20))
     cohort = selector.select(1, IDS, 3)
-    np.testing.assert_allclose(cohort.weights, (SIZES / SIZES.sum())[np.searchsorted(IDS, cohort.ids)])
+    np.testing.assert_allclose(
+        cohort.weights, (SIZES / SIZES.sum())[np.searchsorted(IDS, cohort.ids)]
+    )
 
 
 def test_a_broken_gradient_is_neither_ranked_nor_in_the_mean():
@@ -86,7 +107,10 @@ def test_everybody_is_probed_every_round():
     assert DELTA(probe_batches=2).needs().probed == {"loss": 2, "gradient_sketch": 2}
 
 
-@pytest.mark.parametrize(("record", "message"), [({"b": 2.0}, "got b = 2.0"), ({"probe_batches": 0}, "got probe_batches")])
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [({"b": 2.0}, "got b = 2.0"), ({"probe_batches": 0}, "got probe_batches")],
+)
 def test_bad_options(record, message):
     with pytest.raises(ConfigError, match=message):
         build({"name": "delta", **record})

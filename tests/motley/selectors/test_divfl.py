@@ -1,4 +1,5 @@
-"""DivFL: the worked example of docs/methods/selectors.md#divfl, who is measured when, and the traps of its public forms."""
+"""DivFL: the worked example of docs/methods/selectors.md#divfl, who is measured when, and the traps
+of its public forms."""
 
 import numpy as np
 import pytest
@@ -27,9 +28,12 @@ def measured(rule=None, ids=IDS, vectors=LINE, seed=0):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_worked_line_whatever_the_seed(seed):
-    """Ids are not positions: position 3, then 1, then 6 are the clients 20, 6, 44 (sums 41, then 18, then 8 left; derived in
-    test_facility). No two gains are equal, so the seed has nothing to decide. gamma = (3, 3, 1)."""
-    cohort = measured(DivFL(vectors="gradient", coefficients="clusters"), seed=seed).select(1, IDS, 3)
+    """Ids are not positions: position 3, then 1, then 6 are the clients 20, 6, 44 (sums 41, then
+    18, then 8 left; derived in test_facility). No two gains are equal, so the seed has nothing to
+    decide. gamma = (3, 3, 1)."""
+    cohort = measured(DivFL(vectors="gradient", coefficients="clusters"), seed=seed).select(
+        1, IDS, 3
+    )
     assert cohort.ids.tolist() == [20, 6, 44]
     np.testing.assert_allclose(cohort.weights, np.array([3, 3, 1]) / 7)
     assert cohort.notes["distance"] == pytest.approx(8 / 7)
@@ -37,8 +41,9 @@ def test_the_worked_line_whatever_the_seed(seed):
 
 
 def test_distances_are_not_squared():
-    """Scalars (0, 0.1, 0.21, 10, 3): sums of |.| are (13.31, 13.01, 12.9, 36.69, 15.69), least for 0.21; of squares 103.68 for
-    0.21, but 9 + 8.41 + 7.78 + 49 = 74.19 for 3. One public re-implementation squares, and is drawn to the outlier."""
+    """Scalars (0, 0.1, 0.21, 10, 3): sums of |.| are (13.31, 13.01, 12.9, 36.69, 15.69), least for
+    0.21; of squares 103.68 for 0.21, but 9 + 8.41 + 7.78 + 49 = 74.19 for 3. One public
+    re-implementation squares, and is drawn to the outlier."""
     values = np.array([0.0, 0.1, 0.21, 10, 3])
     assert np.argmin(((values[:, None] - values) ** 2).sum(0)) == 4
     ids = np.arange(5)
@@ -91,36 +96,48 @@ def test_clients_without_an_accepted_update_keep_their_vectors(outcome):
 
 
 def test_random_start_probes_nobody_and_its_first_cohort_is_random():
-    """All vectors unknown are one vector: all gains tie, each client is in the cohort m / K of the time (4.5 standard errors)."""
-    selector, n, counts = Selector(DivFL(start="random")), 2000, np.zeros(7)
+    """All vectors unknown are one vector: all gains tie, each client is in the cohort m / K of the
+    time (4.5 standard errors)."""
+    selector = Selector(DivFL(start="random"))
+    n = 2000
+    counts = np.zeros(7)
     assert not len(selector.probe(1, IDS, 2))
     assert not selector.rule.needs().probed
     for t in range(1, n + 1):
         counts[np.searchsorted(IDS, selector.select(t, IDS, 2).ids)] += 1
     assert (abs(counts / n - 2 / 7) < 4.5 * np.sqrt(2 / 7 * 5 / 7 / n)).all()
-    assert Selector(DivFL(start="random", ties="lowest_id")).select(1, IDS, 2).ids.tolist() == [5, 6]
+    assert Selector(DivFL(start="random", ties="lowest_id")).select(1, IDS, 2).ids.tolist() == [
+        5,
+        6,
+    ]
 
 
 def test_an_unknown_client_is_the_mean_of_the_known():
-    """Known 0 and 10, one unknown at their mean 5: it is the middle of the three, hence the first pick."""
+    """Known 0 and 10, one unknown at their mean 5: it is the middle of the three, hence the first
+    pick."""
     selector = Selector(DivFL(start="random", vectors="gradient"))
     report(selector, 1, [1, 2], [0.0, 10.0], Outcome.ACCEPTED)
     assert selector.select(2, [1, 2, 3], 1).ids.tolist() == [3]
 
 
 def test_unavailable_clients_are_covered_but_not_chosen():
-    """Three clients at 10 are away; of the available 0, 4, 5 the one at 5 stands for them best: 15 + 5 + 1 + 0 = 21 left,
-    against 18 + 4 + 1 = 23 for 4. Without them 4 would be the middle."""
-    ids, values = np.arange(6), [0.0, 4, 5, 10, 10, 10]
+    """Three clients at 10 are away; of the available 0, 4, 5 the one at 5 stands for them best:
+    15 + 5 + 1 + 0 = 21 left, against 18 + 4 + 1 = 23 for 4. Without them 4 would be the middle."""
+    ids = np.arange(6)
+    values = [0.0, 4, 5, 10, 10, 10]
     assert measured(ids=ids, vectors=values).select(1, ids[:3], 1).ids.tolist() == [2]
     assert measured(ids=ids[:3], vectors=values[:3]).select(1, ids[:3], 1).ids.tolist() == [1]
 
 
 def test_available_clients_need_not_have_the_first_ids():
-    """The same with the available last: rows of the distances are clients, its columns candidates."""
-    ids, values = np.arange(6), [10.0, 10, 10, 0, 4, 5]
+    """The same with the available last: rows of the distances are clients, its columns
+    candidates."""
+    ids = np.arange(6)
+    values = [10.0, 10, 10, 0, 4, 5]
     assert measured(ids=ids, vectors=values).select(1, ids[3:], 1).ids.tolist() == [5]
-    assert measured(ids=ids, vectors=values).select(1, ids[4:], 1).notes["distance"] == pytest.approx(21 / 6)
+    assert measured(ids=ids, vectors=values).select(1, ids[4:], 1).notes[
+        "distance"
+    ] == pytest.approx(21 / 6)
 
 
 def test_zero_gradients_are_ties():

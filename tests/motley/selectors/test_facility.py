@@ -1,4 +1,5 @@
-"""Facility location: the greedy's bookkeeping against its definition, distances, vectors that are not there."""
+"""Facility location: the greedy's bookkeeping against its definition, distances, vectors that are
+not there."""
 
 import numpy as np
 import pytest
@@ -19,8 +20,10 @@ def objective(d, chosen):
 
 
 def lazily(d, m):
-    """The published form: a queue of stale gains, re-evaluated only at its head; lowest position on ties."""
-    near, chosen = np.full(len(d), 2 * d.sum(0).max()), []
+    """The published form: a queue of stale gains, re-evaluated only at its head; lowest position on
+    ties."""
+    near = np.full(len(d), 2 * d.sum(0).max())
+    chosen = []
     stale = np.full(d.shape[1], np.inf)
     for _ in range(m):
         fresh = np.zeros(d.shape[1], bool)
@@ -35,10 +38,11 @@ def lazily(d, m):
 
 
 def test_the_worked_line():
-    """Column sums of |x_i - x_j| over (0, 1, 3, 10, 12, 13, 20): (59, 54, 48, 41, 43, 46, 81), least at position 3.
-    With 10 chosen the distances left are (10, 9, 7, 0, 2, 3, 10) = 41; taking 1 leaves (1, 0, 2, 0, 2, 3, 10) = 18,
-    taking 0 leaves 20, 3 leaves 20, 20 leaves 31: position 1. Then 20 leaves (1, 0, 2, 0, 2, 3, 0) = 8: position 6.
-    Nearest of {10, 1, 20}: 0, 1, 3 go to 1; 10, 12, 13 to 10; 20 to itself."""
+    """Column sums of |x_i - x_j| over (0, 1, 3, 10, 12, 13, 20): (59, 54, 48, 41, 43, 46, 81),
+    least at position 3. With 10 chosen the distances left are (10, 9, 7, 0, 2, 3, 10) = 41; taking
+    1 leaves (1, 0, 2, 0, 2, 3, 10) = 18, taking 0 leaves 20, 3 leaves 20, 20 leaves 31: position 1.
+    Then 20 leaves (1, 0, 2, 0, 2, 3, 0) = 8: position 6. Nearest of {10, 1, 20}: 0, 1, 3 go to 1;
+    10, 12, 13 to 10; 20 to itself."""
     d = distances(LINE, np.arange(7))
     assert d.sum(axis=0).tolist() == pytest.approx([59, 54, 48, 41, 43, 46, 81], rel=1e-6)
     found = cover(d, 3, np.arange(7))
@@ -48,9 +52,12 @@ def test_the_worked_line():
 
 
 def test_greedy_is_not_the_optimum():
-    """The best pair is (1, 12) with 14, the best triple (1, 12, 20) with 6, by looking at all of them."""
+    """The best pair is (1, 12) with 14, the best triple (1, 12, 20) with 6, by looking at all of
+    them."""
     d = abs(LINE - LINE[:, 0])
-    assert objective(d, [1, 4]) == min(objective(d, [i, j]) for i in range(7) for j in range(i)) == 14
+    assert (
+        objective(d, [1, 4]) == min(objective(d, [i, j]) for i in range(7) for j in range(i)) == 14
+    )
     assert objective(d, [1, 4, 6]) == 6
     reached = cover(d, 3, np.arange(7)).objective[-1]
     assert reached == 8
@@ -61,7 +68,8 @@ def test_greedy_is_not_the_optimum():
 @given(st.integers(2, 25), st.integers(1, 25), st.integers(1, 4), st.integers(0, 10**6))
 def test_each_pick_is_the_best_recomputed_from_scratch(clients, m, d, seed):
     rng = np.random.default_rng(seed)
-    vectors, some = rng.normal(size=(clients, d)), rng.random(clients) < 0.7
+    vectors = rng.normal(size=(clients, d))
+    some = rng.random(clients) < 0.7
     far = np.linalg.norm(vectors[:, None] - vectors, axis=2)[:, some]
     found = cover(far, m, np.arange(far.shape[1]))
     assert len(set(found.at.tolist())) == len(found.at) == min(m, far.shape[1])
@@ -84,7 +92,9 @@ def test_the_picks_of_a_lazy_queue():
         vectors = rng.normal(size=(40, 3))
         far = np.linalg.norm(vectors[:, None] - vectors, axis=2)
         queue = lazily(far, 12)
-        np.testing.assert_allclose(cover(far, 12, np.arange(40)).objective[-1], objective(far, queue), rtol=2e-2)
+        np.testing.assert_allclose(
+            cover(far, 12, np.arange(40)).objective[-1], objective(far, queue), rtol=2e-2
+        )
         assert cover(far, 4, np.arange(40)).at.tolist() == queue[:4]
 
 
@@ -96,7 +106,8 @@ def test_everybody_chosen_leaves_nothing():
 
 
 def test_ties_go_by_rank():
-    """Two clients alone are each other's only beneficiaries: their gains are equal, whatever the rounding."""
+    """Two clients alone are each other's only beneficiaries: their gains are equal, whatever the
+    rounding."""
     far = distances(np.array([[0.1], [0.3 + 1e-9]]), np.arange(2))
     assert cover(far, 1, np.array([0, 1])).at.tolist() == [0]
     assert cover(far, 1, np.array([1, 0])).at.tolist() == [1]
@@ -133,9 +144,17 @@ def test_distances_are_not_squared_and_survive_float32():
 
 def test_a_vector_with_a_hole_is_left_out_whole():
     table = ClientTable({"vector": np.nan})
-    first = Reports(np.array([4, 7]), Outcome.PROBED, signals={"gradient": np.array([[1.0, 2.0], [3.0, 5.0]])})
-    holes = Reports(np.array([4, 9]), Outcome.PROBED, signals={"gradient": np.array([[8.0, np.nan], [np.nan, 1.0]])})
-    table = put_vectors(put_vectors(table, "vector", first, "gradient"), "vector", holes, "gradient")
+    first = Reports(
+        np.array([4, 7]), Outcome.PROBED, signals={"gradient": np.array([[1.0, 2.0], [3.0, 5.0]])}
+    )
+    holes = Reports(
+        np.array([4, 9]),
+        Outcome.PROBED,
+        signals={"gradient": np.array([[8.0, np.nan], [np.nan, 1.0]])},
+    )
+    table = put_vectors(
+        put_vectors(table, "vector", first, "gradient"), "vector", holes, "gradient"
+    )
     vectors, known = known_vectors(table, "vector", np.array([4, 7, 9]))
     assert vectors.tolist() == [[1, 2], [3, 5], [2, 3.5]]
     assert known.tolist() == [True, True, False]
@@ -151,7 +170,11 @@ def test_without_any_known_vector_all_clients_are_equal():
 def test_vectors_of_a_run_that_diverges_stay_finite(monkeypatch, exact):
     """In a large federation too, where the products are float32."""
     monkeypatch.setattr(facility, "EXACT", exact)
-    wild = Reports(np.arange(3), Outcome.PROBED, signals={"gradient": np.array([[1e300, 1], [-1e300, 1], [0, 1]])})
+    wild = Reports(
+        np.arange(3),
+        Outcome.PROBED,
+        signals={"gradient": np.array([[1e300, 1], [-1e300, 1], [0, 1]])},
+    )
     table = put_vectors(ClientTable({"vector": np.nan}), "vector", wild, "gradient")
     far = distances(known_vectors(table, "vector", np.arange(3))[0], np.arange(3))
     assert np.isfinite(far).all()

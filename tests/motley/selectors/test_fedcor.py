@@ -1,5 +1,5 @@
-"""FedCor: the worked numbers of docs/methods/selectors.md#fedcor, the Gaussian against dense algebra, the schedule and its
-rehearsals."""
+"""FedCor: the worked numbers of docs/methods/selectors.md#fedcor, the Gaussian against dense
+algebra, the schedule and its rehearsals."""
 
 import dataclasses
 
@@ -13,7 +13,14 @@ from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
 from motley.selectors.base import Selector
-from motley.selectors.fedcor import FedCor, discounted_mean, fit, gaussians, greedy, negative_log_likelihood
+from motley.selectors.fedcor import (
+    FedCor,
+    discounted_mean,
+    fit,
+    gaussians,
+    greedy,
+    negative_log_likelihood,
+)
 
 SIGMA = np.array([[1, 0.8, 0], [0.8, 1, 0], [0, 0, 0.5]])
 P = np.array([0.35, 0.25, 0.4])
@@ -28,13 +35,16 @@ def embedding_of(sigma, noise=NOISE):
 
 def first_scores(sigma, alpha, there=EVERYBODY):
     """Each client's score in the first step, read off by offering it alone."""
-    return [greedy(embedding_of(sigma), NOISE, P, alpha, np.arange(3) == k, 1)[1][0] for k in np.flatnonzero(there)]
+    return [
+        greedy(embedding_of(sigma), NOISE, P, alpha, np.arange(3) == k, 1)[1][0]
+        for k in np.flatnonzero(there)
+    ]
 
 
 def test_the_worked_picks():
-    """Sigma p = (.35 + .8 x .25, .8 x .35 + .25, .5 x .4) = (.55, .53, .2), over (1, 1, sqrt .5): (.55, .53, .282843), so 0.
-    Then Sigma_11 = 1 - .8^2 = .36, (Sigma p)_1 = .53 - .8 x .55 = .09, its score .09 / .6 = .15 < .282843: client 2, although 1
-    was second at first."""
+    """Sigma p = (.35 + .8 x .25, .8 x .35 + .25, .5 x .4) = (.55, .53, .2), over (1, 1, sqrt .5):
+    (.55, .53, .282843), so 0. Then Sigma_11 = 1 - .8^2 = .36, (Sigma p)_1 = .53 - .8 x .55 = .09,
+    its score .09 / .6 = .15 < .282843: client 2, although 1 was second at first."""
     ones = np.ones(3)
     np.testing.assert_allclose(first_scores(SIGMA, ones), [0.55, 0.53, 0.282843], atol=5e-7)
     at, scores = greedy(embedding_of(SIGMA), NOISE, P, ones, EVERYBODY, 3)
@@ -43,7 +53,8 @@ def test_the_worked_picks():
 
 
 def test_the_worked_picks_annealed():
-    """alpha = (.5, 1, 1): (.275, .53, .282843), so 1; then client 0 has .5 x (.55 - .8 x .53) / .6 = .105, so 2."""
+    """alpha = (.5, 1, 1): (.275, .53, .282843), so 1; then client 0 has .5 x (.55 - .8 x .53) / .6
+    = .105, so 2."""
     alpha = np.array([0.5, 1, 1])
     np.testing.assert_allclose(first_scores(SIGMA, alpha), [0.275, 0.53, 0.282843], atol=5e-7)
     at, scores = greedy(embedding_of(SIGMA), NOISE, P, alpha, EVERYBODY, 3)
@@ -59,10 +70,13 @@ def test_top_scores_without_the_downdate_would_take_twins():
 
 @given(st.integers(2, 14), st.integers(1, 5), st.floats(0.01, 1), st.integers(0, 10**6))
 def test_each_pick_is_that_of_the_whole_matrix(clients, d, noise, seed):
-    """The definition, with the rank-one downdate of the whole Sigma at each step; scores within 1e-8, picks the same. The rows and
-    columns of picked clients are 0 there, so the sum over all j equals that over the others."""
+    """The definition, with the rank-one downdate of the whole Sigma at each step; scores within
+    1e-8, picks the same. The rows and columns of picked clients are 0 there, so the sum over all j
+    equals that over the others."""
     rng = np.random.default_rng(seed)
-    x, p, alpha = rng.normal(size=(clients, d)), rng.dirichlet(np.ones(clients)), rng.uniform(0.3, 1, clients)
+    x = rng.normal(size=(clients, d))
+    p = rng.dirichlet(np.ones(clients))
+    alpha = rng.uniform(0.3, 1, clients)
     there = rng.random(clients) < 0.8
     m = int(there.sum())
     at, scores = greedy(x, noise, p, alpha, there, m)
@@ -81,7 +95,9 @@ def test_each_pick_is_that_of_the_whole_matrix(clients, d, noise, seed):
 
 def test_scaling_sigma_changes_nothing():
     rng = np.random.default_rng(3)
-    x, p, alpha = rng.normal(size=(30, 4)), rng.dirichlet(np.ones(30)), rng.uniform(0.5, 1, 30)
+    x = rng.normal(size=(30, 4))
+    p = rng.dirichlet(np.ones(30))
+    alpha = rng.uniform(0.5, 1, 30)
     one, other = (greedy(x * c, 0.1 * c, p, alpha, np.ones(30, bool), 12)[0] for c in (1.0, 7.0))
     assert one.tolist() == other.tolist()
 
@@ -89,7 +105,9 @@ def test_scaling_sigma_changes_nothing():
 def test_beyond_the_dimension_the_order_is_by_p_and_alpha():
     """Once the embedding is exhausted Sigma is nearly noise^2 I, and a score alpha_k p_k noise."""
     rng = np.random.default_rng(0)
-    x, p, alpha = rng.normal(size=(12, 2)), rng.dirichlet(np.ones(12)), np.ones(12)
+    x = rng.normal(size=(12, 2))
+    p = rng.dirichlet(np.ones(12))
+    alpha = np.ones(12)
     at, scores = greedy(x, 1e-4, p, alpha, np.ones(12, bool), 12)
     assert scores[0] > 1e3 * scores[4]
     np.testing.assert_allclose(scores[-1], p[at[-1]] * 1e-4, rtol=0.6)
@@ -98,14 +116,18 @@ def test_beyond_the_dimension_the_order_is_by_p_and_alpha():
 def test_the_discounted_mean():
     """g = .9, y = -1 at e = 1 and -.5 at e = 3, t = 3: (.81 x -1 + 1 x -.5) / 1.81 = -.723757."""
     weights = 0.9 ** (3 - np.array([1.0, 3.0]))
-    assert discounted_mean(np.array([[-1.0, -0.5]]), weights)[0] == pytest.approx(-0.723757, abs=5e-7)
+    assert discounted_mean(np.array([[-1.0, -0.5]]), weights)[0] == pytest.approx(
+        -0.723757, abs=5e-7
+    )
     assert discounted_mean(np.array([[np.nan, -0.5]]), weights)[0] == -0.5
 
 
 @pytest.fixture
 def holes():
     rng = np.random.default_rng(0)
-    x, r, w = rng.normal(size=(6, 2)), rng.normal(size=(6, 5)), rng.random(5)
+    x = rng.normal(size=(6, 2))
+    r = rng.normal(size=(6, 5))
+    w = rng.random(5)
     r[0, 1] = r[3, 2] = r[2, 3] = r[3, 3] = np.nan
     r[:, 4] = np.nan  # nobody was measured
     return x, r, w
@@ -134,13 +156,15 @@ def test_gradient_against_differences(holes):
     for at in np.ndindex(x.shape):
         h = np.zeros_like(x)
         h[at] = 1e-6
-        difference = (dense_likelihood(x + h, r, w, 0.3) - dense_likelihood(x - h, r, w, 0.3)) / 2e-6
+        difference = (
+            dense_likelihood(x + h, r, w, 0.3) - dense_likelihood(x - h, r, w, 0.3)
+        ) / 2e-6
         assert slope[at] == pytest.approx(difference, abs=1e-6)
 
 
 def test_training_finds_the_groups():
-    """Two groups whose losses move together, independently of each other: the trained Sigma says so, the initial one does not, and
-    the first two picks are one of each."""
+    """Two groups whose losses move together, independently of each other: the trained Sigma says
+    so, the initial one does not, and the first two picks are one of each."""
     rng = np.random.default_rng(0)
     changes = np.repeat(rng.normal(size=(2, 30)), 4, axis=0) + 0.05 * rng.normal(size=(8, 30))
     x = fit(rng.normal(size=(8, 3)) / 3**0.5, changes, np.ones(30), 0.1, 0.02, 500)
@@ -157,7 +181,8 @@ def test_training_finds_the_groups():
 
 
 def test_the_schedule():
-    """warmup 3, interval 2: epochs 0 to 3 are the warm-up, 4 is the first later multiple of 2, so a rehearsal follows round 5."""
+    """warmup 3, interval 2: epochs 0 to 3 are the warm-up, 4 is the first later multiple of 2, so a
+    rehearsal follows round 5."""
     rule = FedCor(warmup=3, interval=2)
     expected = [
         (0, False),
@@ -177,25 +202,41 @@ def test_the_schedule():
 
 
 class World:
-    """K clients whose losses are told by a function of the model's version, and a rehearsed model of its own."""
+    """K clients whose losses are told by a function of the model's version, and a rehearsed model
+    of its own."""
 
     def __init__(self, rule, K=8, m=3, seed=0):
-        self.selector, self.ids, self.m = Selector(rule, seed), 5 + 2 * np.arange(K), m
-        self.selector.observe(0, Reports(self.ids, Outcome.ENROLLED, signals={"num_examples": np.arange(1.0, K + 1)}))
-        self.rng, self.losses, self.cohorts, self.probed = np.random.default_rng(1), {}, [], []
+        self.selector = Selector(rule, seed)
+        self.ids = 5 + 2 * np.arange(K)
+        self.m = m
+        self.selector.observe(
+            0, Reports(self.ids, Outcome.ENROLLED, signals={"num_examples": np.arange(1.0, K + 1)})
+        )
+        self.rng = np.random.default_rng(1)
+        self.losses = {}
+        self.cohorts = []
+        self.probed = []
 
     def round(self, t, accepted=True):
         asked = self.selector.probe(t, self.ids, self.m)
         self.probed.append(len(asked))
         if len(asked):
             self.losses[t] = self.rng.exponential(size=len(asked))
-            self.selector.observe(t, Reports(asked, Outcome.PROBED, signals={"loss": self.losses[t]}))
+            self.selector.observe(
+                t, Reports(asked, Outcome.PROBED, signals={"loss": self.losses[t]})
+            )
         cohort = self.selector.select(t, self.ids, self.m)
         self.cohorts.append(cohort)
         if cohort.rehearsal and accepted:
             self.losses[t, "rehearsed"] = self.rng.exponential(size=len(asked))
-            self.selector.observe(t, Reports(asked, Outcome.PROBED, signals={"loss": self.losses[t, "rehearsed"]}))
-        outcome = (Outcome.REHEARSED if cohort.rehearsal else Outcome.ACCEPTED) if accepted else Outcome.DROPPED
+            self.selector.observe(
+                t, Reports(asked, Outcome.PROBED, signals={"loss": self.losses[t, "rehearsed"]})
+            )
+        outcome = (
+            (Outcome.REHEARSED if cohort.rehearsal else Outcome.ACCEPTED)
+            if accepted
+            else Outcome.DROPPED
+        )
         self.selector.observe(t, Reports(cohort.ids, outcome))
         return cohort
 
@@ -204,14 +245,20 @@ class World:
 
 
 def test_schedule_of_measurements_and_trainings():
-    """warmup 2, interval 2: rounds 1 to 4 probe (the change of round 3 is known in round 4), round 4 = epoch 3 is the first greedy
-    one, round 6 rehearses for epoch 4, round 9 for epoch 6. The changes are differences of consecutive warm-up probes, and
-    rehearsed minus received within a rehearsal: never across."""
+    """warmup 2, interval 2: rounds 1 to 4 probe (the change of round 3 is known in round 4), round
+    4 = epoch 3 is the first greedy one, round 6 rehearses for epoch 4, round 9 for epoch 6. The
+    changes are differences of consecutive warm-up probes, and rehearsed minus received within a
+    rehearsal: never across."""
     world = World(FedCor(warmup=2, interval=2, **QUICK))
     for t in range(1, 10):
         world.round(t)
     assert world.probed == [8, 8, 8, 8, 0, 8, 0, 0, 8]
-    assert [cohort.rehearsal for cohort in world.cohorts] == [False] * 5 + [True, False, False, True]
+    assert [cohort.rehearsal for cohort in world.cohorts] == [False] * 5 + [
+        True,
+        False,
+        False,
+        True,
+    ]
     assert [cohort.notes["greedy"] for cohort in world.cohorts] == [0, 0, 0, 1, 1, 0, 1, 1, 0]
     loss = world.losses
     expected = [loss[2] - loss[1], loss[3] - loss[2], loss[4] - loss[3]]
@@ -221,7 +268,8 @@ def test_schedule_of_measurements_and_trainings():
 
 
 def test_the_gaussian_is_trained_at_the_end_of_the_warm_up_and_in_rehearsals():
-    world, trained = World(FedCor(warmup=2, interval=2, **QUICK)), []
+    world = World(FedCor(warmup=2, interval=2, **QUICK))
+    trained = []
     for t in range(1, 8):
         world.round(t)
         trained.append(world.column("embedding"))
@@ -233,11 +281,13 @@ def test_the_gaussian_is_trained_at_the_end_of_the_warm_up_and_in_rehearsals():
 
 
 def test_annealing():
-    """alpha is .9^3 = .729 after three picks; warm-up and rehearsal cohorts are not annealed, and a rehearsal sets it to 1."""
+    """alpha is .9^3 = .729 after three picks; warm-up and rehearsal cohorts are not annealed, and a
+    rehearsal sets it to 1."""
     world = World(FedCor(warmup=0, interval=5, **QUICK), m=8)
     for t in (1, 2, 3, 4):
         world.round(t)
-    np.testing.assert_allclose(world.column("alpha"), 0.9**3)  # rounds 2, 3, 4; round 1 is the warm-up
+    # rounds 2, 3, 4; round 1 is the warm-up
+    np.testing.assert_allclose(world.column("alpha"), 0.9**3)
     assert world.round(5).notes["min_alpha"] == pytest.approx(0.729)
     world.round(6)
     assert world.selector.rule.schedule(7) == (5, True)
@@ -255,7 +305,8 @@ def test_only_dispatched_clients_are_annealed_also_dropped_ones():
 
 
 def test_a_rehearsal_that_failed_teaches_nothing():
-    """Nobody came back: the second probe is left out, and the next rehearsal does not take the loss of this one for its own."""
+    """Nobody came back: the second probe is left out, and the next rehearsal does not take the loss
+    of this one for its own."""
     world = World(FedCor(warmup=0, interval=1, **QUICK))
     for t in range(1, 3):
         world.round(t)
@@ -264,7 +315,9 @@ def test_a_rehearsal_that_failed_teaches_nothing():
     world.round(4)
     world.round(5)
     assert world.selector.state.epochs.tolist() == [*before, 2]
-    np.testing.assert_allclose(world.column("changes")[:, -1], world.losses[5, "rehearsed"] - world.losses[5])
+    np.testing.assert_allclose(
+        world.column("changes")[:, -1], world.losses[5, "rehearsed"] - world.losses[5]
+    )
 
 
 def test_old_changes_are_forgotten():
@@ -286,25 +339,32 @@ def test_a_gap_between_warm_up_probes_is_no_change_of_one_round():
 def test_missing_losses_are_masked():
     selector = Selector(FedCor(warmup=2, interval=50, **QUICK))
     for t, losses in enumerate(([1.0, 2, 3], [0.5, np.nan, 2], [0.25, 1, np.inf]), start=1):
-        selector.observe(t, Reports(np.arange(3), Outcome.PROBED, signals={"loss": np.array(losses)}))
+        selector.observe(
+            t, Reports(np.arange(3), Outcome.PROBED, signals={"loss": np.array(losses)})
+        )
         selector.observe(t, Reports.empty())
     changes = selector.state.clients.get("changes", np.arange(3))
     np.testing.assert_array_equal(changes, [[-0.5, -0.25], [np.nan, np.nan], [-1, np.nan]])
 
 
 def test_unavailable_clients_count_in_the_sum_but_are_not_chosen():
-    """Without the sum over all, a client whose friends are away would look as if it stood for nobody."""
+    """Without the sum over all, a client whose friends are away would look as if it stood for
+    nobody."""
     x = np.array([[1.0, 0], [1, 0], [1, 0], [0, 1.3]])
-    p, there = np.full(4, 0.25), np.array([True, False, False, True])
+    p = np.full(4, 0.25)
+    there = np.array([True, False, False, True])
     assert greedy(x, NOISE, p, np.ones(4), there, 1)[0].tolist() == [0]
     assert greedy(x[there], NOISE, p[there], np.ones(2), there[there], 1)[0].tolist() == [1]
 
 
 def told_sigma(rule, alpha=(1.0, 1.0, 1.0)):
     """A selector that has learned SIGMA, of clients 4, 7, 9 with sizes in the proportions P."""
-    selector, ids = Selector(rule), np.array([4, 7, 9])
+    selector = Selector(rule)
+    ids = np.array([4, 7, 9])
     selector.observe(0, Reports(ids, Outcome.ENROLLED, signals={"num_examples": 100 * P}))
-    clients = selector.state.clients.put(ids, {"embedding": embedding_of(SIGMA), "alpha": np.array(alpha)})
+    clients = selector.state.clients.put(
+        ids, {"embedding": embedding_of(SIGMA), "alpha": np.array(alpha)}
+    )
     selector.state = dataclasses.replace(selector.state, clients=clients)
     return selector, ids
 
@@ -319,7 +379,8 @@ def test_the_worked_picks_through_the_selector():
 
 
 def test_unavailable_clients_count_in_the_sum():
-    """Without client 4: client 7 keeps .8 x .35 + .25 = .53, of which .28 is what it says of client 4."""
+    """Without client 4: client 7 keeps .8 x .35 + .25 = .53, of which .28 is what it says of client
+    4."""
     selector, ids = told_sigma(FedCor(warmup=0, dimension=3))
     cohort = selector.select(9, ids[1:], 1)
     assert cohort.ids.tolist() == [7]
@@ -327,16 +388,21 @@ def test_unavailable_clients_count_in_the_sum():
 
 
 def test_trainings_are_discounted_and_of_the_given_length():
-    """Epochs 0, 1, 2 in the first training (after two epochs: g^2, g, 1; 30 steps), and those and 4 in the second (7 steps), which
-    starts where the first ended."""
-    world, g = World(FedCor(warmup=2, interval=2, discount=0.5, dimension=3, first_iterations=30, iterations=7)), 0.5
+    """Epochs 0, 1, 2 in the first training (after two epochs: g^2, g, 1; 30 steps), and those and 4
+    in the second (7 steps), which starts where the first ended."""
+    world = World(
+        FedCor(warmup=2, interval=2, discount=0.5, dimension=3, first_iterations=30, iterations=7)
+    )
+    g = 0.5
     for t in range(1, 7):
         world.round(t)
         if t == 4:
             first = world.column("embedding")
     drawn = world.selector.rule.embedding(world.selector.rule.init().clients, world.ids)
     changes = world.column("changes")
-    np.testing.assert_allclose(first, fit(drawn, changes[:, :3], g ** np.array([2.0, 1, 0]), NOISE, 0.01, 30))
+    np.testing.assert_allclose(
+        first, fit(drawn, changes[:, :3], g ** np.array([2.0, 1, 0]), NOISE, 0.01, 30)
+    )
     again = fit(first, changes, g ** np.array([4.0, 3, 2, 0]), NOISE, 0.01, 7)
     np.testing.assert_allclose(world.column("embedding"), again)
 
@@ -357,7 +423,9 @@ def test_the_first_embedding_has_the_published_law():
     rule = FedCor()
     rows = rule.embedding(rule.init().clients, np.arange(4000))
     assert rows.std() == pytest.approx(15**-0.5, rel=0.02)
-    np.testing.assert_array_equal(rows[[7, 70]], rule.embedding(rule.init().clients, np.array([7, 70])))
+    np.testing.assert_array_equal(
+        rows[[7, 70]], rule.embedding(rule.init().clients, np.array([7, 70]))
+    )
     other = FedCor(embedding_seed=1)
     assert not np.array_equal(rows[:3], other.embedding(other.init().clients, np.arange(3)))
 

@@ -1,4 +1,5 @@
-"""FedCS: the checks of docs/methods/selectors.md#fedcs, worked by hand; the fast greedy against the plain one."""
+"""FedCS: the checks of docs/methods/selectors.md#fedcs, worked by hand; the fast greedy against the
+plain one."""
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from motley.core.records import Outcome, Reports
 from motley.selectors import Selector, build, fedcs
 from motley.selectors.fedcs import FedCS, greedy
 
-UPDATE, UPLOAD, DOWNLOAD = (10.0, 4.0, 7.0, 2.0), (3.0, 5.0, 2.0, 6.0), (1.0, 2.0, 1.0, 3.0)
+UPDATE = (10.0, 4.0, 7.0, 2.0)
+UPLOAD = (3.0, 5.0, 2.0, 6.0)
+DOWNLOAD = (1.0, 2.0, 1.0, 3.0)
 IDS = np.array([4, 7, 11, 20])
 
 
@@ -18,29 +21,47 @@ def asked(rule, t=1, ids=IDS, m=3, download=DOWNLOAD, update=UPDATE, upload=UPLO
     selector = Selector(rule, seed)
     who = selector.probe(t, ids, m)
     at = np.searchsorted(ids, who)
-    columns = {"download_estimate_s": download, "compute_estimate_s": update, "upload_estimate_s": upload}
+    columns = {
+        "download_estimate_s": download,
+        "compute_estimate_s": update,
+        "upload_estimate_s": upload,
+    }
     signals = {name: np.asarray(column, float)[at] for name, column in columns.items()}
     selector.observe(t, Reports(who, Outcome.PROBED, signals=signals))
     return selector
 
 
 def plain(download, update, upload, deadline, most, selection=0.0, aggregation=0.0):
-    """The published greedy, word for word: every client is looked at, also after one that does not fit."""
-    rest, chosen, theta, down = list(range(len(download))), [], 0.0, 0.0
+    """The published greedy, word for word: every client is looked at, also after one that does not
+    fit."""
+    rest = list(range(len(download)))
+    chosen = []
+    theta = 0.0
+    down = 0.0
     while rest and len(chosen) < most:
-        x = min(rest, key=lambda k: (max(download[k], down) - down + upload[k] + max(0.0, update[k] - theta), k))
+        x = min(
+            rest,
+            key=lambda k: (
+                max(download[k], down) - down + upload[k] + max(0.0, update[k] - theta),
+                k,
+            ),
+        )
         after = theta + upload[x] + max(0.0, update[x] - theta)
         if selection + max(download[x], down) + after + aggregation < deadline:
             chosen.append(x)
-            theta, down = after, max(download[x], down)
+            theta = after
+            down = max(download[x], down)
         rest.remove(x)
     return chosen, down + theta
 
 
-@pytest.mark.parametrize(("deadline", "ids", "total"), [(15, [11, 4], 14), (20, [11, 4], 14), (25, [11, 4, 7], 20)])
+@pytest.mark.parametrize(
+    ("deadline", "ids", "total"), [(15, [11, 4], 14), (20, [11, 4], 14), (25, [11, 4, 7], 20)]
+)
 def test_checks_worked_by_hand(deadline, ids, total):
-    """First sums d + u + ul = (14, 11, 10, 11): client 2, Theta = 9, T^D = 1. Then 0 + 3 + 1 = 4, 1 + 5 = 6, 2 + 6 = 8: client 0,
-    Theta = 13, total 14. Then 1 + 5 = 6: total 20, which is not below 20; then 1 + 6 = 7: 27."""
+    """First sums d + u + ul = (14, 11, 10, 11): client 2, Theta = 9, T^D = 1. Then 0 + 3 + 1 = 4,
+    1 + 5 = 6, 2 + 6 = 8: client 0, Theta = 13, total 14. Then 1 + 5 = 6: total 20, which is not
+    below 20; then 1 + 6 = 7: 27."""
     cohort = asked(FedCS(deadline=float(deadline))).select(1, IDS, 3)
     assert cohort.ids.tolist() == ids
     assert cohort.notes["planned_s"] == total
@@ -48,7 +69,9 @@ def test_checks_worked_by_hand(deadline, ids, total):
 
 
 def test_server_times_count():
-    assert asked(FedCS(deadline=25.0, selection=3.0, aggregation=2.0)).select(1, IDS, 3).ids.tolist() == [11, 4]
+    assert asked(FedCS(deadline=25.0, selection=3.0, aggregation=2.0)).select(
+        1, IDS, 3
+    ).ids.tolist() == [11, 4]
 
 
 def test_nobody_fits_and_the_round_is_abandoned():
@@ -61,7 +84,12 @@ def test_nobody_fits_and_the_round_is_abandoned():
 
 def test_at_most_m_unless_filled():
     assert asked(FedCS(deadline=99.0), m=1).select(1, IDS, 1).ids.tolist() == [11]
-    assert asked(FedCS(deadline=99.0, fill=True), m=1).select(1, IDS, 1).ids.tolist() == [11, 4, 7, 20]
+    assert asked(FedCS(deadline=99.0, fill=True), m=1).select(1, IDS, 1).ids.tolist() == [
+        11,
+        4,
+        7,
+        20,
+    ]
     assert asked(FedCS(deadline=99.0, fill=True)).select(1, IDS, 0).ids.tolist() == []
 
 
@@ -102,7 +130,8 @@ def test_greedy_is_the_published_one(seconds, deadline, most):
     download, update, upload = np.array(seconds, float).T
     expected = plain(download, update, upload, deadline, most)
     for few in (0, fedcs._FEW):
-        before, fedcs._FEW = fedcs._FEW, few
+        before = fedcs._FEW
+        fedcs._FEW = few
         try:
             taken, total = greedy(download, update, upload, float(deadline), most)
         finally:
@@ -112,12 +141,17 @@ def test_greedy_is_the_published_one(seconds, deadline, most):
     assert total < deadline or not len(taken)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "no_uplink_time", "one_uplink", "free_download", "fill"])
+@pytest.mark.parametrize(
+    "kind", ["uniform", "no_uplink_time", "one_uplink", "free_download", "fill"]
+)
 def test_greedy_among_many(kind):
     """8,000 clients, where thinning out matters; against passes over everybody."""
     rng = np.random.default_rng(5)
-    n, most = 8000, 30
-    download, update, upload = rng.uniform(0.5, 2, n), rng.uniform(10, 50, n), rng.uniform(1, 5, n)
+    n = 8000
+    most = 30
+    download = rng.uniform(0.5, 2, n)
+    update = rng.uniform(10, 50, n)
+    upload = rng.uniform(1, 5, n)
     if kind == "no_uplink_time":
         upload[:] = 0.0
     elif kind == "one_uplink":
@@ -132,7 +166,8 @@ def test_greedy_among_many(kind):
         cost = np.maximum(download, down) + np.maximum(update, theta) + upload
         cost[taken[: np.flatnonzero(taken == x)[0]]] = np.inf
         assert cost[x] <= cost.min() * (1 + 1e-12)
-        down, theta = max(down, download[x]), max(theta, update[x]) + upload[x]
+        down = max(down, download[x])
+        theta = max(theta, update[x]) + upload[x]
     assert total == down + theta
     cost = np.maximum(download, down) + np.maximum(update, theta) + upload
     cost[taken] = np.inf

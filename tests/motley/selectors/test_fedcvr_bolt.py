@@ -1,5 +1,5 @@
-"""FedCVR-Bolt: the worked numbers of docs/methods/fedcvr-bolt.md#worked, the factor form against a dense reference, and "What must
-hold" of docs/methods/fedcvr-bolt.md#round."""
+"""FedCVR-Bolt: the worked numbers of docs/methods/fedcvr-bolt.md#worked, the factor form against a
+dense reference, and "What must hold" of docs/methods/fedcvr-bolt.md#round."""
 
 import dataclasses
 import math
@@ -22,21 +22,29 @@ from motley.selectors.fedcvr_bolt import FedCvrBolt, FedCvrBoltState
 C1 = np.array([[4, 2, 0.5], [2, 2, 0.2], [0.5, 0.2, 1]])
 C2 = np.array([[1, -0.3, 0.1], [-0.3, 2, 0.4], [0.1, 0.4, 0.5]])
 N = np.array([50.0, 30.0, 20.0])
-THETA, MEAN = np.array([[1.0], [0.8], [-0.5]]), np.array([[0.9], [0.7], [-0.4]])
+THETA = np.array([[1.0], [0.8], [-0.5]])
+MEAN = np.array([[0.9], [0.7], [-0.4]])
 
 
 def state_of(covariances, theta=THETA, mean=MEAN, sizes=N, t=4, label=(0, 0, 1)):
-    """A state before round t whose C^d are these: t - 1 times C = L L^T, so the columns of sqrt(t - 1) L are innovations."""
+    """A state before round t whose C^d are these: t - 1 times C = L L^T, so the columns of
+    sqrt(t - 1) L are innovations."""
     c = np.stack(covariances)  # [D', K, K]
     factor = math.sqrt(t - 1) * np.linalg.cholesky(c)
     ids = np.arange(c.shape[1])
     columns = {
-        "num_examples": sizes, "theta": theta, "mean": mean, "label": np.array(label, float),
-        "weighted": np.einsum("dkj,j->kd", c, sizes), "variance": np.einsum("dkk->kd", c),
-    }  # fmt: skip
+        "num_examples": sizes,
+        "theta": theta,
+        "mean": mean,
+        "label": np.array(label, float),
+        "weighted": np.einsum("dkj,j->kd", c, sizes),
+        "variance": np.einsum("dkk->kd", c),
+    }
     table = FedCvrBolt().init().clients
     blocks = tuple((ids, factor[:, :, s].T.astype(np.float32)) for s in range(c.shape[1]))
-    return FedCvrBoltState(ClientTable(table.defaults, ids, columns), theta[0], t - 1, blocks, 0.0, len(set(label)))
+    return FedCvrBoltState(
+        ClientTable(table.defaults, ids, columns), theta[0], t - 1, blocks, 0.0, len(set(label))
+    )
 
 
 def covariance(state):
@@ -54,37 +62,50 @@ def enrolled(rule, ids, initial, sizes=None, seed=0):
     selector = Selector(rule, seed)
     sizes = np.ones(len(ids)) if sizes is None else sizes
     first = np.tile(initial, (len(ids), 1))
-    selector.observe(0, Reports(ids, Outcome.ENROLLED, signals={"num_examples": sizes, "last_layer": first}))
+    selector.observe(
+        0, Reports(ids, Outcome.ENROLLED, signals={"num_examples": sizes, "last_layer": first})
+    )
     return selector
 
 
 def report(selector, t, ids, models, outcome=Outcome.ACCEPTED):
-    selector.observe(t, Reports(np.asarray(ids), outcome, signals={"last_layer": np.asarray(models, float)}))
+    selector.observe(
+        t, Reports(np.asarray(ids), outcome, signals={"last_layer": np.asarray(models, float)})
+    )
 
 
 # ---- worked numbers ----
 
 
 def test_value_and_probabilities_a():
-    """(a) C alpha = (4 .5 + 2 .3 + .5 .2, ...) = (2.7, 1.64, .51); v_0 = 2.7^2 / 4 = 1.8225, v_1 = 1.64^2 / 2, v_2 = .51^2 / 1.
-    In {0, 1} p_0 = 1 / (1 + e^-(1.8225 - 1.3448)) = .617205."""
-    rule, state, ids = FedCvrBolt(), state_of([C1]), np.arange(3)
+    """(a) C alpha = (4 .5 + 2 .3 + .5 .2, ...) = (2.7, 1.64, .51); v_0 = 2.7^2 / 4 = 1.8225, v_1 =
+    1.64^2 / 2, v_2 = .51^2 / 1. In {0, 1} p_0 = 1 / (1 + e^-(1.8225 - 1.3448)) = .617205."""
+    rule = FedCvrBolt()
+    state = state_of([C1])
+    ids = np.arange(3)
     np.testing.assert_allclose(state.clients.get("weighted", ids)[:, 0] / 100, [2.7, 1.64, 0.51])
     v = rule.value(state, ids)
     np.testing.assert_allclose(v, [1.8225, 1.3448, 0.2601], atol=1e-6)
     group = np.array([0, 0, 1])
     np.testing.assert_allclose(rule.probabilities(v, group), [0.617205, 0.382795, 1], atol=1e-6)
-    np.testing.assert_allclose(FedCvrBolt(beta=0.5).probabilities(v, group), [0.559430, 0.440570, 1], atol=1e-6)
+    np.testing.assert_allclose(
+        FedCvrBolt(beta=0.5).probabilities(v, group), [0.559430, 0.440570, 1], atol=1e-6
+    )
     assert FedCvrBolt(beta=math.inf).probabilities(v, group).tolist() == [1, 0, 1]
     assert FedCvrBolt(beta=0).probabilities(v, group).tolist() == [0.5, 0.5, 1]
 
 
 def test_alpha_is_the_share_of_all_clients_also_where_some_are_away():
-    """v of {0, 1} beside each other is as in (a); with the sizes of these two as the whole it would be 1 / .64 of that."""
-    np.testing.assert_allclose(FedCvrBolt().value(state_of([C1]), np.arange(2)), [1.8225, 1.3448], atol=1e-6)
+    """v of {0, 1} beside each other is as in (a); with the sizes of these two as the whole it would
+    be 1 / .64 of that."""
+    np.testing.assert_allclose(
+        FedCvrBolt().value(state_of([C1]), np.arange(2)), [1.8225, 1.3448], atol=1e-6
+    )
     selector = Selector(FedCvrBolt(warm_up=0))
     selector.state = state_of([C1], label=(0, 0, 0))
-    assert selector.select(4, np.arange(2), 1).notes["max_probability"] == pytest.approx(0.617205, abs=1e-6)
+    assert selector.select(4, np.arange(2), 1).notes["max_probability"] == pytest.approx(
+        0.617205, abs=1e-6
+    )
 
 
 def observed(rule):
@@ -96,24 +117,39 @@ def observed(rule):
 
 
 def test_one_round_b():
-    """(b) rho_10 = 2 / sqrt(2 4) = .707107, thbar_1 = .848528; e = (1.2 - .9, .8 - .848528, -.7 + .4); C = .75 C + .25 e e^T."""
+    """(b) rho_10 = 2 / sqrt(2 4) = .707107, thbar_1 = .848528; e = (1.2 - .9, .8 - .848528, -.7 +
+    .4); C = .75 C + .25 e e^T."""
     rule = FedCvrBolt(warm_up=0)
     state = observed(rule)
     np.testing.assert_allclose(state.clients.columns["theta"][:, 0], [1.2, 0.8, -0.7])
-    np.testing.assert_allclose(state.clients.columns["mean"][:, 0], [1.2, 0.848528, -0.7], atol=1e-6)  # afterwards
+    # afterwards
+    np.testing.assert_allclose(
+        state.clients.columns["mean"][:, 0], [1.2, 0.848528, -0.7], atol=1e-6
+    )
     kept = observed(FedCvrBolt(warm_up=0, seen_mean="kept"))
     np.testing.assert_allclose(kept.clients.columns["mean"][:, 0], [0.9, 0.848528, -0.4], atol=1e-6)
     np.testing.assert_array_equal(covariance(kept), covariance(state))
-    expected = [[3.0225, 1.496360, 0.3525], [1.496360, 1.500589, 0.153640], [0.3525, 0.153640, 0.7725]]
+    expected = [
+        [3.0225, 1.496360, 0.3525],
+        [1.496360, 1.500589, 0.153640],
+        [0.3525, 0.153640, 0.7725],
+    ]
     np.testing.assert_allclose(covariance(state)[0], expected, atol=1e-6)
-    np.testing.assert_allclose(state.clients.columns["weighted"][:, 0] / 100, [2.030658, 1.229085, 0.376842], atol=1e-6)
-    np.testing.assert_allclose(state.clients.columns["variance"][:, 0], np.diag(expected), atol=1e-6)
-    np.testing.assert_allclose(rule.value(state, np.arange(3)), [1.364292, 1.006704, 0.183831], atol=1e-6)
+    np.testing.assert_allclose(
+        state.clients.columns["weighted"][:, 0] / 100, [2.030658, 1.229085, 0.376842], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        state.clients.columns["variance"][:, 0], np.diag(expected), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        rule.value(state, np.arange(3)), [1.364292, 1.006704, 0.183831], atol=1e-6
+    )
     assert state.rounds == 4
 
 
 def test_variants_of_b():
-    """literal_means: e = (0, -.048528, 0). Regression: 2 / 4 * 1.2 = .6. Cosine of one positive coordinate each: 1, so 1.2."""
+    """literal_means: e = (0, -.048528, 0). Regression: 2 / 4 * 1.2 = .6. Cosine of one positive
+    coordinate each: 1, so 1.2."""
     literal = observed(FedCvrBolt(warm_up=0, literal_means=True))
     expected = [[3, 1.5, 0.375], [1.5, 1.500589, 0.15], [0.375, 0.15, 0.75]]
     np.testing.assert_allclose(covariance(literal)[0], expected, atol=1e-6)
@@ -124,7 +160,8 @@ def test_variants_of_b():
 
 
 def test_aggregate_of_b():
-    """n = (50, 30, 20): (50 * 1.2 - 20 * .7) / 70 = .657143, the cohort's weights on the models sent."""
+    """n = (50, 30, 20): (50 * 1.2 - 20 * .7) / 70 = .657143, the cohort's weights on the models
+    sent."""
     selector = Selector(FedCvrBolt(warm_up=0, beta=math.inf))
     selector.state = state_of([C1])
     cohort = selector.select(4, np.arange(3), 2)
@@ -134,20 +171,29 @@ def test_aggregate_of_b():
 
 def test_second_coordinate_c():
     """(c) v adds over coordinates; one coalition of all, and {1, 2}."""
-    rule, ids = FedCvrBolt(), np.arange(3)
-    np.testing.assert_allclose(rule.value(state_of([C2]), ids), [0.1849, 0.140450, 0.1458], atol=1e-6)
+    rule = FedCvrBolt()
+    ids = np.arange(3)
+    np.testing.assert_allclose(
+        rule.value(state_of([C2]), ids), [0.1849, 0.140450, 0.1458], atol=1e-6
+    )
     v = rule.value(state_of([C1, C2], np.tile(THETA, 2), np.tile(MEAN, 2)), ids)
     np.testing.assert_allclose(v, [2.0074, 1.485250, 0.4059], atol=1e-6)
-    np.testing.assert_allclose(rule.probabilities(v, np.zeros(3, int)), [0.557153, 0.330528, 0.112319], atol=1e-6)
-    np.testing.assert_allclose(rule.probabilities(v, np.array([0, 1, 1]))[1:], [0.746371, 0.253629], atol=1e-6)
+    np.testing.assert_allclose(
+        rule.probabilities(v, np.zeros(3, int)), [0.557153, 0.330528, 0.112319], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        rule.probabilities(v, np.array([0, 1, 1]))[1:], [0.746371, 0.253629], atol=1e-6
+    )
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6))
 def test_value_is_the_variance_that_knowing_a_client_removes(seed, K):
-    """Proposition 1 with A = {k}: Var(glob) - E Var(glob | theta_k), the conditional covariance being C - c_k c_k^T / C_kk."""
+    """Proposition 1 with A = {k}: Var(glob) - E Var(glob | theta_k), the conditional covariance
+    being C - c_k c_k^T / C_kk."""
     rng = np.random.default_rng(seed)
     factor = rng.normal(size=(2, K, K))
-    c, n = factor @ factor.transpose(0, 2, 1) + 0.1 * np.eye(K), rng.integers(1, 9, K).astype(float)
+    c = factor @ factor.transpose(0, 2, 1) + 0.1 * np.eye(K)
+    n = rng.integers(1, 9, K).astype(float)
     zero = np.zeros((K, 2))
     v = FedCvrBolt(ridge=0).value(state_of(c, zero, zero, n, label=(0,) * K), np.arange(K))
     a = n / n.sum()
@@ -160,9 +206,11 @@ def test_value_is_the_variance_that_knowing_a_client_removes(seed, K):
 
 
 def dense_round(rule, c, theta, mean, labels, done, models, t, warm):
-    """Steps 5 to 7 as they stand, with C [D', K, K]; ``done`` has at most one client per coalition."""
+    """Steps 5 to 7 as they stand, with C [D', K, K]; ``done`` has at most one client per
+    coalition."""
     width = len(c)
-    new, thbar = theta.copy(), theta.copy()
+    new = theta.copy()
+    thbar = theta.copy()
     new[done] = models
     thbar[:] = new
     spread = np.einsum("dkk->dk", c)
@@ -173,10 +221,16 @@ def dense_round(rule, c, theta, mean, labels, done, models, t, warm):
             if k in done:
                 continue
             for d in range(width):
-                below = {"pearson": math.sqrt(spread[d, k] * spread[d, j]), "regression": spread[d, j], "cosine": 1.0}[rule.rho]
+                below = {
+                    "pearson": math.sqrt(spread[d, k] * spread[d, j]),
+                    "regression": spread[d, j],
+                    "cosine": 1.0,
+                }[rule.rho]
                 above = c[d, k, j]
                 if rule.rho == "cosine":
-                    above = theta[k] @ theta[j] / np.linalg.norm(theta[k]) / np.linalg.norm(theta[j])
+                    above = (
+                        theta[k] @ theta[j] / np.linalg.norm(theta[k]) / np.linalg.norm(theta[j])
+                    )
                 thbar[k, d] = (above / below if below else 0.0) * new[j, d]
     e = new - thbar
     if rule.seen_mean == "last":
@@ -197,13 +251,21 @@ def dense_round(rule, c, theta, mean, labels, done, models, t, warm):
     ids=str,
 )
 def test_factor_form_equals_dense_form_at_100_clients(rule):
-    """16 rounds of 10 from K = 100, D' = 4, some clients silent: means, C alpha, diag C, C and v agree to 1e-5."""
-    K, m, width = 100, 10, 4
+    """16 rounds of 10 from K = 100, D' = 4, some clients silent: means, C alpha, diag C, C and v
+    agree to 1e-5."""
+    K = 100
+    m = 10
+    width = 4
     rng = np.random.default_rng(1)
-    ids, sizes, start = 2 * np.arange(K), rng.integers(5, 50, K).astype(float), rng.normal(size=width)
+    ids = 2 * np.arange(K)
+    sizes = rng.integers(5, 50, K).astype(float)
+    start = rng.normal(size=width)
     home = rng.normal(size=(5, width))[np.arange(K) % 5]
     selector = enrolled(rule, ids, start, sizes)
-    c, theta, mean, t = np.zeros((width, K, K)), np.tile(start, (K, 1)), np.tile(start, (K, 1)), 0
+    c = np.zeros((width, K, K))
+    theta = np.tile(start, (K, 1))
+    mean = np.tile(start, (K, 1))
+    t = 0
     for r in range(1, 17):
         cohort = np.sort(selector.select(r, ids, m).ids)
         labels = rule.labels(selector.state, m)
@@ -213,26 +275,37 @@ def test_factor_form_equals_dense_form_at_100_clients(rule):
         report(selector, r, cohort, models, outcome.astype(np.int8))
         t += 1
         done = cohort[~silent] // 2
-        c, theta, mean = dense_round(rule, c, theta, mean, labels, done, models[~silent], t, r <= rule.warm_up)
+        c, theta, mean = dense_round(
+            rule, c, theta, mean, labels, done, models[~silent], t, r <= rule.warm_up
+        )
     state = selector.state
     assert state.rounds == t
     scale = np.abs(c).max()
     np.testing.assert_allclose(state.clients.columns["mean"], mean, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(state.clients.columns["theta"], theta)
-    np.testing.assert_allclose(state.clients.columns["variance"].T, np.einsum("dkk->dk", c), atol=1e-5 * scale)
-    np.testing.assert_allclose(state.clients.columns["weighted"].T / sizes.sum(), c @ sizes / sizes.sum(), atol=1e-5 * scale)
+    np.testing.assert_allclose(
+        state.clients.columns["variance"].T, np.einsum("dkk->dk", c), atol=1e-5 * scale
+    )
+    np.testing.assert_allclose(
+        state.clients.columns["weighted"].T / sizes.sum(),
+        c @ sizes / sizes.sum(),
+        atol=1e-5 * scale,
+    )
     if rule.rho == "cosine":
         assert state.innovations == ()
     else:
         np.testing.assert_allclose(covariance(state), c, atol=1e-5 * scale)
     spread = np.einsum("dkk->kd", c)
     ridge = spread + rule.ridge * spread.mean(axis=0)
-    v = np.divide((c @ sizes / sizes.sum()).T ** 2, ridge, out=np.zeros_like(ridge), where=ridge > 0).sum(axis=1)
+    v = np.divide(
+        (c @ sizes / sizes.sum()).T ** 2, ridge, out=np.zeros_like(ridge), where=ridge > 0
+    ).sum(axis=1)
     np.testing.assert_allclose(rule.value(state, ids), v, rtol=1e-5, atol=1e-5 * v.max())
 
 
 def blocks_of(rng, rounds, K, width, common=0.0):
-    blocks, base = (), rng.normal(size=(3, K, width))
+    blocks = ()
+    base = rng.normal(size=(3, K, width))
     for _ in range(rounds):
         e = np.einsum("i,ikd->kd", rng.normal(size=3), base) + common * rng.normal(size=(K, width))
         blocks = append(blocks, np.arange(K), e)
@@ -240,8 +313,10 @@ def blocks_of(rng, rounds, K, width, common=0.0):
 
 
 def test_paired_products_are_entries_of_the_sum():
-    rng, ids = np.random.default_rng(0), np.arange(0, 900, 3)
-    blocks, full = (), np.zeros((300, 2, 300))
+    rng = np.random.default_rng(0)
+    ids = np.arange(0, 900, 3)
+    blocks = ()
+    full = np.zeros((300, 2, 300))
     for share in (1.0, 0.1, 0.7, 0.02):
         e = rng.normal(size=(300, 2)) * (rng.random(300) < share)[:, None]
         blocks = append(blocks, ids, e)
@@ -251,14 +326,18 @@ def test_paired_products_are_entries_of_the_sum():
     assert [len(b[0]) < 300 for b in blocks] == [False, True, False, True, True]
     mate = rng.integers(0, 300, 300)
     expected = full[np.arange(300)[:, None], np.arange(2), mate[:, None]]
-    np.testing.assert_allclose(paired_products(blocks, ids, mate, 2), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        paired_products(blocks, ids, mate, 2), expected, rtol=1e-5, atol=1e-5
+    )
     assert append((), ids, np.zeros((300, 2))) == ()
 
 
 @pytest.mark.parametrize("common", [0.0, 0.3])
 def test_fold_loses_the_trace_it_reports_and_bounds_every_entry(common):
-    """Three common directions in all: nothing is lost. With noise: trace and, for every entry, |error| <= sqrt(lost_kk lost_jj)."""
-    K, width = 40, 3
+    """Three common directions in all: nothing is lost. With noise: trace and, for every entry,
+    |error| <= sqrt(lost_kk lost_jj)."""
+    K = 40
+    width = 3
     blocks = blocks_of(np.random.default_rng(2), 16, K, width, common)
     size = sum(rows.nbytes for _, rows in blocks)
     same, none = fold(blocks, size)
@@ -266,7 +345,10 @@ def test_fold_loses_the_trace_it_reports_and_bounds_every_entry(common):
     assert none == 0.0
     folded, lost = fold(blocks, size - 1)
     assert len(folded) == 12
-    before, after = (sum(np.einsum("kd,jd->dkj", r.astype(float), r.astype(float)) for _, r in b) for b in (blocks, folded))
+    before, after = (
+        sum(np.einsum("kd,jd->dkj", r.astype(float), r.astype(float)) for _, r in b)
+        for b in (blocks, folded)
+    )
     error = before - after
     assert np.einsum("dkk->", error) == pytest.approx(lost, abs=1e-4 * np.einsum("dkk->", before))
     gone = np.maximum(np.einsum("dkk->dk", error), 0)
@@ -275,11 +357,14 @@ def test_fold_loses_the_trace_it_reports_and_bounds_every_entry(common):
 
 
 def test_memory_limit_holds_and_its_error_is_reported():
-    K, width, ids = 64, 16, np.arange(64)
+    K = 64
+    width = 16
+    ids = np.arange(64)
     rng = np.random.default_rng(0)
     block = K * width * 4
     rule = FedCvrBolt(warm_up=1, memory_mb=12 * block / 2**20)
-    selector, whole = enrolled(rule, ids, np.ones(width)), enrolled(FedCvrBolt(warm_up=1), ids, np.ones(width))
+    selector = enrolled(rule, ids, np.ones(width))
+    whole = enrolled(FedCvrBolt(warm_up=1), ids, np.ones(width))
     for t in range(1, 40):
         who = np.sort(whole.select(t, ids, 8).ids)
         models = rng.normal(size=(8, width))
@@ -290,16 +375,22 @@ def test_memory_limit_holds_and_its_error_is_reported():
     assert 0 < notes["folded"] < 1
     assert whole.select(40, ids, 8).notes["folded"] == 0
     kept = np.einsum("dkk->", covariance(selector.state))
-    assert 1 - kept / selector.state.clients.columns["variance"].sum() == pytest.approx(notes["folded"], abs=1e-5)
+    assert 1 - kept / selector.state.clients.columns["variance"].sum() == pytest.approx(
+        notes["folded"], abs=1e-5
+    )
 
 
 # ---- traps ----
 
 
 def test_a_chosen_clients_innovation_is_not_zero():
-    """Algorithm 1 line 13 read literally sets the mean of a chosen client to itself: its variance decays to 0 and it is never
-    worth choosing again. By default C_00 is the mean of (1 - 0)^2 and zeros, the plain mean of its innovations."""
-    plain, literal = (enrolled(FedCvrBolt(warm_up=99, literal_means=flag), np.arange(3), np.zeros(1)) for flag in (False, True))
+    """Algorithm 1 line 13 read literally sets the mean of a chosen client to itself: its variance
+    decays to 0 and it is never worth choosing again. By default C_00 is the mean of (1 - 0)^2 and
+    zeros, the plain mean of its innovations."""
+    plain, literal = (
+        enrolled(FedCvrBolt(warm_up=99, literal_means=flag), np.arange(3), np.zeros(1))
+        for flag in (False, True)
+    )
     for t in range(1, 11):
         for selector in (plain, literal):
             report(selector, t, [0], [[1.0]])
@@ -308,11 +399,12 @@ def test_a_chosen_clients_innovation_is_not_zero():
 
 
 def test_the_mean_of_a_client_seen_in_successive_rounds():
-    """A client starts at theta(1) = 0 and reports 10 in every round. Innovations with the mean kept: 10, 10, 10, so C = 100 for ever.
-    With its last model as its mean: 10, 0, 0, so C = 100 / t, 33.3 after three rounds. In one coalition beside a client that was
-    never worth anything (v = 0, of equal size, so alpha = 1 / 2 and v_0 = (C_00 / 2)^2 / C_00 = C_00 / 4), it is drawn with
-    probability 1 / (1 + exp(-C_00 / 4)): 1 - 1.4e-11 kept, .99976 last; when both report a model that is 1 away instead of 10,
-    C_00 = 1 and 1/3: .562 and .521."""
+    """A client starts at theta(1) = 0 and reports 10 in every round. Innovations with the mean
+    kept: 10, 10, 10, so C = 100 for ever. With its last model as its mean: 10, 0, 0, so C = 100 /
+    t, 33.3 after three rounds. In one coalition beside a client that was never worth anything (v =
+    0, of equal size, so alpha = 1 / 2 and v_0 = (C_00 / 2)^2 / C_00 = C_00 / 4), it is drawn with
+    probability 1 / (1 + exp(-C_00 / 4)): 1 - 1.4e-11 kept, .99976 last; when both report a model
+    that is 1 away instead of 10, C_00 = 1 and 1/3: .562 and .521."""
     for away, kept_p, last_p in ((10.0, 1 - 1.4e-11, 0.999759), (1.0, 0.562177, 0.520821)):
         for seen_mean, p in (("kept", kept_p), ("last", last_p)):
             rule = FedCvrBolt(warm_up=99, seen_mean=seen_mean)
@@ -320,18 +412,23 @@ def test_the_mean_of_a_client_seen_in_successive_rounds():
             for t in range(1, 4):
                 report(selector, t, [0], [[away]])
             variance = away**2 if seen_mean == "kept" else away**2 / 3
-            assert selector.state.clients.columns["variance"][:, 0].tolist() == pytest.approx([variance, 0.0])
+            assert selector.state.clients.columns["variance"][:, 0].tolist() == pytest.approx(
+                [variance, 0.0]
+            )
             got = rule.probabilities(rule.value(selector.state, np.arange(2)), np.zeros(2, int))
             assert got[0] == pytest.approx(p, abs=1e-6)
 
 
 def test_a_client_seen_once_is_predicted_in_between_under_both_readings():
-    """Seen in rounds 1 and 3: in round 2, a warm-up round, its mean becomes its own model, so that round 3 adds 0 under both."""
+    """Seen in rounds 1 and 3: in round 2, a warm-up round, its mean becomes its own model, so that
+    round 3 adds 0 under both."""
     for seen_mean in ("kept", "last"):
         selector = enrolled(FedCvrBolt(warm_up=99, seen_mean=seen_mean), np.arange(2), np.zeros(1))
         for t, who in enumerate((0, 1, 0), 1):
             report(selector, t, [who], [[10.0]])
-        assert selector.state.clients.columns["variance"][:, 0].tolist() == pytest.approx([100 / 3, 100 / 3])
+        assert selector.state.clients.columns["variance"][:, 0].tolist() == pytest.approx(
+            [100 / 3, 100 / 3]
+        )
 
 
 # ---- Proposition 1 for several clients ----
@@ -339,33 +436,47 @@ def test_a_client_seen_once_is_predicted_in_between_under_both_readings():
 
 @pytest.mark.parametrize(
     ("chosen", "expected"),
-    [([0], 1.8225), ([1], 1.3448), ([2], 0.2601), ([0, 1], 1.9066), ([0, 2], 1.85424), ([1, 2], 1.466959), ([0, 1, 2], 1.944)],
+    [
+        ([0], 1.8225),
+        ([1], 1.3448),
+        ([2], 0.2601),
+        ([0, 1], 1.9066),
+        ([0, 2], 1.85424),
+        ([1, 2], 1.466959),
+        ([0, 1, 2], 1.944),
+    ],
 )
 def test_explained_variance_of_cohorts_of_a(chosen, expected):
-    """C alpha = (2.7, 1.64, .51), Var(glob) = 1.944. A = {0, 2}: C_AA = [[4, .5], [.5, 1]], its determinant 3.75, its inverse
-    [[1, -.5], [-.5, 4]] / 3.75: (2.7^2 - 2 .5 2.7 .51 + 4 .51^2) / 3.75 = 6.9534 / 3.75 = 1.85424. A = {0, 1}: inverse
-    [[2, -2], [-2, 4]] / 4: (14.58 - 17.712 + 10.7584) / 4 = 1.9066. A = {1, 2}: inverse [[1, -.2], [-.2, 2]] / 1.96:
-    (2.6896 - .33456 + .5202) / 1.96 = 1.466959. One client: v_k. All: everything."""
+    """C alpha = (2.7, 1.64, .51), Var(glob) = 1.944. A = {0, 2}: C_AA = [[4, .5], [.5, 1]], its
+    determinant 3.75, its inverse [[1, -.5], [-.5, 4]] / 3.75: (2.7^2 - 2 .5 2.7 .51 + 4 .51^2) /
+    3.75 = 6.9534 / 3.75 = 1.85424. A = {0, 1}: inverse [[2, -2], [-2, 4]] / 4: (14.58 - 17.712 +
+    10.7584) / 4 = 1.9066. A = {1, 2}: inverse [[1, -.2], [-.2, 2]] / 1.96: (2.6896 - .33456 +
+    .5202) / 1.96 = 1.466959. One client: v_k. All: everything."""
     share = FedCvrBolt().explained(state_of([C1]), np.array(chosen))
     assert share * 1.944 == pytest.approx(expected, abs=2e-6)
 
 
 def test_explained_variance_adds_over_coordinates():
-    """The second coordinate alone: C alpha = (.43, .53, .27), Var = .215 + .159 + .054 = .428; client 0 explains .43^2 / 1 = .1849
-    of it. Both: (1.8225 + .1849) / (1.944 + .428)."""
+    """The second coordinate alone: C alpha = (.43, .53, .27), Var = .215 + .159 + .054 = .428;
+    client 0 explains .43^2 / 1 = .1849 of it. Both: (1.8225 + .1849) / (1.944 + .428)."""
     state = state_of([C1, C2], np.tile(THETA, 2), np.tile(MEAN, 2))
     assert FedCvrBolt().explained(state, np.array([0])) == pytest.approx(2.0074 / 2.372, abs=1e-6)
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 6))
 def test_explained_variance_is_what_conditioning_removes(seed, K, m):
-    """Var(glob) - E Var(glob | theta_A) with the conditional covariance C - C_A C_AA^-1 C_A^T, for any A and any sizes."""
+    """Var(glob) - E Var(glob | theta_A) with the conditional covariance C - C_A C_AA^-1 C_A^T, for
+    any A and any sizes."""
     rng = np.random.default_rng(seed)
     factor = rng.normal(size=(2, K, K))
-    c, n = factor @ factor.transpose(0, 2, 1) + 0.1 * np.eye(K), rng.integers(1, 9, K).astype(float)
-    zero, chosen = np.zeros((K, 2)), rng.permutation(K)[: min(m, K)]
+    c = factor @ factor.transpose(0, 2, 1) + 0.1 * np.eye(K)
+    n = rng.integers(1, 9, K).astype(float)
+    zero = np.zeros((K, 2))
+    chosen = rng.permutation(K)[: min(m, K)]
     share = FedCvrBolt().explained(state_of(c, zero, zero, n, label=(0,) * K), chosen)
-    a, whole, left = n / n.sum(), 0.0, 0.0
+    a = n / n.sum()
+    whole = 0.0
+    left = 0.0
     for d in range(2):
         block = c[d][:, chosen]
         whole += a @ c[d] @ a
@@ -374,21 +485,27 @@ def test_explained_variance_is_what_conditioning_removes(seed, K, m):
 
 
 def test_clients_that_say_the_same_are_no_more_than_one():
-    """C_AA of two clients that always move together is singular; together they explain what one of them does. A client that never
-    moved explains nothing, and nothing is explained before any round."""
+    """C_AA of two clients that always move together is singular; together they explain what one of
+    them does. A client that never moved explains nothing, and nothing is explained before any
+    round."""
     selector = enrolled(FedCvrBolt(warm_up=99), np.arange(4), np.zeros(1))
     assert selector.rule.explained(selector.state, np.arange(2)) == 0.0
     for t, x in enumerate((1.0, -2.0, 3.0), 1):
         report(selector, t, [0, 1, 2], [[x], [x], [x * x]])
-    one, two, more = (selector.rule.explained(selector.state, np.array(ids)) for ids in ([0], [0, 1], [0, 1, 3]))
+    one, two, more = (
+        selector.rule.explained(selector.state, np.array(ids)) for ids in ([0], [0, 1], [0, 1, 3])
+    )
     assert 0 < one < 1
     assert two == pytest.approx(one, rel=1e-6)
     assert more == pytest.approx(one, rel=1e-6)
 
 
 def test_cohorts_are_noted_beside_random_ones_and_chosen_as_without():
-    rng, models = np.random.default_rng(3), None
-    plain, noting = (enrolled(FedCvrBolt(warm_up=2, compare=r), np.arange(12), np.zeros(2)) for r in (0, 5))
+    rng = np.random.default_rng(3)
+    models = None
+    plain, noting = (
+        enrolled(FedCvrBolt(warm_up=2, compare=r), np.arange(12), np.zeros(2)) for r in (0, 5)
+    )
     for t in range(1, 6):
         cohorts = [selector.select(t, np.arange(12), 4) for selector in (plain, noting)]
         assert cohorts[0].ids.tolist() == cohorts[1].ids.tolist()
@@ -408,18 +525,27 @@ def test_an_unobserved_client_of_a_warm_up_round_has_no_innovation():
     report(selector, 1, [0], [[2.0]])
     report(selector, 2, [1], [[3.0]])  # client 0 keeps 2 and is expected at 2
     assert selector.state.clients.columns["mean"][:, 0].tolist() == [2.0, 3.0, 0.0]
-    assert covariance(selector.state)[0].tolist() == [[2.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.0]]
+    assert covariance(selector.state)[0].tolist() == [
+        [2.0, 0.0, 0.0],
+        [0.0, 4.5, 0.0],
+        [0.0, 0.0, 0.0],
+    ]
 
 
 def test_rho_is_of_the_covariance_before_the_update():
-    """In (b), C after the update has rho_10 = 1.496360 / sqrt(3.0225 * 1.500589) = .702622: another mean."""
-    assert observed(FedCvrBolt(warm_up=0)).clients.columns["mean"][1, 0] / 1.2 == pytest.approx(0.707107, abs=1e-6)
+    """In (b), C after the update has rho_10 = 1.496360 / sqrt(3.0225 * 1.500589) = .702622: another
+    mean."""
+    assert observed(FedCvrBolt(warm_up=0)).clients.columns["mean"][1, 0] / 1.2 == pytest.approx(
+        0.707107, abs=1e-6
+    )
 
 
 def test_a_coalition_whose_chosen_client_is_lost_learns_nothing():
     selector = Selector(FedCvrBolt(warm_up=0))
     selector.state = state_of([C1])
-    report(selector, 4, [0, 2], [[9.0], [-0.7]], np.array([Outcome.LATE, Outcome.ACCEPTED], np.int8))
+    report(
+        selector, 4, [0, 2], [[9.0], [-0.7]], np.array([Outcome.LATE, Outcome.ACCEPTED], np.int8)
+    )
     assert selector.state.clients.columns["theta"][:, 0].tolist() == [1.0, 0.8, -0.7]
     assert selector.state.clients.columns["mean"][:2, 0].tolist() == [1.0, 0.8]
     before = selector.state
@@ -439,7 +565,9 @@ def test_no_variance_is_no_value_and_no_prediction():
 
 def planted(K, seed=0, width=6):
     rng = np.random.default_rng(seed)
-    return np.where(np.arange(K)[:, None] % 2, 1.0, -1.0) * np.linspace(1, 2, width) + 0.1 * rng.normal(size=(K, width))
+    return np.where(np.arange(K)[:, None] % 2, 1.0, -1.0) * np.linspace(
+        1, 2, width
+    ) + 0.1 * rng.normal(size=(K, width))
 
 
 @pytest.mark.parametrize("similar", ["gaussian_normalised", "gaussian", "cosine"])
@@ -457,7 +585,8 @@ def test_two_planted_groups_are_recovered(similar, exact_up_to):
 
 
 def test_models_are_compared_by_direction_by_default():
-    """Models (1, 0), (10, 0), (0, 1), (10, 1): the short lie together, and the long; by direction (0, 1) is alone."""
+    """Models (1, 0), (10, 0), (0, 1), (10, 1): the short lie together, and the long; by direction
+    (0, 1) is alone."""
     for similar, mate in (("gaussian_normalised", 1), ("cosine", 1), ("gaussian", 2)):
         rule = FedCvrBolt(similarity=similar, warm_up=1)
         selector = enrolled(rule, np.arange(4), np.ones(2))
@@ -472,8 +601,11 @@ def context(t, ids, m, seed=0):
 
 
 def test_one_client_per_coalition_and_beta_0_is_uniform_within():
-    """24 available of 40 clients, 6 coalitions; 600 draws within 4.5 standard errors of 1 / size."""
-    rule, ids, there = FedCvrBolt(warm_up=1, beta=0), np.arange(40), np.arange(0, 40, 5)
+    """24 available of 40 clients, 6 coalitions; 600 draws within 4.5 standard errors of 1 /
+    size."""
+    rule = FedCvrBolt(warm_up=1, beta=0)
+    ids = np.arange(40)
+    there = np.arange(0, 40, 5)
     selector = enrolled(rule, ids, np.ones(6))
     report(selector, 1, ids, planted(40))
     there = np.setdiff1d(ids, there)[:24]
@@ -481,7 +613,8 @@ def test_one_client_per_coalition_and_beta_0_is_uniform_within():
     clients = selector.state.clients.put(ids, {"label": kept})
     selector.state = dataclasses.replace(selector.state, clients=clients, coalitions=6)
     group = fill_empty(kept[there], 6)
-    counts, n = np.zeros(len(there)), 600
+    counts = np.zeros(len(there))
+    n = 600
     for seed in range(n):
         chosen = np.searchsorted(there, rule.select(selector.state, context(2, there, 6, seed)).ids)
         assert sorted(group[chosen].tolist()) == list(range(6))
@@ -502,7 +635,8 @@ def test_warm_up_is_uniform_and_then_clusters_are_ready():
 
 
 def test_recluster_every_keeps_the_coalitions():
-    rng, ids = np.random.default_rng(0), np.arange(20)
+    rng = np.random.default_rng(0)
+    ids = np.arange(20)
     selector = enrolled(FedCvrBolt(warm_up=1, recluster_every=3), ids, np.ones(4))
     seen = []
     for t in range(1, 9):
@@ -515,13 +649,15 @@ def test_recluster_every_keeps_the_coalitions():
 
 
 def test_the_nearest_of_several_observed_clients_predicts():
-    """Only {0, 1, 2} of four are there and m = 2, so a coalition may give two clients; who is unobserved follows the nearer."""
+    """Only {0, 1, 2} of four are there and m = 2, so a coalition may give two clients; who is
+    unobserved follows the nearer."""
     selector = Selector(FedCvrBolt(warm_up=0, rho="cosine"))
     theta = np.array([[1.0, 0], [0, 1], [0.1, 1], [1, 0.1]])
     selector.state = state_of([np.eye(4)] * 2, theta, theta, np.ones(4), label=(0, 0, 0, 1))
     report(selector, 4, [0, 1], [[2.0, 0], [0, 3]])
     assert selector.state.clients.columns["mean"][2, 1] == pytest.approx(3 * 1 / math.sqrt(1.01))
-    assert selector.state.clients.columns["mean"][3].tolist() == [1, 0.1]  # nobody of its coalition was observed
+    # nobody of its coalition was observed
+    assert selector.state.clients.columns["mean"][3].tolist() == [1, 0.1]
 
 
 def test_coordinates_are_drawn_once_from_layers_that_are_too_large():
@@ -549,7 +685,8 @@ def test_without_an_initial_model_the_first_reports_stand_for_it():
 
 
 def test_a_diverging_run_stays_finite():
-    selector, ids = enrolled(FedCvrBolt(warm_up=1), np.arange(6), np.zeros(3)), np.arange(6)
+    selector = enrolled(FedCvrBolt(warm_up=1), np.arange(6), np.zeros(3))
+    ids = np.arange(6)
     for t in range(1, 6):
         cohort = selector.select(t, ids, 2)
         assert np.isfinite(list(cohort.notes.values())).all()

@@ -1,4 +1,5 @@
-"""FedSTaS: the allocation of docs/methods/selectors.md#fedstas, strata, spreads and weights by hand."""
+"""FedSTaS: the allocation of docs/methods/selectors.md#fedstas, strata, spreads and weights by
+hand."""
 
 import numpy as np
 import pytest
@@ -13,12 +14,16 @@ from motley.selectors.fedstas import FedSTaS, allocate, spreads
 
 
 def report(selector, t, ids, sketches, outcome=Outcome.PROBED):
-    selector.observe(t, Reports(np.asarray(ids), outcome, signals={"gradient_sketch": np.asarray(sketches, float)}))
+    selector.observe(
+        t,
+        Reports(np.asarray(ids), outcome, signals={"gradient_sketch": np.asarray(sketches, float)}),
+    )
 
 
 def test_worked_allocation():
-    """N = (10, 30, 60), S = (4, 2, 1), m = 10: N S = (40, 60, 60) of 160, so (2.5, 3.75, 3.75); floors (2, 3, 3) leave 2, which go to
-    the larger remainders. Proportional allocation would give (1, 3, 6)."""
+    """N = (10, 30, 60), S = (4, 2, 1), m = 10: N S = (40, 60, 60) of 160, so (2.5, 3.75, 3.75);
+    floors (2, 3, 3) leave 2, which go to the larger remainders. Proportional allocation would give
+    (1, 3, 6)."""
     assert allocate(np.array([10, 30, 60]), np.array([4.0, 2.0, 1.0]), 10).tolist() == [2, 4, 4]
 
 
@@ -27,7 +32,8 @@ def test_worked_allocation():
     [
         ((10, 10), (1, 1), 5, (3, 2)),  # 2.5 each: the first of equal remainders
         ((5, 50, 50), (0, 1, 1), 10, (1, 5, 4)),  # at least 1; the other 9 are halved
-        ((1, 1, 1), (5, 0, 0), 2, (1, 1, 0)),  # fewer than strata: the first by its spread, nothing varies in the others
+        # fewer than strata: the first by its spread, nothing varies in the others
+        ((1, 1, 1), (5, 0, 0), 2, (1, 1, 0)),
         ((2, 50), (100, 1), 10, (2, 8)),  # 200 : 50 would be 8 of 2 clients
         ((10, 30), (0, 0), 8, (2, 6)),  # nothing varies: by size
         ((3, 4), (2, 7), 7, (3, 4)),  # everybody
@@ -55,7 +61,8 @@ def test_allocation_holds(data):
 
 
 def test_spread_by_hand():
-    """(0,0), (2,0), (4,0) about (2,0): squares 4 + 0 + 4 over 3 - 1 is 4, so S = 2. A single client: 0. (0,0), (0,2): sqrt(2 / 1)."""
+    """(0,0), (2,0), (4,0) about (2,0): squares 4 + 0 + 4 over 3 - 1 is 4, so S = 2. A single
+    client: 0. (0,0), (0,2): sqrt(2 / 1)."""
     points = np.array([[0, 0], [9, 9], [2, 0], [4, 0], [0, 0], [0, 2.0]])
     np.testing.assert_allclose(spreads(points, np.array([0, 1, 0, 0, 2, 2])), (2, 0, np.sqrt(2)))
 
@@ -65,8 +72,9 @@ IDS = np.array([2, 3, 5, 8, 13, 21, 34])
 
 
 def test_cohort_by_hand():
-    """Strata {2, 3, 5} (S = 2) and {8, 13, 21, 34} (S^2 = (2.25 + .25 + .25 + 2.25) / 3 = 5 / 3): N S = (6, 5.163978), m = 3 gives
-    (1.612, 1.388), rounded (2, 1). Stratified mean: 3 / (7 * 2) twice and 4 / (7 * 1) once."""
+    """Strata {2, 3, 5} (S = 2) and {8, 13, 21, 34} (S^2 = (2.25 + .25 + .25 + 2.25) / 3 = 5 / 3): N
+    S = (6, 5.163978), m = 3 gives (1.612, 1.388), rounded (2, 1). Stratified mean: 3 / (7 * 2)
+    twice and 4 / (7 * 1) once."""
     selector = Selector(FedSTaS(strata=2))
     assert selector.probe(1, IDS, 3).tolist() == IDS.tolist()
     report(selector, 1, IDS, SKETCHES)
@@ -81,7 +89,9 @@ def test_cohort_by_hand():
 
 def test_inside_a_stratum_in_proportion_to_the_norm():
     """One stratum of norms 1, 3, 5 and one client wanted: p = (1, 3, 5) / 9."""
-    selector, counts, n = Selector(FedSTaS(strata=1)), np.zeros(3), 1500
+    selector = Selector(FedSTaS(strata=1))
+    counts = np.zeros(3)
+    n = 1500
     report(selector, 1, IDS[:3], SKETCHES[:3])
     for d in range(n):
         counts += IDS[:3] == selector.select(1, IDS[:3], 1, dispatch=d).ids[0]
@@ -99,10 +109,12 @@ def test_no_more_strata_than_clients_wanted():
 
 
 def test_the_unmeasured_are_a_stratum_of_their_own():
-    """Clients 8 .. 34 never measured: N = (3, 4), both of S = 2: 12 / 7 and 16 / 7 of m = 4, rounded (2, 2)."""
+    """Clients 8 .. 34 never measured: N = (3, 4), both of S = 2: 12 / 7 and 16 / 7 of m = 4,
+    rounded (2, 2)."""
     selector = Selector(FedSTaS(strata=1, probe="last_report"))
     assert not len(selector.probe(1, IDS, 4))
-    assert selector.select(1, IDS, 4).weights.tolist() == [0.25] * 4  # nobody measured: one stratum, uniform
+    # nobody measured: one stratum, uniform
+    assert selector.select(1, IDS, 4).weights.tolist() == [0.25] * 4
     report(selector, 1, IDS[:3], SKETCHES[:3], Outcome.ACCEPTED)
     cohort = selector.select(2, IDS, 4)
     known = np.isin(cohort.ids, IDS[:3])

@@ -1,4 +1,5 @@
-"""FLASH: the worked numbers of docs/methods/flash.md#worked, and what docs/methods/flash.md#bandit says must hold."""
+"""FLASH: the worked numbers of docs/methods/flash.md#worked, and what docs/methods/flash.md#bandit
+says must hold."""
 
 import numpy as np
 import pytest
@@ -11,7 +12,13 @@ from motley.core.table import ClientTable
 from motley.selectors import build
 from motley.selectors.base import Selector
 from motley.selectors.common.client_features import scaled_durations
-from motley.selectors.common.linear_bandit import LinearBanditState, draw, factor, learn, posterior_mean
+from motley.selectors.common.linear_bandit import (
+    LinearBanditState,
+    draw,
+    factor,
+    learn,
+    posterior_mean,
+)
 from motley.selectors.flash import FLASH
 from tests.motley.selectors.bandits import back, context, play, probed
 
@@ -21,14 +28,24 @@ EXACT = {"rtol": 0, "atol": 6e-7}
 
 
 def with_features(rule, x, v, b):
-    """A state in which the features of clients 0, 1, 2 are the rows of x: first losses are 1, the mean duration is 1."""
-    columns = {"first_loss": 1.0, "first_val": 1.0, "loss": x[:, 0], "val": x[:, 1], "duration": x[:, 2], "before": x[:, 3]}
+    """A state in which the features of clients 0, 1, 2 are the rows of x: first losses are 1, the
+    mean duration is 1."""
+    columns = {
+        "first_loss": 1.0,
+        "first_val": 1.0,
+        "loss": x[:, 0],
+        "val": x[:, 1],
+        "duration": x[:, 2],
+        "before": x[:, 3],
+    }
     return LinearBanditState(rule.init().clients.put(IDS, columns), v, b)
 
 
 def test_worked_numbers_a_draw_and_greedy():
-    """d = 2, x = (1, .5), (1, 2), r = (.4, .1): V = I + [[2, 2.5], [2.5, 4.25]], b = (.5, .2 + .2), and the solution of V theta
-    = b by Cramer: det = 3 * 5.25 - 6.25 = 9.5, theta = ((.5 * 5.25 - .4 * 2.5) / 9.5, (3 * .4 - 2.5 * .5) / 9.5)."""
+    """d = 2, x = (1, .5), (1, 2), r = (.4, .1): V = I + [[2, 2.5], [2.5, 4.25]], b = (.5, .2 + .2),
+    and the solution of V theta
+    = b by Cramer: det = 3 * 5.25 - 6.25 = 9.5, theta = ((.5 * 5.25 - .4 * 2.5) / 9.5, (3 * .4 -
+    2.5 * .5) / 9.5)."""
     v, b = learn(np.eye(2), np.zeros(2), np.array([[1, 0.5], [1, 2]]), np.array([0.4, 0.1]))
     assert v.tolist() == [[3, 2.5], [2.5, 5.25]]
     np.testing.assert_allclose(b, [0.5, 0.4])
@@ -42,12 +59,15 @@ def test_worked_numbers_a_draw_and_greedy():
     theta = draw(lower, b, g, np.array([0.5, -1]))
     np.testing.assert_allclose(theta, [3.168960, -2.230824], **EXACT)
     np.testing.assert_allclose(x @ theta, [2.053548, -1.292688, 0.938136], **EXACT)
-    np.testing.assert_allclose(x @ draw(lower, b, 0.0, np.array([0.5, -1])), [0.168421, 0.160526, 0.165789], **EXACT)
+    np.testing.assert_allclose(
+        x @ draw(lower, b, 0.0, np.array([0.5, -1])), [0.168421, 0.160526, 0.165789], **EXACT
+    )
 
 
 def test_worked_numbers_b_first_choice_through_the_selector():
-    """Round 1 takes everybody and measures nobody; durations (2, 4, 6) have mean 4, so tau = (.5, 1, 1.5). The first evaluation
-    gives ratios of 1 and r = 0: V = I + sum x x^T over all three, b = 0, and s = 0 gives g = 1 + sqrt(4 log 20)."""
+    """Round 1 takes everybody and measures nobody; durations (2, 4, 6) have mean 4, so tau = (.5,
+    1, 1.5). The first evaluation gives ratios of 1 and r = 0: V = I + sum x x^T over all three, b =
+    0, and s = 0 gives g = 1 + sqrt(4 log 20)."""
     selector = Selector(FLASH(tau="mean", ties="lowest_id"), seed=0)
     assert not len(selector.probe(1, IDS, 2))
     assert sorted(selector.select(1, IDS, 2).ids.tolist()) == [0, 1, 2]
@@ -59,18 +79,28 @@ def test_worked_numbers_b_first_choice_through_the_selector():
     cohort = selector.rule.select(selector.state, context(2, IDS, 2, (1, 0, -1, 0.5)))
     assert cohort.ids.tolist() == [0, 1]
     names = ["theta_robust_loss", "theta_val_loss", "theta_duration", "theta_reward"]
-    np.testing.assert_allclose([cohort.notes[n] for n in names], [3.607709, 1.376891, -3.212746, 2.230818], **EXACT)
+    np.testing.assert_allclose(
+        [cohort.notes[n] for n in names], [3.607709, 1.376891, -3.212746, 2.230818], **EXACT
+    )
     assert cohort.notes["g"] == pytest.approx(4.461637, abs=5e-7)
 
 
 def test_worked_numbers_b_second_choice():
-    """Participants 0 and 2 with r = (.3, .1) enter V and b; all three are scored with the same x, at s = 1, that is t = 3."""
+    """Participants 0 and 2 with r = (.3, .1) enter V and b; all three are scored with the same x,
+    at s = 1, that is t = 3."""
     x = np.array([[0.8, 0.9, 0.5, 0.4], [0.9, 1.1, 1, 0.1], [0.7, 0.8, 1.5, 0.2]])
     v, b = learn(V1, np.zeros(4), x[[0, 2]], np.array([0.3, 0.1]))
-    expected = [[5.13, 4.28, 4.45, 0.46], [4.28, 5.45, 4.65, 0.52], [4.45, 4.65, 7, 0.5], [0.46, 0.52, 0.5, 1.2]]
+    expected = [
+        [5.13, 4.28, 4.45, 0.46],
+        [4.28, 5.45, 4.65, 0.52],
+        [4.45, 4.65, 7, 0.5],
+        [0.46, 0.52, 0.5, 1.2],
+    ]
     np.testing.assert_allclose(v, expected)
     np.testing.assert_allclose(b, [0.31, 0.35, 0.3, 0.14])
-    np.testing.assert_allclose(posterior_mean(factor(v), b), [0.020136, 0.045215, -0.006557, 0.092087], **EXACT)
+    np.testing.assert_allclose(
+        posterior_mean(factor(v), b), [0.020136, 0.045215, -0.006557, 0.092087], **EXACT
+    )
     rule = FLASH(tau="mean", ties="lowest_id")
     state = with_features(rule, x, v, b)
     np.testing.assert_allclose(rule.features(state.clients, IDS), x)
@@ -83,60 +113,77 @@ def test_worked_numbers_b_second_choice():
 
 
 def test_context_and_reward_of_one_round_belong_together():
-    """Durations 2 and 6: tau = (.5, 1.5). Evaluations of client 0: 6, 4.5, 3; of client 1: 6, 6, 9. Client 0 alone takes part
-    in round 2. What round 3 measures: x_0 = (4.5/6, 2/2, .5, 0), r_0 = 1.5/.5 = 3. Nothing of client 1 enters. Then client 1
-    alone takes part in round 3, and round 4 measures x_1 = (9/6, 4/4, 1.5, r_3(1) = 0), r_1 = 3/1.5 = 2; client 0 has r_3 = 3
-    as context. With x of the round before, the first element would be 1 in both."""
-    selector, ids = Selector(FLASH(tau="mean")), np.arange(2)
+    """Durations 2 and 6: tau = (.5, 1.5). Evaluations of client 0: 6, 4.5, 3; of client 1: 6, 6, 9.
+    Client 0 alone takes part in round 2. What round 3 measures: x_0 = (4.5/6, 2/2, .5, 0), r_0 =
+    1.5/.5 = 3. Nothing of client 1 enters. Then client 1 alone takes part in round 3, and round 4
+    measures x_1 = (9/6, 4/4, 1.5, r_3(1) = 0), r_1 = 3/1.5 = 2; client 0 has r_3 = 3 as context.
+    With x of the round before, the first element would be 1 in both."""
+    selector = Selector(FLASH(tau="mean"))
+    ids = np.arange(2)
     selector.observe(1, back(ids, [2, 6]))
     selector.observe(2, probed(ids, [6, 6], [2, 4]))
     selector.observe(2, back([0], [2]))
-    v, b = selector.state.v, selector.state.b
+    v = selector.state.v
+    b = selector.state.b
     selector.observe(3, probed(ids, [4.5, 6], [2, 4]))
     x0 = np.array([0.75, 1, 0.5, 0])
     np.testing.assert_allclose(selector.state.v - v, np.outer(x0, x0))
     np.testing.assert_allclose(selector.state.b - b, 3 * x0)
-    v, b = selector.state.v, selector.state.b
+    v = selector.state.v
+    b = selector.state.b
     selector.observe(3, back([1], [6]))
     selector.observe(4, probed(ids, [3, 9], [1, 4]))
     x1 = np.array([1.5, 1, 1.5, 0])
     np.testing.assert_allclose(selector.state.v - v, np.outer(x1, x1))
     np.testing.assert_allclose(selector.state.b - b, 2 * x1)
-    np.testing.assert_allclose(selector.rule.features(selector.state.clients, ids), [[0.5, 0.5, 0.5, 3], x1])
+    np.testing.assert_allclose(
+        selector.rule.features(selector.state.clients, ids), [[0.5, 0.5, 0.5, 3], x1]
+    )
     selector.observe(5, probed(ids, [3, 9], [1, 4]))  # nobody took part in between
     np.testing.assert_allclose(selector.state.v - v, np.outer(x1, x1))
 
 
 def test_the_round_s_duration_by_hand():
-    """tau = "round", the default. Round 1: durations (2, 4, 6), mean 4, the slowest 6: tau = 1.5 for everybody, so all x of the
-    first evaluation are (1, 1, 1.5, 0), V = I + 3 x x^T and b = 0: all scores are equal.
-    Round 2 takes 0 and 1 in 2 and 10 s: last durations (2, 10, 6), mean 6, the round's 10: tau = 5/3. Losses 6, 5, 3 become 4.5, 5,
-    4: r = (1.5, 0, 1) / (5/3) = (.9, 0, .6), x_0 = (.75, .5, 5/3, 0), x_1 = (1, 1, 5/3, 0), b = .9 x_0.
-    Round 3 takes 2 in 6 s: durations (2, 10, 6), tau = 6/6 = 1: client 1's 10 s of round 2 count no longer. Losses 3, 5, 5: r_2 = 1;
-    x_2 = (5/3, 2, 1, .6), whose last element is r_2 of before."""
+    """tau = "round", the default. Round 1: durations (2, 4, 6), mean 4, the slowest 6: tau = 1.5
+    for everybody, so all x of the first evaluation are (1, 1, 1.5, 0), V = I + 3 x x^T and b = 0:
+    all scores are equal. Round 2 takes 0 and 1 in 2 and 10 s: last durations (2, 10, 6), mean 6,
+    the round's 10: tau = 5/3. Losses 6, 5, 3 become 4.5, 5, 4: r = (1.5, 0, 1) / (5/3) = (.9, 0,
+    .6), x_0 = (.75, .5, 5/3, 0), x_1 = (1, 1, 5/3, 0), b = .9 x_0. Round 3 takes 2 in 6 s:
+    durations (2, 10, 6), tau = 6/6 = 1: client 1's 10 s of round 2 count no longer. Losses 3, 5, 5:
+    r_2 = 1; x_2 = (5/3, 2, 1, .6), whose last element is r_2 of before."""
     selector = Selector(FLASH(ties="lowest_id"), seed=0)
     selector.observe(1, back(IDS, [2, 4, 6]))
     selector.observe(2, probed(IDS, [6, 5, 3], [2, 9, 4]))
-    np.testing.assert_allclose(selector.state.v, [[4, 3, 4.5, 0], [3, 4, 4.5, 0], [4.5, 4.5, 7.75, 0], [0, 0, 0, 1]])
+    np.testing.assert_allclose(
+        selector.state.v, [[4, 3, 4.5, 0], [3, 4, 4.5, 0], [4.5, 4.5, 7.75, 0], [0, 0, 0, 1]]
+    )
     assert selector.state.b.tolist() == [0, 0, 0, 0]
-    assert selector.rule.select(selector.state, context(2, IDS, 2, (1, 0, -1, 0.5))).ids.tolist() == [0, 1]  # a tie
+    # a tie
+    assert selector.rule.select(
+        selector.state, context(2, IDS, 2, (1, 0, -1, 0.5))
+    ).ids.tolist() == [0, 1]
     selector.observe(2, back([0, 1], [2, 10]))
     v = selector.state.v
     selector.observe(3, probed(IDS, [4.5, 5, 4], [1, 9, 4]))
-    x0, x1 = np.array([0.75, 0.5, 5 / 3, 0]), np.array([1, 1, 5 / 3, 0])
+    x0 = np.array([0.75, 0.5, 5 / 3, 0])
+    x1 = np.array([1, 1, 5 / 3, 0])
     np.testing.assert_allclose(selector.state.v - v, np.outer(x0, x0) + np.outer(x1, x1))
     np.testing.assert_allclose(selector.state.b, 0.9 * x0)
-    v, b = selector.state.v, selector.state.b
+    v = selector.state.v
+    b = selector.state.b
     selector.observe(3, back([2], [6]))
     selector.observe(4, probed(IDS, [3, 5, 5], [1, 9, 8]))
     x2 = np.array([5 / 3, 2, 1, 0.6])
     np.testing.assert_allclose(selector.state.v - v, np.outer(x2, x2))
     np.testing.assert_allclose(selector.state.b - b, 1.0 * x2)
-    np.testing.assert_allclose(selector.rule.features(selector.state.clients, IDS), [[0.5, 0.5, 1, 0.9], [1, 1, 1, 0], x2])
+    np.testing.assert_allclose(
+        selector.rule.features(selector.state.clients, IDS), [[0.5, 0.5, 1, 0.9], [1, 1, 1, 0], x2]
+    )
 
 
 def test_an_unavailable_participant_is_learnt_from_when_measured_next():
-    selector, ids = Selector(FLASH()), np.arange(2)
+    selector = Selector(FLASH())
+    ids = np.arange(2)
     selector.observe(1, back(ids, [1, 1]))
     selector.observe(2, probed([0], [6], [1]))
     assert selector.state.v[0, 0] == 2.0
@@ -155,12 +202,17 @@ def test_late_and_dropped_clients_are_not_learnt_from():
 
 
 def test_schedules():
-    """analysis at s = 3, d = 4: R sqrt(4 log((1 + 3 L^2) / .05)) + S with R = 2, S = 3, L = 2: log 260 = 5.560682,
-    2 sqrt(22.242727) + 3 = 12.432439. The algorithm counts K clients in every step, the analysis none."""
-    assert [round(FLASH().exploration(s, 4, 50), 6) for s in (0, 1, 10)] == [4.461637, 6.264051, 7.070367]
-    assert FLASH(schedule="analysis", noise=2.0, theta_norm=3.0, x_norm=2.0).exploration(3, 4, 10**6) == pytest.approx(
-        12.432439, abs=1e-6
-    )
+    """analysis at s = 3, d = 4: R sqrt(4 log((1 + 3 L^2) / .05)) + S with R = 2, S = 3, L = 2: log
+    260 = 5.560682, 2 sqrt(22.242727) + 3 = 12.432439. The algorithm counts K clients in every step,
+    the analysis none."""
+    assert [round(FLASH().exploration(s, 4, 50), 6) for s in (0, 1, 10)] == [
+        4.461637,
+        6.264051,
+        7.070367,
+    ]
+    assert FLASH(schedule="analysis", noise=2.0, theta_norm=3.0, x_norm=2.0).exploration(
+        3, 4, 10**6
+    ) == pytest.approx(12.432439, abs=1e-6)
     assert FLASH(schedule="constant", g=0.3).exploration(7, 4, 50) == 0.3
 
 
@@ -172,27 +224,39 @@ def test_s_counts_from_0_and_K_all_known_clients():
 
 
 def random_world(rng, K, T):
-    robust, val = rng.uniform(1, 6, (T + 2, K)), rng.uniform(1, 3, (T + 2, K))
+    robust = rng.uniform(1, 6, (T + 2, K))
+    val = rng.uniform(1, 3, (T + 2, K))
     return lambda t: robust[t], lambda t: val[t], rng.exponential(10.0, K) + 1
 
 
 @pytest.mark.parametrize("probe", ["all", "last_report"])
 def test_posterior_mean_is_ridge_regression_on_the_history(probe):
-    """The history is kept here client by client, in plain loops, and solved by the normal equations."""
-    rng, K, m, T = np.random.default_rng(5), 9, 3, 12
+    """The history is kept here client by client, in plain loops, and solved by the normal
+    equations."""
+    rng = np.random.default_rng(5)
+    K = 9
+    m = 3
+    T = 12
     robust, val, seconds = random_world(rng, K, T)
     rule = FLASH(tau="mean", lam=0.5, probe=probe)
     selector = Selector(rule)
     cohorts = play(selector, range(1, T + 1), np.arange(K), m, robust, val, seconds)
     tau = seconds / seconds.mean()
-    xs, rs = [], []
+    xs = []
+    rs = []
     for i in range(K):
-        before, evaluated, last_r = False, [], 0.0
+        before = False
+        evaluated = []
+        last_r = 0.0
         for t in range(1, T + 1):
             took = i in cohorts[t - 1]
             if (probe == "all" and t > 1) or (probe == "last_report" and took):
                 evaluated.append(t)
-                r = 0.0 if len(evaluated) == 1 else abs(robust(t)[i] - robust(evaluated[-2])[i]) / tau[i]
+                r = (
+                    0.0
+                    if len(evaluated) == 1
+                    else abs(robust(t)[i] - robust(evaluated[-2])[i]) / tau[i]
+                )
                 first = evaluated[0]
                 x = [robust(t)[i] / robust(first)[i], val(t)[i] / val(first)[i], tau[i], last_r]
                 last_r = r
@@ -200,14 +264,19 @@ def test_posterior_mean_is_ridge_regression_on_the_history(probe):
                     xs.append(x)
                     rs.append(r)
             before = took
-    X, r = np.array(xs), np.array(rs)
+    X = np.array(xs)
+    r = np.array(rs)
     assert len(X) == K + m * (T - (2 if probe == "all" else 1))
     expected = np.linalg.solve(X.T @ X + 0.5 * np.eye(4), X.T @ r)
-    np.testing.assert_allclose(posterior_mean(factor(selector.state.v), selector.state.b), expected, atol=1e-10)
+    np.testing.assert_allclose(
+        posterior_mean(factor(selector.state.v), selector.state.b), expected, atol=1e-10
+    )
 
 
 def test_greedy_takes_the_largest_posterior_means():
-    rng, K, T = np.random.default_rng(1), 12, 6
+    rng = np.random.default_rng(1)
+    K = 12
+    T = 6
     robust, val, seconds = random_world(rng, K, T)
     selector = Selector(FLASH(schedule="constant", g=0.0))
     play(selector, range(1, T), np.arange(K), 4, robust, val, seconds)
@@ -215,19 +284,35 @@ def test_greedy_takes_the_largest_posterior_means():
     state = selector.state
     means = selector.rule.features(state.clients, np.arange(K)) @ np.linalg.solve(state.v, state.b)
     assert selector.select(T, np.arange(K), 4).ids.tolist() == np.argsort(-means)[:4].tolist()
-    assert len({tuple(Selector(selector.rule, seed).select(T, np.arange(K), 4).ids.tolist()) for seed in range(4)}) > 1  # ties
+    # ties
+    assert (
+        len(
+            {
+                tuple(Selector(selector.rule, seed).select(T, np.arange(K), 4).ids.tolist())
+                for seed in range(4)
+            }
+        )
+        > 1
+    )
 
 
 @pytest.mark.parametrize("tau", ["round", "mean"])
 def test_regret_grows_sublinearly(tau):
-    """A linear environment played through the rule's own signals: client i's validation ratio is v_i and its duration fixed,
-    and its loss moves by tau_i r with r = .6 v_i - .1 tau_i plus noise, so E r = theta . x with theta = (0, .6, -.1, 0); with
-    the round's duration tau is one number for all, and v_i alone ranks. The second half of 300 rounds costs less than half of the
-    first, and the whole much less than uniform choice."""
-    rng, K, m, T = np.random.default_rng(0), 30, 5, 300
-    v, seconds = rng.uniform(1, 5, K), rng.uniform(1, 3, K)
-    loss, ids = np.full(K, 500.0), np.arange(K)
-    selector, regret = Selector(FLASH(tau=tau), seed=3), []
+    """A linear environment played through the rule's own signals: client i's validation ratio is
+    v_i and its duration fixed, and its loss moves by tau_i r with r = .6 v_i - .1 tau_i plus noise,
+    so E r = theta . x with theta = (0, .6, -.1, 0); with the round's duration tau is one number for
+    all, and v_i alone ranks. The second half of 300 rounds costs less than half of the first, and
+    the whole much less than uniform choice."""
+    rng = np.random.default_rng(0)
+    K = 30
+    m = 5
+    T = 300
+    v = rng.uniform(1, 5, K)
+    seconds = rng.uniform(1, 3, K)
+    loss = np.full(K, 500.0)
+    ids = np.arange(K)
+    selector = Selector(FLASH(tau=tau), seed=3)
+    regret = []
     for t in range(1, T + 1):
         if t > 1:
             selector.observe(t, probed(ids, loss, np.ones(K) if t == 2 else v))
@@ -236,9 +321,12 @@ def test_regret_grows_sublinearly(tau):
         duration = scaled_durations(selector.state.clients, ids, tau)
         expected = 0.6 * v - 0.1 * duration
         if t > 1:
-            loss = loss + np.where(loss > 500, -1, 1) * duration * (expected + rng.uniform(-0.1, 0.1, K))
+            loss = loss + np.where(loss > 500, -1, 1) * duration * (
+                expected + rng.uniform(-0.1, 0.1, K)
+            )
         regret.append(np.sort(expected)[-m:].sum() - expected[cohort].sum() if t > 2 else 0.0)
-    first, second = sum(regret[: T // 2]), sum(regret[T // 2 :])
+    first = sum(regret[: T // 2])
+    second = sum(regret[T // 2 :])
     uniform = T * (np.sort(expected)[-m:].sum() - m * expected.mean())
     assert 0 <= second < 0.5 * first
     assert first + second < 0.2 * uniform
@@ -247,12 +335,25 @@ def test_regret_grows_sublinearly(tau):
 
 
 @settings(max_examples=25)
-@given(st.floats(1e-4, 1e4), st.integers(0, 50), st.sampled_from(["all", "last_report"]), st.sampled_from(["round", "mean"]))
+@given(
+    st.floats(1e-4, 1e4),
+    st.integers(0, 50),
+    st.sampled_from(["all", "last_report"]),
+    st.sampled_from(["round", "mean"]),
+)
 def test_the_unit_of_seconds_does_not_change_the_choice(scale, seed, probe, tau):
     robust, val, seconds = random_world(np.random.default_rng(seed), 8, 7)
 
     def cohorts(unit):
-        return play(Selector(FLASH(tau=tau, probe=probe), seed), range(1, 8), np.arange(8), 3, robust, val, seconds * unit)
+        return play(
+            Selector(FLASH(tau=tau, probe=probe), seed),
+            range(1, 8),
+            np.arange(8),
+            3,
+            robust,
+            val,
+            seconds * unit,
+        )
 
     assert cohorts(scale) == cohorts(1.0)
 
@@ -261,7 +362,10 @@ def test_literal_seconds_and_rounds_do_depend_on_the_unit():
     for tau in ("seconds", "round_seconds"):
         robust, val, seconds = random_world(np.random.default_rng(0), 8, 9)
         chosen = [
-            play(Selector(FLASH(tau=tau)), range(1, 10), np.arange(8), 3, robust, val, seconds * unit) for unit in (1, 1e-3)
+            play(
+                Selector(FLASH(tau=tau)), range(1, 10), np.arange(8), 3, robust, val, seconds * unit
+            )
+            for unit in (1, 1e-3)
         ]
         assert chosen[0] != chosen[1]
 
@@ -280,7 +384,8 @@ def test_last_report_probes_nobody_and_keeps_stale_features():
 @pytest.mark.parametrize("drop", ["robust_loss", "val_loss", "duration", "reward"])
 def test_ablations_leave_one_element_out_and_keep_the_reward(drop):
     robust, val, seconds = random_world(np.random.default_rng(0), 6, 5)
-    selector, whole = Selector(FLASH(tau="mean", drop=drop)), Selector(FLASH(tau="mean"))
+    selector = Selector(FLASH(tau="mean", drop=drop))
+    whole = Selector(FLASH(tau="mean"))
     play(selector, [1, 2], np.arange(6), 2, robust, val, seconds)
     play(whole, [1, 2], np.arange(6), 2, robust, val, seconds)
     for s in (selector, whole):
@@ -306,7 +411,12 @@ def test_first_round():
     assert FLASH().size(1, 3, 10) == 10
     assert FLASH().size(2, 3, 10) == 3
     assert FLASH(first_round="cohort").size(1, 3, 10) == 3
-    taken = {tuple(sorted(Selector(FLASH(first_round="cohort"), s).select(1, np.arange(5), 2).ids.tolist())) for s in range(30)}
+    taken = {
+        tuple(
+            sorted(Selector(FLASH(first_round="cohort"), s).select(1, np.arange(5), 2).ids.tolist())
+        )
+        for s in range(30)
+    }
     assert len(taken) > 5
 
 
@@ -324,15 +434,19 @@ def test_diverging_clients_do_not_break_the_factor():
 @pytest.mark.parametrize("tau", ["round", "round_seconds", "mean", "seconds"])
 @pytest.mark.parametrize("probe", ["all", "last_report"])
 def test_durations_at_the_ends_of_the_floats(tau, probe):
-    """1e-300 and 1.7e308 seconds: their sum, their square and the quotient of the two are not numbers a posterior is made of."""
-    selector, ids = Selector(FLASH(tau=tau, probe=probe)), np.arange(6)
+    """1e-300 and 1.7e308 seconds: their sum, their square and the quotient of the two are not
+    numbers a posterior is made of."""
+    selector = Selector(FLASH(tau=tau, probe=probe))
+    ids = np.arange(6)
     for t in range(1, 8):
         if len(selector.probe(t, ids, 3)):
             selector.observe(t, probed(ids, ids + t % 3, ids + 1.0))
         cohort = selector.select(t, ids, 3)
         assert np.isfinite(list(cohort.notes.values())).all()
         signals = {"robust_loss": cohort.ids + t % 3, "val_loss": cohort.ids + 1.0}
-        selector.observe(t, back(cohort.ids, np.where((cohort.ids + t) % 2, 1e-300, 1.7e308), **signals))
+        selector.observe(
+            t, back(cohort.ids, np.where((cohort.ids + t) % 2, 1e-300, 1.7e308), **signals)
+        )
     assert np.isfinite(selector.state.v).all()
 
 

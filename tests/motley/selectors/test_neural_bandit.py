@@ -1,4 +1,5 @@
-"""Neural bandit: the checks of docs/methods/selectors.md#neural-bandit, gradients by finite differences, training by hand."""
+"""Neural bandit: the checks of docs/methods/selectors.md#neural-bandit, gradients by finite
+differences, training by hand."""
 
 from dataclasses import replace
 
@@ -18,21 +19,25 @@ SCALAR = np.array([2.0, 0.0, 0.5, 0.0])  # w1, b1, w2, b2
 
 
 def test_worked_bonus_of_a_linear_model():
-    """f = theta . x has gradient x = (3, 4): sqrt(9 + 16) = 5; after U = (1, 1) + (9, 16): sqrt(9/10 + 16/17) = 1.356900."""
+    """f = theta . x has gradient x = (3, 4): sqrt(9 + 16) = 5; after U = (1, 1) + (9, 16):
+    sqrt(9/10 + 16/17) = 1.356900."""
     g = np.array([[3.0, 4.0]])
     assert bonus(g, np.ones(2), 1.0, 1.0).tolist() == [5.0]
     np.testing.assert_allclose(bonus(g, np.ones(2) + g[0] ** 2, 1.0, 1.0), 1.356900, atol=5e-7)
 
 
 def test_worked_scalar_network():
-    """w1 = 2, w2 = .5, x = 1.5: a = 3, f = .5 * 3 = 1.5; df/dw1 = .5 * 1.5 = .75, df/db1 = .5, df/dw2 = 3, df/db2 = 1. Without
-    biases |(.75, 3)| = 3.092329, and sigma is that for any lambda, as U starts at lambda."""
+    """w1 = 2, w2 = .5, x = 1.5: a = 3, f = .5 * 3 = 1.5; df/dw1 = .5 * 1.5 = .75, df/db1 = .5,
+    df/dw2 = 3, df/db2 = 1. Without biases |(.75, 3)| = 3.092329, and sigma is that for any lambda,
+    as U starts at lambda."""
     x = np.array([[1.5]])
     assert forward(SCALAR, x).tolist() == [1.5]
     g = gradients(SCALAR, x)
     assert g.tolist() == [[0.75, 0.5, 3.0, 1.0]]
     for lam in (1e-3, 1.0, 7.0):
-        np.testing.assert_allclose(bonus(g[:, [0, 2]], np.full(2, lam), lam, 1.0), 3.092329, atol=5e-7)
+        np.testing.assert_allclose(
+            bonus(g[:, [0, 2]], np.full(2, lam), lam, 1.0), 3.092329, atol=5e-7
+        )
 
 
 def test_dead_unit_has_gradient_in_the_last_bias_alone():
@@ -43,26 +48,33 @@ def test_dead_unit_has_gradient_in_the_last_bias_alone():
 @pytest.mark.parametrize(("d", "h"), [(1, 1), (4, 7), (3, 20)])
 def test_gradients_are_finite_differences(d, h):
     rng = np.random.default_rng(d * h)
-    weights, x = rng.normal(size=(d + 2) * h + 1), rng.normal(size=(5, d))
+    weights = rng.normal(size=(d + 2) * h + 1)
+    x = rng.normal(size=(5, d))
     step = 1e-6
     for j, direction in enumerate(np.eye(len(weights))):
-        slope = (forward(weights + step * direction, x) - forward(weights - step * direction, x)) / (2 * step)
+        slope = (
+            forward(weights + step * direction, x) - forward(weights - step * direction, x)
+        ) / (2 * step)
         np.testing.assert_allclose(gradients(weights, x)[:, j], slope, atol=1e-7)
 
 
 @given(st.integers(0, 10**6))
 def test_the_bonus_never_grows_with_what_is_learnt(seed):
     rng = np.random.default_rng(seed)
-    g, more = rng.normal(size=(4, 9)), rng.normal(size=(3, 9))
+    g = rng.normal(size=(4, 9))
+    more = rng.normal(size=(3, 9))
     u = np.full(9, 0.1)
     assert (bonus(g, u + (more**2).sum(0), 0.1, 1.0) <= bonus(g, u, 0.1, 1.0)).all()
 
 
 def test_one_training_step_by_hand(monkeypatch):
-    """y = 1: error .5, gradient of the square 2 * .5 * g = g = (.75, .5, 3, 1); rate .01, decay .1 on (2, 0, .5, 0)."""
+    """y = 1: error .5, gradient of the square 2 * .5 * g = g = (.75, .5, 3, 1); rate .01, decay .1
+    on (2, 0, .5, 0)."""
     monkeypatch.setattr(neural_bandit, "STEPS", 1)
     out = train(SCALAR, np.array([[1.5]]), np.array([1.0]), 0.1, np.random.default_rng(0))
-    np.testing.assert_allclose(out, [2 - 0.01 * (0.75 + 0.2), -0.005, 0.5 - 0.01 * (3 + 0.05), -0.01])
+    np.testing.assert_allclose(
+        out, [2 - 0.01 * (0.75 + 0.2), -0.005, 0.5 - 0.01 * (3 + 0.05), -0.01]
+    )
 
 
 def test_training_stops_at_a_good_pass_and_learns():
@@ -70,15 +82,18 @@ def test_training_stops_at_a_good_pass_and_learns():
     rng = np.random.default_rng(0)
     exact = np.array([[1.5]])
     assert (train(SCALAR, exact, np.array([1.5]), 0.0, rng) == SCALAR).all()
-    start, x = NeuralBandit().init().weights, rng.uniform(-1, 1, (50, 4))
+    start = NeuralBandit().init().weights
+    x = rng.uniform(-1, 1, (50, 4))
     y = 1 + x[:, 0] - 0.5 * x[:, 1]
     after = train(start, x, y, 1e-3, rng)
     assert ((forward(after, x) - y) ** 2).mean() < 0.02 * ((forward(start, x) - y) ** 2).mean()
 
 
 def test_a_good_pass_is_one_of_a_small_mean_error(monkeypatch):
-    """Errors of .03 on each of three pairs: the mean of squares is 9e-4, the sum 2.7e-3. One pass, three steps, is enough."""
-    x, y = np.full((3, 1), 1.5), np.full(3, 1.53)
+    """Errors of .03 on each of three pairs: the mean of squares is 9e-4, the sum 2.7e-3. One pass,
+    three steps, is enough."""
+    x = np.full((3, 1), 1.5)
+    y = np.full(3, 1.53)
     whole = train(SCALAR, x, y, 0.0, np.random.default_rng(0))
     monkeypatch.setattr(neural_bandit, "STEPS", 3)
     assert (train(SCALAR, x, y, 0.0, np.random.default_rng(0)) == whole).all()
@@ -89,7 +104,8 @@ def test_the_score_is_prediction_plus_bonus():
     robust, val, seconds = world(3, 12, 5)
     orders = []
     for nu in (0.0, 1.0, 1e4):
-        selector, ids = Selector(NeuralBandit(hidden=6, nu=nu, first_round="all")), np.arange(12)
+        selector = Selector(NeuralBandit(hidden=6, nu=nu, first_round="all"))
+        ids = np.arange(12)
         selector.observe(1, back(ids, seconds))
         selector.observe(2, probed(ids, robust(2), val(2)))
         selector.observe(2, back(ids, seconds))
@@ -114,7 +130,8 @@ def test_heavy_tails_do_not_diverge():
     rule = NeuralBandit()
     state = rule.init()
     for t in range(1, 6):
-        x, y = np.exp(2 * rng.normal(size=(40, 4))), np.exp(2 * rng.normal(size=40))
+        x = np.exp(2 * rng.normal(size=(40, 4)))
+        y = np.exp(2 * rng.normal(size=40))
         state = replace(state, x_moments=neural_bandit.add_moments(state.x_moments, x))
         after = rule.learn(state, t, x, y)
         assert (after.weights != state.weights).any()
@@ -135,7 +152,8 @@ def test_moments_are_those_of_everything_so_far():
 
 
 def test_standardised_features():
-    """Mean 2, deviation 2, and a constant element: (6 - 2) / 2 = 2; 100 is cut off at 3; what is absent is 0."""
+    """Mean 2, deviation 2, and a constant element: (6 - 2) / 2 = 2; 100 is cut off at 3; what is
+    absent is 0."""
     moments = np.array([[4.0, 4.0], [2.0, 1.0], [16.0, 0.0]])
     x = np.array([[6.0, 1.0], [100.0, 1.5], [np.nan, np.nan]])
     assert neural_bandit.standardised(x, moments).tolist() == [[2, 0], [3, 0.5], [0, 0]]
@@ -143,14 +161,17 @@ def test_standardised_features():
 
 def world(seed, K, T):
     rng = np.random.default_rng(seed)
-    robust, val = rng.uniform(1, 6, (T + 2, K)), rng.uniform(1, 3, (T + 2, K))
+    robust = rng.uniform(1, 6, (T + 2, K))
+    val = rng.uniform(1, 3, (T + 2, K))
     return lambda t: robust[t], lambda t: val[t], rng.exponential(10.0, K) + 1
 
 
 def test_learns_from_the_pairs_of_flash():
-    """Played with the same participants, the buffer's pairs give FLASH's V and b; U is lambda plus the squared gradients."""
+    """Played with the same participants, the buffer's pairs give FLASH's V and b; U is lambda plus
+    the squared gradients."""
     robust, val, seconds = world(0, 8, 6)
-    one, other = Selector(NeuralBandit(hidden=5)), Selector(FLASH())
+    one = Selector(NeuralBandit(hidden=5))
+    other = Selector(FLASH())
     for t in range(1, 6):
         for selector in (one, other):
             ids = selector.probe(t, np.arange(8), 3)
@@ -158,7 +179,8 @@ def test_learns_from_the_pairs_of_flash():
                 selector.observe(t, probed(ids, robust(t), val(t)))
             took = np.array([0, t, 7])
             selector.observe(t, back(took, seconds[took]))
-    x, y = one.state.x, one.state.y
+    x = one.state.x
+    y = one.state.y
     assert x.shape == (12, 4)
     np.testing.assert_allclose(np.eye(4) + x.T @ x, other.state.v)
     np.testing.assert_allclose(x.T @ y, other.state.b)
@@ -188,11 +210,16 @@ def test_the_buffer_keeps_the_newest():
 
 
 def test_prefers_what_pays():
-    """Rewards are 3 for validation ratios of about 2 and .5 for others, which no linear model can say."""
-    rng, K, m = np.random.default_rng(0), 30, 5
+    """Rewards are 3 for validation ratios of about 2 and .5 for others, which no linear model can
+    say."""
+    rng = np.random.default_rng(0)
+    K = 30
+    m = 5
     v = np.concatenate([np.full(10, 1.0), np.full(10, 2.0), np.full(10, 3.0)])
     pay = np.where(v == 2.0, 3.0, 0.5)
-    loss, ids, good = np.full(K, 500.0), np.arange(K), []
+    loss = np.full(K, 500.0)
+    ids = np.arange(K)
+    good = []
     selector = Selector(NeuralBandit(hidden=30, drop="reward", first_round="all"))
     for t in range(1, 61):
         if t > 1:
@@ -206,7 +233,9 @@ def test_prefers_what_pays():
 
 def test_seeds():
     """The selector's seed decides the first round; the rule's the network."""
-    first = [Selector(NeuralBandit(), seed).select(1, range(50), 5).ids.tolist() for seed in (0, 0, 1)]
+    first = [
+        Selector(NeuralBandit(), seed).select(1, range(50), 5).ids.tolist() for seed in (0, 0, 1)
+    ]
     assert first[0] == first[1] != first[2]
     assert (NeuralBandit(seed=0).init().weights == NeuralBandit().init().weights).all()
     assert (NeuralBandit(seed=1).init().weights != NeuralBandit().init().weights).any()
@@ -224,7 +253,10 @@ def test_first_round_and_needs():
 def test_the_unit_of_seconds_does_not_change_the_choice():
     robust, val, seconds = world(1, 9, 6)
     rule = NeuralBandit(hidden=6)
-    chosen = [play(Selector(rule), range(1, 6), np.arange(9), 3, robust, val, seconds * unit) for unit in (1.0, 4096.0)]
+    chosen = [
+        play(Selector(rule), range(1, 6), np.arange(9), 3, robust, val, seconds * unit)
+        for unit in (1.0, 4096.0)
+    ]
     assert chosen[0] == chosen[1]
 
 

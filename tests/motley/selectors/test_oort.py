@@ -1,4 +1,5 @@
-"""Oort: the checks of docs/methods/selectors.md#oort, worked by hand, and the traps of the public code."""
+"""Oort: the checks of docs/methods/selectors.md#oort, worked by hand, and the traps of the public
+code."""
 
 import math
 
@@ -19,18 +20,23 @@ GREEDY = {"exploration": 0.0, "exploration_min": 0.0}  # exploit only
 def enrolled(rule, ids, sizes, estimates=None, steps=None, seed=0):
     selector = Selector(rule, seed)
     signals = {} if estimates is None else {"compute_estimate_s": np.asarray(estimates, float)}
-    selector.observe(0, Reports(ids, Outcome.ENROLLED, num_examples=sizes, local_steps=steps, signals=signals))
+    selector.observe(
+        0, Reports(ids, Outcome.ENROLLED, num_examples=sizes, local_steps=steps, signals=signals)
+    )
     return selector
 
 
 def report(selector, t, ids, rms, seconds=1.0, outcome=Outcome.ACCEPTED, steps=None):
     rms = np.broadcast_to(np.asarray(rms, float), (len(ids),))
     times = np.broadcast_to(np.asarray(seconds, float), (len(ids),))
-    selector.observe(t, Reports(ids, outcome, compute_s=times, local_steps=steps, signals={"loss_rms": rms}))
+    selector.observe(
+        t, Reports(ids, outcome, compute_s=times, local_steps=steps, signals={"loss_rms": rms})
+    )
 
 
 def example_b(**options):
-    """(b): U = (100, 60, 20) as n * 1, L = (9, 5, 2), tau = (1, 4, 2), T = 2: the median of three."""
+    """(b): U = (100, 60, 20) as n * 1, L = (9, 5, 2), tau = (1, 4, 2), T = 2: the median of
+    three."""
     selector = enrolled(Oort(threshold=50.0, **options), [4, 7, 9], [100, 60, 20])
     for t, k, tau in ((2, 9, 2.0), (5, 7, 4.0), (9, 4, 1.0)):
         report(selector, t, [k], 1.0, tau)
@@ -38,7 +44,8 @@ def example_b(**options):
 
 
 def test_utility_is_size_times_root_mean_square():
-    """(a) losses (1, 2, 2, 1): root mean square sqrt(10 / 4) = 1.581139, times 4 = 6.324555 (the mean would give 6)."""
+    """(a) losses (1, 2, 2, 1): root mean square sqrt(10 / 4) = 1.581139, times 4 = 6.324555 (the
+    mean would give 6)."""
     selector = enrolled(Oort(), [3], [4])
     report(selector, 1, [3], math.sqrt(10 / 4))
     assert selector.state.clients.get("utility", [3])[0] == pytest.approx(6.324555, abs=1e-6)
@@ -55,8 +62,8 @@ def test_utility_counts_the_samples_trained_on():
 def test_scores_worked_by_hand():
     """(b) t = 10, alpha = 2, q = .95: clip = 100, lo = .999 * 20 = 19.98, rg = 80.02.
 
-    base = (80.02, 40.02, .02) / 80.02; bonus = sqrt(.1 ln 10 / (9, 5, 2)) = (.159951, .214597, .339307); g = (1, (2/4)^2, 1).
-    The stale client 9 overtakes the slow client 7."""
+    base = (80.02, 40.02, .02) / 80.02; bonus = sqrt(.1 ln 10 / (9, 5, 2)) = (.159951, .214597,
+    .339307); g = (1, (2/4)^2, 1). The stale client 9 overtakes the slow client 7."""
     selector = example_b()
     assert selector.rule.preferred_s(selector.state) == 2.0
     scores = selector.rule.scores(selector.state, 10, np.array([4, 7, 9]))
@@ -64,7 +71,8 @@ def test_scores_worked_by_hand():
 
 
 def test_the_bonus_is_of_rounds_not_counts():
-    """Trap: L is the last round, not how often: clients of equal utility, one heard of in round 2, one in rounds 7, 8 and 9."""
+    """Trap: L is the last round, not how often: clients of equal utility, one heard of in round 2,
+    one in rounds 7, 8 and 9."""
     selector = enrolled(Oort(), [1, 2], [10, 10])
     report(selector, 2, [1], 1.0)
     for t in (7, 8, 9):
@@ -75,15 +83,16 @@ def test_the_bonus_is_of_rounds_not_counts():
 
 
 def test_raw_form_drowns_the_bonus():
-    """(vii) the paper adds the bonus to the raw utility: (100 + .16, (60 + .2146) / 4, 20 + .34)."""
+    """(vii) the paper adds the bonus to the raw utility: (100 + .16, (60 + .2146) / 4, 20 +
+    .34)."""
     selector = example_b(form="raw")
     scores = selector.rule.scores(selector.state, 10, np.array([4, 7, 9]))
     np.testing.assert_allclose(scores, [100.159951, 15.053649, 20.339307], atol=1e-6)
 
 
 def test_exploitation_pool_worked_by_hand():
-    """(c) n_xpt = 1, c = .95: the score at index 1 is .339557, times .95 = .322579: pool {4, 9}, .773554 to .226446.
-    A pivot at index 0 would leave client 4 alone."""
+    """(c) n_xpt = 1, c = .95: the score at index 1 is .339557, times .95 = .322579: pool {4, 9},
+    .773554 to .226446. A pivot at index 0 would leave client 4 alone."""
     selector = example_b(**GREEDY)
     counts = {4: 0, 7: 0, 9: 0}
     for dispatch in range(2000):
@@ -95,10 +104,22 @@ def test_exploitation_pool_worked_by_hand():
 
 
 def test_exploration_weights_worked_by_hand():
-    """(d) n = (50, 200, 1000), 6 steps of 100, tau = (1, 1, 4), T = 2: (50, 200, 600 / 4) -> (.125, .5, .375)."""
+    """(d) n = (50, 200, 1000), 6 steps of 100, tau = (1, 1, 4), T = 2: (50, 200, 600 / 4) -> (.125,
+    .5, .375)."""
     ids = np.array([10, 20, 30, 40])
-    selector = enrolled(Oort(batch_size=100, threshold=70.0), ids, [50, 200, 1000, 10], [1, 1, 4, 2], [6.0] * 4)
-    selector.observe(1, Reports([40], Outcome.ACCEPTED, compute_s=[2.0], local_steps=[6.0], signals={"loss_rms": [np.nan]}))
+    selector = enrolled(
+        Oort(batch_size=100, threshold=70.0), ids, [50, 200, 1000, 10], [1, 1, 4, 2], [6.0] * 4
+    )
+    selector.observe(
+        1,
+        Reports(
+            [40],
+            Outcome.ACCEPTED,
+            compute_s=[2.0],
+            local_steps=[6.0],
+            signals={"loss_rms": [np.nan]},
+        ),
+    )
     state = selector.state
     assert selector.rule.preferred_s(state) == 2.0  # sorted (1, 1, 2, 4), index floor(4 * .7) = 2
     chance = np.zeros(4)
@@ -113,13 +134,16 @@ def test_paper_explores_by_speed():
     ids = np.array([10, 20, 30])
     selector = enrolled(Oort(explore="speed"), ids, [50, 200, 1000], [1, 1, 4])
     chance = np.zeros(3)
-    selector.rule.draw_unexplored(selector.state, ids, np.arange(3), np.ones(3), 1, chance, np.random.default_rng(0))
+    selector.rule.draw_unexplored(
+        selector.state, ids, np.arange(3), np.ones(3), 1, chance, np.random.default_rng(0)
+    )
     np.testing.assert_allclose(chance, np.array([4, 4, 1]) / 9)
 
 
 @pytest.mark.parametrize(("decay", "updates"), [(0.98, 75), (0.95, 30)])
 def test_epsilon_counts_selections(decay, updates):
-    """(e) .9 * .98^75 = .198 < .2 <= .9 * .98^74; .9 * .95^30 = .193. Rounds without anybody do not count."""
+    """(e) .9 * .98^75 = .198 < .2 <= .9 * .98^74; .9 * .95^30 = .193. Rounds without anybody do not
+    count."""
     selector = enrolled(Oort(exploration_decay=decay), [1], [1])
     for t in range(1, updates):
         report(selector, 2 * t, [1], 1.0)
@@ -130,12 +154,17 @@ def test_epsilon_counts_selections(decay, updates):
 
 
 def test_epsilon_rounds_down_safely():
-    """m = 10, eps = .9 * .98 = .882: floor(8.82) = 8 explore, 2 exploit; floor(10 * (1 - .9)) must be 1, not 0."""
+    """m = 10, eps = .9 * .98 = .882: floor(8.82) = 8 explore, 2 exploit; floor(10 * (1 - .9)) must
+    be 1, not 0."""
     selector = enrolled(Oort(), range(100), [10] * 100)
     report(selector, 1, range(10), 1.0)
     notes = selector.select(2, range(100), 10).notes
     assert (notes["exploited"], notes["explored"]) == (2.0, 8.0)
-    exact = enrolled(Oort(exploration=1 - 0.9, exploration_decay=1.0, exploration_min=0.0), range(100), [10] * 100)
+    exact = enrolled(
+        Oort(exploration=1 - 0.9, exploration_decay=1.0, exploration_min=0.0),
+        range(100),
+        [10] * 100,
+    )
     report(exact, 1, range(10), 1.0)
     assert exact.select(2, range(100), 10).notes["explored"] == 1.0
 
@@ -145,8 +174,8 @@ def test_epsilon_rounds_down_safely():
     [([10, 10, 10, 9.5], 35.0, 35.0), ([10, 10, 2, 1], 30.0, 35.0), ([1, 1, 10, 10], 25.0, 30.0)],
 )
 def test_pacer_worked_by_hand(history, code, paper):
-    """(f) W = 2, thr = 30, step 5. Sums 20 | 19.5: |-.5| <= 2, relax. 20 | 3: neither. 2 | 20: 18 >= 10, tighten.
-    The paper's pacer: relax, relax, no change."""
+    """(f) W = 2, thr = 30, step 5. Sums 20 | 19.5: |-.5| <= 2, relax. 20 | 3: neither. 2 | 20: 18
+    >= 10, tighten. The paper's pacer: relax, relax, no change."""
     assert Oort(window=2).paced(30.0, np.array(history, float)) == code
     assert Oort(window=2, pacer="paper").paced(30.0, np.array(history, float)) == paper
 
@@ -165,7 +194,8 @@ def test_pacer_leaves_a_change_between_a_tenth_and_five_times():
 def test_pacer_looks_every_window_rounds_from_two_windows_on():
     """Only who was explored before counts in h; W = 2: looks before rounds 4, 6 and 8.
 
-    h = (0, 10, 10): last = 0, cur = 20 >= 5 * 0, tightened to 25; then 20 | 20 twice: relaxed to 30 and 35."""
+    h = (0, 10, 10): last = 0, cur = 20 >= 5 * 0, tightened to 25; then 20 | 20 twice: relaxed to 30
+    and 35."""
     selector = enrolled(Oort(window=2), [1], [10])
     paces = []
     for t in range(1, 8):
@@ -198,7 +228,8 @@ def test_negative_scores_do_not_become_large():
 
 
 def test_pivot_is_bounded_and_cohorts_are_full():
-    """Traps (i), (iii): n_xpt = all explored would index one past the end; without unexplored clients nobody comes twice."""
+    """Traps (i), (iii): n_xpt = all explored would index one past the end; without unexplored
+    clients nobody comes twice."""
     selector = enrolled(Oort(**GREEDY), range(8), [10] * 8)
     report(selector, 1, range(4), [1, 2, 3, 4])
     assert sorted(selector.select(2, range(4), 3).ids.tolist())[0] >= 0
@@ -213,8 +244,8 @@ def test_pivot_is_bounded_and_cohorts_are_full():
 
 
 def test_fill_takes_the_highest_scores_then_the_blacklisted():
-    """m = 5 of 6, nobody unexplored, eps = 1: all five are filled in order of score; (iv) floor(.3 * 6) = 1 is blacklisted,
-    the most frequent of two, and comes last."""
+    """m = 5 of 6, nobody unexplored, eps = 1: all five are filled in order of score; (iv)
+    floor(.3 * 6) = 1 is blacklisted, the most frequent of two, and comes last."""
     rule = Oort(exploration=1.0, exploration_decay=1.0, blacklist=1, bonus=0.0, ties="lowest_id")
     selector = enrolled(rule, range(6), [10] * 6)
     report(selector, 1, range(6), [1, 2, 3, 4, 5, 6])
@@ -225,17 +256,21 @@ def test_fill_takes_the_highest_scores_then_the_blacklisted():
 
 
 def test_selected_as_often_as_allowed_is_not_blacklisted():
-    """blacklist = 2: the client chosen twice is still exploited, the one chosen three times is not."""
+    """blacklist = 2: the client chosen twice is still exploited, the one chosen three times is
+    not."""
     selector = enrolled(Oort(blacklist=2, bonus=0.0, cutoff=1.0, **GREEDY), range(10), [10] * 10)
     report(selector, 1, range(10), 1.0)
     report(selector, 2, [4, 7], [8.0, 9.0])
     report(selector, 3, [7], [9.0])
-    assert {int(selector.select(4, range(10), 1, d).ids[0]) for d in range(30)} <= set(range(10)) - {7}
+    assert {int(selector.select(4, range(10), 1, d).ids[0]) for d in range(30)} <= set(
+        range(10)
+    ) - {7}
     assert any(selector.select(4, range(10), 1, d).ids[0] == 4 for d in range(30))
 
 
 def test_exploration_draws_among_the_heaviest_few():
-    """sample_window = 5, one to explore: of 20 unexplored with n = 1 .. 20 only the five largest can be drawn."""
+    """sample_window = 5, one to explore: of 20 unexplored with n = 1 .. 20 only the five largest
+    can be drawn."""
     selector = enrolled(Oort(ties="lowest_id"), range(21), np.arange(1, 22))
     report(selector, 1, [20], 1.0)
     drawn = {int(selector.select(2, range(20), 1, d).ids[0]) for d in range(80)}
@@ -252,7 +287,9 @@ def test_a_diverging_loss_stays_finite():
 def test_late_and_dropped_only_count_as_selected():
     selector = enrolled(Oort(), [1, 2, 3], [10, 20, 30])
     outcome = np.array([Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED])
-    selector.observe(1, Reports([1, 2, 3], outcome, compute_s=[1, 2, 3], signals={"loss_rms": [1.0, 9.0, 9.0]}))
+    selector.observe(
+        1, Reports([1, 2, 3], outcome, compute_s=[1, 2, 3], signals={"loss_rms": [1.0, 9.0, 9.0]})
+    )
     clients = selector.state.clients
     assert clients.get("count", [1, 2, 3]).tolist() == [1, 1, 1]
     assert clients.get("last", [1, 2, 3]).tolist() == [1, 0, 0]
@@ -261,7 +298,8 @@ def test_late_and_dropped_only_count_as_selected():
 
 
 def test_late_clients_can_get_the_mean_utility():
-    """Participants have U = 10 * 1 and 30 * 2, samples 10 and 30: (10 * 10 + 30 * 60) / 40 = 47.5."""
+    """Participants have U = 10 * 1 and 30 * 2, samples 10 and 30: (10 * 10 + 30 * 60) / 40 =
+    47.5."""
     selector = enrolled(Oort(late="mean"), [1, 2, 3], [10, 30, 5])
     outcome = np.array([Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.LATE])
     selector.observe(1, Reports([1, 2, 3], outcome, signals={"loss_rms": [1.0, 2.0, np.nan]}))
@@ -270,7 +308,8 @@ def test_late_clients_can_get_the_mean_utility():
 
 
 def test_a_loss_that_is_not_a_number():
-    """Without a utility before, the client stays unexplored; with one, it keeps it, and was heard of."""
+    """Without a utility before, the client stays unexplored; with one, it keeps it, and was heard
+    of."""
     selector = enrolled(Oort(), [1, 2], [10, 10])
     report(selector, 1, [1, 2], [1.0, np.inf])
     report(selector, 2, [1], [np.nan])
@@ -280,7 +319,8 @@ def test_a_loss_that_is_not_a_number():
 
 
 def test_durations():
-    """Download + compute + upload; an absent part counts nothing, an impossible one makes the whole unknown."""
+    """Download + compute + upload; an absent part counts nothing, an impossible one makes the whole
+    unknown."""
     reports = Reports(
         range(4),
         Outcome.ACCEPTED,
@@ -289,12 +329,15 @@ def test_durations():
         upload_s=[3, np.nan, 3, np.nan],
     )
     np.testing.assert_array_equal(measured_s(reports), [6, 2, np.nan, np.nan])
-    told = Reports([1], Outcome.ENROLLED, signals={"compute_estimate_s": [2.0], "upload_estimate_s": [-1.0]})
+    told = Reports(
+        [1], Outcome.ENROLLED, signals={"compute_estimate_s": [2.0], "upload_estimate_s": [-1.0]}
+    )
     assert np.isnan(estimated_s(told)).all()
 
 
 def test_normalisation_pool_of_the_code():
-    """(vi) explored U = 10 and 20; an unexplored client's placeholder 1000 flattens both to nearly 0 and takes part in clip."""
+    """(vi) explored U = 10 and 20; an unexplored client's placeholder 1000 flattens both to nearly
+    0 and takes part in clip."""
     for pool, top in (("explored", 1.0), ("code", (20 - 9.99) / (1000 - 9.99))):
         selector = enrolled(Oort(norm_pool=pool, bonus=0.0), [1, 2, 3], [10, 20, 1000])
         report(selector, 1, [1, 2], 1.0)
@@ -317,7 +360,9 @@ def test_first_selection_is_uniform_and_all_are_taken_where_few_are():
     assert sorted(selector.select(1, range(6), 9).ids.tolist()) == list(range(6))
 
 
-@given(st.lists(st.floats(0.1, 10), min_size=3, max_size=8), st.floats(0.1, 20), st.integers(1, 100))
+@given(
+    st.lists(st.floats(0.1, 10), min_size=3, max_size=8), st.floats(0.1, 20), st.integers(1, 100)
+)
 def test_a_slower_client_never_scores_higher(durations, more, threshold):
     """Raising tau_k alone never raises score_k, and never lowers the score of another."""
 
@@ -327,7 +372,8 @@ def test_a_slower_client_never_scores_higher(durations, more, threshold):
         report(selector, 3, range(n), 1.0, times)
         return selector.rule.scores(selector.state, 9, np.arange(n))
 
-    before, after = scores(durations), scores([durations[0] + more, *durations[1:]])
+    before = scores(durations)
+    after = scores([durations[0] + more, *durations[1:]])
     assert after[0] <= before[0]
     assert (after[1:] >= before[1:]).all()
 
@@ -362,5 +408,7 @@ def test_bad_options(record, message):
 
 def test_a_rule_works_without_a_selector():
     rule = Oort()
-    cohort = rule.select(rule.init(), SelectionContext(1, 0, np.arange(5), 2, np.random.default_rng(0)))
+    cohort = rule.select(
+        rule.init(), SelectionContext(1, 0, np.arange(5), 2, np.random.default_rng(0))
+    )
     assert len(cohort.ids) == 2

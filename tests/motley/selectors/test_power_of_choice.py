@@ -1,4 +1,5 @@
-"""Power-of-Choice: checks (a) to (e) of docs/methods/selectors.md#power-of-choice, and each trap of its public reproductions."""
+"""Power-of-Choice: checks (a) to (e) of docs/methods/selectors.md#power-of-choice, and each trap of
+its public reproductions."""
 
 import itertools
 
@@ -24,22 +25,32 @@ CASES = [  # p, losses, d, m, probability of being selected
 
 def enrolled(rule, sizes, ids=IDS, seed=0, horizon=None):
     selector = Selector(rule, seed, horizon)
-    selector.observe(0, Reports(np.asarray(ids), Outcome.ENROLLED, signals={"num_examples": np.asarray(sizes, float)}))
+    selector.observe(
+        0,
+        Reports(
+            np.asarray(ids), Outcome.ENROLLED, signals={"num_examples": np.asarray(sizes, float)}
+        ),
+    )
     return selector
 
 
 def report(selector, t, ids, losses, outcome=Outcome.PROBED):
-    selector.observe(t, Reports(np.asarray(ids), outcome, signals={"loss": np.asarray(losses, float)}))
+    selector.observe(
+        t, Reports(np.asarray(ids), outcome, signals={"loss": np.asarray(losses, float)})
+    )
 
 
 @pytest.mark.parametrize(("name", "p", "losses", "d", "m", "expected"), CASES)
 def test_selection_probabilities_exactly(name, p, losses, d, m, expected):
-    """Over all candidate sets: the law of successive draws (enumerated) times what the rule picks from each set."""
+    """Over all candidate sets: the law of successive draws (enumerated) times what the rule picks
+    from each set."""
     got = np.zeros(4)
     for order in itertools.permutations(range(4), d):
-        chance, left = 1.0, 1.0
+        chance = 1.0
+        left = 1.0
         for i in order:
-            chance, left = chance * p[i] / left, left - p[i]
+            chance = chance * p[i] / left
+            left = left - p[i]
         selector = enrolled(PowerOfChoice(d=d), p)
         report(selector, 1, IDS[list(order)], np.array(losses)[list(order)])
         got[np.searchsorted(IDS, selector.select(1, IDS, m).ids)] += chance
@@ -50,7 +61,9 @@ def test_selection_probabilities_exactly(name, p, losses, d, m, expected):
 @pytest.mark.parametrize("variant", ["pow_d", "cpow_d"])
 def test_selection_frequencies(name, p, losses, d, m, expected, variant):
     """The whole way: probe, measure, select; 700 rounds, each client within 4.5 standard errors."""
-    selector, counts, n = enrolled(PowerOfChoice(variant, d=d), np.array(p) * 1000), np.zeros(4), 700
+    selector = enrolled(PowerOfChoice(variant, d=d), np.array(p) * 1000)
+    counts = np.zeros(4)
+    n = 700
     for t in range(1, n + 1):
         asked = selector.probe(t, IDS, m)
         assert len(asked) == d
@@ -58,13 +71,16 @@ def test_selection_frequencies(name, p, losses, d, m, expected, variant):
         counts[np.searchsorted(IDS, selector.select(t, IDS, m).ids)] += 1
     expected = np.array(expected)
     assert (abs(counts / n - expected) <= 4.5 * np.sqrt(expected * (1 - expected) / n) + 1e-9).all()
-    assert counts[np.argmin(losses)] == 0  # (e): with d > m the client of lowest loss is never selected
+    # (e): with d > m the client of lowest loss is never selected
+    assert counts[np.argmin(losses)] == 0
 
 
 def test_d_equal_m_is_random_by_p_and_costs_no_probe():
-    """(d) Check against the inclusion probabilities of successive draws, p = (.5, .3, .2), m = 2."""
+    """(d) Check against the inclusion probabilities of successive draws, p = (.5, .3, .2), m =
+    2."""
     ids = np.array([1, 5, 6])
-    selector, counts = enrolled(PowerOfChoice(d=2), [5, 3, 2], ids), np.zeros(3)
+    selector = enrolled(PowerOfChoice(d=2), [5, 3, 2], ids)
+    counts = np.zeros(3)
     for t in range(1, 1501):
         assert not len(selector.probe(t, ids, 2))
         counts[np.searchsorted(ids, selector.select(t, ids, 2).ids)] += 1
@@ -81,8 +97,8 @@ def test_d_of_everybody_is_the_global_top_m():
 
 
 def test_candidates_are_clients_not_positions():
-    """A public reproduction ranks the candidates and then indexes the list of all available with these ranks:
-    with candidates {12, 17} of 10 .. 19 it returns 11 and 10."""
+    """A public reproduction ranks the candidates and then indexes the list of all available with
+    these ranks: with candidates {12, 17} of 10 .. 19 it returns 11 and 10."""
     ids = np.arange(10, 20)
     selector = enrolled(PowerOfChoice(d=2), np.ones(10), ids)
     report(selector, 1, [12, 17], [1.0, 2.0])
@@ -163,7 +179,10 @@ def test_adapow_d_probes_everybody_in_the_first_half_only():
         Selector(PowerOfChoice("adapow_d"))
 
 
-@pytest.mark.parametrize(("d", "m", "expected"), [(None, 2, 4), (None, 3, 4), (1, 3, 0), (3, 2, 3), (10, 2, 4), (4, 4, 0)])
+@pytest.mark.parametrize(
+    ("d", "m", "expected"),
+    [(None, 2, 4), (None, 3, 4), (1, 3, 0), (3, 2, 3), (10, 2, 4), (4, 4, 0)],
+)
 def test_number_of_candidates(d, m, expected):
     """d defaults to 2m and is clipped to [m, K_A]; with d = m nobody has to be asked."""
     assert len(enrolled(PowerOfChoice(d=d), np.ones(4)).probe(1, IDS, m)) == expected
@@ -198,7 +217,10 @@ def test_coefficients_are_the_simple_mean():
     [
         ({"d": 0}, "selector: got d = 0; expected at least 1"),
         ({"variant": "adapow_d", "d": 4}, "adapow_d sets d itself"),
-        ({"variant": "rpow_d", "measured": "test_loss"}, "measured = 'test_loss', but rpow_d measures nothing"),
+        (
+            {"variant": "rpow_d", "measured": "test_loss"},
+            "measured = 'test_loss', but rpow_d measures nothing",
+        ),
         ({"variant": "powd"}, r"selector.variant: got 'powd' \(did you mean 'pow_d'\?\)"),
         ({"d": 2.5}, "selector.d: got 2.5; expected a whole number or none"),
         ({"candidates": 4}, "selector.candidates: 'power_of_choice' has no such option"),
@@ -211,8 +233,11 @@ def test_bad_options(record, message):
 
 @pytest.mark.parametrize("variant", ["pow_d", "rpow_d"])
 def test_equal_losses_select_by_data_alone(variant):
-    """All losses and sizes equal, ties at random: each of 10 clients is taken m / K of the time, within 4.5 standard errors."""
-    ids, n, counts = np.arange(10) * 7, 800, np.zeros(10)
+    """All losses and sizes equal, ties at random: each of 10 clients is taken m / K of the time,
+    within 4.5 standard errors."""
+    ids = np.arange(10) * 7
+    n = 800
+    counts = np.zeros(10)
     selector = enrolled(PowerOfChoice(variant, d=5), np.ones(10), ids)
     report(selector, 1, ids, np.ones(10), Outcome.ACCEPTED)
     for t in range(2, n + 2):
@@ -222,7 +247,12 @@ def test_equal_losses_select_by_data_alone(variant):
     assert (abs(counts / n - 0.3) < 4.5 * (0.3 * 0.7 / n) ** 0.5).all()
 
 
-@given(st.lists(st.integers(0, 4), min_size=4, max_size=8), st.integers(0, 3), st.floats(0.1, 3), st.integers(1, 3))
+@given(
+    st.lists(st.integers(0, 4), min_size=4, max_size=8),
+    st.integers(0, 3),
+    st.floats(0.1, 3),
+    st.integers(1, 3),
+)
 def test_raising_one_loss_never_puts_its_client_out(losses, who, more, m):
     ids = np.arange(len(losses))
 

@@ -1,4 +1,5 @@
-"""Sampling primitives: laws checked against exact enumeration, traps that fail on the wrong version.
+"""Sampling primitives: laws checked against exact enumeration, traps that fail on the wrong
+version.
 
 Worked numbers: docs/methods/selectors.md#draws.
 """
@@ -35,9 +36,11 @@ def law_of_successive_draws(p, m):
     """Probability of every ordered sample: prod_i p_i / (1 - what was drawn before)."""
     out = {}
     for order in itertools.permutations(range(len(p)), m):
-        chance, left = 1.0, 1.0
+        chance = 1.0
+        left = 1.0
         for i in order:
-            chance, left = chance * p[i] / left, left - p[i]
+            chance = chance * p[i] / left
+            left = left - p[i]
         out[order] = chance
     return out
 
@@ -52,14 +55,20 @@ def exact_inclusion(p, m):
 def test_softmax_does_not_overflow():
     assert softmax(np.array([1000.0, 0.0, -1000.0])).tolist() == [1.0, 0.0, 0.0]
     np.testing.assert_allclose(softmax(np.log(P)), P, rtol=1e-15)
-    np.testing.assert_allclose(softmax(np.array([0.0, 2.0]), temperature=2.0), [1 / (1 + np.e), np.e / (1 + np.e)])
+    np.testing.assert_allclose(
+        softmax(np.array([0.0, 2.0]), temperature=2.0), [1 / (1 + np.e), np.e / (1 + np.e)]
+    )
     assert len(softmax(np.zeros(0))) == 0
 
 
-@pytest.mark.parametrize("draw", [lambda g: gumbel_top_m(np.log(P), 2, g), lambda g: successive_draws(7 * P, 2, g)])
+@pytest.mark.parametrize(
+    "draw", [lambda g: gumbel_top_m(np.log(P), 2, g), lambda g: successive_draws(7 * P, 2, g)]
+)
 def test_gumbel_top_m_has_the_law_of_successive_draws(draw):
-    """Chi-square over all 12 ordered pairs of 4; 12,000 draws. The order counts, not only the set."""
-    generator, n = rng("chi"), 12_000
+    """Chi-square over all 12 ordered pairs of 4; 12,000 draws. The order counts, not only the
+    set."""
+    generator = rng("chi")
+    n = 12_000
     expected = law_of_successive_draws(P, 2)
     counts = dict.fromkeys(expected, 0)
     for _ in range(n):
@@ -68,7 +77,9 @@ def test_gumbel_top_m_has_the_law_of_successive_draws(draw):
     assert statistic.pvalue > 1e-3
 
 
-@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=12), st.integers(0, 15), st.integers(0, 1000))
+@given(
+    st.lists(st.floats(0.0, 1e6), min_size=1, max_size=12), st.integers(0, 15), st.integers(0, 1000)
+)
 def test_draws_are_distinct_and_positive_weights_come_first(weights, m, seed):
     weights = np.array(weights)
     drawn = successive_draws(weights, m, Key(seed).numpy())
@@ -139,7 +150,8 @@ def test_top_m_is_a_top_m(scores, m, seed):
 
 
 def test_inclusion_probabilities_are_not_m_p():
-    """Selectors-baselines 1, check: p = (.5, .3, .2), m = 2, for example pi_2 = .2 + .5 * .2/.5 + .3 * .2/.7 = .485714."""
+    """Selectors-baselines 1, check: p = (.5, .3, .2), m = 2, for example pi_2 = .2 + .5 * .2/.5 +
+    .3 * .2/.7 = .485714."""
     got = inclusion_probabilities(np.array([5.0, 3.0, 2.0]), 2)
     np.testing.assert_allclose(got, [0.839286, 0.675, 0.485714], atol=5e-7)
     assert abs(got.sum() - 2) < 1e-15
@@ -148,7 +160,9 @@ def test_inclusion_probabilities_are_not_m_p():
 
 @pytest.mark.parametrize("m", [0, 1, 2, 3, 4, 9])
 def test_inclusion_probabilities_equal_enumeration(m):
-    np.testing.assert_allclose(inclusion_probabilities(P, m), exact_inclusion(P, min(m, 4)), atol=1e-14)
+    np.testing.assert_allclose(
+        inclusion_probabilities(P, m), exact_inclusion(P, min(m, 4)), atol=1e-14
+    )
 
 
 def test_inclusion_of_weightless_candidates_is_zero():
@@ -157,7 +171,8 @@ def test_inclusion_of_weightless_candidates_is_zero():
 
 
 def test_inclusion_above_the_exact_limit():
-    """Rosen's limit: sums to m, is monotone, is exact for equal weights, and within 2 % of 20,000 simulated samples."""
+    """Rosen's limit: sums to m, is monotone, is exact for equal weights, and within 2 % of 20,000
+    simulated samples."""
     weights = np.arange(1.0, 61.0)
     got = inclusion_probabilities(weights, 20)
     assert abs(got.sum() - 20) < 1e-9
@@ -186,7 +201,8 @@ def test_a_million_candidates():
 
 
 def test_the_two_ways_meet_at_the_limit():
-    """Thirteen candidates are one too many for the exact sum, twelve are not; the same weights by both ways differ by < 0.01."""
+    """Thirteen candidates are one too many for the exact sum, twelve are not; the same weights by
+    both ways differ by < 0.01."""
     rng_ = rng("limit")
     weights = rng_.random(EXACT_LIMIT) + 0.1
     limit = _rosen_inclusion(weights / weights.sum(), 6)

@@ -40,7 +40,10 @@ class Scripted(SelectionRule[Observed]):
         return np.array(self.asked, dtype=np.int64)
 
     def select(self, state, context):
-        return Cohort(np.array(self.answer, dtype=np.int64), None if self.weights is None else np.array(self.weights))
+        return Cohort(
+            np.array(self.answer, dtype=np.int64),
+            None if self.weights is None else np.array(self.weights),
+        )
 
     def observe(self, state, round, reports):
         return Observed(reports)
@@ -70,7 +73,9 @@ def test_probes_are_checked_and_sorted():
 def test_arguments_of_select_are_checked():
     with pytest.raises(ContractError, match="the same client is available twice"):
         Selector(Uniform()).select(1, [3, 4, 3], 1)
-    with pytest.raises(ConfigError, match="cohort: got m = -1; expected a cohort size of at least 0"):
+    with pytest.raises(
+        ConfigError, match="cohort: got m = -1; expected a cohort size of at least 0"
+    ):
         Selector(Uniform()).select(1, [3, 4], -1)
     assert len(Selector(Uniform()).select(1, [], 3).ids) == 0
     assert len(Selector(Uniform()).select(1, [1, 2], 0).ids) == 0
@@ -78,7 +83,9 @@ def test_arguments_of_select_are_checked():
 
 def test_non_finite_and_unusable_signals_never_reach_a_rule():
     selector = Selector(Scripted())
-    outcome = np.array([Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED, Outcome.PROBED], np.int8)
+    outcome = np.array(
+        [Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED, Outcome.PROBED], np.int8
+    )
     signals = {
         "loss": np.array([np.inf, 1, 2, 3, 4.0]),
         "sketch": np.array([[1, np.nan], [1, 1], [1, 1], [1, 1], [-np.inf, 7]]),
@@ -115,7 +122,10 @@ def test_bytes_of_ours_and_of_your_own():
     assert again.state.get("loss", [5]).tolist() == [1.0]
     own = Selector(Mine(share=0.25), 1)
     assert Selector.from_bytes(own.to_bytes(), Mine).rule == Mine(share=0.25)
-    with pytest.raises(CodecError, match="these bytes hold the rule 'Mine', which is not known here; pass rule=YourRule"):
+    with pytest.raises(
+        CodecError,
+        match="these bytes hold the rule 'Mine', which is not known here; pass rule=YourRule",
+    ):
         Selector.from_bytes(own.to_bytes())
     with pytest.raises(CodecError, match="hold the rule 'PowerOfChoice'"):
         Selector.from_bytes(selector.to_bytes(), Mine)
@@ -123,7 +133,9 @@ def test_bytes_of_ours_and_of_your_own():
         Selector.from_bytes(encode({"seed": 1}))
     renamed = {**decode(selector.to_bytes()), "options": {"e": 3}}
     with pytest.raises(
-        CodecError, match=r"PowerOfChoice was written with options \['e'\], it has \['d', 'measured', 'ties', 'variant'\] here"
+        CodecError,
+        match=r"PowerOfChoice was written with options \['e'\], it has \['d', 'measured', 'ties', "
+        r"'variant'\] here",
     ):
         Selector.from_bytes(encode(renamed))
     with pytest.raises(CodecError, match="truncated or changed"):
@@ -137,11 +149,14 @@ def sealed(header):
 
 
 def test_bytes_of_nobody_are_refused_in_a_sentence():
-    """Deep nesting, in the selector's bytes and in those of its state, and values of other types than to_bytes writes."""
+    """Deep nesting, in the selector's bytes and in those of its state, and values of other types
+    than to_bytes writes."""
     sound = decode(Selector(PowerOfChoice(d=3), 7, 40).to_bytes())
     deep = sealed(b"[" * 100_000)
     for data in (deep, encode({**sound, "state": deep})):
-        with pytest.raises(CodecError, match="values inside each other, 100000 brackets deep; expected at most 200"):
+        with pytest.raises(
+            CodecError, match="values inside each other, 100000 brackets deep; expected at most 200"
+        ):
             Selector.from_bytes(data)
     for change in (
         {"state": 3},
@@ -165,5 +180,7 @@ def test_catalogue():
         rule = build(name, horizon=10).rule
         assert dataclasses.is_dataclass(rule)
         assert rule.paper.bibtex().startswith("@inproceedings{")
-    with pytest.raises(ConfigError, match=r"got 'power_of_choise' \(did you mean 'power_of_choice'\?\)"):
+    with pytest.raises(
+        ConfigError, match=r"got 'power_of_choise' \(did you mean 'power_of_choice'\?\)"
+    ):
         build("power_of_choise")

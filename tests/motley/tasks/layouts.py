@@ -1,4 +1,5 @@
-"""Small data sets in every layout in which public ones lie on disk, all written from the same arrays."""
+"""Small data sets in every layout in which public ones lie on disk, all written from the same
+arrays."""
 
 import dataclasses
 import gzip
@@ -18,7 +19,8 @@ from PIL import Image
 
 from motley.tasks.public_data.facts import PACKS, PUBLIC, Variant
 
-TRAIN, TEST = 50, 20
+TRAIN = 50
+TEST = 20
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ def let_it_be(monkeypatch: pytest.MonkeyPatch, name: str, data: Halves, **change
     """Let a public data set be these few images."""
     variant = Variant(PUBLIC[name].title, canonical_digest(data), ordered_digest(data), TRAIN, TEST)
     variants = {**PUBLIC[name].variants, name: variant}
-    monkeypatch.setitem(PUBLIC, name, dataclasses.replace(PUBLIC[name], variants=variants, **changes))
+    monkeypatch.setitem(
+        PUBLIC, name, dataclasses.replace(PUBLIC[name], variants=variants, **changes)
+    )
 
 
 def canonical_digest(data: Halves) -> str:
@@ -75,7 +79,10 @@ def ordered_digest(data: Halves) -> str:
 
 
 def idx_bytes(array: np.ndarray) -> bytes:
-    return struct.pack(f">I{array.ndim}I", 0x800 + array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+    return (
+        struct.pack(f">I{array.ndim}I", 0x800 + array.ndim, *array.shape)
+        + array.astype(np.uint8).tobytes()
+    )
 
 
 def idx(folder: Path, data: Halves, suffix: str = "", prefix: str = "") -> None:
@@ -83,7 +90,9 @@ def idx(folder: Path, data: Halves, suffix: str = "", prefix: str = "") -> None:
     for half, x, y in zip(("train", "t10k" if not prefix else "test"), data.x, data.y, strict=True):
         for name, array in (("images-idx3", x), ("labels-idx1", y)):
             raw = idx_bytes(array)
-            (folder / f"{prefix}{half}-{name}-ubyte{suffix}").write_bytes(gzip.compress(raw, 1) if suffix else raw)
+            (folder / f"{prefix}{half}-{name}-ubyte{suffix}").write_bytes(
+                gzip.compress(raw, 1) if suffix else raw
+            )
 
 
 def png(image: np.ndarray) -> bytes:
@@ -100,7 +109,9 @@ def parquet(folder: Path, data: Halves, image: str = "image", label: str = "labe
     inner.mkdir(parents=True, exist_ok=True)
     for half, x, y in zip(("train", "test"), data.x, data.y, strict=True):
         pictures = [{"bytes": png(one), "path": None} for one in x]
-        pq.write_table(pa.table({image: pictures, label: y}), inner / f"{half}-00000-of-00001.parquet")
+        pq.write_table(
+            pa.table({image: pictures, label: y}), inner / f"{half}-00000-of-00001.parquet"
+        )
 
 
 def keras(folder: Path, data: Halves) -> None:
@@ -117,7 +128,9 @@ def keras(folder: Path, data: Halves) -> None:
 def pack(folder: Path, data: Halves, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the pack ``mnist.npz`` has it: class after class, with the writer of each image."""
     folder.mkdir(parents=True, exist_ok=True)
-    orders = [[row for label in range(10) for row in range(len(y)) if y[row] == label] for y in data.y]
+    orders = [
+        [row for label in range(10) for row in range(len(y)) if y[row] == label] for y in data.y
+    ]
     arrays = {"classes": np.array(list("0123456789"))}
     for half, x, y, order in zip(("train", "test"), data.x, data.y, orders, strict=True):
         arrays |= {
@@ -126,7 +139,9 @@ def pack(folder: Path, data: Halves, monkeypatch: pytest.MonkeyPatch) -> None:
             f"writer_{half}": np.array(order, np.int32) % 7,
         }
     np.savez_compressed(folder / "mnist.npz", **arrays)
-    monkeypatch.setitem(PACKS, "mnist.npz", hashlib.sha256((folder / "mnist.npz").read_bytes()).hexdigest())
+    monkeypatch.setitem(
+        PACKS, "mnist.npz", hashlib.sha256((folder / "mnist.npz").read_bytes()).hexdigest()
+    )
 
 
 def cifar_binary(folder: Path, data: Halves, hundred: bool = False) -> None:
@@ -134,7 +149,9 @@ def cifar_binary(folder: Path, data: Halves, hundred: bool = False) -> None:
     names = ["train.bin", "test.bin"] if hundred else ["data_batch_1.bin", "test_batch.bin"]
     for name, x, y in zip(names, data.x, data.y, strict=True):
         labels = [y // 5, y] if hundred else [y]
-        rows = np.concatenate([*(one[:, None] for one in labels), x.transpose(0, 3, 1, 2).reshape(len(x), -1)], 1)
+        rows = np.concatenate(
+            [*(one[:, None] for one in labels), x.transpose(0, 3, 1, 2).reshape(len(x), -1)], 1
+        )
         rows.astype(np.uint8).tofile(folder / name)
 
 
@@ -143,7 +160,8 @@ def _text(text: bytes) -> bytes:
 
 
 def old_pickle(data: np.ndarray, labels: np.ndarray, key: bytes = b"labels") -> bytes:
-    """The bytes that Python 2 wrote for ``{"data": uint8 array, key: list}`` (protocol 2), opcode by opcode."""
+    """The bytes that Python 2 wrote for ``{"data": uint8 array, key: list}`` (protocol 2), opcode
+    by opcode."""
     shape = b"".join(b"J" + struct.pack("<i", side) for side in data.shape)
     dtype = (
         b"cnumpy\ndtype\n("
@@ -168,9 +186,17 @@ def cifar_pickle(folder: Path, data: Halves, hundred: bool = False) -> None:
 
 def leaf(folder: Path, data: Halves, writers: int = 5) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    x, y = data.x[0].reshape(TRAIN, -1) / 255, data.y[0]
-    users = {f"f{w:04d}": {"x": x[w::writers].tolist(), "y": y[w::writers].tolist()} for w in range(writers)}
-    content = {"users": list(users), "num_samples": [len(one["y"]) for one in users.values()], "user_data": users}
+    x = data.x[0].reshape(TRAIN, -1) / 255
+    y = data.y[0]
+    users = {
+        f"f{w:04d}": {"x": x[w::writers].tolist(), "y": y[w::writers].tolist()}
+        for w in range(writers)
+    }
+    content = {
+        "users": list(users),
+        "num_samples": [len(one["y"]) for one in users.values()],
+        "user_data": users,
+    }
     (folder / "all_data_0.json").write_text(json.dumps(content))
 
 

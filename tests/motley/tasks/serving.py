@@ -1,4 +1,5 @@
-"""A local HTTP server that serves bytes, with ranges, and that cuts, corrupts, stalls and fails as told."""
+"""A local HTTP server that serves bytes, with ranges, and that cuts, corrupts, stalls and fails as
+told."""
 
 import re
 import threading
@@ -10,7 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Server:
     """What is served, and what has been asked for: ``(path, first byte)`` per request.
 
-    ``troubles`` are used up one per request: ``cut``, ``stall``, ``trickle``, ``corrupt``, ``no ranges``, ``503``, ``403``, ``fine``.
+    ``troubles`` are used up one per request: ``cut``, ``stall``, ``trickle``, ``corrupt``,
+    ``no ranges``, ``503``, ``403``, ``fine``.
     """
 
     def __init__(self) -> None:
@@ -68,7 +70,9 @@ def serving() -> Iterator[Server]:
     server = Server()
     http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
     http.daemon_threads = True
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     server.base = f"http://127.0.0.1:{http.server_port}"
     try:

@@ -28,7 +28,9 @@ def equal(one: Federation, two: Federation) -> bool:
     parts = [(getattr(one, part), getattr(two, part)) for part in ("train", "validation", "test")]
     arrays = [(a.offsets, b.offsets) for a, b in parts] + [(a.values, b.values) for a, b in parts]
     tensors = [(one.x, two.x), (one.y, two.y), (one.labels, two.labels)]
-    same = [np.array_equal(a, b) for a, b in arrays] + [torch.equal(a, b) and a.dtype == b.dtype for a, b in tensors]
+    same = [np.array_equal(a, b) for a, b in arrays] + [
+        torch.equal(a, b) and a.dtype == b.dtype for a, b in tensors
+    ]
     return all(same)
 
 
@@ -36,12 +38,19 @@ def test_a_generator_gives_the_federation_of_a_list_and_of_arrays() -> None:
     given = from_clients(CLIENTS, test_fraction=0.3, validation=0.2, seed=5)
     assert equal(given, from_clients(iter(CLIENTS), test_fraction=0.3, validation=0.2, seed=5))
     assert equal(given, from_arrays(X, Y, offsets=ENDS, test_fraction=0.3, validation=0.2, seed=5))
-    assert equal(given, from_arrays(X, Y, np.repeat(np.arange(300), SIZES), test_fraction=0.3, validation=0.2, seed=5))
+    assert equal(
+        given,
+        from_arrays(
+            X, Y, np.repeat(np.arange(300), SIZES), test_fraction=0.3, validation=0.2, seed=5
+        ),
+    )
     tests = [(x[:1], y[:1]) for x, y in CLIENTS]
     assert equal(from_clients(CLIENTS, test=tests), from_clients(iter(CLIENTS), test=iter(tests)))
 
 
-@pytest.mark.parametrize("kinds", [("f4", "f8"), ("i8", "f4"), ("u1", "i4"), ("i2", "u2", "f4"), ("u1",), ("?", "f8")])
+@pytest.mark.parametrize(
+    "kinds", [("f4", "f8"), ("i8", "f4"), ("u1", "i4"), ("i2", "u2", "f4"), ("u1",), ("?", "f8")]
+)
 def test_parts_of_several_types_are_joined_as_numpy_joins_them(kinds: tuple[str, ...]) -> None:
     parts = [
         ((10 * x).astype(kind) if kind != "u1" else abs(10 * x).astype(kind), y)
@@ -60,7 +69,8 @@ def test_labels_that_are_words_may_be_of_any_length() -> None:
 
 
 def test_of_a_generator_no_client_is_kept() -> None:
-    """Of 5,000 clients at most the one before, the one asked for and the first are there at a time."""
+    """Of 5,000 clients at most the one before, the one asked for and the first are there at a
+    time."""
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
     most = 0
 
@@ -105,9 +115,11 @@ def mapped(address: int, path: Path) -> bool:
 
 
 def test_an_array_that_may_change_is_copied() -> None:
-    mine, fixed = X.copy(), X.copy()
+    mine = X.copy()
+    fixed = X.copy()
     fixed.flags.writeable = False
-    one, two = from_arrays(mine, Y, offsets=ENDS), from_arrays(fixed, Y, offsets=ENDS)
+    one = from_arrays(mine, Y, offsets=ENDS)
+    two = from_arrays(fixed, Y, offsets=ENDS)
     mine[:] = 0.0
     assert torch.equal(one.x, torch.from_numpy(X))
     assert two.x.data_ptr() == fixed.ctypes.data
@@ -121,7 +133,10 @@ def test_an_array_that_may_change_is_copied() -> None:
     [
         ([0, 3, len(X) - 1], f"got 0 to {len(X) - 1}"),
         ([1, 3, len(X)], f"got 1 to {len(X)}"),
-        ([0, 3, 3, len(X)], "client 1 begins at 3, and the next at 3; expected at least one sample"),
+        (
+            [0, 3, 3, len(X)],
+            "client 1 begins at 3, and the next at 3; expected at least one sample",
+        ),
         ([0, 5, 3, len(X)], "client 1 begins at 5, and the next at 3"),
         ([0.0, float(len(X))], r"float64\); expected whole numbers"),
         ([[0, len(X)]], r"an array of shape \[1, 2\]"),
@@ -142,10 +157,15 @@ def test_either_clients_or_offsets() -> None:
 
 def test_bad_folders_of_arrays(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
-    with pytest.raises(DataError, match=r"has x.npy and no y.npy; expected x.npy, y.npy, and offsets.npy or client.npy"):
+    with pytest.raises(
+        DataError,
+        match=r"has x.npy and no y.npy; expected x.npy, y.npy, and offsets.npy or client.npy",
+    ):
         from_files(tmp_path)
     np.save(tmp_path / "y.npy", Y)
-    with pytest.raises(DataError, match=r"neither offsets\.npy nor client\.npy, which say whose the samples are"):
+    with pytest.raises(
+        DataError, match=r"neither offsets\.npy nor client\.npy, which say whose the samples are"
+    ):
         from_files(tmp_path)
     (tmp_path / "offsets.npy").write_bytes(b"no array")
     with pytest.raises(DataError, match=r"offsets\.npy cannot be read as an array"):
@@ -162,17 +182,21 @@ def test_generators_of_different_lengths_are_refused() -> None:
 
 
 def test_the_order_is_that_of_lexsort_whatever_the_numbers() -> None:
-    owner, labels = RNG.integers(-5, 40, 3_000), RNG.integers(0, 6, 3_000)
-    for drawn in (RNG.random(3_000), np.round(RNG.random(3_000), 1)):  # the second with ties, which keep their places
+    owner = RNG.integers(-5, 40, 3_000)
+    labels = RNG.integers(0, 6, 3_000)
+    # the second with ties, which keep their places
+    for drawn in (RNG.random(3_000), np.round(RNG.random(3_000), 1)):
         assert np.array_equal(_order(drawn, labels, owner), np.lexsort((drawn, labels, owner)))
     far = owner * 2**45  # owner and label leave no room for the number drawn
     assert np.array_equal(_order(drawn, labels, far), np.lexsort((drawn, labels, far)))
 
 
 def test_a_split_in_blocks_is_the_split_at_once() -> None:
-    """270,000 rows are split in two blocks; a client's split depends on its own rows alone, so each half alone gives the same."""
+    """270,000 rows are split in two blocks; a client's split depends on its own rows alone, so each
+    half alone gives the same."""
     owner = np.sort(RNG.integers(0, 60_000, 270_000))
-    labels, rows = RNG.integers(0, 5, len(owner)), RNG.permutation(len(owner))
+    labels = RNG.integers(0, 5, len(owner))
+    rows = RNG.permutation(len(owner))
     blocks = _blocks(owner)
     assert len(blocks) == 2
     assert [0, *np.cumsum([len(owner[some]) for some in blocks])][-1] == len(owner)
@@ -180,9 +204,13 @@ def test_a_split_in_blocks_is_the_split_at_once() -> None:
     whole = stratified(rows, owner, labels, 0.3, Key(4))
     middle = int(np.searchsorted(owner, 30_000))
     for some in (slice(middle), slice(middle, None)):
-        assert np.array_equal(whole[some], stratified(rows[some], owner[some], labels[some], 0.3, Key(4)))
+        assert np.array_equal(
+            whole[some], stratified(rows[some], owner[some], labels[some], 0.3, Key(4))
+        )
     mixed = RNG.permutation(len(owner))
-    assert np.array_equal(whole[mixed], stratified(rows[mixed], owner[mixed], labels[mixed], 0.3, Key(4)))
+    assert np.array_equal(
+        whole[mixed], stratified(rows[mixed], owner[mixed], labels[mixed], 0.3, Key(4))
+    )
 
 
 def test_one_owner_is_one_block() -> None:

@@ -17,7 +17,9 @@ from motley.tasks.federate import Split, federate, partition_input
 
 def still(examples: int, intercept: bool, sigma_theta: float) -> ClusteredRegression:
     """One cluster with x = 2 and theta = 3."""
-    return ClusteredRegression(1, intercept, examples, (2.0, 2.0), (0.0, 0.0), (3.0, 3.0), (sigma_theta, sigma_theta))
+    return ClusteredRegression(
+        1, intercept, examples, (2.0, 2.0), (0.0, 0.0), (3.0, 3.0), (sigma_theta, sigma_theta)
+    )
 
 
 def of(pool: Dataset, client: int) -> tuple[np.ndarray, np.ndarray]:
@@ -27,7 +29,8 @@ def of(pool: Dataset, client: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_without_deviations_all_samples_are_known() -> None:
-    """x = 2 and theta = 3: y = 3 * 2 = 6; with an intercept x = (2, 1), theta = (3, 3): y = 3 * 2 + 3 * 1 = 9."""
+    """x = 2 and theta = 3: y = 3 * 2 = 6; with an intercept x = (2, 1), theta = (3, 3): y = 3 * 2 +
+    3 * 1 = 9."""
     slope = still(5, False, 0.0).load(Key(0), 2)
     assert slope.x.tolist() == [[2.0]] * 10
     assert slope.y.tolist() == [[6.0]] * 10
@@ -38,7 +41,8 @@ def test_without_deviations_all_samples_are_known() -> None:
 
 @pytest.mark.parametrize(("intercept", "least"), [(False, 4.0), (True, 5.0)])
 def test_the_least_error_at_x(intercept: bool, least: float) -> None:
-    """At x = 2 with sigma_theta = 1, y is normal with variance sigma_theta^2 |x|^2 = 2^2, or 2^2 + 1^2 with an intercept."""
+    """At x = 2 with sigma_theta = 1, y is normal with variance sigma_theta^2 |x|^2 = 2^2, or 2^2 +
+    1^2 with an intercept."""
     source = still(40_000, intercept, 1.0)
     _, y = of(source.load(Key(1), 1), 0)
     assert y.var() == pytest.approx(least, rel=0.03)  # sd of a variance: sqrt(2 / 40,000) = 0.7 %
@@ -46,7 +50,8 @@ def test_the_least_error_at_x(intercept: bool, least: float) -> None:
 
 
 def test_the_noise_is_multiplicative() -> None:
-    """``(y - theta x)^2 / x^2`` has mean sigma_theta^2 near 0 as far from it; a noise that is added would have none such."""
+    """``(y - theta x)^2 / x^2`` has mean sigma_theta^2 near 0 as far from it; a noise that is added
+    would have none such."""
     source = ClusteredRegression(1, examples=60_000, mu_x=(0.0, 0.0), sigma_x=(1.0, 1.0))
     law = source.cluster(Key(2), 0)
     x, y = of(source.load(Key(2), 1), 0)
@@ -57,9 +62,12 @@ def test_the_noise_is_multiplicative() -> None:
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_a_model_of_least_squares_finds_a_cluster_s_line_and_its_least_error(intercept: bool) -> None:
+def test_a_model_of_least_squares_finds_a_cluster_s_line_and_its_least_error(
+    intercept: bool,
+) -> None:
     source = ClusteredRegression(2, intercept, 40_000, mu_x=(-1.0, 1.0))
-    pool, member = source.load(Key(3), 4), source.members(Key(3), 4)
+    pool = source.load(Key(3), 4)
+    member = source.members(Key(3), 4)
     assert set(member) == {0, 1}
     for k in range(4):
         law, (x, y) = source.cluster(Key(3), member[k]), of(pool, k)
@@ -71,12 +79,17 @@ def test_a_model_of_least_squares_finds_a_cluster_s_line_and_its_least_error(int
 
 
 def test_one_cluster_is_iid_and_two_are_not() -> None:
-    """Of one cluster: the means of x over clients differ as 50 draws of N(mu, sigma^2 / n) do. Of two: far more, and half each."""
-    one, two = ClusteredRegression(1, examples=400), ClusteredRegression(2, examples=400)
+    """Of one cluster: the means of x over clients differ as 50 draws of N(mu, sigma^2 / n) do. Of
+    two: far more, and half each."""
+    one = ClusteredRegression(1, examples=400)
+    two = ClusteredRegression(2, examples=400)
     assert not one.members(Key(4), 50).any()
     assert one.cluster(Key(4), 0) == two.cluster(Key(4), 0)
     law = one.cluster(Key(4), 0)
-    means = [np.array([of(source.load(Key(4), 50), k)[0][:, 0].mean() for k in range(50)]) for source in (one, two)]
+    means = [
+        np.array([of(source.load(Key(4), 50), k)[0][:, 0].mean() for k in range(50)])
+        for source in (one, two)
+    ]
     assert means[0].std() == pytest.approx(law.sigma_x / 20, rel=0.35)
     assert means[1].std() > 10 * means[0].std()
     assert two.members(Key(4), 4000).mean() == pytest.approx(0.5, abs=0.03)
@@ -110,12 +123,23 @@ def test_every_client_keeps_a_fifth_for_testing() -> None:
 
 
 def test_averaging_ends_at_the_least_error(tmp_path: Path) -> None:
-    """IID, everybody takes part: the mean squared error on test data, twice the loss, is the least one."""
-    task = {"name": "clustered_regression", "clusters": 1, "intercept": True, "examples": 1000, "mu_x": [0.5, 1.0]}
+    """IID, everybody takes part: the mean squared error on test data, twice the loss, is the least
+    one."""
+    task = {
+        "name": "clustered_regression",
+        "clusters": 1,
+        "intercept": True,
+        "examples": 1000,
+        "mu_x": [0.5, 1.0],
+    }
     local = {"steps": 20, "batch_size": 1000, "optimizer": {"name": "sgd", "lr": 0.3}}
-    experiment = motley.Experiment(task=task, population=10, cohort=10, stop={"rounds": 15}, local=local, partition="by_writer")
+    experiment = motley.Experiment(
+        task=task, population=10, cohort=10, stop={"rounds": 15}, local=local, partition="by_writer"
+    )
     run = motley.run(experiment, out=tmp_path / "run")
-    least = ClusteredRegression(**{key: value for key, value in task.items() if key != "name"}).cluster(  # type: ignore[arg-type]
+    least = ClusteredRegression(
+        **{key: value for key, value in task.items() if key != "name"}
+    ).cluster(  # type: ignore[arg-type]
         Key(0).fold("data"), 0
     )
     assert 2 * measures.curve(run).y[-1] == pytest.approx(least.min_mse, rel=0.1)
@@ -131,8 +155,15 @@ def test_task_and_bad_options() -> None:
     for options, words in (
         ({"clusters": 0}, "task: clusters: got 0; expected at least 1"),
         ({"examples": 1}, "task: examples: got 1; expected at least 2"),
-        ({"sigma_theta": [-0.1, 1]}, r"task: sigma_theta: got \[-0.1, 1\]; expected two deviations of at least 0"),
-        ({"theta": [2, 1]}, r"task: theta: got \[2, 1\]; expected two finite numbers, the least and the greatest value"),
+        (
+            {"sigma_theta": [-0.1, 1]},
+            r"task: sigma_theta: got \[-0.1, 1\]; expected two deviations of at least 0",
+        ),
+        (
+            {"theta": [2, 1]},
+            r"task: theta: got \[2, 1\]; expected two finite numbers, the least and the greatest "
+            r"value",
+        ),
         ({"mu_x": [0, float("inf")]}, r"task: mu_x: got \[0, inf\]; expected two finite numbers"),
     ):
         with pytest.raises(ConfigError, match=words):

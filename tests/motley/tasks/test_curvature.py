@@ -31,10 +31,14 @@ def exact(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
     def loss(flat: Tensor) -> Tensor:
         parts = torch.split(flat, [n for _, _, n in names])
-        values = {name: part.view(shape) for (name, shape, _), part in zip(names, parts, strict=True)}
+        values = {
+            name: part.view(shape) for (name, shape, _), part in zip(names, parts, strict=True)
+        }
         return nn.functional.cross_entropy(functional_call(module, values, (x,)), y)
 
-    return torch.autograd.functional.hessian(loss, torch.cat([p.detach().flatten() for p in module.parameters()]))
+    return torch.autograd.functional.hessian(
+        loss, torch.cat([p.detach().flatten() for p in module.parameters()])
+    )
 
 
 def flat(parts: list[Tensor]) -> Tensor:
@@ -46,7 +50,9 @@ def probes(module: nn.Module, x: Tensor, y: Tensor, parameters: list[Tensor], n:
     out = []
     for seed in range(n):
         loss = nn.functional.cross_entropy(module(x), y)
-        out.append(flat(hutchinson(loss, parameters, rademacher(Key(seed), [p.shape for p in parameters]))))
+        out.append(
+            flat(hutchinson(loss, parameters, rademacher(Key(seed), [p.shape for p in parameters])))
+        )
     return torch.stack(out)
 
 
@@ -61,7 +67,8 @@ def test_one_probe_is_z_times_hz() -> None:
 
 def test_the_mean_over_probes_is_the_diagonal_and_the_variance_the_rows_squares() -> None:
     module, x, y = network()
-    h, n = exact(module, x, y), 1500
+    h = exact(module, x, y)
+    n = 1500
     found = probes(module, x, y, list(module.parameters()), n)
     variance = h.square().sum(1) - h.diagonal().square()
     assert ((found.mean(0) - h.diagonal()).abs() <= 4.5 * (variance / n).sqrt() + 1e-12).all()
@@ -72,7 +79,9 @@ def test_some_layers_alone_are_the_block_among_them() -> None:
     """z = 0 elsewhere: the same mean, and nothing of the other layers' rows in the variance."""
     module, x, y = network()
     z = rademacher(Key(1), [p.shape for p in module[2].parameters()])
-    found = flat(hutchinson(nn.functional.cross_entropy(module(x), y), list(module[2].parameters()), z))
+    found = flat(
+        hutchinson(nn.functional.cross_entropy(module(x), y), list(module[2].parameters()), z)
+    )
     block = exact(module, x, y)[16:, 16:]
     signs = flat(z).double()
     assert torch.allclose(found, signs * (block @ signs), rtol=1e-10, atol=1e-12)
@@ -82,7 +91,10 @@ def test_the_worked_two_by_two() -> None:
     """H = [[2, 1], [1, 3]]: z = (1, 1) gives (3, 4), z = (1, -1) gives (1, 2); mean (2, 3)."""
     w = torch.tensor([0.3, -0.7], requires_grad=True)
     h = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
-    found = [hutchinson(0.5 * w @ h @ w, [w], [torch.tensor(z)])[0].tolist() for z in ([1.0, 1.0], [1.0, -1.0])]
+    found = [
+        hutchinson(0.5 * w @ h @ w, [w], [torch.tensor(z)])[0].tolist()
+        for z in ([1.0, 1.0], [1.0, -1.0])
+    ]
     assert found == [[3.0, 4.0], [1.0, 2.0]]
 
 
@@ -100,12 +112,17 @@ def test_a_proximal_term_adds_mu_to_every_entry() -> None:
     anchor = [p.detach() + 1 for p in parameters]
     loss = nn.functional.cross_entropy(module(x), y)
     pulled = nn.functional.cross_entropy(module(x), y)
-    pulled = pulled + 0.05 * sum((p - a).square().sum() for p, a in zip(parameters, anchor, strict=True))
-    assert torch.allclose(flat(hutchinson(pulled, parameters, z)), flat(hutchinson(loss, parameters, z, proximal=0.1)))
+    pulled = pulled + 0.05 * sum(
+        (p - a).square().sum() for p, a in zip(parameters, anchor, strict=True)
+    )
+    assert torch.allclose(
+        flat(hutchinson(pulled, parameters, z)), flat(hutchinson(loss, parameters, z, proximal=0.1))
+    )
 
 
 def test_linear_and_untouched_parameters_have_no_curvature() -> None:
-    w, unused = torch.ones(3, requires_grad=True), torch.ones(2, requires_grad=True)
+    w = torch.ones(3, requires_grad=True)
+    unused = torch.ones(2, requires_grad=True)
     z = [torch.ones(3), torch.ones(2)]
     assert [part.tolist() for part in hutchinson(w.sum(), [w, unused], z)] == [[0.0] * 3, [0.0] * 2]
     found = hutchinson((w**2).sum(), [w, unused], z)

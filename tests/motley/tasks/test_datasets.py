@@ -30,12 +30,33 @@ def pack(name: str) -> Dataset:
         ("mnist", (1, 28, 28), 60_000, 10, [0.13066], [0.30811]),
         ("fashion_mnist", (1, 28, 28), 60_000, 10, [0.28604], [0.35302]),
         ("femnist", (1, 28, 28), 41_178, 62, None, None),
-        pytest.param("cifar10", (3, 32, 32), 50_000, 10, [0.49140, 0.48216, 0.44653], None, marks=pytest.mark.slow),
-        pytest.param("cifar100", (3, 32, 32), 50_000, 100, [0.50693, 0.48650, 0.44077], None, marks=pytest.mark.slow),
+        pytest.param(
+            "cifar10",
+            (3, 32, 32),
+            50_000,
+            10,
+            [0.49140, 0.48216, 0.44653],
+            None,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "cifar100",
+            (3, 32, 32),
+            50_000,
+            100,
+            [0.50693, 0.48650, 0.44077],
+            None,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_shapes_and_statistics(
-    name: str, shape: tuple[int, ...], train: int, classes: int, mean: list[float] | None, deviation: list[float] | None
+    name: str,
+    shape: tuple[int, ...],
+    train: int,
+    classes: int,
+    mean: list[float] | None,
+    deviation: list[float] | None,
 ) -> None:
     """The published means and deviations of the training halves."""
     pool = pack(name)
@@ -66,29 +87,40 @@ def test_every_pack_has_a_checksum() -> None:
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nothing but the folder given (and one that is empty) is looked into."""
-    monkeypatch.setattr("motley.tasks.public_data.search.places", lambda folder=None: iter([folder or tmp_path / "empty"]))
+    monkeypatch.setattr(
+        "motley.tasks.public_data.search.places",
+        lambda folder=None: iter([folder or tmp_path / "empty"]),
+    )
     monkeypatch.setattr("motley.tasks.public_data.search.hubs", lambda: iter(()))
     return tmp_path
 
 
 def test_missing_and_corrupt_files_say_what_to_do(nowhere: Path) -> None:
-    with pytest.raises(DataError, match=r"mnist was not found: .* in .*empty; get it with: motley data get mnist \(12 MB\)"):
+    with pytest.raises(
+        DataError,
+        match=r"mnist was not found: .* in .*empty; get it with: motley data get mnist \(12 MB\)",
+    ):
         load_dataset("mnist")
     (nowhere / "mnist.npz").write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(
-        DataError, match=r"mnist.npz \(15 bytes\) is corrupt or truncated: its sha256 is .*, expected c4279d56952e"
+        DataError,
+        match=r"mnist.npz \(15 bytes\) is corrupt or truncated: its sha256 is .*, expected "
+        r"c4279d56952e",
     ):
         load_dataset("mnist", nowhere)
 
 
 def test_a_truncated_copy_is_told_from_the_good_one(nowhere: Path) -> None:
-    whole = next((place / "femnist.npz" for place in places() if (place / "femnist.npz").is_file()), None)
+    whole = next(
+        (place / "femnist.npz" for place in places() if (place / "femnist.npz").is_file()), None
+    )
     if whole is None:
         pytest.skip("the pack femnist is not on this machine")
     copy = nowhere / "femnist.npz"
     shutil.copyfile(whole, copy)
     packs.check(copy)
-    assert any(path == str(copy.resolve()) for path, _, _ in packs._CHECKED)  # not hashed a second time
+    # not hashed a second time
+    assert any(path == str(copy.resolve()) for path, _, _ in packs._CHECKED)
     copy.write_bytes(copy.read_bytes()[:-1000])
     with pytest.raises(DataError, match="corrupt or truncated"):
         packs.check(copy)
@@ -120,7 +152,10 @@ def test_what_is_no_npz(tmp_path: Path) -> None:
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("motley.tasks.formats.npz._SUSPICIOUS", 2**20)
     np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros(2**20))
-    with pytest.raises(DataError, match=r"bomb\.npz of [\d,]+ bytes unpacks to 8,388,736, more than 1 MiB and 200 times"):
+    with pytest.raises(
+        DataError,
+        match=r"bomb\.npz of [\d,]+ bytes unpacks to 8,388,736, more than 1 MiB and 200 times",
+    ):
         arrays(tmp_path / "bomb.npz")
     np.savez(tmp_path / "plain.npz", x=np.zeros(2**20))
     assert len(arrays(tmp_path / "plain.npz")["x"]) == 2**20

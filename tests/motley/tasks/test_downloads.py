@@ -10,7 +10,12 @@ import pytest
 
 from motley.core.errors import ConfigError, DataError, StoreError
 from motley.tasks.public_data.archives import unpack
-from motley.tasks.public_data.download import DownloadLimits, MissingFileError, check_mirror, download
+from motley.tasks.public_data.download import (
+    DownloadLimits,
+    MissingFileError,
+    check_mirror,
+    download,
+)
 from tests.motley.tasks.serving import Server, serving
 
 CONTENT = bytes(range(256)) * 4000  # a megabyte
@@ -29,14 +34,25 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 def test_a_whole_file_appears_at_once(server: Server, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     target = tmp_path / "deep" / "file"
-    assert download([f"{server.base}/file"], target, MD5, QUICK, lambda have, size: seen.append((have, size))) == target
+    assert (
+        download(
+            [f"{server.base}/file"],
+            target,
+            MD5,
+            QUICK,
+            lambda have, size: seen.append((have, size)),
+        )
+        == target
+    )
     assert target.read_bytes() == CONTENT
     assert seen[-1] == (len(CONTENT), len(CONTENT))
     assert os.listdir(target.parent) == ["file"]
 
 
 @pytest.mark.parametrize("trouble", ["cut", "stall"])
-def test_a_cut_or_stalled_transfer_goes_on_where_it_ended(server: Server, tmp_path: Path, trouble: str) -> None:
+def test_a_cut_or_stalled_transfer_goes_on_where_it_ended(
+    server: Server, tmp_path: Path, trouble: str
+) -> None:
     server.troubles = [trouble, trouble, "fine"]
     download([f"{server.base}/file"], tmp_path / "file", MD5, QUICK)
     assert (tmp_path / "file").read_bytes() == CONTENT
@@ -52,7 +68,9 @@ def test_a_connection_that_trickles_is_given_up(server: Server, tmp_path: Path) 
     assert 0 < server.asked[1][1] < 400
 
 
-def test_the_proxy_of_the_environment_is_used(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proxy_of_the_environment_is_used(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", server.base)
@@ -64,7 +82,9 @@ def test_the_proxy_of_the_environment_is_used(server: Server, tmp_path: Path, mo
 def test_what_arrived_is_kept_for_the_next_call(server: Server, tmp_path: Path) -> None:
     server.troubles = ["cut"] * 3
     with pytest.raises(
-        DataError, match=r"file could not be downloaded: .*cut after 896000 of 1024000 bytes \(3 attempts\); file.part is kept"
+        DataError,
+        match=r"file could not be downloaded: .*cut after 896000 of 1024000 bytes \(3 attempts\); "
+        r"file.part is kept",
     ):
         download([f"{server.base}/file"], tmp_path / "file", MD5, QUICK)
     assert os.listdir(tmp_path) == ["file.part"]
@@ -96,7 +116,9 @@ def test_a_server_without_ranges_sends_all_of_it(server: Server, tmp_path: Path)
 
 def test_corrupt_bytes_are_never_kept(server: Server, tmp_path: Path) -> None:
     server.troubles = ["corrupt"]
-    with pytest.raises(DataError, match=r"its checksum is [0-9a-f]{12}\.\.\., expected " + MD5[:12]):
+    with pytest.raises(
+        DataError, match=r"its checksum is [0-9a-f]{12}\.\.\., expected " + MD5[:12]
+    ):
         download([f"{server.base}/file"], tmp_path / "file", MD5, QUICK)
     assert os.listdir(tmp_path) == []
 
@@ -110,7 +132,10 @@ def test_the_next_address_is_tried(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_file_that_nobody_has(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"nothing could not be downloaded: .*/nothing: not there \(HTTP 404\)"):
+    with pytest.raises(
+        MissingFileError,
+        match=r"nothing could not be downloaded: .*/nothing: not there \(HTTP 404\)",
+    ):
         download([f"{server.base}/nothing"], tmp_path / "nothing", "", QUICK)
     assert len(server.asked) == 1  # no use in trying again
 
@@ -124,7 +149,9 @@ def test_nobody_answers(tmp_path: Path) -> None:
 
 def test_a_file_that_is_too_large(server: Server, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="1 MB, more than the 0 MB that this file may have"):
-        download([f"{server.base}/file"], tmp_path / "file", MD5, DownloadLimits(0.3, 1, 0.01, 1000))
+        download(
+            [f"{server.base}/file"], tmp_path / "file", MD5, DownloadLimits(0.3, 1, 0.01, 1000)
+        )
     assert os.listdir(tmp_path) == []
 
 
@@ -136,12 +163,14 @@ def test_a_folder_that_cannot_be_written(server: Server, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("mirror", ["ftp://host/x", "/a/folder", "file:///etc", "host"])
 def test_mirrors_are_addresses_of_http(mirror: str) -> None:
-    with pytest.raises(ConfigError, match=r"--mirror: got .*; expected an address like https://host/folder"):
+    with pytest.raises(
+        ConfigError, match=r"--mirror: got .*; expected an address like https://host/folder"
+    ):
         check_mirror(mirror)
     assert check_mirror("http://host/x/") == "http://host/x"
 
 
-# ------------------------------------------------------------------------------------------------- archives
+# ----------------------------------------------------------------------------------------- archives
 
 
 def tar(path: Path, *members: tuple[str, bytes]) -> Path:
@@ -165,16 +194,25 @@ ARCHIVES = [(tar, "a.tar.gz"), (zipped, "a.zip")]
 
 @pytest.mark.parametrize(("make", "name"), ARCHIVES)
 def test_wanted_files_are_unpacked_side_by_side(tmp_path: Path, make: object, name: str) -> None:
-    archive = make(tmp_path / name, ("in/one.bin", b"1"), ("in/deep/two.bin", b"22"), ("in/readme.html", b"no"))
+    archive = make(
+        tmp_path / name, ("in/one.bin", b"1"), ("in/deep/two.bin", b"22"), ("in/readme.html", b"no")
+    )
     (tmp_path / "out").mkdir()
     unpack(archive, tmp_path / "out", ["*.bin"], 100)
-    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {"one.bin": b"1", "two.bin": b"22"}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {
+        "one.bin": b"1",
+        "two.bin": b"22",
+    }
     assert not (tmp_path / "out.part").exists()
 
 
 @pytest.mark.parametrize(("make", "name"), ARCHIVES)
-@pytest.mark.parametrize("outside", ["../evil.bin", "/evil.bin", "a/../../evil.bin", "..\\evil.bin", "C:evil.bin"])
-def test_names_that_lead_outside_are_refused(tmp_path: Path, make: object, name: str, outside: str) -> None:
+@pytest.mark.parametrize(
+    "outside", ["../evil.bin", "/evil.bin", "a/../../evil.bin", "..\\evil.bin", "C:evil.bin"]
+)
+def test_names_that_lead_outside_are_refused(
+    tmp_path: Path, make: object, name: str, outside: str
+) -> None:
     archive = make(tmp_path / name, ("fine.bin", b"1"), (outside, b"2"))
     with pytest.raises(DataError, match="which leads outside; nothing was unpacked"):
         unpack(archive, tmp_path / "deep" / "out", ["*.bin"], 100)
@@ -200,7 +238,8 @@ def test_a_bomb_beside_what_is_wanted(tmp_path: Path) -> None:
 def test_links_are_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as file:
         info = tarfile.TarInfo("link.bin")
-        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        info.type = tarfile.SYMTYPE
+        info.linkname = "/etc/passwd"
         file.addfile(info)
     with pytest.raises(DataError, match=r"holds a link or device, 'link.bin'"):
         unpack(tmp_path / "a.tar", tmp_path / "out", ["*.bin"], 100)

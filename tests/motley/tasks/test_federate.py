@@ -11,9 +11,17 @@ from motley.tasks.base import Dataset, Federation
 from motley.tasks.federate import Split, federate, hold_out, partition_input, stratified
 
 
-def pool(n: int, classes: int = 3, test: np.ndarray | None = None, groups: np.ndarray | None = None) -> Dataset:
+def pool(
+    n: int, classes: int = 3, test: np.ndarray | None = None, groups: np.ndarray | None = None
+) -> Dataset:
     y = torch.arange(n) % classes
-    return Dataset(torch.arange(n).float()[:, None], y, classes, np.zeros(n, bool) if test is None else test, groups)
+    return Dataset(
+        torch.arange(n).float()[:, None],
+        y,
+        classes,
+        np.zeros(n, bool) if test is None else test,
+        groups,
+    )
 
 
 def dealt(count: int, clients: int) -> Ragged:
@@ -27,7 +35,8 @@ def made(data: Dataset, clients: int, split: Split, seed: int = 0) -> Federation
 
 
 def test_a_share_of_every_class_is_set_aside_by_hand() -> None:
-    """One owner, classes of 10, 5 and 5 rows, a fifth: 4 rows, exactly 2 + 1 + 1 whatever the key."""
+    """One owner, classes of 10, 5 and 5 rows, a fifth: 4 rows, exactly 2 + 1 + 1 whatever the
+    key."""
     labels = np.repeat([0, 1, 2], [10, 5, 5])
     for seed in range(20):
         taken = stratified(np.arange(20), np.zeros(20, np.int64), labels, 0.2, Key(seed))
@@ -57,7 +66,8 @@ def test_stratified_counts(sizes: list[int], classes: int, share: float, seed: i
 
 
 def test_a_client_is_split_the_same_whoever_else_is_there() -> None:
-    rows, labels = np.arange(60), np.arange(60) % 4
+    rows = np.arange(60)
+    labels = np.arange(60) % 4
     owner = np.repeat([0, 1, 2], 20)
     whole = stratified(rows, owner, labels, 0.3, Key(0))
     alone = stratified(rows[20:40], owner[20:40], labels[20:40], 0.3, Key(0))
@@ -77,7 +87,8 @@ def test_parts_are_disjoint_and_complete_and_change_with_the_seed() -> None:
     assert (fed.test.sizes[0], fed.validation.sizes[0], fed.train.sizes[0]) == (9, 9, 25)
     assert fed.global_test is None
     assert torch.equal(fed.labels, data.y[torch.from_numpy(fed.train.values)])
-    again, other = made(data, 7, Split(validation=0.25)), made(data, 7, Split(validation=0.25), seed=1)
+    again = made(data, 7, Split(validation=0.25))
+    other = made(data, 7, Split(validation=0.25), seed=1)
     assert np.array_equal(fed.test.values, again.test.values)
     assert not np.array_equal(fed.test.values, other.test.values)
 
@@ -126,7 +137,9 @@ def test_noise_reaches_training_and_validation_but_never_test() -> None:
     clean = data.y[torch.from_numpy(fed.train.values)]
     assert torch.equal(fed.labels, (clean + 1) % 4)
     assert fed.validation_labels is not None
-    assert torch.equal(fed.validation_labels, (data.y[torch.from_numpy(fed.validation.values)] + 1) % 4)
+    assert torch.equal(
+        fed.validation_labels, (data.y[torch.from_numpy(fed.validation.values)] + 1) % 4
+    )
     assert torch.equal(fed.y, data.y)
     assert np.array_equal(fed.histogram(clean=True)[:, 0], fed.histogram()[:, 1])
     assert fed.noise.tolist() == [1.0] * 5
@@ -146,20 +159,35 @@ def test_ten_thousand_clients() -> None:
 
 
 def test_bad_input_is_one_sentence() -> None:
-    with pytest.raises(ConfigError, match=r"test_fraction: got 1.5; expected a share above 0 and below 1"):
+    with pytest.raises(
+        ConfigError, match=r"test_fraction: got 1.5; expected a share above 0 and below 1"
+    ):
         Split(test_fraction=1.5)
     with pytest.raises(ConfigError, match=r"validation: got -0.1"):
         Split(validation=-0.1)
     data = pool(10)
     rows = partition_input(data, Split(), Key(0))
     with pytest.raises(DataError, match=r"1 clients got no samples \(client 1 first\)"):
-        federate(data, rows, Ragged.of([np.arange(5), np.zeros(0, np.int64), np.arange(5, 10)]), Split(), Key(0))
+        federate(
+            data,
+            rows,
+            Ragged.of([np.arange(5), np.zeros(0, np.int64), np.arange(5, 10)]),
+            Split(),
+            Key(0),
+        )
     with pytest.raises(DataError, match="the same row to two clients"):
         federate(data, rows, Ragged.of([np.arange(5), np.arange(5)]), Split(), Key(0))
     regression = Dataset(data.x, torch.zeros(10, 1), None, data.test)
     rows = partition_input(regression, Split(), Key(0))
     with pytest.raises(ConfigError, match="label_noise: label noise needs one class per sample"):
-        federate(regression, rows, dealt(10, 2), Split(), Key(0), label_noise=lambda labels, owner: (labels, np.zeros(2)))
+        federate(
+            regression,
+            rows,
+            dealt(10, 2),
+            Split(),
+            Key(0),
+            label_noise=lambda labels, owner: (labels, np.zeros(2)),
+        )
     with pytest.raises(DataError, match="no training rows"):
         partition_input(pool(4, test=np.ones(4, bool)), Split("global"), Key(0))
 
@@ -170,7 +198,9 @@ def test_bad_input_is_one_sentence() -> None:
 def half_and_half(count=100, test=0, groups=None):
     """``count`` samples of two classes, the last ``test`` of them the set's own test half."""
     y = torch.arange(count) % 2
-    return Dataset(torch.arange(count).float()[:, None], y, 2, np.arange(count) >= count - test, groups)
+    return Dataset(
+        torch.arange(count).float()[:, None], y, 2, np.arange(count) >= count - test, groups
+    )
 
 
 def rows_of(data):
@@ -187,7 +217,8 @@ def test_a_share_is_kept_back_class_by_class_and_the_rest_is_divided():
 
 
 def test_the_test_half_is_never_held_out():
-    """Half of the 60 training samples, also where a client's test part may come from both halves."""
+    """Half of the 60 training samples, also where a client's test part may come from both
+    halves."""
     data = half_and_half(test=40)
     left, kept = hold_out(data, rows_of(data), 0.5, Key(1))
     assert len(kept) == 30
@@ -212,5 +243,7 @@ def test_the_key_decides_and_nothing_else():
 
 def test_nothing_to_keep_back_is_refused():
     data = half_and_half(count=1)
-    with pytest.raises(ConfigError, match=r"a share of 0\.5 of 1 samples leaves nothing to keep back"):
+    with pytest.raises(
+        ConfigError, match=r"a share of 0\.5 of 1 samples leaves nothing to keep back"
+    ):
         hold_out(data, rows_of(data), 0.5, Key(1))

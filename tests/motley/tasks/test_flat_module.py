@@ -13,7 +13,14 @@ from motley.tasks.models import BasicBlock, factory
 
 
 def norms() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3), nn.LayerNorm(3))
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16, 3),
+        nn.LayerNorm(3),
+    )
 
 
 def test_layout_follows_named_parameters_and_knows_layers() -> None:
@@ -21,7 +28,16 @@ def test_layout_follows_named_parameters_and_knows_layers() -> None:
     layout = layout_of(module)
     assert [entry.name for entry in layout] == [name for name, _ in module.named_parameters()]
     assert [entry.norm for entry in layout] == [False, False, True, True, False, False, True, True]
-    assert [entry.linear for entry in layout] == [False, False, False, False, True, True, False, False]
+    assert [entry.linear for entry in layout] == [
+        False,
+        False,
+        False,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert layout.last_layer == slice(48, 48 + 51)  # 36 + 4 conv, 4 + 4 norm, then 48 + 3
     assert layout.size == sum(p.numel() for p in module.parameters())
 
@@ -35,11 +51,13 @@ def test_a_shortcut_norm_is_found_by_type_not_by_name() -> None:
 
 @pytest.mark.parametrize("name", ["mlp", "leaf_cnn", "resnet18", "resnet9"])
 def test_flat_gradients_and_state_equal_the_plain_module(name: str) -> None:
-    """One forward and backward of the flat module against an untouched copy: same bits, in parameters, gradients and buffers."""
+    """One forward and backward of the flat module against an untouched copy: same bits, in
+    parameters, gradients and buffers."""
     torch.manual_seed(0)
     plain = factory(name, (1, 8, 8), 3)().double()
     flat = FlatModule(copy.deepcopy(plain), torch.float64)
-    x, y = torch.randn(4, 1, 8, 8, dtype=torch.float64), torch.tensor([0, 1, 2, 1])
+    x = torch.randn(4, 1, 8, 8, dtype=torch.float64)
+    y = torch.tensor([0, 1, 2, 1])
     plain.train(), flat.module.train()
     nn.functional.cross_entropy(plain(x), y).backward()
     g = flat.gradient(nn.functional.cross_entropy(flat.module(x), y))
@@ -48,12 +66,17 @@ def test_flat_gradients_and_state_equal_the_plain_module(name: str) -> None:
     assert torch.equal(state.x, torch.cat([p.detach().flatten() for p in plain.parameters()]))
     floats = [b.flatten() for b in plain.buffers() if b.is_floating_point()]
     whole = [b.flatten() for b in plain.buffers() if not b.is_floating_point()]
-    assert torch.equal(state.buffers, torch.cat(floats) if floats else torch.zeros(0, dtype=torch.float64))
-    assert torch.equal(state.counters, torch.cat(whole) if whole else torch.zeros(0, dtype=torch.int64))
+    assert torch.equal(
+        state.buffers, torch.cat(floats) if floats else torch.zeros(0, dtype=torch.float64)
+    )
+    assert torch.equal(
+        state.counters, torch.cat(whole) if whole else torch.zeros(0, dtype=torch.int64)
+    )
 
 
 def test_load_and_state_round_trip_and_are_copies() -> None:
-    flat, other = FlatModule(norms()), FlatModule(norms())
+    flat = FlatModule(norms())
+    other = FlatModule(norms())
     flat.module.train()(torch.randn(5, 1, 4, 4))
     state = flat.state()
     assert state.counters.tolist() == [1]
@@ -80,7 +103,8 @@ def test_moving_the_row_moves_the_module() -> None:
 
 
 def test_a_shared_parameter_is_there_once_and_stays_shared() -> None:
-    first, second = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+    first = nn.Linear(3, 3, bias=False)
+    second = nn.Linear(3, 3, bias=False)
     second.weight = first.weight
     flat = FlatModule(nn.Sequential(first, second), torch.float64)
     assert flat.layout.size == 9
@@ -108,7 +132,8 @@ def test_what_cannot_be_flat_is_refused_by_name() -> None:
 
 
 class Odd(nn.Module):
-    """Buffers of every sort: replaced instead of changed in place, boolean, not persistent; and a frozen parameter."""
+    """Buffers of every sort: replaced instead of changed in place, boolean, not persistent; and a
+    frozen parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +172,9 @@ def test_frozen_parameters_are_the_same_in_every_module() -> None:
 def test_initial_is_a_function_of_the_key_and_leaves_torchs_generator() -> None:
     make = factory("mlp", (4,), 3)
     before = torch.get_rng_state()
-    one, two, other = initial(make, Key(0)), initial(make, Key(0)), initial(make, Key(1))
+    one = initial(make, Key(0))
+    two = initial(make, Key(0))
+    other = initial(make, Key(1))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(one.x, two.x)
     assert not torch.equal(one.x, other.x)

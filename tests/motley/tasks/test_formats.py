@@ -17,12 +17,16 @@ RNG = np.random.default_rng(0)
 
 
 def idx(path: Path, data: np.ndarray) -> None:
-    raw = struct.pack(f">I{data.ndim}I", 0x800 + data.ndim, *data.shape) + data.astype(np.uint8).tobytes()
+    raw = (
+        struct.pack(f">I{data.ndim}I", 0x800 + data.ndim, *data.shape)
+        + data.astype(np.uint8).tobytes()
+    )
     path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
 
 
 def mnist(folder: Path, suffix: str = "") -> tuple[np.ndarray, np.ndarray]:
-    x, y = RNG.integers(0, 256, (7, 5, 4)), np.array([0, 1, 2, 0, 1, 2, 2])
+    x = RNG.integers(0, 256, (7, 5, 4))
+    y = np.array([0, 1, 2, 0, 1, 2, 2])
     for name, part in (("train", slice(0, 5)), ("t10k", slice(5, 7))):
         idx(folder / f"{name}-images-idx3-ubyte{suffix}", x[part])
         idx(folder / f"{name}-labels-idx1-ubyte{suffix}", y[part])
@@ -44,7 +48,10 @@ def test_idx_troubles(tmp_path: Path) -> None:
     images = tmp_path / "train-images-idx3-ubyte"
     whole = images.read_bytes()
     images.write_bytes(whole[:-3])
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte is truncated or damaged: 113 bytes for shape \[5, 5, 4\]"):
+    with pytest.raises(
+        DataError,
+        match=r"train-images-idx3-ubyte is truncated or damaged: 113 bytes for shape \[5, 5, 4\]",
+    ):
         read(tmp_path)
     images.write_bytes(b"abcdefgh")
     with pytest.raises(DataError, match="not an IDX file of images"):
@@ -67,7 +74,9 @@ def test_idx_gzip_cut_short(tmp_path: Path) -> None:
 
 
 def test_cifar10_binary(tmp_path: Path) -> None:
-    rows = np.concatenate([RNG.integers(0, 10, (6, 1)), RNG.integers(0, 256, (6, 3072))], axis=1).astype(np.uint8)
+    rows = np.concatenate(
+        [RNG.integers(0, 10, (6, 1)), RNG.integers(0, 256, (6, 3072))], axis=1
+    ).astype(np.uint8)
     rows[:2].tofile(tmp_path / "data_batch_1.bin")
     rows[2:4].tofile(tmp_path / "data_batch_2.bin")
     rows[4:].tofile(tmp_path / "test_batch.bin")
@@ -102,9 +111,14 @@ def test_cifar100_binary_and_the_pickled_form(tmp_path: Path) -> None:
 
 
 def leaf(path: Path, users: dict[str, int], start: int = 0) -> None:
-    data = {u: {"x": RNG.random((n, 16)).tolist(), "y": [(start + i) % 3 for i in range(n)]} for u, n in users.items()}
+    data = {
+        u: {"x": RNG.random((n, 16)).tolist(), "y": [(start + i) % 3 for i in range(n)]}
+        for u, n in users.items()
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"users": list(users), "num_samples": list(users.values()), "user_data": data}))
+    path.write_text(
+        json.dumps({"users": list(users), "num_samples": list(users.values()), "user_data": data})
+    )
 
 
 def test_leaf(tmp_path: Path) -> None:
@@ -124,8 +138,14 @@ def test_leaf(tmp_path: Path) -> None:
         ('{"users": [', "not readable JSON"),
         ("[]", "no table 'user_data'"),
         ('{"user_data": {"u": {"x": [[1, 2]]}}}', "user 'u' has no x and y"),
-        ('{"user_data": {"u": {"x": [[1, 2]], "y": [0, 1]}}}', "user 'u' has 1 samples and 2 labels"),
-        ('{"user_data": {"u": {"x": [[1, 2], [1]], "y": [0, 1]}}}', "user 'u' have different lengths"),
+        (
+            '{"user_data": {"u": {"x": [[1, 2]], "y": [0, 1]}}}',
+            "user 'u' has 1 samples and 2 labels",
+        ),
+        (
+            '{"user_data": {"u": {"x": [[1, 2], [1]], "y": [0, 1]}}}',
+            "user 'u' have different lengths",
+        ),
         ('{"user_data": {"u": {"x": ["to be"], "y": [0]}}}', "text is not read"),
         ('{"user_data": {"u": {"x": [[NaN, 1]], "y": [0]}}}', "NaN or infinity"),
         ('{"user_data": {"u": {"x": [[1, 1]], "y": [-1]}}}', "labels out of range, from -1 to -1"),
@@ -172,9 +192,16 @@ def test_pictures_by_client_and_class_in_colour(tmp_path: Path) -> None:
 
 
 def test_pictures_in_halves_as_tinyimagenet_has_them(tmp_path: Path) -> None:
-    for name in ("train/n1/images/a.png", "train/n2/images/b.png", "val/images/v0.png", "val/images/v1.png"):
+    for name in (
+        "train/n1/images/a.png",
+        "train/n2/images/b.png",
+        "val/images/v0.png",
+        "val/images/v1.png",
+    ):
         picture(tmp_path / name, 9)
-    (tmp_path / "val" / "val_annotations.txt").write_text("v0.png\tn2\t0\t0\t1\t1\nv1.png\tn1\t0\t0\t1\t1\n")
+    (tmp_path / "val" / "val_annotations.txt").write_text(
+        "v0.png\tn2\t0\t0\t1\t1\nv1.png\tn1\t0\t0\t1\t1\n"
+    )
     pool = read(tmp_path)
     assert pool.y.tolist() == [0, 1, 1, 0]
     assert pool.test.tolist() == [False, False, True, True]
@@ -192,12 +219,19 @@ def test_picture_troubles(tmp_path: Path) -> None:
 
 def test_npz(tmp_path: Path) -> None:
     path = tmp_path / "d.npz"
-    np.savez(path, x=RNG.integers(0, 256, (4, 8, 8, 3)).astype(np.uint8), y=[0, 1, 1, 2], client=["b", "a", "b", "a"])
+    np.savez(
+        path,
+        x=RNG.integers(0, 256, (4, 8, 8, 3)).astype(np.uint8),
+        y=[0, 1, 1, 2],
+        client=["b", "a", "b", "a"],
+    )
     pool = read(path)
     assert tuple(pool.x.shape) == (4, 3, 8, 8)
     assert pool.groups is not None
     assert pool.groups.tolist() == [1, 0, 1, 0]
-    np.savez(path, x_train=np.zeros((2, 5, 5)), y_train=[0, 1], x_test=np.ones((1, 5, 5)), y_test=[1])
+    np.savez(
+        path, x_train=np.zeros((2, 5, 5)), y_train=[0, 1], x_test=np.ones((1, 5, 5)), y_test=[1]
+    )
     pool = read(path)
     assert tuple(pool.x.shape) == (3, 1, 5, 5)
     assert pool.test.tolist() == [False, False, True]
@@ -209,23 +243,45 @@ def test_npz(tmp_path: Path) -> None:
         ({"a": np.zeros(3)}, "holds a; expected arrays x and y"),
         (
             {"x": np.array([[1.0, np.nan], [0, 1]]), "y": [0, 1]},
-            r"row 1 of .*d.npz: NaN or infinity among the features \(in 1 of 2 samples\); fill or drop them",
+            r"row 1 of .*d.npz: NaN or infinity among the features \(in 1 of 2 samples\); fill or "
+            r"drop them",
         ),
-        ({"x": np.zeros((2, 2)), "y": [0, -3]}, r"labels out of range, from -3 to 0; expected 0 .. C - 1"),
-        ({"x": np.zeros((2, 2)), "y": [0, 5], "classes": ["a", "b"]}, r"labels out of range, from 0 to 5; expected 0 .. 1"),
+        (
+            {"x": np.zeros((2, 2)), "y": [0, -3]},
+            r"labels out of range, from -3 to 0; expected 0 .. C - 1",
+        ),
+        (
+            {"x": np.zeros((2, 2)), "y": [0, 5], "classes": ["a", "b"]},
+            r"labels out of range, from 0 to 5; expected 0 .. 1",
+        ),
         ({"x": np.zeros((2, 2)), "y": [0, 10**9]}, "labels out of range"),
-        ({"x": np.zeros((2, 2)), "y": [0, 0.5]}, r"row 2 of .*d.npz: the label 0.5 is no whole number"),
-        ({"x": np.zeros((2, 2)), "y": [0, np.nan]}, r"row 2 of .*d.npz: the label is NaN or infinite \(in 1 of 2 rows\)"),
+        (
+            {"x": np.zeros((2, 2)), "y": [0, 0.5]},
+            r"row 2 of .*d.npz: the label 0.5 is no whole number",
+        ),
+        (
+            {"x": np.zeros((2, 2)), "y": [0, np.nan]},
+            r"row 2 of .*d.npz: the label is NaN or infinite \(in 1 of 2 rows\)",
+        ),
         (
             {"x": np.zeros((2, 2)), "y": np.array([0, 2**64 - 1], np.uint64)},
             "labels out of range, from 0 to 18446744073709551615",
         ),
-        ({"x": np.zeros((2, 2)), "y": [0, 1], "client": [0.0, np.nan]}, "some client ids are missing"),
+        (
+            {"x": np.zeros((2, 2)), "y": [0, 1], "client": [0.0, np.nan]},
+            "some client ids are missing",
+        ),
         ({"x": np.zeros((2, 2)), "y": [0]}, r"labels of shape \[1\] for 2 samples"),
         ({"x": np.zeros((0, 2)), "y": []}, "there are no samples"),
         ({"x": np.array(["a", "b"]), "y": [0, 1]}, "expected numbers"),
-        ({"x": np.zeros((2, 2)), "y": [0, 1], "client": [1]}, r"client ids of shape \[1\] for 2 samples"),
-        ({"x": np.zeros((2, 2)), "y": [0, 1], "test": [True]}, r"test flags of shape \[1\] for 2 samples"),
+        (
+            {"x": np.zeros((2, 2)), "y": [0, 1], "client": [1]},
+            r"client ids of shape \[1\] for 2 samples",
+        ),
+        (
+            {"x": np.zeros((2, 2)), "y": [0, 1], "test": [True]},
+            r"test flags of shape \[1\] for 2 samples",
+        ),
     ],
 )
 def test_npz_troubles(tmp_path: Path, content: dict[str, np.ndarray], words: str) -> None:
@@ -237,7 +293,9 @@ def test_npz_troubles(tmp_path: Path, content: dict[str, np.ndarray], words: str
 def test_npz_that_promises_more_than_it_has(tmp_path: Path) -> None:
     """NumPy makes room for all that a header promises: 8 TB here, of a file of 600 bytes."""
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"shape": (10**12,), "fortran_order": False, "descr": "<f8"})
+    np.lib.format.write_array_header_1_0(
+        header, {"shape": (10**12,), "fortran_order": False, "descr": "<f8"}
+    )
     np.savez(tmp_path / "x.npz", y=np.arange(3))
     with zipfile.ZipFile(tmp_path / "x.npz", "a") as packed:
         packed.writestr("x.npy", header.getvalue())
@@ -246,10 +304,12 @@ def test_npz_that_promises_more_than_it_has(tmp_path: Path) -> None:
 
 
 def test_npz_of_small_sizes_that_unpacks_to_more(tmp_path: Path) -> None:
-    """The size in the table of contents is a lie; no more than this is unpacked, and the rest is missed."""
+    """The size in the table of contents is a lie; no more than this is unpacked, and the rest is
+    missed."""
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros(2**20), y=np.arange(3))
     raw = bytearray((tmp_path / "x.npz").read_bytes())
-    struct.pack_into("<I", raw, raw.find(b"PK\x01\x02") + 24, 1000)  # uncompressed size of the first file
+    # uncompressed size of the first file
+    struct.pack_into("<I", raw, raw.find(b"PK\x01\x02") + 24, 1000)
     (tmp_path / "x.npz").write_bytes(raw)
     with pytest.raises(DataError, match=r"x\.npz cannot be read as \.npz"):
         read(tmp_path / "x.npz")
@@ -257,18 +317,34 @@ def test_npz_of_small_sizes_that_unpacks_to_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("made", "words"),
-    [("pipe", "is a named pipe"), ("folder", "is a folder"), ("link", "is a link to a file that is not there")],
+    [
+        ("pipe", "is a named pipe"),
+        ("folder", "is a folder"),
+        ("link", "is a link to a file that is not there"),
+    ],
 )
-@pytest.mark.parametrize("name", ["x.npz", "train-images-idx3-ubyte", "all.json", "data_batch_1.bin", "dog/1.png"])
-def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, name: str, made: str, words: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["x.npz", "train-images-idx3-ubyte", "all.json", "data_batch_1.bin", "dog/1.png"]
+)
+def test_what_is_no_file_is_refused_and_not_waited_for(
+    tmp_path: Path, name: str, made: str, words: str
+) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
-    beside = {"train-images-idx3-ubyte": "train-labels-idx1-ubyte", "data_batch_1.bin": "test_batch.bin"}
+    beside = {
+        "train-images-idx3-ubyte": "train-labels-idx1-ubyte",
+        "data_batch_1.bin": "test_batch.bin",
+    }
     (tmp_path / beside.get(name, "nothing")).write_bytes(b"\0" * 3073)
-    {"pipe": lambda: os.mkfifo(path), "folder": path.mkdir, "link": lambda: path.symlink_to("nowhere")}[made]()
+    {
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+        "link": lambda: path.symlink_to("nowhere"),
+    }[made]()
     with pytest.raises(DataError) as caught:
         read(path if name == "x.npz" else tmp_path)
-    also_layouts = made == "folder" and name in ("x.npz", "dog/1.png")  # folders of data are read, whatever they are called
+    # folders of data are read, whatever they are called
+    also_layouts = made == "folder" and name in ("x.npz", "dog/1.png")
     assert words in str(caught.value) or also_layouts
 
 
@@ -276,7 +352,10 @@ def test_a_list_of_pictures_without_classes(tmp_path: Path) -> None:
     picture(tmp_path / "train/cat/1.png", 1)
     picture(tmp_path / "val/images/1.png", 1)
     (tmp_path / "val" / "val_annotations.txt").write_text("1.png cat\n")
-    with pytest.raises(DataError, match=r"val_annotations.txt has the line '1.png cat'; expected a picture and its class"):
+    with pytest.raises(
+        DataError,
+        match=r"val_annotations.txt has the line '1.png cat'; expected a picture and its class",
+    ):
         read(tmp_path)
 
 

@@ -65,13 +65,17 @@ def own(tmp_path: Path) -> Path:
 def test_a_file_by_its_path_and_the_training_half_sets_the_scale(own: Path) -> None:
     pool = TASKS.build({"name": "image", "data": str(own)}).load(Key(0), 5)
     train = pool.x[:30].double().transpose(0, 1).flatten(1)
-    torch.testing.assert_close(train.mean(1), torch.zeros(3, dtype=torch.float64), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        train.mean(1), torch.zeros(3, dtype=torch.float64), atol=1e-6, rtol=0
+    )
     torch.testing.assert_close(train.std(1, correction=0), torch.ones(3, dtype=torch.float64))
     beside = TASKS.build({"name": "image", "data": own.name}).load(Key(0), 5, own.parent)
     assert torch.equal(beside.x, pool.x)
 
 
-def test_large_sets_stay_as_they_are_and_are_scaled_by_batch(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_sets_stay_as_they_are_and_are_scaled_by_batch(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = TASKS.build({"name": "image", "data": str(own)})
     whole = source.load(Key(0), 5)
     monkeypatch.setattr("motley.tasks.image._WHOLE_LIMIT", 1000)
@@ -85,13 +89,20 @@ def test_large_sets_stay_as_they_are_and_are_scaled_by_batch(own: Path, monkeypa
 
 
 def test_bad_options() -> None:
-    with pytest.raises(DataError, match=r"task.data: got 'mnits' \(did you mean 'mnist'\?\); expected one of: digits"):
+    with pytest.raises(
+        DataError,
+        match=r"task.data: got 'mnits' \(did you mean 'mnist'\?\); expected one of: digits",
+    ):
         TASKS.build({"name": "image", "data": "mnits"}).load(Key(0), 5)
     with pytest.raises(ConfigError, match=r"task.scale: got 'units' \(did you mean 'unit'\?\)"):
         TASKS.build({"name": "image", "scale": "units"})
     source = TASKS.build({"name": "image", "model": "cnn"})
-    with pytest.raises(ConfigError, match=r"task.model: CNN needs images of at least 16 x 16; got 8 x 8; try mlp"):
+    with pytest.raises(
+        ConfigError, match=r"task.model: CNN needs images of at least 16 x 16; got 8 x 8; try mlp"
+    ):
         source.factory(source.load(Key(0), 5))
     source = TASKS.build({"name": "image", "model": {"name": "mlp", "hiden": [3]}})
-    with pytest.raises(ConfigError, match=r"task.model.hiden: 'mlp' has no such option \(did you mean 'hidden'\?\)"):
+    with pytest.raises(
+        ConfigError, match=r"task.model.hiden: 'mlp' has no such option \(did you mean 'hidden'\?\)"
+    ):
         source.factory(source.load(Key(0), 5))

@@ -9,7 +9,14 @@ from torch.nn import functional as F
 
 from motley.core.errors import ConfigError, ModelError
 from motley.core.keys import Key
-from motley.tasks.nn import Dropout, attention, replace_stochastic, require_keyed, set_stream, stochastic_layers
+from motley.tasks.nn import (
+    Dropout,
+    attention,
+    replace_stochastic,
+    require_keyed,
+    set_stream,
+    stochastic_layers,
+)
 
 
 def test_the_same_key_gives_the_same_masks_and_another_does_not() -> None:
@@ -26,7 +33,8 @@ def test_the_same_key_gives_the_same_masks_and_another_does_not() -> None:
 
 
 def test_two_layers_have_streams_of_their_own() -> None:
-    first, second = Dropout(0.5).train(), Dropout(0.5).train()
+    first = Dropout(0.5).train()
+    second = Dropout(0.5).train()
     set_stream(nn.ModuleList([first, second]), Key(0))
     x = torch.ones(2, 64)
     assert not torch.equal(first(x), second(x))
@@ -84,8 +92,13 @@ def test_threads_do_not_disturb_each_other() -> None:
 
 def test_torch_dropouts_are_exchanged_wherever_they_are() -> None:
     inner = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.2))
-    module = replace_stochastic(nn.ModuleDict({"a": inner, "b": nn.Dropout2d(0.3), "c": nn.Dropout1d(0.0)}))
-    assert [(layer.p, layer.channels) for layer in stochastic_layers(module)] == [(0.2, False), (0.3, True)]
+    module = replace_stochastic(
+        nn.ModuleDict({"a": inner, "b": nn.Dropout2d(0.3), "c": nn.Dropout1d(0.0)})
+    )
+    assert [(layer.p, layer.channels) for layer in stochastic_layers(module)] == [
+        (0.2, False),
+        (0.3, True),
+    ]
     assert isinstance(replace_stochastic(nn.Dropout(0.1)), Dropout)
 
 
@@ -155,13 +168,19 @@ def _masks(what: nn.Module, key: int, *inputs: torch.Tensor) -> list[torch.Tenso
         (nn.GRU(4, 4, num_layers=3, dropout=0.5), 1),
         (nn.RNN(4, 4, num_layers=2, dropout=0.5), 1),
         (nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5), 1),
-        (nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5), 2, enable_nested_tensor=False), 1),
+        (
+            nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5), 2, enable_nested_tensor=False
+            ),
+            1,
+        ),
         (nn.TransformerDecoderLayer(4, 2, 8, dropout=0.5), 2),
     ],
 )
 def test_dropout_inside_torchs_layers_comes_from_the_key(layer: nn.Module, inputs: int) -> None:
     """The key alone decides; parameters keep names and numbers; evaluation is torch's own."""
-    before, names = torch.get_rng_state(), [name for name, _ in layer.named_parameters()]
+    before = torch.get_rng_state()
+    names = [name for name, _ in layer.named_parameters()]
     module = replace_stochastic(copy.deepcopy(layer))
     x = [torch.arange(24.0).view(2, 3, 4).sin() for _ in range(inputs)]
     first, again, other = (_masks(module, key, *x) for key in (0, 0, 1))
@@ -174,9 +193,12 @@ def test_dropout_inside_torchs_layers_comes_from_the_key(layer: nn.Module, input
     torch.testing.assert_close(module.eval()(*x)[0], layer.eval()(*x)[0])
 
 
-@pytest.mark.parametrize("options", [{}, {"kdim": 6, "vdim": 10}, {"bias": False}, {"batch_first": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"kdim": 6, "vdim": 10}, {"bias": False}, {"batch_first": True}]
+)
 def test_keyed_attention_is_torchs(options: dict) -> None:
-    """With hardly any dropout, the numbers of torch's layer under every kind of mask. Layers take True as not to be attended to."""
+    """With hardly any dropout, the numbers of torch's layer under every kind of mask. Layers take
+    True as not to be attended to."""
     theirs = nn.MultiheadAttention(8, 2, dropout=1e-300, **options).double().train()
     mine = replace_stochastic(copy.deepcopy(theirs))
     set_stream(mine, Key(0))
@@ -191,13 +213,21 @@ def test_keyed_attention_is_torchs(options: dict) -> None:
     added = torch.randn(6, 5, 4, generator=rng, dtype=torch.float64)
     padding = torch.tensor([[False] * 4, [False, False, False, True], [False] * 4])
     for mask, pad in product((None, some, added), (None, padding)):
-        pad = pad if pad is None or mask is not added else torch.zeros(3, 4).double().masked_fill(pad, -torch.inf)
+        pad = (
+            pad
+            if pad is None or mask is not added
+            else torch.zeros(3, 4).double().masked_fill(pad, -torch.inf)
+        )
         out, _ = theirs(q, k, v, key_padding_mask=pad, attn_mask=mask, need_weights=False)
-        torch.testing.assert_close(mine(q, k, v, key_padding_mask=pad, attn_mask=mask)[0], out, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(
+            mine(q, k, v, key_padding_mask=pad, attn_mask=mask)[0], out, rtol=1e-12, atol=1e-14
+        )
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True, "bias": False}, {"proj_size": 3}])
+@pytest.mark.parametrize(
+    "options", [{}, {"bidirectional": True}, {"batch_first": True, "bias": False}, {"proj_size": 3}]
+)
 def test_keyed_recurrent_layers_are_torchs(kind: type, options: dict) -> None:
     if "proj_size" in options and kind is not nn.LSTM:
         return
@@ -212,22 +242,29 @@ def test_keyed_recurrent_layers_are_torchs(kind: type, options: dict) -> None:
 
 def test_what_keyed_layers_do_not_take_is_said() -> None:
     recurrent = replace_stochastic(nn.LSTM(2, 2, num_layers=2, dropout=0.1))
-    with pytest.raises(ModelError, match=r"a recurrent layer with dropout takes padded batches of 3 dimensions"):
+    with pytest.raises(
+        ModelError, match=r"a recurrent layer with dropout takes padded batches of 3 dimensions"
+    ):
         recurrent(torch.ones(3, 2))
-    with pytest.raises(ModelError, match=r"attention got samples of shape \[3, 2\]; expected a batch of sequences"):
+    with pytest.raises(
+        ModelError, match=r"attention got samples of shape \[3, 2\]; expected a batch of sequences"
+    ):
         replace_stochastic(nn.MultiheadAttention(2, 1, dropout=0.1))(*[torch.ones(3, 2)] * 3)
 
 
 def test_attention_by_hand() -> None:
-    """One query, two keys: scores 2 / sqrt(4) = 1 and 0, so weights e / (e + 1) and 1 / (e + 1) of the values 0 and 1."""
-    q, k = torch.tensor([[2.0, 0.0, 0.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
+    """One query, two keys: scores 2 / sqrt(4) = 1 and 0, so weights e / (e + 1) and 1 / (e + 1) of
+    the values 0 and 1."""
+    q = torch.tensor([[2.0, 0.0, 0.0, 0.0]])
+    k = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
     v = torch.tensor([[0.0], [1.0]])
     share = 1 / (1 + torch.e)
     assert attention(q, k, v).item() == pytest.approx(share)
     assert attention(q, k, v, mask=torch.tensor([[False, True]])).item() == 1.0
     assert attention(q, k, v, mask=torch.tensor([[0.0, 1.0]])).item() == pytest.approx(0.5)
     torch.testing.assert_close(
-        attention(k, k, v, causal=True), nn.functional.scaled_dot_product_attention(k, k, v, is_causal=True)
+        attention(k, k, v, causal=True),
+        nn.functional.scaled_dot_product_attention(k, k, v, is_causal=True),
     )
     drop = Dropout(0.5).train()
     drop.reseed(Key(0))

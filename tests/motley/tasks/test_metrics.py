@@ -20,7 +20,8 @@ RNG = np.random.default_rng(0)
 
 def value(name: str, outputs: Any, targets: Any, kind: Targets = "classes") -> float:
     """Return a metric of outputs, through what the engines measure of them."""
-    out, wanted = torch.tensor(outputs, dtype=torch.float64), torch.tensor(targets)
+    out = torch.tensor(outputs, dtype=torch.float64)
+    wanted = torch.tensor(targets)
     metric = as_metric(name)
     weight = (wanted != -100).sum(1).numpy() if kind == "positions" else None
     return metric.value(measured(metric.needs, out, wanted, kind).numpy(), wanted.numpy(), weight)
@@ -50,45 +51,60 @@ def test_perplexity_by_hand() -> None:
     assert value("perplexity", outputs, [0, 1]) == pytest.approx(4.0)
     # Positions: 1/2, 1/2 and 1/8 are three positions of two samples; the mean of -log is 5/3 log 2.
     several = np.log([[[1 / 2, 1 / 2], [1 / 2, 1 / 2]], [[7 / 8, 1 / 8], [1 / 2, 1 / 2]]])
-    assert value("perplexity", several, [[0, 1], [1, -100]], "positions") == pytest.approx(2 ** (5 / 3))
+    assert value("perplexity", several, [[0, 1], [1, -100]], "positions") == pytest.approx(
+        2 ** (5 / 3)
+    )
 
 
 def test_positions_are_samples_of_their_own() -> None:
     outputs = np.array([OUTPUTS[:2], OUTPUTS[2:]])
     for name in ("balanced_accuracy", "macro_f1", "top2", "perplexity"):
-        assert value(name, outputs, [CLASSES[:2], CLASSES[2:]], "positions") == pytest.approx(value(name, OUTPUTS, CLASSES))
+        assert value(name, outputs, [CLASSES[:2], CLASSES[2:]], "positions") == pytest.approx(
+            value(name, OUTPUTS, CLASSES)
+        )
     assert value("top1", outputs, [[0, -100], [1, 2]], "positions") == pytest.approx(2 / 3)
 
 
 def test_auroc_by_hand() -> None:
-    # Scores 1 2 | 0 3 of negatives | positives, one logit: 3 beats both, 0 none: 2 of 4. A tie counts a half: 1 1 | 1 -> 1/2.
+    # Scores 1 2 | 0 3 of negatives | positives, one logit: 3 beats both, 0 none: 2 of 4. A tie
+    # counts a half: 1 1 | 1 -> 1/2.
     assert value("auroc", [[1.0], [2.0], [0.0], [3.0]], [0, 0, 1, 1]) == pytest.approx(2 / 4)
     assert value("auroc", [[1.0], [1.0], [1.0]], [0, 0, 1]) == pytest.approx(1 / 2)
     # Labels: the first as above, the second has no positive and is left out.
     labels = [[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
-    assert value("auroc", [[1.0, 9], [2.0, 9], [0.0, 9], [3.0, 9]], labels, "multilabel") == pytest.approx(2 / 4)
+    assert value(
+        "auroc", [[1.0, 9], [2.0, 9], [0.0, 9], [3.0, 9]], labels, "multilabel"
+    ) == pytest.approx(2 / 4)
 
 
 def test_auroc_and_balanced_accuracy_are_those_of_scikit_learn() -> None:
-    outputs, y = RNG.normal(size=(60, 4)).round(1), RNG.integers(0, 4, 60)
+    outputs = RNG.normal(size=(60, 4)).round(1)
+    y = RNG.integers(0, 4, 60)
     p = np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True)
     assert value("auroc", outputs, y) == pytest.approx(roc_auc_score(y, p, multi_class="ovr"))
-    assert value("balanced_accuracy", outputs, y) == pytest.approx(balanced_accuracy_score(y, outputs.argmax(1)))
+    assert value("balanced_accuracy", outputs, y) == pytest.approx(
+        balanced_accuracy_score(y, outputs.argmax(1))
+    )
 
 
 def test_f1_of_labels_by_hand() -> None:
-    # Predicted (output above 0): 1 1, 0 1, 1 0. F1 of the first label 2 * 1 / (2 + 1), of the second 2 * 1 / (2 + 1).
-    outputs, targets = [[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0]], [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]
+    # Predicted (output above 0): 1 1, 0 1, 1 0. F1 of the first label 2 * 1 / (2 + 1), of the
+    # second 2 * 1 / (2 + 1).
+    outputs = [[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0]]
+    targets = [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]
     assert value("macro_f1", outputs, targets, "multilabel") == pytest.approx(2 / 3)
     assert value("macro_f1", [[1.0], [1.0]], [[1.0], [0.0]], "multilabel") == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("mae", (1 + 0 + 2) / 3), ("rmse", math.sqrt(5 / 3)), ("r2", 1 - 5 / 2)],  # residuals 1, 0, 2; targets 1, 2, 3
+    # residuals 1, 0, 2; targets 1, 2, 3
+    [("mae", (1 + 0 + 2) / 3), ("rmse", math.sqrt(5 / 3)), ("r2", 1 - 5 / 2)],
 )
 def test_figures_of_numbers(name: str, expected: float) -> None:
-    assert value(name, [[2.0], [2.0], [1.0]], [[1.0], [2.0], [3.0]], "numbers") == pytest.approx(expected)
+    assert value(name, [[2.0], [2.0], [1.0]], [[1.0], [2.0], [3.0]], "numbers") == pytest.approx(
+        expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +118,9 @@ def test_figures_of_numbers(name: str, expected: float) -> None:
         ("macro_f1", [[-1.0, -1.0]], [[0.0, 0.0]], "multilabel"),
     ],
 )
-def test_undefined_is_nan_without_a_warning(name: str, outputs: Any, targets: Any, kind: Targets) -> None:
+def test_undefined_is_nan_without_a_warning(
+    name: str, outputs: Any, targets: Any, kind: Targets
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert math.isnan(value(name, outputs, targets, kind))
@@ -134,23 +152,37 @@ def share_of_ones(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def test_functions_and_objects_are_metrics() -> None:
-    own, object_ = as_metric(share_of_ones), as_metric(Accumulates())
-    outputs, y = np.zeros((4, 2)), np.array([0, 1, 1, 1])
+    own = as_metric(share_of_ones)
+    object_ = as_metric(Accumulates())
+    outputs = np.zeros((4, 2))
+    y = np.array([0, 1, 1, 1])
     assert (own.name, own.higher_is_better, own.value(outputs, y)) == ("share_of_ones", True, 0.75)
-    assert (object_.name, object_.higher_is_better, object_.value(outputs, y), object_.value(outputs, y)) == (
+    assert (
+        object_.name,
+        object_.higher_is_better,
+        object_.value(outputs, y),
+        object_.value(outputs, y),
+    ) == (
         "accumulates",
         False,
         4,
         4,
     )
     assert as_metric(lambda outputs, targets: 1.0).name == "metric"
-    assert math.isnan(Metric("auc", lambda outputs, targets: roc_auc_score(targets, outputs[:, 1])).value(outputs[:2], y[1:3]))
+    assert math.isnan(
+        Metric("auc", lambda outputs, targets: roc_auc_score(targets, outputs[:, 1])).value(
+            outputs[:2], y[1:3]
+        )
+    )
 
 
 def test_functions_that_fail_are_named() -> None:
-    outputs, y = np.zeros((4, 2)), np.array([0, 1, 1, 1])
+    outputs = np.zeros((4, 2))
+    y = np.array([0, 1, 1, 1])
     with pytest.raises(
-        ModelError, match=r"the metric 'broken' cannot take outputs \[4, 2\] and targets \[4\]: division by zero"
+        ModelError,
+        match=r"the metric 'broken' cannot take outputs \[4, 2\] and targets \[4\]: division by "
+        r"zero",
     ):
         Metric("broken", lambda outputs, targets: 1 / 0).value(outputs, y)
     with pytest.raises(ModelError, match="the metric 'several' gives Tensor; expected one number"):
@@ -163,8 +195,23 @@ def test_functions_that_fail_are_named() -> None:
 
 
 def test_names_for_every_kind_of_targets() -> None:
-    assert known("classes") == ["accuracy", "auroc", "balanced_accuracy", "loss", "macro_f1", "perplexity", "top5"]
-    assert known("positions") == ["accuracy", "balanced_accuracy", "loss", "macro_f1", "perplexity", "top5"]
+    assert known("classes") == [
+        "accuracy",
+        "auroc",
+        "balanced_accuracy",
+        "loss",
+        "macro_f1",
+        "perplexity",
+        "top5",
+    ]
+    assert known("positions") == [
+        "accuracy",
+        "balanced_accuracy",
+        "loss",
+        "macro_f1",
+        "perplexity",
+        "top5",
+    ]
     assert known("multilabel") == ["accuracy", "auroc", "loss", "macro_f1"]
     assert known("numbers") == ["loss", "mae", "r2", "rmse"]
 
@@ -175,17 +222,33 @@ def test_names_for_every_kind_of_targets() -> None:
         (
             ["macro_f2"],
             "classes",
-            r"metrics: got 'macro_f2' \(did you mean 'macro_f1'\?\); expected some of: accuracy, auroc, ",
+            r"metrics: got 'macro_f2' \(did you mean 'macro_f1'\?\); expected some of: accuracy, "
+            r"auroc, ",
         ),
         (
             ["mae"],
             "classes",
-            "got 'mae', which is of numbers, and the targets of this task are classes; use some of: accuracy,",
+            "got 'mae', which is of numbers, and the targets of this task are classes; use some "
+            "of: accuracy,",
         ),
-        (["accuracy"], "numbers", "which is of classes or a class per position or several labels per sample, and the targets"),
-        (["top3"], "classes", "got 'top3', and there are 3 classes; every sample would be right, take a smaller number"),
+        (
+            ["accuracy"],
+            "numbers",
+            "which is of classes or a class per position or several labels per sample, and the "
+            "targets",
+        ),
+        (
+            ["top3"],
+            "classes",
+            "got 'top3', and there are 3 classes; every sample would be right, take a smaller "
+            "number",
+        ),
         (["top0"], "classes", "got 'top0'"),
-        (["auroc", "auroc"], "classes", "got two metrics called 'auroc'; give one a name of its own"),
+        (
+            ["auroc", "auroc"],
+            "classes",
+            "got two metrics called 'auroc'; give one a name of its own",
+        ),
         ([Metric("loss", share_of_ones)], "classes", "got two metrics called 'loss'"),
     ],
 )
@@ -196,7 +259,9 @@ def test_names_that_are_refused(names: list[Any], kind: Targets, message: str) -
 
 def test_a_task_names_its_metrics() -> None:
     data = from_arrays(RNG.normal(size=(12, 2)), np.arange(12) % 3, np.arange(12) % 3)
-    task = own_task(data, lambda: torch.nn.Linear(2, 3), metric=["macro_f1", "accuracy", share_of_ones])
+    task = own_task(
+        data, lambda: torch.nn.Linear(2, 3), metric=["macro_f1", "accuracy", share_of_ones]
+    )
     assert task.metric == "macro_f1"
     assert [metric.name for metric in task.metrics] == ["macro_f1", "share_of_ones"]
     assert own_task(data, lambda: torch.nn.Linear(2, 3), metric="loss").metric == "loss"

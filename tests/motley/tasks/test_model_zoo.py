@@ -22,15 +22,20 @@ from motley.tasks.models import MODELS, factory
         ("digits_mlp", (1, 8, 8), 10, 2_410),
     ],
 )
-def test_parameter_counts_of_the_papers(name: str, shape: tuple[int, ...], outputs: int, count: int) -> None:
-    """Counts of docs/methods/models-and-data.md#models; e.g. cnn without padding (32 -> 28 -> 14 -> 10 -> 5):
-    32*75 + 32 + 64*800 + 64 + 1600*128 + 128 + 128*10 + 10 = 259,914 (with padding 579,402)."""
+def test_parameter_counts_of_the_papers(
+    name: str, shape: tuple[int, ...], outputs: int, count: int
+) -> None:
+    """Counts of docs/methods/models-and-data.md#models; e.g. cnn without padding (32 -> 28 -> 14 ->
+    10 -> 5): 32*75 + 32 + 64*800 + 64 + 1600*128 + 128 + 128*10 + 10 = 259,914 (with padding
+    579,402)."""
     module = factory(name, shape, outputs)()
     assert layout_of(module).size == count
     assert module.eval()(torch.zeros(1, *shape)).shape == (1, outputs)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS.names() if not MODELS.get(name).sequences])
+@pytest.mark.parametrize(
+    "name", [name for name in MODELS.names() if not MODELS.get(name).sequences]
+)
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)])
 def test_every_model_fits_the_usual_images(name: str, shape: tuple[int, int, int]) -> None:
     assert factory(name, shape, 7)().eval()(torch.zeros(2, *shape)).shape == (2, 7)
@@ -44,7 +49,10 @@ def test_linear_stacks_are_plain_sequences() -> None:
 
 
 def test_an_mlp_with_batch_norm_is_normalised_before_each_relu() -> None:
-    kinds = [type(layer) for layer in factory({"name": "mlp", "hidden": [5, 4], "norm": "batch"}, (3,), 2)()]
+    kinds = [
+        type(layer)
+        for layer in factory({"name": "mlp", "hidden": [5, 4], "norm": "batch"}, (3,), 2)()
+    ]
     hidden = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
     assert kinds == [nn.Flatten, *hidden, *hidden, nn.Linear]
 
@@ -62,10 +70,18 @@ def test_dropout_sits_between_the_linear_layers_only() -> None:
     ("record", "shape", "words"),
     [
         ("cnn", (1, 8, 8), r"CNN needs images of at least 16 x 16; got 8 x 8; try mlp"),
-        ("resnet9", (30,), r"ResNet9 needs images \[C, H, W\]; this data has samples of shape \[30\]"),
+        (
+            "resnet9",
+            (30,),
+            r"ResNet9 needs images \[C, H, W\]; this data has samples of shape \[30\]",
+        ),
         ("mpl", (3,), r"task.model.name: got 'mpl' \(did you mean 'mlp'\?\)"),
         ({"name": "mlp", "dropout": 1.0}, (3,), r"task.model: dropout: got 1.0; expected a share"),
-        ({"name": "mlp", "hidden": [0]}, (3,), r"task.model: hidden: got \[0\]; expected widths of at least 1"),
+        (
+            {"name": "mlp", "hidden": [0]},
+            (3,),
+            r"task.model: hidden: got \[0\]; expected widths of at least 1",
+        ),
     ],
 )
 def test_models_that_do_not_fit_say_so(record: object, shape: tuple[int, ...], words: str) -> None:
@@ -74,5 +90,7 @@ def test_models_that_do_not_fit_say_so(record: object, shape: tuple[int, ...], w
 
 
 def test_dropout_for_a_model_without_any_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"task.model.dropout: 'logistic_regression' has no such option"):
+    with pytest.raises(
+        ConfigError, match=r"task.model.dropout: 'logistic_regression' has no such option"
+    ):
         factory("logistic_regression", (3,), 2, dropout=0.1)

@@ -37,7 +37,9 @@ def test_a_list_of_clients(federation: Federation) -> None:
     assert federation.train.sizes.tolist() == [8, 16, 4]
     assert federation.test.sizes.tolist() == [2, 4, 1]
     for k, (x, _) in enumerate(CLIENTS):
-        mine = federation.x[torch.from_numpy(np.sort(np.r_[federation.train[k], federation.test[k]]))]
+        mine = federation.x[
+            torch.from_numpy(np.sort(np.r_[federation.train[k], federation.test[k]]))
+        ]
         torch.testing.assert_close(mine, torch.from_numpy(x).float())
 
 
@@ -45,7 +47,8 @@ TESTS = [(RNG.normal(size=(n, 3)), np.arange(n) % 2) for n in (3, 1, 4)]
 
 
 def test_ready_test_parts(tmp_path: Path) -> None:
-    """Nothing is drawn: client k trains on the k-th part of the one list and tests on the k-th of the other, rows in their order."""
+    """Nothing is drawn: client k trains on the k-th part of the one list and tests on the k-th of
+    the other, rows in their order."""
     federation = from_clients(CLIENTS, test=TESTS)
     for part, given in ((federation.train, CLIENTS), (federation.test, TESTS)):
         for k, (x, y) in enumerate(given):
@@ -57,12 +60,29 @@ def test_ready_test_parts(tmp_path: Path) -> None:
     assert again.validation.sizes.tolist() == [2, 4, 1]  # of training rows
     assert again.test.sizes.tolist() == [3, 1, 4]
     file = tmp_path / "ready.npz"  # the same from a file, for an experiment file
-    joined = [(x, y, k, half) for half, parts in enumerate((CLIENTS, TESTS)) for k, (x, y) in enumerate(parts)]
+    joined = [
+        (x, y, k, half)
+        for half, parts in enumerate((CLIENTS, TESTS))
+        for k, (x, y) in enumerate(parts)
+    ]
     x, y = (np.concatenate([one[i] for one in joined]) for i in (0, 1))
-    client, test = (np.repeat([one[i] for one in joined], [len(one[1]) for one in joined]) for i in (2, 3))
-    np.savez(file, x=x.reshape(-1, 1, 1, 3).astype(np.float32), y=y, client=client, test=test.astype(bool))
-    keys = {"task": {"name": "image", "data": str(file), "model": "logistic_regression"}, "partition": "by_writer"}
-    run = motley.run({**keys, "name": "ready", "cohort": 2, "stop": {"rounds": 1}}, out=tmp_path / "run")
+    client, test = (
+        np.repeat([one[i] for one in joined], [len(one[1]) for one in joined]) for i in (2, 3)
+    )
+    np.savez(
+        file,
+        x=x.reshape(-1, 1, 1, 3).astype(np.float32),
+        y=y,
+        client=client,
+        test=test.astype(bool),
+    )
+    keys = {
+        "task": {"name": "image", "data": str(file), "model": "logistic_regression"},
+        "partition": "by_writer",
+    }
+    run = motley.run(
+        {**keys, "name": "ready", "cohort": 2, "stop": {"rounds": 1}}, out=tmp_path / "run"
+    )
     assert run.column("federation", "num_train").tolist() == [10, 20, 5]
     assert run.column("federation", "num_test").tolist() == [3, 1, 4]
 
@@ -78,11 +98,28 @@ def test_statistics_of_a_table_leave_ready_test_parts_out() -> None:
 @pytest.mark.parametrize(
     ("test", "words"),
     [
-        (TESTS[:2], r"got 2 test parts and 3 clients; expected a pair \(x, y\) per client, in the same order"),
-        (3, r'got int as test; expected "client", "global", or a list with a pair \(x, y\) per client'),
-        ([*TESTS[:2], 7], r"the test part of client 2 is a int; expected a pair \(x, y\) of arrays"),
-        ([*TESTS[:2], (np.zeros((0, 3)), [])], "the test part of client 2 has 0 samples and 0 labels; expected as many"),
-        ([(np.zeros((2, 4)), [0, 1]), *TESTS[1:]], r"the test part of client 0 has samples of shape \[4\], client 0 of \[3\]"),
+        (
+            TESTS[:2],
+            r"got 2 test parts and 3 clients; expected a pair \(x, y\) per client, in the same "
+            r"order",
+        ),
+        (
+            3,
+            r'got int as test; expected "client", "global", or a list with a pair \(x, y\) per '
+            r"client",
+        ),
+        (
+            [*TESTS[:2], 7],
+            r"the test part of client 2 is a int; expected a pair \(x, y\) of arrays",
+        ),
+        (
+            [*TESTS[:2], (np.zeros((0, 3)), [])],
+            "the test part of client 2 has 0 samples and 0 labels; expected as many",
+        ),
+        (
+            [(np.zeros((2, 4)), [0, 1]), *TESTS[1:]],
+            r"the test part of client 0 has samples of shape \[4\], client 0 of \[3\]",
+        ),
     ],
 )
 def test_bad_test_parts(test: Any, words: str) -> None:
@@ -127,16 +164,23 @@ def test_regression_global_test_and_validation() -> None:
     [
         ([], "there are no clients"),
         ([([[1.0]], [0]), ([], [])], "client 1 has 0 samples and 0 labels"),
-        ([([[1.0]], [0]), ([[1.0, 2.0]], [0])], r"client 1 has samples of shape \[2\], client 0 of \[1\]"),
+        (
+            [([[1.0]], [0]), ([[1.0, 2.0]], [0])],
+            r"client 1 has samples of shape \[2\], client 0 of \[1\]",
+        ),
         (
             [([[1.0], [np.nan]], [0, 1])],
-            r"client 0, row 2 of its samples: NaN in x0 \(1 in all, in 'x0'\), and scale = \"none\"",
+            r"client 0, row 2 of its samples: NaN in x0 \(1 in all, in 'x0'\), and scale = "
+            r"\"none\"",
         ),
         ([([[1.0], [2.0]], [0, -1])], "labels out of range, from -1 to 0"),
         ([3], r"client 0 is a int; expected a pair \(x, y\) of arrays"),
         ([([[1.0]], [0], 0)], "client 0 is a tuple; expected a pair"),
         ([(3.0, [0])], "client 0 has a single number for x or y"),
-        ([([[1.0], [2.0]], [0, np.inf])], r"client 0, row 2 of its samples: the label is NaN or infinite \(in 1 of 2 rows\)"),
+        (
+            [([[1.0], [2.0]], [0, np.inf])],
+            r"client 0, row 2 of its samples: the label is NaN or infinite \(in 1 of 2 rows\)",
+        ),
         ([([[1e300], [2.0]], [0, 1])], r"features of up to 1e\+300; expected at most 3.4e\+38"),
         ([([[1.0], [2.0, 3.0]], [0, 1])], "rows of different lengths"),
     ],
@@ -147,7 +191,8 @@ def test_bad_arrays(clients: list[tuple[list[list[float]], list[int]]], words: s
 
 
 class Frame:
-    """What from_arrays needs of a pandas DataFrame: columns, and conversion to an array of objects."""
+    """What from_arrays needs of a pandas DataFrame: columns, and conversion to an array of
+    objects."""
 
     columns = ("age", "city", "sex")
 
@@ -156,10 +201,18 @@ class Frame:
 
 
 def test_columns_of_words_are_named() -> None:
-    line = r'and scale = "none" measures nothing to encode or fill them; write scale = "federated" .*table=\{"scale": "federated"\}'
-    with pytest.raises(DataError, match=rf"^the table given: words in 'city', 'sex' \(for example 'Graz'\), {line}"):
+    line = (
+        r'and scale = "none" measures nothing to encode or fill them; write scale = '
+        r'"federated" '
+        r'.*table=\{"scale": "federated"\}'
+    )
+    with pytest.raises(
+        DataError, match=rf"^the table given: words in 'city', 'sex' \(for example 'Graz'\), {line}"
+    ):
         from_arrays(Frame(), [0, 1], [0, 1])
-    with pytest.raises(DataError, match=r"^the clients given: words in 'x1' \(for example 'blue'\)"):
+    with pytest.raises(
+        DataError, match=r"^the clients given: words in 'x1' \(for example 'blue'\)"
+    ):
         from_clients([([["1.5", "red"], ["2", "blue"]], [0, 1])])
 
 
@@ -172,14 +225,18 @@ def test_bad_folders_and_shares(tmp_path: Path) -> None:
         from_clients(CLIENTS, test_fraction=0)
     with pytest.raises(ConfigError, match="test_fraction: got 'a fifth'; expected a number"):
         from_clients(CLIENTS, test_fraction="a fifth")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"test: got 'globl' \(did you mean 'global'\?\); expected client or global"):
+    with pytest.raises(
+        ConfigError,
+        match=r"test: got 'globl' \(did you mean 'global'\?\); expected client or global",
+    ):
         from_clients(CLIENTS, test="globl")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="expected client or global"):
         from_arrays(np.zeros((4, 2)), [0, 1, 0, 1], [0, 0, 1, 1], test=np.zeros(4))  # type: ignore[arg-type]
 
 
 def test_client_ids_that_are_none() -> None:
-    x, y = np.zeros((4, 2)), [0, 1, 0, 1]
+    x = np.zeros((4, 2))
+    y = [0, 1, 0, 1]
     with pytest.raises(DataError, match="some client ids are missing"):
         from_arrays(x, y, [0.0, 1.0, np.nan, 1.0])
     with pytest.raises(DataError, match="some client ids are neither numbers nor strings"):
@@ -191,32 +248,51 @@ def test_files_of_other_columns_are_refused_and_another_order_is_mended(tmp_path
     (tmp_path / "1.csv").write_text("b,label,a\n2,0,1\n2,1,1\n")
     assert from_files(tmp_path).x.tolist() == [[1.0, 2.0]] * 4
     (tmp_path / "1.csv").write_text("a,c,label\n1,2,0\n1,2,1\n")
-    with pytest.raises(DataError, match=r"1.csv has no column 'b'; expected the same columns in all tables"):
+    with pytest.raises(
+        DataError, match=r"1.csv has no column 'b'; expected the same columns in all tables"
+    ):
         from_files(tmp_path)
     (tmp_path / "1.csv").write_text("a,b,f,g,h,i,label\n" + "1,2,3,4,5,6,0\n" * 2)
-    with pytest.raises(DataError, match=r"has a column that the first table has not: 'f', 'g', 'h' and 1 more; expected"):
+    with pytest.raises(
+        DataError,
+        match=r"has a column that the first table has not: 'f', 'g', 'h' and 1 more; expected",
+    ):
         from_files(tmp_path)
 
 
 def test_tables_of_other_columns_are_refused_by_the_client() -> None:
-    tables = [({"a": [1.0, 2.0], "b": [3.0, 4.0]}, [0, 1]), ({"a": [1.0, 2.0], "c": [3.0, 4.0]}, [0, 1])]
-    with pytest.raises(DataError, match=r"^client 1 has no column 'b'; expected the same columns in all tables"):
+    tables = [
+        ({"a": [1.0, 2.0], "b": [3.0, 4.0]}, [0, 1]),
+        ({"a": [1.0, 2.0], "c": [3.0, 4.0]}, [0, 1]),
+    ]
+    with pytest.raises(
+        DataError, match=r"^client 1 has no column 'b'; expected the same columns in all tables"
+    ):
         from_clients(tables)
 
 
-def test_a_parquet_file_that_unpacks_to_far_more_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_a_parquet_file_that_unpacks_to_far_more_is_refused_before_it_is_read(
+    tmp_path: Path,
+) -> None:
     rows = 3_000_000  # of one value: a few kB for each column, and 24 MB in memory
     column = pa.array(np.zeros(rows))
     for client in range(2):
-        parquet.write_table(pa.table({f"c{j}": column for j in range(50)} | {"label": column}), tmp_path / f"{client}.parquet")
+        parquet.write_table(
+            pa.table({f"c{j}": column for j in range(50)} | {"label": column}),
+            tmp_path / f"{client}.parquet",
+        )
     with pytest.raises(
-        DataError, match=r"0.parquet of [\d,]+ bytes unpacks to about 1,224,000,000, more than 1 GiB and 1,000 times"
+        DataError,
+        match=r"0.parquet of [\d,]+ bytes unpacks to about 1,224,000,000, more than 1 GiB and "
+        r"1,000 times",
     ):
         from_files(tmp_path)
 
 
 def test_dropout_of_a_module_is_exchanged(federation: Federation) -> None:
-    task = own_task(federation, lambda: nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2)))
+    task = own_task(
+        federation, lambda: nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    )
     assert isinstance(task.model()[1], Dropout)  # type: ignore[index]
     assert task.layout is not None
     assert task.layout.size == 50
@@ -249,7 +325,10 @@ class Broken(Secret):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (lambda: nn.Sequential(nn.Linear(3, 2), nn.RReLU()), r"layer '1' \(RReLU\) draws random slopes"),
+        (
+            lambda: nn.Sequential(nn.Linear(3, 2), nn.RReLU()),
+            r"layer '1' \(RReLU\) draws random slopes",
+        ),
         (Secret, "Secret draws from torch's process-wide generator"),
         (lambda: nn.Linear(4, 2), r"the Linear cannot take a batch of shape \[2, 3\]"),
         (
@@ -259,13 +338,19 @@ class Broken(Secret):
         (lambda: nn.Identity(), "no trainable parameters"),
         (Elsewhere, "two modules of the same weights give different outputs"),
         (Detached, r"the outputs of the Detached do not depend on its parameters \(detach"),
-        (Broken, "the Broken cannot take a batch .* AttributeError 'Broken' object has no attribute 'layers'"),
+        (
+            Broken,
+            "the Broken cannot take a batch .* AttributeError 'Broken' object has no attribute "
+            "'layers'",
+        ),
         (3, "got 3; give a function that makes a fresh module"),
         (lambda: None, "gave NoneType; expected a torch.nn.Module"),
         (nn.Linear(3, 2), "got a module; give a function that makes a fresh one"),
     ],
 )
-def test_modules_that_cannot_be_used_say_why(federation: Federation, model: object, words: str) -> None:
+def test_modules_that_cannot_be_used_say_why(
+    federation: Federation, model: object, words: str
+) -> None:
     with pytest.raises(ModelError, match=words):
         own_task(federation, model)  # type: ignore[arg-type]
 
@@ -279,12 +364,16 @@ def test_the_names_are_found_in_the_room() -> None:
 
 
 def tied() -> nn.Module:
-    module = nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU(), nn.Linear(3, 3, bias=False), nn.Linear(3, 2))
+    module = nn.Sequential(
+        nn.Linear(3, 3, bias=False), nn.ReLU(), nn.Linear(3, 3, bias=False), nn.Linear(3, 2)
+    )
     module[2].weight = module[0].weight
     return module
 
 
-def test_tied_layers_are_trained_together_and_the_fast_stack_leaves_them_alone(federation: Federation, tmp_path: Path) -> None:
+def test_tied_layers_are_trained_together_and_the_fast_stack_leaves_them_alone(
+    federation: Federation, tmp_path: Path
+) -> None:
     import motley
 
     keys = {"cohort": 2, "stop": {"rounds": 2}, "task": "own", "partition": "by_writer"}
@@ -292,7 +381,9 @@ def test_tied_layers_are_trained_together_and_the_fast_stack_leaves_them_alone(f
     assert auto.finished
     assert auto.meta["numerics"]["engine"] != "batched"
     with pytest.raises(ConfigError, match="engine: 'batched' cannot run this experiment"):
-        motley.run({**keys, "engine": "batched"}, task=own_task(federation, tied), out=tmp_path / "batched")
+        motley.run(
+            {**keys, "engine": "batched"}, task=own_task(federation, tied), out=tmp_path / "batched"
+        )
     assert not (tmp_path / "batched").exists()
 
 
@@ -301,7 +392,8 @@ class Words(nn.Module):
 
     def __init__(self, words: int = 9) -> None:
         super().__init__()
-        self.embed, self.out = nn.Embedding(words, 3), nn.Linear(3, 2)
+        self.embed = nn.Embedding(words, 3)
+        self.out = nn.Linear(3, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.out(self.embed(x).mean(1))
@@ -309,24 +401,37 @@ class Words(nn.Module):
 
 def _sentences(dtype: type) -> Federation:
     rng = np.random.default_rng(0)
-    return from_clients([(rng.integers(0, 9, (8, 5)).astype(dtype), np.arange(8) % 2) for _ in range(3)])
+    return from_clients(
+        [(rng.integers(0, 9, (8, 5)).astype(dtype), np.arange(8) % 2) for _ in range(3)]
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint16])
 def test_whole_numbers_stay_whole_for_a_model_that_takes_them(dtype: type, tmp_path: Path) -> None:
     task = own_task(_sentences(dtype), Words, transform=lambda batch, key: batch.flip(1))
     assert task.federation.x.dtype == torch.int64
-    keys = {"task": "own", "cohort": 2, "stop": {"rounds": 2}, "dtype": "float64", "selector": "power_of_choice"}
+    keys = {
+        "task": "own",
+        "cohort": 2,
+        "stop": {"rounds": 2},
+        "dtype": "float64",
+        "selector": "power_of_choice",
+    }
     done = motley.run(keys, task=task, out=tmp_path)
     assert done.finished
     assert np.isfinite(done.column("evaluations", "loss")).all()
 
 
 def test_whole_numbers_become_floats_for_a_model_of_numbers() -> None:
-    assert own_task(_sentences(np.int64), lambda: nn.Linear(5, 2)).federation.x.dtype == torch.float32
-    assert own_task(_sentences(np.uint8), lambda: nn.Linear(5, 2)).federation.x.dtype == torch.uint8  # pixels
+    assert (
+        own_task(_sentences(np.int64), lambda: nn.Linear(5, 2)).federation.x.dtype == torch.float32
+    )
+    # pixels
+    assert own_task(_sentences(np.uint8), lambda: nn.Linear(5, 2)).federation.x.dtype == torch.uint8
 
 
 def test_a_word_outside_the_embedding_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"the Words cannot take a batch of shape \[2, 5\]: .*index out of range"):
+    with pytest.raises(
+        ModelError, match=r"the Words cannot take a batch of shape \[2, 5\]: .*index out of range"
+    ):
         own_task(_sentences(np.int64), lambda: Words(words=1))

@@ -7,7 +7,9 @@ from motley.tasks.pixels import ImageTransform, Scaling, crop_flip, statistics
 
 
 def test_statistics_are_exact_and_of_the_rows_asked_for() -> None:
-    x = torch.randint(0, 256, (50, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    x = torch.randint(
+        0, 256, (50, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     rows = np.arange(10, 40)
     part = x[10:40].double().transpose(0, 1).reshape(3, -1)
     for stored in (x, x.float()):
@@ -28,7 +30,9 @@ def test_scaling() -> None:
 
 
 def test_every_augmented_image_is_a_crop_of_the_padded_original_or_its_mirror() -> None:
-    x = torch.randint(1, 256, (40, 2, 6, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    x = torch.randint(
+        1, 256, (40, 2, 6, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+    )
     out = crop_flip(x, Key(3), padding=2)
     assert out.dtype == torch.uint8
     seen = set()
@@ -57,8 +61,8 @@ def test_augmentation_is_keyed_and_off_without_a_key() -> None:
 
 
 def test_the_first_random_numbers_stay() -> None:
-    """Golden bits: three 3x3 ramps under Key(0). The first is mirrored where it stands; the second is mirrored and moved down
-    by one; the third is moved down by one."""
+    """Golden bits: three 3x3 ramps under Key(0). The first is mirrored where it stands; the second
+    is mirrored and moved down by one; the third is moved down by one."""
     x = torch.arange(1.0, 10.0).view(1, 1, 3, 3).repeat(3, 1, 1, 1)
     assert crop_flip(x, Key(0), padding=1).flatten(1).int().tolist() == [
         [3, 2, 1, 6, 5, 4, 9, 8, 7],

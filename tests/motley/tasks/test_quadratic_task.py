@@ -8,9 +8,18 @@ from motley.core.ragged import Ragged
 from motley.tasks import TASKS
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.flat import FlatModule
-from motley.tasks.quadratic import Quadratic, fedavg_fixed_point, fedavg_round, fednova_fixed_point, minimum
+from motley.tasks.quadratic import (
+    Quadratic,
+    fedavg_fixed_point,
+    fedavg_round,
+    fednova_fixed_point,
+    minimum,
+)
 
-A, M, TAU, P = [1.0, 1.0], [0.0, 10.0], [2, 20], [0.5, 0.5]
+A = [1.0, 1.0]
+M = [0.0, 10.0]
+TAU = [2, 20]
+P = [0.5, 0.5]
 
 
 def test_fixed_points_of_the_reference() -> None:
@@ -23,7 +32,8 @@ def test_fixed_points_of_the_reference() -> None:
 
 
 def test_a_round_by_hand_and_its_fixed_point() -> None:
-    """x = 4, lr .1, steps (2, 4): y = (3.24, 6.0634), FedAvg 4.6517. The map repeated ends in the closed form."""
+    """x = 4, lr .1, steps (2, 4): y = (3.24, 6.0634), FedAvg 4.6517. The map repeated ends in the
+    closed form."""
     assert fedavg_round(4.0, P, A, M, [2, 4], 0.1) == pytest.approx((3.24 + 6.0634) / 2, abs=1e-12)
     w = np.zeros(())
     for _ in range(400):
@@ -67,7 +77,9 @@ def test_clients_and_their_test_rows() -> None:
 
 
 def test_bad_options() -> None:
-    with pytest.raises(ConfigError, match=r"task: curvatures: got \[0.0\]; expected numbers above 0"):
+    with pytest.raises(
+        ConfigError, match=r"task: curvatures: got \[0.0\]; expected numbers above 0"
+    ):
         TASKS.build({"name": "quadratic", "curvatures": [0]})
     with pytest.raises(ConfigError, match=r"task: dim: got 0"):
         TASKS.build({"name": "quadratic", "dim": 0})

@@ -1,4 +1,5 @@
-"""Models of sequences: sizes by hand, that later characters change no earlier scores, and dropout from keys."""
+"""Models of sequences: sizes by hand, that later characters change no earlier scores, and dropout
+from keys."""
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ from motley.tasks.models import factory
 from motley.tasks.nn import set_stream
 from motley.tasks.sequence_models import LeafLSTM, Transformer
 
-SMALL = {"lstm": LeafLSTM(hidden=5, embedding=3), "transformer": Transformer(width=8, heads=2, layers=2)}
+SMALL = {
+    "lstm": LeafLSTM(hidden=5, embedding=3),
+    "transformer": Transformer(width=8, heads=2, layers=2),
+}
 
 
 def count(model: torch.nn.Module) -> int:
@@ -16,7 +20,8 @@ def count(model: torch.nn.Module) -> int:
 
 
 def test_sizes_by_hand() -> None:
-    """LSTM: 76*8 + 4*256*(8+256) + 2*4*256 + 4*256*512 + 2*4*256 + 256*76 + 76. Transformer of width w = 128 with 2 blocks: (76+80) w
+    """LSTM: 76*8 + 4*256*(8+256) + 2*4*256 + 4*256*512 + 2*4*256 + 256*76 + 76. Transformer of
+    width w = 128 with 2 blocks: (76+80) w
     + 2 (4 w + 3 w w + 3 w + w w + w + 8 w w + 5 w) + 2 w + 76 w + 76."""
     lstm = 76 * 8 + 1024 * 264 + 2048 + 1024 * 512 + 2048 + 256 * 76 + 76
     assert count(LeafLSTM().build((80,), 76)) == lstm == 818_860
@@ -53,8 +58,11 @@ def test_the_last_score_alone_is_the_last_of_all(name: str) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_dropout_comes_from_the_key(name: str) -> None:
-    module = factory(type(SMALL[name])(**{**vars(SMALL[name]), "dropout": 0.5}), (6,), 9, sequences=True)().train()
-    x, before = torch.zeros(2, 6, dtype=torch.int64), torch.get_rng_state()
+    module = factory(
+        type(SMALL[name])(**{**vars(SMALL[name]), "dropout": 0.5}), (6,), 9, sequences=True
+    )().train()
+    x = torch.zeros(2, 6, dtype=torch.int64)
+    before = torch.get_rng_state()
     outs = []
     for seed in (0, 0, 1):
         set_stream(module, Key(seed))

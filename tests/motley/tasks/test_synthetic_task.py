@@ -44,18 +44,21 @@ def test_a_client_depends_on_its_number_and_the_key_alone() -> None:
 def test_features_have_the_stated_covariance() -> None:
     """Within a client, column j has variance j^-1.2 around v_j."""
     x, _ = of(Synthetic(sizes="equal", examples=20_000, dim=12).load(Key(3), 1), 0)
-    assert x.var(0) * np.arange(1, 13) ** 1.2 == pytest.approx(np.ones(12), abs=0.06)  # sd of a variance: 0.01
+    # sd of a variance: 0.01
+    assert x.var(0) * np.arange(1, 13) ** 1.2 == pytest.approx(np.ones(12), abs=0.06)
 
 
 def test_beta_moves_clients_and_alpha_is_a_standard_deviation() -> None:
-    """The mean of v over 60 coordinates is normal(B, 1/60) and B has standard deviation beta = 3."""
+    """The mean of v over 60 coordinates is normal(B, 1/60) and B has standard deviation beta =
+    3."""
     pool = Synthetic(0.0, 3.0, sizes="equal", examples=20).load(Key(0), 400)
     centres = np.array([of(pool, k)[0].mean() for k in range(400)])
     assert centres.std() == pytest.approx(3.0, abs=0.35)
 
 
 def rules_agree(pool: Dataset) -> float:
-    """How well a linear rule fitted to client 0 does on client 1 (least squares on one-hot labels)."""
+    """How well a linear rule fitted to client 0 does on client 1 (least squares on one-hot
+    labels)."""
     (x, y), (x1, y1) = of(pool, 0), of(pool, 1)
     columns = np.c_[x, np.ones(len(x))]
     w = np.linalg.lstsq(columns, np.eye(10)[y], rcond=None)[0]
@@ -73,7 +76,9 @@ def test_task_and_bad_options() -> None:
     pool = source.load(Key(0), 3)
     assert pool.x.dtype == torch.float32
     assert source.factory(pool)()(pool.x[:2]).shape == (2, 10)
-    with pytest.raises(ConfigError, match=r"task: alpha: got -1.0; expected a standard deviation of at least 0"):
+    with pytest.raises(
+        ConfigError, match=r"task: alpha: got -1.0; expected a standard deviation of at least 0"
+    ):
         TASKS.build({"name": "synthetic", "alpha": -1})
     with pytest.raises(ConfigError, match="task: classes: got 1; expected at least 2"):
         TASKS.build({"name": "synthetic", "classes": 1})

@@ -17,7 +17,8 @@ def pool(**options: object) -> Dataset:
 
 
 @pytest.mark.parametrize(
-    ("data", "shape", "classes"), [("breast_cancer", (569, 30), 2), ("wine", (178, 13), 3), ("iris", (150, 4), 3)]
+    ("data", "shape", "classes"),
+    [("breast_cancer", (569, 30), 2), ("wine", (178, 13), 3), ("iris", (150, 4), 3)],
 )
 def test_builtin_sets(data: str, shape: tuple[int, int], classes: int) -> None:
     made = pool(data=data)
@@ -38,7 +39,12 @@ def test_regression() -> None:
 
 
 def table() -> pa.Table:
-    columns = {"a": [1.0, 2.0, 3.0], "who": ["p", "q", "p"], "b": [4, 5, 7], "label": ["no", "yes", "no"]}
+    columns = {
+        "a": [1.0, 2.0, 3.0],
+        "who": ["p", "q", "p"],
+        "b": [4, 5, 7],
+        "label": ["no", "yes", "no"],
+    }
     return pa.table(columns)
 
 
@@ -68,12 +74,18 @@ def test_a_feature_divides_a_table(tmp_path: Path) -> None:
     assert cancer.x.shape == (569, 29)
     assert cancer.groups is not None
     assert sorted(set(np.bincount(cancer.groups).tolist())) == [56, 57, 58]
-    with pytest.raises(DataError, match=r"no column 'mean radios' \(did you mean 'mean radius'\?\)"):
+    with pytest.raises(
+        DataError, match=r"no column 'mean radios' \(did you mean 'mean radius'\?\)"
+    ):
         pool(data="breast_cancer", client="mean radios", client_groups=10)
-    with pytest.raises(ConfigError, match="got client_groups = 4 and client = None; expected at least 2 groups"):
+    with pytest.raises(
+        ConfigError, match="got client_groups = 4 and client = None; expected at least 2 groups"
+    ):
         pool(client_groups=4)
     path.write_text("a,size,label\n1,big,0\n2,small,1\n")
-    with pytest.raises(DataError, match="the clients' column holds words, and client_groups cuts numbers"):
+    with pytest.raises(
+        DataError, match="the clients' column holds words, and client_groups cuts numbers"
+    ):
         pool(data=str(path), client="size", client_groups=2)
 
 
@@ -88,7 +100,10 @@ def test_npz(tmp_path: Path) -> None:
 def test_words_are_no_numbers_to_predict(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,label\n1,ill\n2,well\n")
     task = TASKS.build({"name": "tabular_regression", "data": str(tmp_path / "t.csv")})
-    with pytest.raises(DataError, match=r"the labels are words \(row 1 is 'ill'\), and a regression predicts numbers"):
+    with pytest.raises(
+        DataError,
+        match=r"the labels are words \(row 1 is 'ill'\), and a regression predicts numbers",
+    ):
         task.load(Key(0), 2)
 
 
@@ -97,7 +112,10 @@ def test_troubles(tmp_path: Path) -> None:
     parquet.write_table(table(), path)
     with pytest.raises(DataError, match=r"task.data: got 'wien' \(did you mean 'wine'\?\)"):
         pool(data="wien")
-    with pytest.raises(DataError, match=r"no column 'labels' \(did you mean 'label'\?\); its columns: a, who, b, label"):
+    with pytest.raises(
+        DataError,
+        match=r"no column 'labels' \(did you mean 'label'\?\); its columns: a, who, b, label",
+    ):
         pool(data=str(path), label="labels")
     with pytest.raises(DataError, match=r"words in 'who' .*and scale = .none. measures nothing"):
         pool(data=str(path), scale="none")
@@ -110,7 +128,8 @@ def test_troubles(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,label\n1,0\n2,\n")
     with pytest.raises(
         DataError,
-        match=r"^row 2 of .*t.csv: the label is missing in column 'label' \(in 1 of 2 rows\); fill or drop these rows",
+        match=r"^row 2 of .*t.csv: the label is missing in column 'label' \(in 1 of 2 rows\); fill "
+        r"or drop these rows",
     ):
         pool(data=str(tmp_path / "t.csv"))
     (tmp_path / "t.csv").write_text("a,who,label\n1,p,0\n2,,1\n")
@@ -120,7 +139,9 @@ def test_troubles(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"row 2 of .*: the label is missing in column 'label'"):
         pool(data=str(tmp_path / "t.csv"))
     (tmp_path / "t.csv").write_text("a,a,label\n1,2,0\n")
-    with pytest.raises(DataError, match=r"t.csv has several columns 'a'; give each a name of its own"):
+    with pytest.raises(
+        DataError, match=r"t.csv has several columns 'a'; give each a name of its own"
+    ):
         pool(data=str(tmp_path / "t.csv"))
     gaps = pa.table({"a": [1.0, 2.0], "label": ["no", None]})
     parquet.write_table(gaps, path)

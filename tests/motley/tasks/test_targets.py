@@ -41,8 +41,17 @@ def test_label_counts_by_hand() -> None:
     ("y", "given", "message"),
     [
         (np.where(Y < 0, Y, Y - 1), {}, "labels out of range, from -1 to 1; expected 0 .. C - 1"),
-        (np.where(Y == 1, 2, Y), {"multilabel": True}, "labels of samples with several are 0 or 1 each"),
-        (Y[:, :, None], {}, r"labels of shape \[6, 3, 1\] for 6 samples; expected one class per sample, or \[n, T\] classes"),
+        (
+            np.where(Y == 1, 2, Y),
+            {"multilabel": True},
+            "labels of samples with several are 0 or 1 each",
+        ),
+        (
+            Y[:, :, None],
+            {},
+            r"labels of shape \[6, 3, 1\] for 6 samples; expected one class per sample, or \[n, "
+            r"T\] classes",
+        ),
         (
             np.where(Y == 0, -100, np.where(Y == 2, -100, Y)),
             {},
@@ -56,12 +65,18 @@ def test_bad_targets_are_refused(y: np.ndarray, given: dict[str, bool], message:
 
 
 def test_clients_with_other_lengths_are_told_to_pad() -> None:
-    with pytest.raises(DataError, match=r"client 1 has labels of shape \[3, 2\], client 0 of \[3, 3\]; fill .* with -100"):
+    with pytest.raises(
+        DataError,
+        match=r"client 1 has labels of shape \[3, 2\], client 0 of \[3, 3\]; fill .* with -100",
+    ):
         from_clients([(X[:3], Y[:3]), (X[3:], Y[3:, :2])])
 
 
 def test_outputs_that_do_not_fit_positions() -> None:
-    with pytest.raises(ModelError, match=r"the Linear gives \[2, 3\] for a batch of 2; expected \[2, 3, 3\] \(a class per pos"):
+    with pytest.raises(
+        ModelError,
+        match=r"the Linear gives \[2, 3\] for a batch of 2; expected \[2, 3, 3\] \(a class per pos",
+    ):
         own_task(from_arrays(X, Y, CLIENT), lambda: nn.Linear(2, 3))
 
 
@@ -78,6 +93,15 @@ def test_label_noise_needs_one_class_per_sample() -> None:
     given = partition_input(dataset, Split(), Key(0))
     parts = from_arrays(X, Y, CLIENT).train
     with pytest.raises(
-        ConfigError, match=r"label_noise: label noise needs one class per sample; the targets .* class per position"
+        ConfigError,
+        match=r"label_noise: label noise needs one class per sample; the targets .* class per "
+        r"position",
     ):
-        federate(dataset, given, parts, Split(), Key(0), label_noise=lambda labels, owner: (labels, np.zeros(2)))
+        federate(
+            dataset,
+            given,
+            parts,
+            Split(),
+            Key(0),
+            label_noise=lambda labels, owner: (labels, np.zeros(2)),
+        )

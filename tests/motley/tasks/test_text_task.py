@@ -1,4 +1,5 @@
-"""The task ``text``: windows and targets by hand, clients left out, folders, and runs to the end."""
+"""The task ``text``: windows and targets by hand, clients left out, folders, and runs to the
+end."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,44 +35,81 @@ def load(folder: Path, **options: Any) -> Any:
 
 
 def test_windows_and_targets_by_hand(folder: Path) -> None:
-    """Windows of 3. Ann's training text abcabcab: abc -> bca and abc -> bca from 3; from 6 no whole window is left. Her test text ca
-    is shorter than a window: c -> a and two empty places. Bob's aabbaabbaabb: aab -> abb, baa -> aab, bba -> baa; test aab: one
-    window of two characters. Cy has one character in each half, none to predict."""
+    """Windows of 3. Ann's training text abcabcab: abc -> bca and abc -> bca from 3; from 6 no whole
+    window is left. Her test text ca is shorter than a window: c -> a and two empty places. Bob's
+    aabbaabbaabb: aab -> abb, baa -> aab, bba -> baa; test aab: one window of two characters. Cy has
+    one character in each half, none to predict."""
     data = load(folder, window=3)
     a, b, c = range(3)
     no = IGNORED
-    assert data.x.tolist() == [[a, b, c], [a, b, c], [c, a, a], [a, a, b], [b, a, a], [b, b, a], [a, a, b]]
-    assert data.y.tolist() == [[b, c, a], [b, c, a], [a, no, no], [a, b, b], [a, a, b], [b, a, a], [a, b, no]]
+    assert data.x.tolist() == [
+        [a, b, c],
+        [a, b, c],
+        [c, a, a],
+        [a, a, b],
+        [b, a, a],
+        [b, b, a],
+        [a, a, b],
+    ]
+    assert data.y.tolist() == [
+        [b, c, a],
+        [b, c, a],
+        [a, no, no],
+        [a, b, b],
+        [a, a, b],
+        [b, a, a],
+        [a, b, no],
+    ]
     assert data.test.tolist() == [False, False, True, False, False, False, True]
     assert data.groups.tolist() == [0, 0, 0, 1, 1, 1, 1]
     assert data.names == ("a", "b", "c", "unknown")
     assert data.classes == 4
-    assert data.notes["clients"] == "2; 1 left out, with fewer than 1 training windows or no test window"
-    assert data.notes["alphabet"] == "4 characters, the last of them for characters that no client trains on"
+    assert (
+        data.notes["clients"]
+        == "2; 1 left out, with fewer than 1 training windows or no test window"
+    )
+    assert (
+        data.notes["alphabet"]
+        == "4 characters, the last of them for characters that no client trains on"
+    )
     assert data.x.dtype == data.y.dtype == torch.int64
 
 
 def test_strides_and_the_last_character_alone(folder: Path) -> None:
-    """Windows of 2 of ann's abcabcab from 0, 2, 4 (six would leave no character after it), and no test window of her ca."""
+    """Windows of 2 of ann's abcabcab from 0, 2, 4 (six would leave no character after it), and no
+    test window of her ca."""
     every = load(folder, window=2, stride=1)
-    assert every.x[every.groups == 0].tolist() == [[0, 1], [1, 2], [2, 0], [0, 1], [1, 2], [2, 0], [2, 0]]
-    assert every.test[every.groups == 0].tolist() == [False] * 6 + [True]  # test windows follow each other
+    assert every.x[every.groups == 0].tolist() == [
+        [0, 1],
+        [1, 2],
+        [2, 0],
+        [0, 1],
+        [1, 2],
+        [2, 0],
+        [2, 0],
+    ]
+    # test windows follow each other
+    assert every.test[every.groups == 0].tolist() == [False] * 6 + [True]
     last = load(folder, window=2, stride=2, targets="last")
     assert set(last.groups.tolist()) == {1}
-    assert last.x.tolist() == [[0, 0], [1, 1], [0, 0], [1, 1], [0, 0], [0, 0]]  # aa|b bb|a aa|b bb|a aa|b, and the test text
+    # aa|b bb|a aa|b bb|a aa|b, and the test text
+    assert last.x.tolist() == [[0, 0], [1, 1], [0, 0], [1, 1], [0, 0], [0, 0]]
     assert last.y.tolist() == [1, 0, 1, 0, 1, 1]
 
 
 def test_clients_with_few_windows_are_left_out(folder: Path) -> None:
     assert set(load(folder, window=3, min_examples=3).groups.tolist()) == {1}
-    with pytest.raises(DataError, match=r"no client of .* has 4 training windows of 3 characters and a test window"):
+    with pytest.raises(
+        DataError, match=r"no client of .* has 4 training windows of 3 characters and a test window"
+    ):
         load(folder, window=3, min_examples=4)
     with pytest.raises(ConfigError, match="stride: got 0; expected at least 1"):
         NextCharacter(stride=0)
 
 
 def test_sub_folders_and_halves_of_their_own(tmp_path: Path) -> None:
-    """A sub-folder is a client whose files follow each other; characters that nobody trains on are one class."""
+    """A sub-folder is a client whose files follow each other; characters that nobody trains on are
+    one class."""
     for half, text in {"train": "abab", "test": "bzb"}.items():
         (tmp_path / half / "one").mkdir(parents=True)
         (tmp_path / half / "one" / "a.txt").write_text(text[:2])
@@ -83,7 +121,9 @@ def test_sub_folders_and_halves_of_their_own(tmp_path: Path) -> None:
 
 
 def test_what_is_no_text_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"task.data: got 'shakespear' \(did you mean 'shakespeare'\?\)"):
+    with pytest.raises(
+        DataError, match=r"task.data: got 'shakespear' \(did you mean 'shakespeare'\?\)"
+    ):
         load(Path("shakespear"))
     with pytest.raises(DataError, match=r"holds no .txt files and no LEAF JSON"):
         load(tmp_path)
@@ -99,15 +139,28 @@ def test_texts_of_one_character_are_too_short(tmp_path: Path) -> None:
         NextCharacter(str(tmp_path)).load(Key(0), 0)
 
 
-TINY = {"leaf_lstm": {"hidden": 5, "embedding": 3}, "transformer": {"width": 8, "heads": 2, "layers": 1}}
+TINY = {
+    "leaf_lstm": {"hidden": 5, "embedding": 3},
+    "transformer": {"width": 8, "heads": 2, "layers": 1},
+}
 
 
 def keys(folder: Path, model: str, dropout: float = 0.0, **more: Any) -> dict[str, Any]:
-    task = {"name": "text", "data": str(folder), "window": 3, "model": {"name": model, "dropout": dropout, **TINY[model]}}
+    task = {
+        "name": "text",
+        "data": str(folder),
+        "window": 3,
+        "model": {"name": model, "dropout": dropout, **TINY[model]},
+    }
     local = {"epochs": 1, "batch_size": 2, "optimizer": {"name": "adamw", "lr": 0.01}}
     return {
-        "task": {**task, **more.pop("task", {})}, "cohort": 2, "stop": {"rounds": 3}, "local": local, "dtype": "float64", **more,
-    }  # fmt: skip
+        "task": {**task, **more.pop("task", {})},
+        "cohort": 2,
+        "stop": {"rounds": 3},
+        "local": local,
+        "dtype": "float64",
+        **more,
+    }
 
 
 @pytest.mark.parametrize("targets", ["every", "last"])
@@ -120,7 +173,17 @@ def test_engines_agree(folder: Path, model: str, targets: str) -> None:
             continue
         dropout = 0.0 if model == "transformer" else 0.5
         task = {"targets": targets, "window": 2, "stride": 1}
-        loop = build(keys(folder, model, dropout, task=task, engine=engine, cohort=1, local={"epochs": 2, "batch_size": 2}))
+        loop = build(
+            keys(
+                folder,
+                model,
+                dropout,
+                task=task,
+                engine=engine,
+                cohort=1,
+                local={"epochs": 2, "batch_size": 2},
+            )
+        )
         assert len(loop.setting.task.federation) == (2 if targets == "every" else 1)
         while not loop.done:
             loop.step()
@@ -132,9 +195,13 @@ def test_engines_agree(folder: Path, model: str, targets: str) -> None:
 
 
 @pytest.mark.parametrize("model", TINY)
-def test_resumed_runs_with_dropout_have_the_same_bits(folder: Path, model: str, tmp_path: Path) -> None:
+def test_resumed_runs_with_dropout_have_the_same_bits(
+    folder: Path, model: str, tmp_path: Path
+) -> None:
     """Interrupted after round 2 of 4, and gone on with."""
-    experiment = motley.Experiment(**keys(folder, model, 0.5, stop={"rounds": 4}, checkpoint={"every_rounds": 1}))
+    experiment = motley.Experiment(
+        **keys(folder, model, 0.5, stop={"rounds": 4}, checkpoint={"every_rounds": 1})
+    )
     whole = motley.run(experiment, out=tmp_path / "whole")
 
     def stop(summary: Any) -> None:
@@ -145,13 +212,20 @@ def test_resumed_runs_with_dropout_have_the_same_bits(folder: Path, model: str, 
         motley.run(experiment, out=tmp_path / "cut", on_round=stop)
     again = motley.run(experiment, out=tmp_path / "cut", resume=True)
     for name in ("loss", "accuracy"):
-        assert again.column("evaluations", name).tolist() == whole.column("evaluations", name).tolist()
-    assert (again.directory / "model.safetensors").read_bytes() == (whole.directory / "model.safetensors").read_bytes()
+        assert (
+            again.column("evaluations", name).tolist() == whole.column("evaluations", name).tolist()
+        )
+    assert (again.directory / "model.safetensors").read_bytes() == (
+        whole.directory / "model.safetensors"
+    ).read_bytes()
 
 
 def test_perplexity_is_measured_beside_accuracy(folder: Path, tmp_path: Path) -> None:
     split = {"test": "global"}
-    run = motley.run(keys(folder, "leaf_lstm", split=split, stop={"rounds": 1}, evaluate={"every": 1}), out=tmp_path / "run")
+    run = motley.run(
+        keys(folder, "leaf_lstm", split=split, stop={"rounds": 1}, evaluate={"every": 1}),
+        out=tmp_path / "run",
+    )
     rows = [row for row in run.tables["metrics"].to_pylist() if row["scope"] == "global"]
     assert [row["metric"] for row in rows] == ["perplexity"] * 2
     assert all(1.0 < row["value"] < 20.0 for row in rows)
@@ -162,12 +236,25 @@ def test_perplexity_is_measured_beside_accuracy(folder: Path, tmp_path: Path) ->
     [
         (
             {"task": {"model": "mlp"}},
-            r"task.model: got 'mlp', a model of numbers; this task has sequences of characters, use one of: leaf_lstm, transf",
+            r"task.model: got 'mlp', a model of numbers; this task has sequences of characters, "
+            r"use one of: leaf_lstm, transf",
         ),
-        ({"feature_shift": "noise"}, "feature_shift: a feature shift changes numbers, and the samples of this task are char"),
-        ({"partition": {"name": "dirichlet", "alpha": 1.0}, "population": 2}, "partition: 'dirichlet' divides samples by"),
-        ({"task": {"model": {"name": "transformer", "width": 6, "heads": 4}}}, "width: got 6 with 4 heads; expected a mul"),
-        ({"task": {"model": {"name": "leaf_lstm", "hidden": 0}}}, "hidden: got 0; expected at least 1"),
+        (
+            {"feature_shift": "noise"},
+            "feature_shift: a feature shift changes numbers, and the samples of this task are char",
+        ),
+        (
+            {"partition": {"name": "dirichlet", "alpha": 1.0}, "population": 2},
+            "partition: 'dirichlet' divides samples by",
+        ),
+        (
+            {"task": {"model": {"name": "transformer", "width": 6, "heads": 4}}},
+            "width: got 6 with 4 heads; expected a mul",
+        ),
+        (
+            {"task": {"model": {"name": "leaf_lstm", "hidden": 0}}},
+            "hidden: got 0; expected at least 1",
+        ),
         ({"task": {"dropout": 1.0, "model": "leaf_lstm"}}, "dropout: got 1.0; expected a share"),
     ],
 )
@@ -190,17 +277,24 @@ class Counted(Model):
 class _Counts(nn.Module):
     def __init__(self, kind: str, outputs: int) -> None:
         super().__init__()
-        self.kind, self.embed, self.drop = kind, nn.Embedding(outputs, outputs), nn.Dropout(0.2)
+        self.kind = kind
+        self.embed = nn.Embedding(outputs, outputs)
+        self.drop = nn.Dropout(0.2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         scores = self.embed(x)
         if self.kind == "last":
             return scores[:, -1]
-        return nn.functional.dropout(scores, 0.2, self.training) if self.kind == "function" else self.drop(scores)
+        return (
+            nn.functional.dropout(scores, 0.2, self.training)
+            if self.kind == "function"
+            else self.drop(scores)
+        )
 
 
 def test_a_model_of_ones_own(folder: Path) -> None:
-    """As an object or by module:Class; its dropout is tied to the key, or refused where it cannot be."""
+    """As an object or by module:Class; its dropout is tied to the key, or refused where it cannot
+    be."""
     tried = keys(folder, "leaf_lstm")
     found = []
     for model in (Counted(), f"{__name__}:Counted"):
@@ -219,6 +313,15 @@ def test_a_model_of_ones_own(folder: Path) -> None:
 
 def test_a_model_of_sequences_is_refused_for_pictures() -> None:
     with pytest.raises(
-        ConfigError, match=r"task.model: got 'leaf_lstm', a model of sequences of characters; this task has numbers"
+        ConfigError,
+        match=r"task.model: got 'leaf_lstm', a model of sequences of characters; this task has "
+        r"numbers",
     ):
-        build({"task": {"name": "image", "model": "leaf_lstm"}, "population": 2, "cohort": 1, "stop": {"rounds": 1}})
+        build(
+            {
+                "task": {"name": "image", "model": "leaf_lstm"},
+                "population": 2,
+                "cohort": 1,
+                "stop": {"rounds": 1},
+            }
+        )

@@ -18,12 +18,21 @@ def windows(text: str, size: int = 4) -> dict[str, list[str]]:
 def leaf(path: Path, users: dict[str, dict[str, list[str]]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
-        json.dumps({"users": list(users), "num_samples": [len(u["y"]) for u in users.values()], "user_data": users})
+        json.dumps(
+            {
+                "users": list(users),
+                "num_samples": [len(u["y"]) for u in users.values()],
+                "user_data": users,
+            }
+        )
     )
 
 
 def test_windows_are_joined_to_the_text_they_were_cut_from(tmp_path: Path) -> None:
-    leaf(tmp_path / "all_data_0.json", {"HAMLET": windows("to be or not to be"), "OPHELIA": windows("good my lord")})
+    leaf(
+        tmp_path / "all_data_0.json",
+        {"HAMLET": windows("to be or not to be"), "OPHELIA": windows("good my lord")},
+    )
     found = read_leaf(tmp_path)
     assert found.names == ("HAMLET", "OPHELIA")
     assert found.train == ("to be or not t", "good my l")  # 4/5 of 18 characters is 14, of 12 is 9
@@ -45,7 +54,10 @@ def test_halves_and_gaps(tmp_path: Path) -> None:
     [
         ("{", "is not readable JSON"),
         ("[]", "has no table 'user_data'"),
-        ('{"user_data": {"A": {"x": ["ab"], "y": []}}}', "user 'A' has no lists x and y of one length"),
+        (
+            '{"user_data": {"A": {"x": ["ab"], "y": []}}}',
+            "user 'A' has no lists x and y of one length",
+        ),
         ('{"user_data": {"A": {"x": [[1]], "y": [1]}}}', "samples of user 'A' are not text"),
     ],
 )

@@ -1,4 +1,5 @@
-"""A warning where a model of one's own receives numbers that are not scaled, with the line that mends it."""
+"""A warning where a model of one's own receives numbers that are not scaled, with the line that
+mends it."""
 
 from __future__ import annotations
 
@@ -32,15 +33,22 @@ class Scaling(nn.Module):
 
 
 def test_pixels_are_to_be_divided_by_255() -> None:
-    said = r"receives numbers up to 255 \(root mean square 180\).*own_task\(..., transform=lambda x, key: x / 255\)$"
+    said = (
+        r"receives numbers up to 255 \(root mean square 180\).*own_task\(..., transform=lambda "
+        r"x, key: x / 255\)$"
+    )
     with pytest.warns(UserWarning, match=said):
         task(PIXELS)
 
 
 def test_large_numbers_are_to_be_standardized() -> None:
-    """1000 and 1200: mean 1100; 40 samples of 4, as many of each: deviation 100 (times sqrt(160 / 159))."""
+    """1000 and 1200: mean 1100; 40 samples of 4, as many of each: deviation 100 (times sqrt(160 /
+    159))."""
     x = np.where(PIXELS > 0, 1200.0, 1000.0).astype(np.float32)
-    said = r"up to 1.2e\+03 .*transform=lambda x, key: \(x - 1.1e\+03\) / 100\); columns of a table: table=\{.scale.: .federated.\}"
+    said = (
+        r"up to 1.2e\+03 .*transform=lambda x, key: \(x - 1.1e\+03\) / 100\); columns of a "
+        r"table: table=\{.scale.: .federated.\}"
+    )
     with pytest.warns(UserWarning, match=said):
         task(x)
 
@@ -53,7 +61,11 @@ def test_large_numbers_are_to_be_standardized() -> None:
         (PIXELS, lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)), {}),
         (PIXELS / np.float32(255), lambda: nn.Linear(4, 2), {}),
         (np.full((40, 4), 9.9, np.float32), lambda: nn.Linear(4, 2), {}),
-        (PIXELS.astype(np.int64), lambda: nn.Sequential(nn.Embedding(256, 3), nn.Flatten(), nn.Linear(12, 2)), {}),
+        (
+            PIXELS.astype(np.int64),
+            lambda: nn.Sequential(nn.Embedding(256, 3), nn.Flatten(), nn.Linear(12, 2)),
+            {},
+        ),
     ],
     ids=["transform", "in the model", "normalised", "in [0, 1]", "small", "words"],
 )
@@ -64,11 +76,15 @@ def test_scaled_inputs_pass_without_a_word(x: Any, model: Any, options: Any) -> 
     assert torch.is_tensor(made.federation.x)
 
 
-@pytest.mark.parametrize("loss", [None, nn.CrossEntropyLoss(), {"name": "cross_entropy", "label_smoothing": 0.1}])
+@pytest.mark.parametrize(
+    "loss", [None, nn.CrossEntropyLoss(), {"name": "cross_entropy", "label_smoothing": 0.1}]
+)
 def test_probabilities_are_no_logits(loss: Any) -> None:
     numbers = PIXELS / 255
     with pytest.warns(
-        UserWarning, match="gives probabilities .* and cross_entropy takes logits.*leave the Softmax at its end out"
+        UserWarning,
+        match="gives probabilities .* and cross_entropy takes logits.*leave the Softmax at its end "
+        "out",
     ):
         task(numbers, lambda: nn.Sequential(nn.Linear(4, 2), nn.Softmax(-1)), loss=loss)
     with warnings.catch_warnings():
@@ -77,5 +93,10 @@ def test_probabilities_are_no_logits(loss: Any) -> None:
 
 
 def test_one_hot_labels_are_told_apart() -> None:
-    with pytest.raises(ModelError, match=r"need multilabel=True; of one-hot labels give y.argmax\(1\)\)$"):
-        own_task(from_arrays(PIXELS / 255, np.eye(2)[np.arange(40) % 2], np.arange(40) // 10), lambda: nn.Linear(4, 2))
+    with pytest.raises(
+        ModelError, match=r"need multilabel=True; of one-hot labels give y.argmax\(1\)\)$"
+    ):
+        own_task(
+            from_arrays(PIXELS / 255, np.eye(2)[np.arange(40) % 2], np.arange(40) // 10),
+            lambda: nn.Linear(4, 2),
+        )

@@ -1,4 +1,5 @@
-"""Eight selectors by seven columns of aggregation, as in FLASH's table: every pair runs, with local Adam."""
+"""Eight selectors by seven columns of aggregation, as in FLASH's table: every pair runs, with local
+Adam."""
 
 from __future__ import annotations
 
@@ -26,8 +27,14 @@ def test_the_table_is_whole():
 @pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS, ids=name)
 def test_a_pair_runs(point):
-    """Two rounds; under FLASH with its own loss, which in RHFL's column is the one the confidence is taken with, too."""
-    keys = {"stop": {"rounds": 2}, "population": 20, "local.epochs": 1, "engine": {"name": "sequential", "threads": 1}}
+    """Two rounds; under FLASH with its own loss, which in RHFL's column is the one the confidence
+    is taken with, too."""
+    keys = {
+        "stop": {"rounds": 2},
+        "population": 20,
+        "local.epochs": 1,
+        "engine": {"name": "sequential", "threads": 1},
+    }
     if point.experiment.selector["name"] == "flash":
         keys["loss"] = "flash_robust"
     simulation = build(point.experiment.replace(keys))
@@ -43,8 +50,13 @@ def test_a_pair_runs(point):
 @pytest.mark.slow
 @pytest.mark.parametrize("selector", TABLE.grid[0]["selector.name"])
 def test_own_models_under_every_selector(selector):
-    """RHFL's clients with models of their own, for the rules that do not look at uploaded updates; none of the eight does."""
-    keys = {"selector": selector, "algorithm": {"name": "rhfl", "mode": "kd", "batch_size": 64}, "stop": {"rounds": 2}}
+    """RHFL's clients with models of their own, for the rules that do not look at uploaded updates;
+    none of the eight does."""
+    keys = {
+        "selector": selector,
+        "algorithm": {"name": "rhfl", "mode": "kd", "batch_size": 64},
+        "stop": {"rounds": 2},
+    }
     simulation = build(TABLE.replace({**keys, "population": 20, "local.epochs": 1}))
     while not simulation.done:
         simulation.step()

@@ -1,5 +1,5 @@
-"""The cross-algorithm table (docs/methods/algorithms.md#equalities): what must equal what, bit for bit or to rounding (1e-12 in
-float64)."""
+"""The cross-algorithm table (docs/methods/algorithms.md#equalities): what must equal what, bit for
+bit or to rounding (1e-12 in float64)."""
 
 from __future__ import annotations
 
@@ -72,13 +72,15 @@ def test_is_averaging_bit_for_bit(name, method, models, solver):
     [pytest.param(m, w, s, id=f"{n}, {s}") for n, m, w, solvers in ROUNDED for s in solvers],
 )
 def test_is_averaging_to_rounding(method, weights, solver):
-    """After one round, from the same state, with the same local loss; statistics too, with and without BatchNorm."""
+    """After one round, from the same state, with the same local loss; statistics too, with and
+    without BatchNorm."""
     for model in MODELS:
         play = Play(method, weights, SGDS[solver], model)
         plain = Play(FedAvg(), weights, SGDS[solver], model)
         if play.algorithm.loss != plain.algorithm.loss:  # RHFL brings one
             object.__setattr__(plain.setting.algorithm, "loss", play.algorithm.loss)
-        found, wanted = _models(play, 1), _models(plain, 1)
+        found = _models(play, 1)
+        wanted = _models(plain, 1)
         for part, value in wanted.items():
             torch.testing.assert_close(found[part], value, rtol=1e-12, atol=1e-14)
 
@@ -95,18 +97,29 @@ def test_fednova_with_equal_work_is_averaging(solver, mu):
 
 
 def test_an_adaptive_server_without_its_denominator_is_averaging():
-    """beta1 = 0, and v that stays what it was, tau^2: with tau = .5 the denominator is sqrt(.25) + .5 = 1."""
+    """beta1 = 0, and v that stays what it was, tau^2: with tau = .5 the denominator is sqrt(.25) +
+    .5 = 1."""
     still = FedAdam(server_lr=1.0, beta1=0.0, beta2=1.0 - 1e-15, tau=0.5)
-    found, wanted = (_models(Play(method, "examples", SGDS["plain"], NORMED), 4) for method in (still, FedAvg()))
+    found, wanted = (
+        _models(Play(method, "examples", SGDS["plain"], NORMED), 4) for method in (still, FedAvg())
+    )
     for part, value in wanted.items():
         torch.testing.assert_close(found[part], value, rtol=1e-12, atol=1e-14)
 
 
 def _run(**keys):
     base = {
-        "task": "tabular", "population": 6, "cohort": 6, "stop": {"rounds": 3}, "dtype": "float64", "engine": "sequential",
-        "partition": {"name": "iid"}, "local": {"steps": 4}, "weights": "uniform", "evaluate": {"every": 1000},
-    }  # fmt: skip
+        "task": "tabular",
+        "population": 6,
+        "cohort": 6,
+        "stop": {"rounds": 3},
+        "dtype": "float64",
+        "engine": "sequential",
+        "partition": {"name": "iid"},
+        "local": {"steps": 4},
+        "weights": "uniform",
+        "evaluate": {"every": 1000},
+    }
     simulation = build(Experiment(**{**base, **keys}))
     while not simulation.done:
         simulation.step()
@@ -116,7 +129,10 @@ def _run(**keys):
 def test_a_deadline_that_nobody_misses_is_synchronous():
     device = {"name": "uniform", "low": 0.1, "high": 1.0}
     plain = _run(cohort=3, device=device)
-    assert torch.equal(_run(cohort=3, device=device, synchrony={"name": "deadline", "seconds": float("inf")}), plain)
+    assert torch.equal(
+        _run(cohort=3, device=device, synchrony={"name": "deadline", "seconds": float("inf")}),
+        plain,
+    )
     over = {"name": "deadline", "seconds": float("inf"), "over_select": 1.0}
     assert torch.equal(_run(cohort=3, device=device, synchrony=over), plain)
 

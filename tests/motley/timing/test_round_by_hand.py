@@ -1,4 +1,5 @@
-"""A three-client round worked out on paper, to the last digit: probe, download, compute, upload, round end, bits."""
+"""A three-client round worked out on paper, to the last digit: probe, download, compute, upload,
+round end, bits."""
 
 import numpy as np
 import torch
@@ -12,7 +13,11 @@ STEPS = np.array([10, 20, 4])
 STEP_S = np.array([0.1, 0.05, 0.5])
 UP = np.array([1.0, 2.0, 4.0])
 DOWN = np.array([2.0, 4.0, np.inf])
-MESSAGE = {"x": torch.zeros(1246), "buffers": torch.zeros(2), "counters": torch.zeros(1, dtype=torch.int64)}
+MESSAGE = {
+    "x": torch.zeros(1246),
+    "buffers": torch.zeros(2),
+    "counters": torch.zeros(1, dtype=torch.int64),
+}
 
 
 def digits(values):
@@ -20,10 +25,11 @@ def digits(values):
 
 
 def test_the_round():
-    """The message: 1246 weights and 2 buffers at 32 bits, 1 counter at 64: 1248 * 32 + 64 = 40 000 bits; on paper
-    1246 * 32 = 39 872.
+    """The message: 1246 weights and 2 buffers at 32 bits, 1 counter at 64: 1248 * 32 + 64 = 40 000
+    bits; on paper 1246 * 32 = 39 872.
 
-    Clients 0 and 2 are probed on 3 batches each, one number (32 bits) comes back. A forward pass is a third of a step:
+    Clients 0 and 2 are probed on 3 batches each, one number (32 bits) comes back. A forward pass is
+    a third of a step:
 
         client 0   down 40000 / 2e6 = 0.02   3 * 0.1 / 3 = 0.1   up 32 / 1e6 = 0.000032
                    sum 0.120032
@@ -40,13 +46,15 @@ def test_the_round():
         2       0.500008                       + 4 * 0.5   = 2.500008   + 40000 / 4e6 = 0.01
                                                                         2.510008
 
-    The round ends with client 2 at 2.510008. Bits: probe 2 * 40 000 down and 64 up, model 40 000 down, updates 120 000 up:
-    down 120 000, up 120 064, together 240 064; on paper 119 616.
+    The round ends with client 2 at 2.510008. Bits: probe 2 * 40 000 down and 64 up, model 40 000
+    down, updates 120 000 up: down 120 000, up 120 064, together 240 064; on paper 119 616.
     """
     bits = message_bits(MESSAGE)
     assert bits == 40_000
 
-    clock, ledger, probed = VirtualClock(), Ledger(), np.array([0, 2])
+    clock = VirtualClock()
+    ledger = Ledger()
+    probed = np.array([0, 2])
     took = probe_s(bits, DOWN[probed], 3, STEP_S[probed], 32, UP[probed])
     assert digits(took) == [0.120032, 0.500008]
     clock.advance(clock.now_s + took.max(initial=0.0))

@@ -16,19 +16,29 @@ from tests.rows import Rows
 
 def simulation(**keys):
     base = {
-        "task": {"name": "quadratic", "dim": 2}, "partition": "by_writer", "population": 3, "cohort": 3, "stop": {"rounds": 9},
-        "local": {"batch_size": 1}, "weights": "uniform", "engine": "sequential", "dtype": "float64",
+        "task": {"name": "quadratic", "dim": 2},
+        "partition": "by_writer",
+        "population": 3,
+        "cohort": 3,
+        "stop": {"rounds": 9},
+        "local": {"batch_size": 1},
+        "weights": "uniform",
+        "engine": "sequential",
+        "dtype": "float64",
         "device": {"name": "constant", "seconds": 1.0},
-    }  # fmt: skip
+    }
     rows = Rows()
     return build(Experiment(**{**base, **keys}), writer=rows), rows
 
 
 def test_idle_rounds_do_not_make_a_waiting_update_old(tmp_path):
-    """A buffer of two of three clients, day and night by a trace: client 0 is online in [0, 0.5] s, delivers at 1 s and waits; from
-    then on nobody is there until 300 s, rounds of 60 idle seconds pass, then client 1 comes. Both are folded as fresh: the model never
-    moved. Counted in steps client 0 would be four or more old."""
-    (tmp_path / "who.csv").write_text("trace,active_s,inactive_s,finish_s\n0,0,0.5,1000\n1,300,310,1000\n2,900,901,1000\n")
+    """A buffer of two of three clients, day and night by a trace: client 0 is online in [0, 0.5] s,
+    delivers at 1 s and waits; from then on nobody is there until 300 s, rounds of 60 idle seconds
+    pass, then client 1 comes. Both are folded as fresh: the model never moved. Counted in steps
+    client 0 would be four or more old."""
+    (tmp_path / "who.csv").write_text(
+        "trace,active_s,inactive_s,finish_s\n0,0,0.5,1000\n1,300,310,1000\n2,900,901,1000\n"
+    )
     run, rows = simulation(
         synchrony={"name": "buffered", "buffer": 2},
         availability={"name": "trace", "file": str(tmp_path / "who.csv")},
@@ -41,18 +51,27 @@ def test_idle_rounds_do_not_make_a_waiting_update_old(tmp_path):
     assert np.asarray(landed["staleness"]).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("mode", [{"name": "buffered", "buffer": 1}, {"name": "asynchronous"}], ids=str)
+@pytest.mark.parametrize(
+    "mode", [{"name": "buffered", "buffer": 1}, {"name": "asynchronous"}], ids=str
+)
 def test_a_step_without_an_update_makes_nobody_older(mode):
-    """Every second update or so is not finite: a step in which nothing was folded counts as a step, and in nobody's staleness."""
+    """Every second update or so is not finite: a step in which nothing was folded counts as a step,
+    and in nobody's staleness."""
     run, rows = simulation(
-        synchrony=mode, failures={"name": "non_finite", "rate": 0.5}, stop={"rounds": 40},
+        synchrony=mode,
+        failures={"name": "non_finite", "rate": 0.5},
+        stop={"rounds": 40},
         device={"name": "uniform", "low": 0.5, "high": 3.0},
-    )  # fmt: skip
+    )
     while not run.done:
         run.step()
-    sent, moved, begun = {}, 0, {}
+    sent = {}
+    moved = 0
+    begun = {}
     for landed, row in zip(rows.tables["clients"], rows.tables["rounds"], strict=True):
-        for dispatch, version, stale in zip(landed["dispatch"], landed["version"], landed["staleness"], strict=True):
+        for dispatch, version, stale in zip(
+            landed["dispatch"], landed["version"], landed["staleness"], strict=True
+        ):
             begun[int(dispatch)] = sent.setdefault(int(version), 0) if version else 0
             assert stale == moved - begun[int(dispatch)]
         moved += row["accepted"] > 0
@@ -73,7 +92,8 @@ def test_a_view_counts_what_it_is_told():
 @pytest.mark.parametrize("mode", ["asynchronous", {"name": "buffered", "buffer": 1}], ids=str)
 def test_an_aggregator_that_compares_needs_more_than_one_upload(aggregator, mode):
     message = (
-        r"synchrony: \w+ compares the uploads of a step, and is the plain mean of one; this server takes 1, use synchronous"
+        r"synchrony: \w+ compares the uploads of a step, and is the plain mean of one; this "
+        r"server takes 1, use synchronous"
     )
     with pytest.raises(ConfigError, match=message):
         simulation(aggregator=aggregator, synchrony=mode)

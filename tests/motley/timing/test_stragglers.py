@@ -1,4 +1,5 @@
-"""Variable local work: who straggles, how far it comes, how long it takes, and what becomes of it."""
+"""Variable local work: who straggles, how far it comes, how long it takes, and what becomes of
+it."""
 
 from __future__ import annotations
 
@@ -16,11 +17,23 @@ from tests.rows import Rows
 def simulate(rows=None, **keys):
     """Four parabolas of four samples each, five epochs of four steps, a second a step."""
     base = {
-        "task": {"name": "quadratic", "minima": [0.0, 10.0, 4.0, -3.0], "examples": [4, 4, 4, 4]}, "population": 4, "cohort": 4,
-        "partition": "by_writer", "stop": {"rounds": 3}, "dtype": "float64", "engine": "sequential", "weights": "uniform",
-        "local": {"batch_size": 1, "epochs": 5, "optimizer": {"lr": 0.05}, "stragglers": {"share": 0.5}},
-        "device": {"name": "constant", "seconds": 1.0}, "evaluate": {"every": 1000, "per_client": False},
-    }  # fmt: skip
+        "task": {"name": "quadratic", "minima": [0.0, 10.0, 4.0, -3.0], "examples": [4, 4, 4, 4]},
+        "population": 4,
+        "cohort": 4,
+        "partition": "by_writer",
+        "stop": {"rounds": 3},
+        "dtype": "float64",
+        "engine": "sequential",
+        "weights": "uniform",
+        "local": {
+            "batch_size": 1,
+            "epochs": 5,
+            "optimizer": {"lr": 0.05},
+            "stragglers": {"share": 0.5},
+        },
+        "device": {"name": "constant", "seconds": 1.0},
+        "evaluate": {"every": 1000, "per_client": False},
+    }
     return build(Experiment(**{**base, **keys}), writer=rows)
 
 
@@ -42,7 +55,9 @@ def test_half_of_a_cohort_ends_whole_epochs_short_of_all():
     assert np.abs(who - 0.5).max() < 4 * np.sqrt(0.25 / len(ended))
 
 
-@pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.1, 0), (0.25, 1), (0.4, 1), (0.9, 3), (1.0, 3)])
+@pytest.mark.parametrize(
+    ("share", "count"), [(0.0, 0), (0.1, 0), (0.25, 1), (0.4, 1), (0.9, 3), (1.0, 3)]
+)
 def test_shares_are_rounded_to_clients(share, count):
     ids = np.array([5, 9, 11])
     assert (Stragglers(share).epochs(Key(0), ids, 1, 20) < 20).sum() == count
@@ -52,7 +67,10 @@ def test_shares_are_rounded_to_clients(share, count):
 
 def test_all_methods_see_the_same_stragglers():
     methods = ["fedavg", {"name": "fedprox", "mu": 1.0}, "scaffold", "fednova"]
-    seen = [[columns["local_steps"].tolist() for columns in _steps(algorithm=method)] for method in methods]
+    seen = [
+        [columns["local_steps"].tolist() for columns in _steps(algorithm=method)]
+        for method in methods
+    ]
     assert all(steps == seen[0] for steps in seen)
     for steps in seen[0]:
         assert sorted(steps)[2:] == [20, 20]
@@ -67,16 +85,23 @@ def test_a_straggler_is_slow_not_idle():
 
 
 def test_partial_results_are_kept_or_dropped():
-    """Kept: all four count. Dropped: the mean of the others' models, w_k = m_k + .95^20 (x - m_k); no upload is billed for them."""
+    """Kept: all four count. Dropped: the mean of the others' models, w_k = m_k + .95^20 (x - m_k);
+    no upload is billed for them."""
     rows = Rows()
     kept = simulate(rows)
     kept.step()
     assert rows.tables["rounds"][0]["accepted"] == 4
     late = np.array(rows.tables["clients"][0]["local_steps"]) < 20
     rows = Rows()
-    local = {"batch_size": 1, "epochs": 5, "optimizer": {"lr": 0.05}, "stragglers": {"share": 0.5, "partial": "drop"}}
+    local = {
+        "batch_size": 1,
+        "epochs": 5,
+        "optimizer": {"lr": 0.05},
+        "stragglers": {"share": 0.5, "partial": "drop"},
+    }
     dropped = simulate(rows, local=local)
-    x, m = dropped.state.server.model.x.item(), np.array([0.0, 10.0, 4.0, -3.0])
+    x = dropped.state.server.model.x.item()
+    m = np.array([0.0, 10.0, 4.0, -3.0])
     dropped.step()
     assert rows.tables["rounds"][0]["accepted"] == 2
     assert rows.tables["rounds"][0]["up_bits"] == 2 * (32 + 8 * 67)  # heads and checksum
@@ -86,23 +111,35 @@ def test_partial_results_are_kept_or_dropped():
 
 
 def test_one_epoch_knows_no_part_of_it():
-    local = {"batch_size": 1, "epochs": 1, "optimizer": {"lr": 0.05}, "stragglers": {"share": 1.0, "partial": "drop"}}
+    local = {
+        "batch_size": 1,
+        "epochs": 1,
+        "optimizer": {"lr": 0.05},
+        "stragglers": {"share": 1.0, "partial": "drop"},
+    }
     assert all(columns["local_steps"].tolist() == [4] * 4 for columns in _steps(local=local))
 
 
 def test_a_deadline_sees_how_slow_they_are():
     """Ten seconds for everything: who ends 4 of 20 steps in 20 s ends 2 in 10, the others 10."""
     synchrony = {"name": "deadline", "seconds": 10.0, "late": "partial"}
-    whole, cut = _steps()[0]["local_steps"], _steps(synchrony=synchrony)[0]["local_steps"]
+    whole = _steps()[0]["local_steps"]
+    cut = _steps(synchrony=synchrony)[0]["local_steps"]
     assert cut.tolist() == (np.array(whole) // 2).tolist()
 
 
 @pytest.mark.parametrize(
     ("local", "message"),
     [
-        ({"steps": 3, "stragglers": {"share": 0.5}}, r"local\.stragglers: stragglers end whole epochs.*give local.epochs"),
+        (
+            {"steps": 3, "stragglers": {"share": 0.5}},
+            r"local\.stragglers: stragglers end whole epochs.*give local.epochs",
+        ),
         ({"epochs": 3, "stragglers": {"share": 1.5}}, r"local\.stragglers\.share: got 1.5"),
-        ({"epochs": 3, "stragglers": {"partial": "maybe"}}, r"local\.stragglers\.partial: got 'maybe'"),
+        (
+            {"epochs": 3, "stragglers": {"partial": "maybe"}},
+            r"local\.stragglers\.partial: got 'maybe'",
+        ),
     ],
 )
 def test_refused(local, message):

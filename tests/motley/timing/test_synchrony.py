@@ -49,7 +49,9 @@ def test_everybody_dropped_ends_the_round_with_nobody():
 
 def test_nobody_to_ask_takes_idle_time_and_ends():
     synchrony = Synchronous(idle_s=60)
-    assert synchrony.decide(ServerView(100.0, 2, 4, True, Timelines.empty(), dispatched_s=100.0)) == Wait(160.0)
+    assert synchrony.decide(
+        ServerView(100.0, 2, 4, True, Timelines.empty(), dispatched_s=100.0)
+    ) == Wait(160.0)
     step = synchrony.decide(ServerView(160.0, 2, 4, True, Timelines.empty(), dispatched_s=100.0))
     assert isinstance(step, ServerStep)
     assert len(step.accept) == 0
@@ -57,8 +59,11 @@ def test_nobody_to_ask_takes_idle_time_and_ends():
 
 def test_a_contract_on_steps():
     view = ServerView(2.0, 2, 0, True, sent([1.0, 3.0]))
-    yes, no = np.array([True, True]), np.array([False, False])
-    with pytest.raises(ContractError, match=r"clients \[1\] are accepted, but have not delivered at 2.0 s"):
+    yes = np.array([True, True])
+    no = np.array([False, False])
+    with pytest.raises(
+        ContractError, match=r"clients \[1\] are accepted, but have not delivered at 2.0 s"
+    ):
         ServerStep(yes, no).remaining(view)
     with pytest.raises(ContractError, match=r"clients \[0, 1\] are both accepted and cancelled"):
         ServerStep(yes, yes).remaining(view)
@@ -77,28 +82,62 @@ def test_names_and_options():
 
 
 def run(synchrony, cohort, seconds, steps, local, nobody_before=0.0):
-    """The simulation's loop in small: local(x, client) is an update. Returns (time, x, clients, staleness) of each step."""
-    clock, x, version, asked, asked_s, dispatch = VirtualClock(), 0.0, 0, False, 0.0, 0
-    flights, starts, rows = Timelines.empty(), {}, []
+    """The simulation's loop in small: local(x, client) is an update. Returns (time, x, clients,
+    staleness) of each step."""
+    clock = VirtualClock()
+    x = 0.0
+    version = 0
+    asked = False
+    asked_s = 0.0
+    dispatch = 0
+    flights = Timelines.empty()
+    starts = {}
+    rows = []
     for _ in range(1000):
         view = ServerView(clock.now_s, cohort, version, asked, flights, asked_s)
         decision = synchrony.decide(view)
         if isinstance(decision, Dispatch):
-            free = np.setdiff1d(np.arange(len(seconds)), flights.client) if clock.now_s >= nobody_before else np.zeros(0, int)
+            free = (
+                np.setdiff1d(np.arange(len(seconds)), flights.client)
+                if clock.now_s >= nobody_before
+                else np.zeros(0, int)
+            )
             who = free[: decision.count]
             numbers = dispatch + np.arange(len(who))
-            lines = plan(who, numbers, version, 1, clock.now_s, np.asarray(seconds)[who], 0, np.inf, 0, np.inf)
-            flights, asked, asked_s, dispatch = Timelines.concat(flights, lines), True, clock.now_s, dispatch + len(who)
+            lines = plan(
+                who,
+                numbers,
+                version,
+                1,
+                clock.now_s,
+                np.asarray(seconds)[who],
+                0,
+                np.inf,
+                0,
+                np.inf,
+            )
+            flights = Timelines.concat(flights, lines)
+            asked = True
+            asked_s = clock.now_s
+            dispatch = dispatch + len(who)
             starts[version] = x
         elif isinstance(decision, Wait):
             assert decision.until_s > clock.now_s
             clock.advance(decision.until_s)
         else:
-            stay, folded = decision.remaining(view), flights[decision.accept]
-            deltas = [local(starts[int(v)], int(c)) for v, c in zip(folded.version, folded.client, strict=True)]
+            stay = decision.remaining(view)
+            folded = flights[decision.accept]
+            deltas = [
+                local(starts[int(v)], int(c))
+                for v, c in zip(folded.version, folded.client, strict=True)
+            ]
             x += float(np.mean(deltas)) if deltas else 0.0
-            rows.append((clock.now_s, x, folded.client.tolist(), (version - folded.version).tolist()))
-            flights, version, asked = flights[stay], version + 1, False
+            rows.append(
+                (clock.now_s, x, folded.client.tolist(), (version - folded.version).tolist())
+            )
+            flights = flights[stay]
+            version = version + 1
+            asked = False
             if version == steps:
                 return rows
     raise AssertionError("the loop does not end")
@@ -110,9 +149,10 @@ def half_way(x, client):
 
 @pytest.mark.parametrize("synchrony", [Synchronous(), Buffered(3)], ids=repr)
 def test_equal_durations_make_buffered_the_same_as_synchronous(synchrony):
-    """Three clients with targets 0, 1, 2 and update (target - x) / 2, everybody in one second. x moves half the way to
-    the mean target 1 each time: 0.5, 0.75, 0.875, 0.9375, all staleness 0. A server that dispatches replacements between
-    simultaneous arrivals would give 0.5, 0.867851, 1.056543."""
+    """Three clients with targets 0, 1, 2 and update (target - x) / 2, everybody in one second. x
+    moves half the way to the mean target 1 each time: 0.5, 0.75, 0.875, 0.9375, all staleness 0. A
+    server that dispatches replacements between simultaneous arrivals would give 0.5, 0.867851,
+    1.056543."""
     rows = run(synchrony, 3, [1.0, 1.0, 1.0], 4, half_way)
     assert [x for _, x, _, _ in rows] == [0.5, 0.75, 0.875, 0.9375]
     assert [t for t, _, _, _ in rows] == [1.0, 2.0, 3.0, 4.0]
@@ -120,14 +160,20 @@ def test_equal_durations_make_buffered_the_same_as_synchronous(synchrony):
 
 
 def test_staleness_counts_server_steps():
-    """K = C = 2, a step per arrival, durations 1 and 2.5: client 0 at 1 and 2, client 1 at 2.5, 2 behind."""
+    """K = C = 2, a step per arrival, durations 1 and 2.5: client 0 at 1 and 2, client 1 at 2.5, 2
+    behind."""
     rows = run(Buffered(1), 2, [1.0, 2.5], 3, half_way)
-    assert [(t, clients, stale) for t, _, clients, stale in rows] == [(1.0, [0], [0]), (2.0, [0], [0]), (2.5, [1], [2])]
+    assert [(t, clients, stale) for t, _, clients, stale in rows] == [
+        (1.0, [0], [0]),
+        (2.0, [0], [0]),
+        (2.5, [1], [2]),
+    ]
 
 
 @pytest.mark.parametrize("synchrony", [Synchronous(idle_s=2.0), Buffered(2, idle_s=2.0)], ids=repr)
 def test_nobody_available_does_not_loop_for_ever(synchrony):
-    """Nobody before 5 s, asked every 2 s: the first who can be asked leave at 6 s and arrive at 7 s."""
+    """Nobody before 5 s, asked every 2 s: the first who can be asked leave at 6 s and arrive at 7
+    s."""
     rows = run(synchrony, 2, [1.0, 1.0], 4, half_way, nobody_before=5.0)
     first = next(row for row in rows if row[2])
     assert first[0] == 7.0

@@ -1,4 +1,5 @@
-"""Virtual time: the clock only advances, timelines are columns, and plans follow from bits, links and steps."""
+"""Virtual time: the clock only advances, timelines are columns, and plans follow from bits, links
+and steps."""
 
 import numpy as np
 import pytest
@@ -55,13 +56,15 @@ def test_a_megabit_is_a_million_bits():
 
 
 def test_the_time_model_of_the_protocol():
-    """50 steps of 0.3 s and 0.2 * 32 * 2.78e6 bits at 3 Mb/s: 15 + 5.930667 = 20.930667 s (published as 20.931)."""
+    """50 steps of 0.3 s and 0.2 * 32 * 2.78e6 bits at 3 Mb/s: 15 + 5.930667 = 20.930667 s
+    (published as 20.931)."""
     lines = plan([0], 0, 0, 50, 0.0, 0.3, 0, np.inf, 0.2 * 32 * 2.78e6, 3.0)
     assert round(lines.arrives_s[0], 3) == 20.931
 
 
 def test_a_dropped_client_is_gone_in_the_middle_of_its_work():
-    """Download 1 s, 4 steps of 2 s, gone after a quarter of them: at 3 s; the other arrives at 1 + 8 + 2 = 11 s."""
+    """Download 1 s, 4 steps of 2 s, gone after a quarter of them: at 3 s; the other arrives at 1 +
+    8 + 2 = 11 s."""
     lines = plan([7, 8], [0, 1], 5, 4, 0.0, 2.0, 1e6, 1.0, 2e6, 1.0, drop_at=[0.25, np.nan])
     assert lines.dropped.tolist() == [True, False]
     assert lines.arrives_s.tolist() == [3.0, 11.0]
@@ -78,7 +81,10 @@ def test_gone_at_the_very_end_is_gone_before_the_upload():
 
 def test_nobody():
     assert len(plan(np.zeros(0, np.int64), 0, 0, 1, 0.0, 0.1, 1e6, 1.0, 1e6, 1.0)) == 0
-    assert probe_s(np.zeros(0), np.zeros(0) + 1, 3, np.zeros(0), 32, np.zeros(0) + 1).max(initial=0.0) == 0.0
+    assert (
+        probe_s(np.zeros(0), np.zeros(0) + 1, 3, np.zeros(0), 32, np.zeros(0) + 1).max(initial=0.0)
+        == 0.0
+    )
 
 
 def test_holders_of_the_model_skip_the_download():
@@ -106,7 +112,19 @@ def test_time_only_goes_forward_and_rows_are_independent(rows):
     assert (lines.start_s <= lines.downloaded_s).all()
     assert (lines.downloaded_s <= lines.computed_s).all()
     assert (lines.computed_s <= lines.arrives_s).all()
-    one = plan(ids[:1], ids[:1], 0, steps[:1], 1.0, step_s[:1], bits[:1], mbps[:1], bits[:1], mbps[:1], drop[:1])
+    one = plan(
+        ids[:1],
+        ids[:1],
+        0,
+        steps[:1],
+        1.0,
+        step_s[:1],
+        bits[:1],
+        mbps[:1],
+        bits[:1],
+        mbps[:1],
+        drop[:1],
+    )
     assert one.arrives_s[0] == lines.arrives_s[0]
 
 

@@ -19,17 +19,22 @@ def rounds(budget, horizon):
 
 
 def test_the_printed_values():
-    """docs/methods/hetero-select.md#worked (b): theta at t = 1, 2, 20, 51, 100 of 100. By hand at t = 100: cos pi = -1, 0.2 (1 -
-    0.4) = 0.12; at t = 2: cos(pi / 99) = 0.999496, 0.2 (1 + 0.399799) = 0.279960."""
+    """docs/methods/hetero-select.md#worked (b): theta at t = 1, 2, 20, 51, 100 of 100. By hand at t
+    = 100: cos pi = -1, 0.2 (1 - 0.4) = 0.12; at t = 2: cos(pi / 99) = 0.999496, 0.2 (1 + 0.399799)
+    = 0.279960."""
     theta = rounds(CosineBudget(), 100)
-    np.testing.assert_allclose(theta[[0, 1, 19, 50, 99]], [1, 0.279960, 0.265894, 0.198731, 0.12], atol=5e-7)
+    np.testing.assert_allclose(
+        theta[[0, 1, 19, 50, 99]], [1, 0.279960, 0.265894, 0.198731, 0.12], atol=5e-7
+    )
     assert theta[1:].min() == pytest.approx(0.12)
 
 
 def test_means_of_the_published_run():
     """Text: 100 rounds of the cosine sum to 20, round 1 gives 1 in place of 0.28: 20.72 / 100.
-    Code: the cosine runs over rounds 2..100, its mean there is 0.2, and with round 1 (19.8 + 1) / 100."""
-    text, code = rounds(CosineBudget(), 100), rounds(CosineBudget(as_published="code"), 100)
+    Code: the cosine runs over rounds 2..100, its mean there is 0.2, and with round 1 (19.8 + 1) /
+    100."""
+    text = rounds(CosineBudget(), 100)
+    code = rounds(CosineBudget(as_published="code"), 100)
     assert text.mean() == pytest.approx(0.2072, rel=1e-12)
     assert text[1:].mean() == pytest.approx(0.199192, abs=5e-7)
     assert code[1:].mean() == pytest.approx(0.2, rel=1e-12)
@@ -87,7 +92,10 @@ def test_rounds_after_the_last_stay():
         (lambda: ConstantBudget(0.2, -1), "got warm_up = -1"),
         (lambda: CosineBudget(amplitude=1.2), "got amplitude = 1.2; expected a number from 0"),
         (lambda: CosineBudget(0.8), "amplitude of at most 0.25"),
-        (lambda: CosineBudget(floor=0.3), r"got floor = 0.3; expected a share from 0 to average = 0.2"),
+        (
+            lambda: CosineBudget(floor=0.3),
+            r"got floor = 0.3; expected a share from 0 to average = 0.2",
+        ),
         (lambda: CosineBudget().ratio(2, None), "needs the number of rounds"),
     ],
 )

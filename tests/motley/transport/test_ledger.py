@@ -17,7 +17,10 @@ from motley.transport.ledger import DIRECTIONS, KINDS, Ledger, message_bits, pap
 
 POSTS = st.lists(
     st.tuples(
-        st.sampled_from(KINDS), st.sampled_from(DIRECTIONS), st.lists(st.integers(0, 10**12), max_size=5), st.integers(0, 2)
+        st.sampled_from(KINDS),
+        st.sampled_from(DIRECTIONS),
+        st.lists(st.integers(0, 10**12), max_size=5),
+        st.integers(0, 2),
     ),
     max_size=12,
 )
@@ -25,7 +28,8 @@ POSTS = st.lists(
 
 def booked(posts):
     """A ledger with these posts; every post may turn to a later round."""
-    ledger, now = Ledger(), 0
+    ledger = Ledger()
+    now = 0
     for kind, direction, bits, later in posts:
         now += later
         ledger.post(kind, direction, np.arange(len(bits)), bits, now)
@@ -40,8 +44,12 @@ def test_nothing_is_lost_and_nothing_added(posts):
             expected = sum(sum(bits) for k, d, bits, _ in posts if (k, d) == (kind, direction))
             assert ledger.total(kind, direction) == expected
     assert ledger.total_bits == sum(sum(bits) for _, _, bits, _ in posts)
-    assert ledger.total("model") + ledger.total("upload") == sum(sum(b) for k, _, b, _ in posts if k in ("model", "upload"))
-    assert ledger.paper_bits == sum(sum(bits) for k, d, bits, _ in posts if (k, d) == ("upload", "up"))
+    assert ledger.total("model") + ledger.total("upload") == sum(
+        sum(b) for k, _, b, _ in posts if k in ("model", "upload")
+    )
+    assert ledger.paper_bits == sum(
+        sum(bits) for k, d, bits, _ in posts if (k, d) == ("upload", "up")
+    )
     rounds = np.cumsum([later for *_, later in posts])
     last = [(d, bits) for (_, d, bits, _), r in zip(posts, rounds, strict=True) if r == rounds[-1]]
     assert ledger.current() == sum(sum(bits) for _, bits in last)
@@ -80,14 +88,16 @@ def test_memory_does_not_grow_with_rounds():
 
 
 def test_the_caller_keeps_his_arrays():
-    ledger, bits = Ledger(), np.array([5, 7])
+    ledger = Ledger()
+    bits = np.array([5, 7])
     ledger.post("upload", "up", [1, 2], bits, 1)
     bits[:] = 0
     assert ledger.of([1, 2], "up").tolist() == [5, 7]
 
 
 def test_bits_of_a_message():
-    """Real numbers count 32 bits in any dtype, counters 64, flags 8: 32 * (6 + 2 + 4) + 64 * 3 + 8 * 2 = 592."""
+    """Real numbers count 32 bits in any dtype, counters 64, flags 8: 32 * (6 + 2 + 4) + 64 * 3 +
+    8 * 2 = 592."""
     message = {
         "x": torch.zeros(6, dtype=torch.float64),
         "buffers": torch.zeros(2),
@@ -102,7 +112,11 @@ def test_bits_of_a_message():
 
 def test_a_model_of_the_reference():
     """0.5: 4 N + 4 |B_f| + 8 |B_i| bytes."""
-    message = {"x": torch.zeros(100), "buffers": torch.zeros(10), "counters": torch.zeros(1, dtype=torch.int64)}
+    message = {
+        "x": torch.zeros(100),
+        "buffers": torch.zeros(10),
+        "counters": torch.zeros(1, dtype=torch.int64),
+    }
     assert message_bits(message) == 8 * (400 + 40 + 8)
 
 
@@ -136,7 +150,28 @@ def test_nobody():
 
 
 def test_catalogues():
-    for names, base in ((COMPRESSORS, Compressor), (FEEDBACKS, Feedback), (ALLOCATORS, Allocator), (BUDGETS, Budget)):
+    for names, base in (
+        (COMPRESSORS, Compressor),
+        (FEEDBACKS, Feedback),
+        (ALLOCATORS, Allocator),
+        (BUDGETS, Budget),
+    ):
         assert all(isinstance(names.build(name), base) for name in names.names())
-    assert COMPRESSORS.names() == ["fedpaq", "identity", "qsgd", "randomk", "signs", "tensor_drop", "terngrad", "topk"]
-    assert ALLOCATORS.names() == ["by_score", "fedcg_lp", "flexcom", "from_selector", "optrate", "uniform"]
+    assert COMPRESSORS.names() == [
+        "fedpaq",
+        "identity",
+        "qsgd",
+        "randomk",
+        "signs",
+        "tensor_drop",
+        "terngrad",
+        "topk",
+    ]
+    assert ALLOCATORS.names() == [
+        "by_score",
+        "fedcg_lp",
+        "flexcom",
+        "from_selector",
+        "optrate",
+        "uniform",
+    ]

@@ -45,8 +45,14 @@ def test_what_is_no_space(given: object, said: str) -> None:
 
 
 def test_options_are_taken_apart_at_the_first_equals_sign() -> None:
-    found = parse_spaces(["local.optimizer.lr=log:0.001..1", "fedprox:algorithm.mu = 0.1,1.0", "a={ b = 1 },2"])
-    assert found == {"local.optimizer.lr": "log:0.001..1", "fedprox:algorithm.mu": "0.1,1.0", "a": "{ b = 1 },2"}
+    found = parse_spaces(
+        ["local.optimizer.lr=log:0.001..1", "fedprox:algorithm.mu = 0.1,1.0", "a={ b = 1 },2"]
+    )
+    assert found == {
+        "local.optimizer.lr": "log:0.001..1",
+        "fedprox:algorithm.mu": "0.1,1.0",
+        "a": "{ b = 1 },2",
+    }
     with pytest.raises(ConfigError, match=r"got 'lr'; expected KEY=SPACE"):
         parse_spaces(["lr"])
     with pytest.raises(ConfigError, match="got 'a' twice"):
@@ -54,8 +60,13 @@ def test_options_are_taken_apart_at_the_first_equals_sign() -> None:
 
 
 def test_values_are_rounded_and_stay_within_the_ends() -> None:
-    log, plain = NumberSpace(0.001234, 1.0, log=True), NumberSpace(0.0, 1.0)
-    assert [log.value(number) for number in (0.0316227766, 0.5, 0.001234)] == [0.0316, 0.5, 0.001234]
+    log = NumberSpace(0.001234, 1.0, log=True)
+    plain = NumberSpace(0.0, 1.0)
+    assert [log.value(number) for number in (0.0316227766, 0.5, 0.001234)] == [
+        0.0316,
+        0.5,
+        0.001234,
+    ]
     assert plain.value(1 / 3) == 0.333
     whole = NumberSpace(1, 3, whole=True)
     assert [whole.value(whole.at(share)) for share in (0.01, 0.34, 0.99)] == [1, 2, 3]

@@ -1,4 +1,5 @@
-"""Capacity: laws and purity of the models, and what a client of less width costs in a run, by hand."""
+"""Capacity: laws and purity of the models, and what a client of less width costs in a run, by
+hand."""
 
 from __future__ import annotations
 
@@ -30,32 +31,45 @@ def test_levels_are_drawn_in_proportion_once_or_in_every_round():
     share = np.mean(drawn == 1.0)
     assert set(drawn) == {1.0, 0.5}
     assert abs(share - 0.25) < 4 * np.sqrt(0.25 * 0.75 / len(MANY))
-    fixed, moving = CapacityLevels(), CapacityLevels(per="round")
+    fixed = CapacityLevels()
+    moving = CapacityLevels(per="round")
     assert np.array_equal(fixed.widths(KEY, MANY, 1, SPEED), fixed.widths(KEY, MANY, 9, SPEED))
-    assert not np.array_equal(moving.widths(KEY, MANY, 1, SPEED), moving.widths(KEY, MANY, 9, SPEED))
+    assert not np.array_equal(
+        moving.widths(KEY, MANY, 1, SPEED), moving.widths(KEY, MANY, 9, SPEED)
+    )
     some = np.array([7, 3])
-    assert np.array_equal(moving.widths(KEY, some, 9, SPEED[:2]), moving.widths(KEY, MANY, 9, SPEED)[some])
+    assert np.array_equal(
+        moving.widths(KEY, some, 9, SPEED[:2]), moving.widths(KEY, MANY, 9, SPEED)[some]
+    )
 
 
 def test_a_slow_client_holds_as_much_as_it_can_compute_in_time():
-    """A step of the width r takes r^2 of the whole one: with a limit of 0.3 s, 1.2 s allow 1/2 and 2 s allow 1/4."""
+    """A step of the width r takes r^2 of the whole one: with a limit of 0.3 s, 1.2 s allow 1/2 and
+    2 s allow 1/4."""
     speeds = np.array([0.3, 0.8, 1.2, 2.0, 9.0])
     found = CapacityBySpeed(0.3, (1.0, 0.5, 0.25)).widths(KEY, np.arange(5), 1, speeds)
     assert found.tolist() == [1.0, 0.5, 0.5, 0.25, 0.25]
 
 
 def test_batch_sizes_of_clients():
-    """By speed a step on b of 32 samples takes b / 32 of the whole one: with a limit of 0.3 s, 0.6 s allow 16 and 1.2 s or more 8."""
+    """By speed a step on b of 32 samples takes b / 32 of the whole one: with a limit of 0.3 s, 0.6
+    s allow 16 and 1.2 s or more 8."""
     speeds = np.array([0.3, 0.6, 1.2, 9.0])
-    assert CapacityBySpeed(0.3, batch_sizes=(32, 16, 8)).held_batch_sizes(KEY, np.arange(4), speeds, 32).tolist() == [
+    assert CapacityBySpeed(0.3, batch_sizes=(32, 16, 8)).held_batch_sizes(
+        KEY, np.arange(4), speeds, 32
+    ).tolist() == [
         32,
         16,
         8,
         8,
     ]
-    assert CapacityBySpeed(0.3, batch_sizes=(64, 8)).held_batch_sizes(KEY, np.arange(4), speeds, 32).tolist() == [32, 8, 8, 8]
+    assert CapacityBySpeed(0.3, batch_sizes=(64, 8)).held_batch_sizes(
+        KEY, np.arange(4), speeds, 32
+    ).tolist() == [32, 8, 8, 8]
     assert set(ConstantCapacity(batch_size=8).held_batch_sizes(KEY, MANY, SPEED, 32)) == {8}
-    drawn = CapacityLevels(weights=(1.0, 3.0), batch_sizes=(32, 8)).held_batch_sizes(KEY, MANY, SPEED, 32)
+    drawn = CapacityLevels(weights=(1.0, 3.0), batch_sizes=(32, 8)).held_batch_sizes(
+        KEY, MANY, SPEED, 32
+    )
     assert abs(np.mean(drawn == 32) - 0.25) < 4 * np.sqrt(0.25 * 0.75 / len(MANY))
     assert set(CapacityLevels(batch_sizes=(32, 8)).widths(KEY, MANY, 1, SPEED)) == {1.0}
 
@@ -63,20 +77,35 @@ def test_batch_sizes_of_clients():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "constant", "batch_size": 0}, "got batch_size = 0; expected a whole number of at least 1"),
-        ({"name": "constant", "width": 0.5, "batch_size": 8}, "got width = 0.5 and batch_size = 8; expected one of them"),
-        ({"name": "levels", "batch_sizes": [8, 32]}, r"got batch_sizes = \[8, 32\]; expected falling whole numbers"),
+        (
+            {"name": "constant", "batch_size": 0},
+            "got batch_size = 0; expected a whole number of at least 1",
+        ),
+        (
+            {"name": "constant", "width": 0.5, "batch_size": 8},
+            "got width = 0.5 and batch_size = 8; expected one of them",
+        ),
+        (
+            {"name": "levels", "batch_sizes": [8, 32]},
+            r"got batch_sizes = \[8, 32\]; expected falling whole numbers",
+        ),
         (
             {"name": "by_speed", "levels": [1.0, 0.5], "batch_sizes": [8]},
             r"levels = \[1.0, 0.5\] and batch_sizes = \[8\]; expected one",
         ),
-        ({"name": "levels", "batch_sizes": [32, 8], "per": "round"}, "a client's memory is the same in every round"),
+        (
+            {"name": "levels", "batch_sizes": [32, 8], "per": "round"},
+            "a client's memory is the same in every round",
+        ),
         (
             {"name": "levels", "batch_sizes": [32, 8], "weights": [1.0]},
             "expected a number of at least 0 for each of the 2 levels",
         ),
         ({"name": "constant", "width": 0}, r"capacity: width: got 0|got width = 0"),
-        ({"name": "levels", "levels": [0.5, 1.0]}, r"got levels = \[0.5, 1.0\]; expected falling shares"),
+        (
+            {"name": "levels", "levels": [0.5, 1.0]},
+            r"got levels = \[0.5, 1.0\]; expected falling shares",
+        ),
         (
             {"name": "levels", "levels": [1.0], "weights": [1.0, 2.0]},
             "expected a number of at least 0 for each of the 1 levels",
@@ -92,12 +121,19 @@ def test_bad_options_are_named(options, message):
 # ------------------------------------------------------------------------------------- in a run
 
 KEYS = {
-    "task": {"name": "image", "model": {"name": "mlp", "hidden": [20, 10]}}, "population": 8, "cohort": 4, "stop": {"rounds": 3},
-    "partition": {"name": "label_count", "labels": 4}, "algorithm": "heterofl", "engine": "sequential",
-    "local": {"steps": 2}, "device": {"name": "constant", "seconds": 1.0},
+    "task": {"name": "image", "model": {"name": "mlp", "hidden": [20, 10]}},
+    "population": 8,
+    "cohort": 4,
+    "stop": {"rounds": 3},
+    "partition": {"name": "label_count", "labels": 4},
+    "algorithm": "heterofl",
+    "engine": "sequential",
+    "local": {"steps": 2},
+    "device": {"name": "constant", "seconds": 1.0},
     "network": {"name": "constant", "up_mbps": 1.0, "down_mbps": 1.0},
-    "capacity": {"name": "levels", "levels": [1.0, 0.5]}, "seed": 3,
-}  # fmt: skip
+    "capacity": {"name": "levels", "levels": [1.0, 0.5]},
+    "seed": 3,
+}
 NORMED = {"name": "image", "model": {"name": "mlp", "hidden": [20, 10], "norm": "batch"}}
 HALVES = {"name": "fjord", "widths": [1.0, 0.5]}
 WHOLE = 64 * 20 + 20 + 20 * 10 + 10 + 10 * 10 + 10
@@ -111,7 +147,10 @@ def flat(tables, name):
     for block in tables[name]:
         columns = {key: np.atleast_1d(np.asarray(value, object)) for key, value in block.items()}
         longest = max(map(len, columns.values()))
-        out += [{key: value[min(i, len(value) - 1)] for key, value in columns.items()} for i in range(longest)]
+        out += [
+            {key: value[min(i, len(value) - 1)] for key, value in columns.items()}
+            for i in range(longest)
+        ]
     return out
 
 
@@ -137,7 +176,9 @@ def test_the_slice_is_billed_exactly_and_takes_its_share_of_the_operations():
     # a multiplication and an addition for each weight
     share = (64 * 10 + 10 * 5 + 5 * 10) / (64 * 20 + 20 * 10 + 10 * 10)
     step_s = planner.step_s(np.arange(8), 1)
-    assert step_s.tolist() == [1.0 if width == 1.0 else pytest.approx(share, rel=1e-12) for width in widths]
+    assert step_s.tolist() == [
+        1.0 if width == 1.0 else pytest.approx(share, rel=1e-12) for width in widths
+    ]
 
 
 def test_clients_are_examined_at_their_own_width_and_with_the_whole_model():
@@ -146,24 +187,37 @@ def test_clients_are_examined_at_their_own_width_and_with_the_whole_model():
     scopes = {row["scope"] for row in flat(tables, "evaluations")}
     assert {"mean", "client", "shared_mean", "shared_client"} <= scopes
     alone, shared = (
-        {row["client"]: row["loss"] for row in flat(tables, "evaluations") if row["scope"] == scope and row["round"] == 1}
+        {
+            row["client"]: row["loss"]
+            for row in flat(tables, "evaluations")
+            if row["scope"] == scope and row["round"] == 1
+        }
         for scope in ("client", "shared_client")
     )
     for client, width in enumerate(loop.backend.planner.widths(np.arange(8), 1)):
-        # the two examinations stack other models together, and on some processors a product's last bits depend on the stack
+        # the two examinations stack other models together, and on some processors a product's last
+        # bits depend on the stack
         assert (alone[client] == pytest.approx(shared[client], rel=1e-6)) == (width == 1.0)
 
 
 def test_each_listed_width_is_examined_for_everybody():
-    """On the clients' own samples: a client of half the width is examined as in ``client``; all of them by the slice in the mean."""
-    loop, tables = started(stop={"rounds": 1}, task=NORMED, algorithm={"name": "fjord", "widths": [1.0, 0.5, 0.25]})
+    """On the clients' own samples: a client of half the width is examined as in ``client``; all of
+    them by the slice in the mean."""
+    loop, tables = started(
+        stop={"rounds": 1}, task=NORMED, algorithm={"name": "fjord", "widths": [1.0, 0.5, 0.25]}
+    )
     loop.step()
     rows = [row for row in flat(tables, "evaluations") if row["round"] == 1]
     found = {row["scope"]: row for row in rows if row["client"] == -1}
     assert {"mean", "shared_mean", "width_0.5_mean", "width_0.25_mean"} == set(found)
-    models, federation = loop._models(loop.state.server), loop.federation
+    models = loop._models(loop.state.server)
+    federation = loop.federation
     for width in (0.5, 0.25):
-        each = [loop.engine.evaluate(models.at(width), test)["hit"].mean() for test in federation.test if len(test)]
+        each = [
+            loop.engine.evaluate(models.at(width), test)["hit"].mean()
+            for test in federation.test
+            if len(test)
+        ]
         assert found[f"width_{width:g}_mean"]["accuracy"] == pytest.approx(np.mean(each), rel=1e-12)
     alone = {row["client"]: row["loss"] for row in rows if row["scope"] == "client"}
     for client, width in enumerate(loop.backend.planner.widths(np.arange(8), 1)):
@@ -174,17 +228,31 @@ def test_each_listed_width_is_examined_for_everybody():
 def test_a_width_has_a_row_on_the_common_test_set():
     loop, tables = started(stop={"rounds": 1}, split={"test": "global"})
     loop.step()
-    rows = [row for row in flat(tables, "evaluations") if row["round"] == 1 and row["scope"].startswith("width")]
-    hits = loop.engine.evaluate(loop._models(loop.state.server).at(0.5), loop.federation.global_test)["hit"]
-    assert [(row["scope"], row["accuracy"]) for row in rows] == [("width_0.5", pytest.approx(hits.mean(), rel=1e-12))]
+    rows = [
+        row
+        for row in flat(tables, "evaluations")
+        if row["round"] == 1 and row["scope"].startswith("width")
+    ]
+    hits = loop.engine.evaluate(
+        loop._models(loop.state.server).at(0.5), loop.federation.global_test
+    )["hit"]
+    assert [(row["scope"], row["accuracy"]) for row in rows] == [
+        ("width_0.5", pytest.approx(hits.mean(), rel=1e-12))
+    ]
 
 
-@pytest.mark.parametrize(("task", "static"), [(NORMED, True), (NORMED, False), (KEYS["task"], False)])
+@pytest.mark.parametrize(
+    ("task", "static"), [(NORMED, True), (NORMED, False), (KEYS["task"], False)]
+)
 def test_statistics_travel_for_each_listed_width_and_none_where_they_are_static(task, static):
-    """20 and 10 units have 60 numbers and 2 counters at width 1, 10 and 5 have 30: FjORD sends both sets, or that of 1/2 alone."""
-    loop, tables = started(task=task, algorithm="heterofl" if static else HALVES, stop={"rounds": 1})
+    """20 and 10 units have 60 numbers and 2 counters at width 1, 10 and 5 have 30: FjORD sends both
+    sets, or that of 1/2 alone."""
+    loop, tables = started(
+        task=task, algorithm="heterofl" if static else HALVES, stop={"rounds": 1}
+    )
     widths = loop.backend.planner.widths(np.arange(8), 1)
-    normed, sets = task == NORMED, {1.0: (90, 4), 0.5: (30, 2)}
+    normed = task == NORMED
+    sets = {1.0: (90, 4), 0.5: (30, 2)}
     loop.step()
     for row in flat(tables, "clients"):
         width = widths[row["client"]]
@@ -197,51 +265,79 @@ def test_statistics_travel_for_each_listed_width_and_none_where_they_are_static(
 
 def test_a_step_of_drawn_widths_takes_their_mean_share():
     loop, _ = started(algorithm=HALVES)
-    planner, everybody = loop.backend.planner, np.arange(8)
+    planner = loop.backend.planner
+    everybody = np.arange(8)
     widths = planner.widths(everybody, 1)
     half = (64 * 10 + 10 * 5 + 5 * 10) / (64 * 20 + 20 * 10 + 10 * 10)
     work = planner.full_work_s(everybody, 1) / planner.full_steps
-    assert work.tolist() == [pytest.approx((1 + half) / 2 if width == 1.0 else half, rel=1e-12) for width in widths]
+    assert work.tolist() == [
+        pytest.approx((1 + half) / 2 if width == 1.0 else half, rel=1e-12) for width in widths
+    ]
     taught = started(algorithm={**HALVES, "distil": True})[0].backend.planner
     work = taught.full_work_s(everybody, 1) / taught.full_steps
     # with the width 1/2 drawn, two passes: the teacher's beside it
-    assert work.tolist() == [pytest.approx((1 + half + 1) / 2 if width == 1.0 else half, rel=1e-12) for width in widths]
+    assert work.tolist() == [
+        pytest.approx((1 + half + 1) / 2 if width == 1.0 else half, rel=1e-12) for width in widths
+    ]
 
 
 def test_a_client_has_the_widest_listed_width_that_it_holds():
     loop, _ = started(algorithm={"name": "fjord", "widths": [1.0, 0.6, 0.2]})
     held = started()[0].backend.planner.widths(np.arange(8), 1)
-    assert loop.backend.planner.widths(np.arange(8), 1).tolist() == [1.0 if width == 1.0 else 0.2 for width in held]
+    assert loop.backend.planner.widths(np.arange(8), 1).tolist() == [
+        1.0 if width == 1.0 else 0.2 for width in held
+    ]
 
 
-SIGNALS = {"loss": None, "grad_norm": None, "gradient": None, "gradient_sketch": 1, "robust_loss": None}
+SIGNALS = {
+    "loss": None,
+    "grad_norm": None,
+    "gradient": None,
+    "gradient_sketch": 1,
+    "robust_loss": None,
+}
 
 
-@pytest.mark.parametrize(("algorithm", "task"), [("heterofl", KEYS["task"]), ("fedrolex", KEYS["task"]), (HALVES, NORMED)])
+@pytest.mark.parametrize(
+    ("algorithm", "task"),
+    [("heterofl", KEYS["task"]), ("fedrolex", KEYS["task"]), (HALVES, NORMED)],
+)
 def test_clients_measure_the_slice_that_they_received(algorithm, task):
-    """The whole model that is 0 outside of a slice has its losses, and the gradient of its entries."""
+    """The whole model that is 0 outside of a slice has its losses, and the gradient of its
+    entries."""
     loop, _ = started(algorithm=algorithm, task=task, dtype="float64")
     for _ in range(2):
         loop.step()
-    state, ids, key = loop.state, np.array([1, 4, 6]), Key(7)
-    slices, models = loop.backend._slices(state, ids), loop._models(state.server)
+    state = loop.state
+    ids = np.array([1, 4, 6])
+    key = Key(7)
+    slices = loop.backend._slices(state, ids)
+    models = loop._models(state.server)
     download = loop.algorithm.correction.download(state.server)
     found = loop.engine.measure(ids, download, {}, SIGNALS, key, None, slices)
     assert set(slices.widths) == {1.0, 0.5}
     for i, (client, width) in enumerate(zip(ids, slices.widths, strict=True)):
-        model, kept = models.at(width), loop.setting.task.layout.kept_positions(width, slices.offset)
-        sets = model.buffers.repeat(2) if algorithm is HALVES else model.buffers  # those of the width 1 are measured with
+        model = models.at(width)
+        kept = loop.setting.task.layout.kept_positions(width, slices.offset)
+        # those of the width 1 are measured with
+        sets = model.buffers.repeat(2) if algorithm is HALVES else model.buffers
         sent = {"x": model.x, "buffers": sets, "counters": download["counters"]}
         wanted = loop.engine.measure(np.array([client]), sent, {}, SIGNALS, key)
         outside = np.setdiff1d(np.arange(len(model.x)), kept)
         assert not found["gradient"][i, outside].any()
-        np.testing.assert_allclose(found["gradient"][i, kept], wanted["gradient"][0, kept], rtol=1e-9, atol=1e-14)
-        assert found["grad_norm"][i] == pytest.approx(np.linalg.norm(found["gradient"][i]), rel=1e-12)
+        np.testing.assert_allclose(
+            found["gradient"][i, kept], wanted["gradient"][0, kept], rtol=1e-9, atol=1e-14
+        )
+        assert found["grad_norm"][i] == pytest.approx(
+            np.linalg.norm(found["gradient"][i]), rel=1e-12
+        )
         for name in ("loss", "robust_loss"):
             assert found[name][i] == pytest.approx(wanted[name][0], rel=1e-9)
 
 
-@pytest.mark.parametrize("selector", ["power_of_choice", {"name": "divfl", "vectors": "gradient"}, "oort"])
+@pytest.mark.parametrize(
+    "selector", ["power_of_choice", {"name": "divfl", "vectors": "gradient"}, "oort"]
+)
 def test_selectors_measure_slices_at_the_cost_of_their_width(selector):
     loop, tables = started(selector=selector, stop={"rounds": 1})
     widths = loop.backend.planner.widths(np.arange(8), 1)
@@ -272,7 +368,9 @@ def test_without_capacity_heterofl_is_fedavg_with_uniform_weights_bit_for_bit():
 def test_threads_do_what_sequential_does(algorithm):
     models = []
     for engine in ("sequential", "threads"):
-        loop, _ = started(algorithm=algorithm, engine={"name": engine, "threads": 1}, dtype="float64", task=NORMED)
+        loop, _ = started(
+            algorithm=algorithm, engine={"name": engine, "threads": 1}, dtype="float64", task=NORMED
+        )
         while not loop.done:
             loop.step()
         models.append(loop.state.server.model.x)
@@ -282,29 +380,55 @@ def test_threads_do_what_sequential_does(algorithm):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"algorithm": "fedavg"}, "capacity: under 'fedavg' clients train the whole model; .* algorithm = \"heterofl\""),
+        (
+            {"algorithm": "fedavg"},
+            "capacity: under 'fedavg' clients train the whole model; .* algorithm = \"heterofl\"",
+        ),
         (
             {"task": NORMED, "selector": "power_of_choice"},
-            "selector: 'power_of_choice' has clients measure 'loss' .* no BatchNorm statistics under 'heterofl'; use a model without",
+            "selector: 'power_of_choice' has clients measure 'loss' .* no BatchNorm statistics "
+            "under 'heterofl'; use a model without",
         ),
-        ({"task": NORMED, "recalibrate": {"batches": 3}}, "recalibrate: under 'heterofl' .* write cumulative = true"),
-        ({"task": NORMED, "algorithm": HALVES, "recalibrate": {"batches": 3}}, "each listed width has statistics of its own"),
+        (
+            {"task": NORMED, "recalibrate": {"batches": 3}},
+            "recalibrate: under 'heterofl' .* write cumulative = true",
+        ),
+        (
+            {"task": NORMED, "algorithm": HALVES, "recalibrate": {"batches": 3}},
+            "each listed width has statistics of its own",
+        ),
         (
             {"algorithm": {"name": "fjord", "widths": [1.0, 0.8]}},
-            r"capacity: got clients that hold 0.5 .* the narrowest that 'fjord' lists is 0.8; .*widths = \[1.0, 0.8, 0.5\]",
+            r"capacity: got clients that hold 0.5 .* the narrowest that 'fjord' lists is 0.8; "
+            r".*widths = \[1.0, 0.8, 0.5\]",
         ),
         (
             {"algorithm": {"name": "fine_tuned", "method": "heterofl", "epochs": 1}},
             "algorithm: clients fine-tune whole models, and here they hold slices",
         ),
-        ({"compressor": {"name": "topk"}}, "compressor: .* a compressor works on updates of the whole model"),
+        (
+            {"compressor": {"name": "topk"}},
+            "compressor: .* a compressor works on updates of the whole model",
+        ),
         ({"aggregator": {"name": "median"}}, "Median works on whole updates"),
         ({"server": {"name": "adam"}}, "would move coordinates that nobody trained"),
-        ({"weights": "horvitz_thompson"}, "divides by the weights of the clients that hold a coordinate"),
-        ({"algorithm": "fedrolex", "synchrony": {"name": "buffered"}}, "synchrony: the slices of Rolling belong to a round"),
+        (
+            {"weights": "horvitz_thompson"},
+            "divides by the weights of the clients that hold a coordinate",
+        ),
+        (
+            {"algorithm": "fedrolex", "synchrony": {"name": "buffered"}},
+            "synchrony: the slices of Rolling belong to a round",
+        ),
         ({"engine": "batched"}, "clients under SlicedTraining train slices of the model"),
-        ({"engine": "processes", "algorithm": HALVES}, "clients under OrderedDropout train slices of the model"),
-        ({"evaluate": {"diagnostics": True}}, "evaluate.diagnostics: diagnostics compare the gradients"),
+        (
+            {"engine": "processes", "algorithm": HALVES},
+            "clients under OrderedDropout train slices of the model",
+        ),
+        (
+            {"evaluate": {"diagnostics": True}},
+            "evaluate.diagnostics: diagnostics compare the gradients",
+        ),
     ],
 )
 def test_what_does_not_go_with_slices_says_why(changes, message):
@@ -339,18 +463,24 @@ def test_a_killed_run_goes_on_to_the_same_bits(algorithm, tmp_path):
         patch.setattr(RoundLoop, "step", killed)
         with pytest.raises(RuntimeError, match="killed"):
             motley.run({**keys, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "killed")
-    again = motley.run({**keys, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "killed", resume=True)
+    again = motley.run(
+        {**keys, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "killed", resume=True
+    )
     for name in ("clients", "evaluations"):
         assert again.tables[name].equals(whole.tables[name])
-    assert (again.directory / "model.safetensors").read_bytes() == (whole.directory / "model.safetensors").read_bytes()
+    assert (again.directory / "model.safetensors").read_bytes() == (
+        whole.directory / "model.safetensors"
+    ).read_bytes()
 
 
-# ------------------------------------------------------------------------------------- batch sizes in a run
+# ----------------------------------------------------------------------------- batch sizes in a run
 
 BATCHES = {
-    **{key: value for key, value in KEYS.items() if key not in ("algorithm", "capacity", "local")}, "partition": "iid", "cohort": 8,
+    **{key: value for key, value in KEYS.items() if key not in ("algorithm", "capacity", "local")},
+    "partition": "iid",
+    "cohort": 8,
     "local": {"epochs": 1, "batch_size": 32},
-}  # fmt: skip
+}
 
 
 def ended(**keys: object) -> tuple[RoundLoop, Rows]:
@@ -361,9 +491,12 @@ def ended(**keys: object) -> tuple[RoundLoop, Rows]:
     return loop, rows
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fednova", {"name": "fedrep", "head_epochs": 1}, {"name": "scaffold"}])
+@pytest.mark.parametrize(
+    "algorithm", ["fedavg", "fednova", {"name": "fedrep", "head_epochs": 1}, {"name": "scaffold"}]
+)
 def test_a_batch_size_that_all_can_hold_is_the_run_s_own(algorithm):
-    """Held batches of 8 are what ``local.batch_size = 8`` gives, bit for bit, and what holds more than a batch changes nothing."""
+    """Held batches of 8 are what ``local.batch_size = 8`` gives, bit for bit, and what holds more
+    than a batch changes nothing."""
     small, _ = ended(algorithm=algorithm, local={"epochs": 1, "batch_size": 8})
     held, _ = ended(algorithm=algorithm, capacity={"name": "constant", "batch_size": 8})
     assert torch.equal(held.state.server.model.x, small.state.server.model.x)
@@ -373,12 +506,18 @@ def test_a_batch_size_that_all_can_hold_is_the_run_s_own(algorithm):
     assert roomy.state.clients.now_s == whole.state.clients.now_s
 
 
-@pytest.mark.parametrize(("algorithm", "beside"), [("fedavg", 0.0), ({"name": "ifca", "k": 2}, 2 / 3)])
+@pytest.mark.parametrize(
+    ("algorithm", "beside"), [("fedavg", 0.0), ({"name": "ifca", "k": 2}, 2 / 3)]
+)
 def test_smaller_batches_are_more_and_shorter_steps(algorithm, beside):
-    """A step on 32 samples takes 1 s: a client of n samples takes ceil(n / 32) steps of 1 s or ceil(n / 8) of 1/4 s. What it does
-    beside its steps takes as long as ever: IFCA's losses of two models a third of ceil(n / 32) steps each."""
-    loop, rows = ended(capacity={"name": "levels", "batch_sizes": [32, 8]}, algorithm=algorithm, stop={"rounds": 1})
-    held, n = loop.setting.work.client_batch_sizes, loop.federation.seen
+    """A step on 32 samples takes 1 s: a client of n samples takes ceil(n / 32) steps of 1 s or
+    ceil(n / 8) of 1/4 s. What it does beside its steps takes as long as ever: IFCA's losses of two
+    models a third of ceil(n / 32) steps each."""
+    loop, rows = ended(
+        capacity={"name": "levels", "batch_sizes": [32, 8]}, algorithm=algorithm, stop={"rounds": 1}
+    )
+    held = loop.setting.work.client_batch_sizes
+    n = loop.federation.seen
     assert set(held.tolist()) == {8, 32}
     (federation,), (clients,) = rows.tables["federation"], rows.tables["clients"]
     assert federation["batch_size"].tolist() == held.tolist()
@@ -386,12 +525,20 @@ def test_smaller_batches_are_more_and_shorter_steps(algorithm, beside):
     ids = np.asarray(clients["client"])
     steps = -(-n[ids] // held[ids])
     assert np.asarray(clients["local_steps"]).tolist() == steps.tolist()
-    np.testing.assert_allclose(clients["compute_s"], steps * held[ids] / 32 + beside * -(-n[ids] // 32), rtol=1e-12)
+    np.testing.assert_allclose(
+        clients["compute_s"], steps * held[ids] / 32 + beside * -(-n[ids] // 32), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("engine", ["batched", "vmap", "threads"])
 def test_engines_agree_on_batches_of_unequal_size(engine):
-    keys = {"capacity": {"name": "levels", "batch_sizes": [32, 12, 5]}, "dtype": "float64", "stop": {"rounds": 2}}
+    keys = {
+        "capacity": {"name": "levels", "batch_sizes": [32, 12, 5]},
+        "dtype": "float64",
+        "stop": {"rounds": 2},
+    }
     reference, _ = ended(**keys)
     other, _ = ended(**keys, engine=engine)
-    torch.testing.assert_close(other.state.server.model.x, reference.state.server.model.x, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        other.state.server.model.x, reference.state.server.model.x, rtol=1e-10, atol=1e-12
+    )

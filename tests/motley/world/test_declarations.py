@@ -1,4 +1,5 @@
-"""Declared capabilities: what a component of the world says of itself is what its methods do, wrapped or not."""
+"""Declared capabilities: what a component of the world says of itself is what its methods do,
+wrapped or not."""
 
 from dataclasses import dataclass
 
@@ -23,12 +24,19 @@ DECLARED = [
 def test_every_registered_component_declares_what_it_overrides(catalogue, base, method, flag):
     for name in catalogue.names():
         cls = catalogue.get(name)
-        assert getattr(cls, flag) == (getattr(cls, method) is not getattr(base, method)), f"{name}: {flag}"
+        assert getattr(cls, flag) == (getattr(cls, method) is not getattr(base, method)), (
+            f"{name}: {flag}"
+        )
 
 
 @pytest.mark.parametrize(("catalogue", "base", "method", "flag"), DECLARED)
-def test_an_override_without_its_declaration_is_refused_where_it_is_written(catalogue, base, method, flag):
-    with pytest.raises(TypeError, match=f"Forgetful overrides {method} and must say so: set the class variable {flag}"):
+def test_an_override_without_its_declaration_is_refused_where_it_is_written(
+    catalogue, base, method, flag
+):
+    with pytest.raises(
+        TypeError,
+        match=f"Forgetful overrides {method} and must say so: set the class variable {flag}",
+    ):
         type("Forgetful", (base,), {method: lambda self: None})
     assert issubclass(type("Said", (base,), {method: lambda self: None, flag: True}), base)
 
@@ -64,11 +72,17 @@ class Wrapped(Drift):
 def losses(drift):
     simulation = build(
         Experiment(
-            task={"name": "synthetic", "dim": 5, "classes": 4, "sizes": "equal", "examples": 40}, partition="by_writer",
-            population=6, cohort=3, stop={"rounds": 4}, local={"steps": 2, "batch_size": 8}, engine="sequential", drift=drift,
+            task={"name": "synthetic", "dim": 5, "classes": 4, "sizes": "equal", "examples": 40},
+            partition="by_writer",
+            population=6,
+            cohort=3,
+            stop={"rounds": 4},
+            local={"steps": 2, "batch_size": 8},
+            engine="sequential",
+            drift=drift,
         ),
         writer=(rows := Rows()),
-    )  # fmt: skip
+    )
     while not simulation.done:
         simulation.step()
     return [row["loss"] for row in rows.tables["clients"]]
@@ -77,7 +91,11 @@ def losses(drift):
 def test_a_delegating_wrapper_drifts_as_the_wrapped_drift_does(monkeypatch):
     monkeypatch.setitem(DRIFT.targets, "wrapped", f"{__name__}:Wrapped")
     found = {}
-    for inner, drift in (("none", "none"), ("window", "window"), ("swap", {"name": "swap", "start": 2.0})):
+    for inner, drift in (
+        ("none", "none"),
+        ("window", "window"),
+        ("swap", {"name": "swap", "start": 2.0}),
+    ):
         found[inner] = losses(drift)
         assert np.array_equal(found[inner], losses({"name": "wrapped", "inner": inner}))
     assert not np.array_equal(found["none"], found["window"])

@@ -39,21 +39,31 @@ def test_the_same_clients_lie_and_corrupt_their_uploads():
 def test_a_list_of_clients_and_a_first_round():
     liars = ScaledClaim(clients=(1, 3), start=5)
     assert [liars.liars(KEY, np.arange(4), t).tolist() for t in (0, 4, 5)] == [
-        [False] * 4, [False] * 4, [False, True, False, True],
-    ]  # fmt: skip
-    assert ScaledClaim(clients=(1,)).liars(KEY, np.arange(2), 0).tolist() == [False, True]  # round 0: enrolment
+        [False] * 4,
+        [False] * 4,
+        [False, True, False, True],
+    ]
+    # round 0: enrolment
+    assert ScaledClaim(clients=(1,)).liars(KEY, np.arange(2), 0).tolist() == [False, True]
 
 
 def test_strategies_worked_by_hand():
-    """Liars whose true numbers are 1 and 9 hear 2, 4, 8: the most is 8; the 0.5 quantile is entry int(0.5 * 2) = 1, so 4."""
-    true, heard = np.array([1.0, 9.0]), np.array([8.0, 2.0, 4.0])
+    """Liars whose true numbers are 1 and 9 hear 2, 4, 8: the most is 8; the 0.5 quantile is entry
+    int(0.5 * 2) = 1, so 4."""
+    true = np.array([1.0, 9.0])
+    heard = np.array([8.0, 2.0, 4.0])
     for strategy, claims in (
-        (ConstantClaim(value=1e308), [1e308, 1e308]), (ScaledClaim(factor=3.0), [3.0, 27.0]),
-        (CopiedBest(), [8.0, 8.0]), (Coalition(quantile=0.5), [4.0, 9.0]), (Coalition(quantile=1.0), [8.0, 9.0]),
-    ):  # fmt: skip
+        (ConstantClaim(value=1e308), [1e308, 1e308]),
+        (ScaledClaim(factor=3.0), [3.0, 27.0]),
+        (CopiedBest(), [8.0, 8.0]),
+        (Coalition(quantile=0.5), [4.0, 9.0]),
+        (Coalition(quantile=1.0), [8.0, 9.0]),
+    ):
         assert strategy.claims(true, strategy.goal(heard)).tolist() == claims
     for strategy in (CopiedBest(), Coalition()):
-        assert strategy.claims(true, np.nan).tolist() == true.tolist(), "nothing was heard yet: the truth"
+        assert strategy.claims(true, np.nan).tolist() == true.tolist(), (
+            "nothing was heard yet: the truth"
+        )
 
 
 def test_topics():
@@ -66,12 +76,21 @@ def test_topics():
     [
         ({"name": "constant", "share": 2.0}, "dishonest: got share = 2.0"),
         ({"name": "constant", "start": 0}, "dishonest: got start = 0; expected a round, from 1"),
-        ({"name": "constant", "signals": []}, "dishonest: got signals = \\[\\]; name what clients lie about"),
+        (
+            {"name": "constant", "signals": []},
+            "dishonest: got signals = \\[\\]; name what clients lie about",
+        ),
         ({"name": "constant", "signals": ["los"]}, "did you mean 'loss'"),
         ({"name": "constant", "clients": [-1]}, "dishonest: got clients = \\[-1\\]"),
-        ({"name": "constant", "value": float("nan")}, "dishonest.value: got nan; expected a number"),
+        (
+            {"name": "constant", "value": float("nan")},
+            "dishonest.value: got nan; expected a number",
+        ),
         ({"name": "scaled", "factor": 0.0}, "dishonest: got factor = 0.0"),
-        ({"name": "coalition", "quantile": 0.0}, "dishonest: got quantile = 0.0; expected a share in \\(0, 1\\]"),
+        (
+            {"name": "coalition", "quantile": 0.0},
+            "dishonest: got quantile = 0.0; expected a share in \\(0, 1\\]",
+        ),
         ({"name": "coalitions"}, "did you mean 'coalition'"),
     ],
 )
@@ -81,5 +100,7 @@ def test_bad_input(record, message):
 
 
 def test_a_strategy_must_say_that_it_lies():
-    with pytest.raises(TypeError, match="Silent overrides claims and must say so: set the class variable lies"):
+    with pytest.raises(
+        TypeError, match="Silent overrides claims and must say so: set the class variable lies"
+    ):
         type("Silent", (Liars,), {"claims": lambda self, appeal, goal: appeal})

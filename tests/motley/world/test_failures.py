@@ -10,7 +10,14 @@ from motley.world.failures import Corrupted, Crash, DropOut, NoFailures, NonFini
 
 KEY = Streams(0).key("fail")
 MANY = np.arange(20_000)
-ALL = [DropOut(0.3), DropOut(0.3, at=0.5), DropOut(0.5, low=0.1), Crash(0.05), NonFinite(0.1), Corrupted(0.3)]
+ALL = [
+    DropOut(0.3),
+    DropOut(0.3, at=0.5),
+    DropOut(0.5, low=0.1),
+    Crash(0.05),
+    NonFinite(0.1),
+    Corrupted(0.3),
+]
 
 
 def gone(failures, round_index=1, ids=MANY):
@@ -28,12 +35,18 @@ def test_nobody_fails():
 
 @pytest.mark.parametrize("failures", ALL, ids=repr)
 def test_failures_are_pure(failures):
-    """The same answer twice, for any company of ids; another seed, another answer; shares of work in [0, 1]."""
+    """The same answer twice, for any company of ids; another seed, another answer; shares of work
+    in [0, 1]."""
     for ask in (failures.drop_at, failures.upload_factor):
         assert np.array_equal(ask(KEY, MANY, 3), ask(KEY, MANY, 3), equal_nan=True)
-        assert np.array_equal(ask(KEY, np.array([9, 4]), 3), ask(KEY, MANY, 3)[[9, 4]], equal_nan=True)
+        assert np.array_equal(
+            ask(KEY, np.array([9, 4]), 3), ask(KEY, MANY, 3)[[9, 4]], equal_nan=True
+        )
     other = Streams(1).key("fail")
-    answers = [np.stack([f.drop_at(k, MANY, 3), f.upload_factor(k, MANY, 3)]) for f, k in ((failures, KEY), (failures, other))]
+    answers = [
+        np.stack([f.drop_at(k, MANY, 3), f.upload_factor(k, MANY, 3)])
+        for f, k in ((failures, KEY), (failures, other))
+    ]
     assert not np.array_equal(*answers, equal_nan=True)
     share = failures.drop_at(KEY, MANY, 3)
     assert ((share >= 0) & (share <= 1) | np.isnan(share)).all()
@@ -44,11 +57,13 @@ def test_drop_out_is_its_rate_and_uniform_over_the_work():
     left = ~np.isnan(share)
     assert near(left.mean(), 0.3)
     assert abs(np.nanmean(share) - 0.5) < 4 * np.sqrt(1 / 12 / left.sum())
-    assert near((gone(DropOut(0.3), 1) & gone(DropOut(0.3), 2)).mean(), 0.09)  # rounds are independent
+    # rounds are independent
+    assert near((gone(DropOut(0.3), 1) & gone(DropOut(0.3), 2)).mean(), 0.09)
 
 
 def test_drop_out_rates_of_clients_differ():
-    """Rates U(0.1, 0.5): mean 0.3; two rounds of a client correlate by its rate: E[rate^2] = 0.3^2 + 0.4^2 / 12."""
+    """Rates U(0.1, 0.5): mean 0.3; two rounds of a client correlate by its rate: E[rate^2] =
+    0.3^2 + 0.4^2 / 12."""
     both = gone(DropOut(0.5, low=0.1), 1) & gone(DropOut(0.5, low=0.1), 2)
     assert near(gone(DropOut(0.5, low=0.1)).mean(), 0.3)
     assert near(both.mean(), 0.09 + 0.16 / 12)
@@ -60,7 +75,8 @@ def test_drop_out_at_a_share_and_the_ends_of_the_rate():
 
 
 def test_crashed_clients_stay_away():
-    """Alive after t rounds: 0.95^t; who is gone stays gone, at once from the round after its crash."""
+    """Alive after t rounds: 0.95^t; who is gone stays gone, at once from the round after its
+    crash."""
     crash = Crash(0.05)
     before = np.zeros(len(MANY), bool)
     for round_index in (1, 2, 10, 40):
@@ -86,7 +102,8 @@ def test_non_finite_uploads():
 
 def test_corrupted_uploads_are_the_same_clients_always():
     """30 %: sign flipped, or ten times as long."""
-    flip, scale = Corrupted(0.3), Corrupted(0.3, "scaling", 10.0)
+    flip = Corrupted(0.3)
+    scale = Corrupted(0.3, "scaling", 10.0)
     first = flip.upload_factor(KEY, MANY, 1)
     assert near((first == -1).mean(), 0.3)
     assert (first == flip.upload_factor(KEY, MANY, 2)).all()

@@ -1,4 +1,5 @@
-"""Availability and failures in a run: rounds with nobody, clients that break off, labels turned around."""
+"""Availability and failures in a run: rounds with nobody, clients that break off, labels turned
+around."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,10 +20,16 @@ from tests.rows import Rows
 def run(rounds=6, **keys):
     rows = Rows()
     base = {
-        "task": {"name": "quadratic", "dim": 3, "examples": [2] * 12}, "partition": "by_writer", "population": 12, "cohort": 4,
-        "stop": {"rounds": rounds}, "local": {"batch_size": 1}, "device": {"name": "constant", "seconds": 1.0},
-        "engine": "sequential", "dtype": "float64",
-    }  # fmt: skip
+        "task": {"name": "quadratic", "dim": 3, "examples": [2] * 12},
+        "partition": "by_writer",
+        "population": 12,
+        "cohort": 4,
+        "stop": {"rounds": rounds},
+        "local": {"batch_size": 1},
+        "device": {"name": "constant", "seconds": 1.0},
+        "engine": "sequential",
+        "dtype": "float64",
+    }
     simulation = build(Experiment(**{**base, **keys}), writer=rows)
     models = [simulation.state.server.model.x.clone()]
     while not simulation.done:
@@ -32,8 +39,9 @@ def run(rounds=6, **keys):
 
 
 def test_at_night_nobody_is_asked_the_model_stays_and_time_goes_on():
-    """One time zone, days of 200 s of which the first half is online, rounds of 2 s or 60 idle ones: rounds 1 to 50 end at 2 .. 100 s,
-    two idle rounds take it to 220 s, the next is at work again."""
+    """One time zone, days of 200 s of which the first half is online, rounds of 2 s or 60 idle
+    ones: rounds 1 to 50 end at 2 .. 100 s, two idle rounds take it to 220 s, the next is at work
+    again."""
     night = {"name": "day_night", "spread": 0.0, "day_s": 200.0}
     tables, models = run(53, availability=night)
     rows = tables["rounds"]
@@ -43,7 +51,11 @@ def test_at_night_nobody_is_asked_the_model_stays_and_time_goes_on():
     assert not torch.equal(models[52], models[53])
 
 
-@pytest.mark.parametrize("availability", [{"name": "bernoulli", "p": 0.5}, {"name": "markov", "p": 0.3, "q": 0.3}], ids=str)
+@pytest.mark.parametrize(
+    "availability",
+    [{"name": "bernoulli", "p": 0.5}, {"name": "markov", "p": 0.3, "q": 0.3}],
+    ids=str,
+)
 def test_only_who_is_online_is_asked(availability):
     tables, _ = run(30, availability=availability)
     available = [row["available"] for row in tables["rounds"]]
@@ -55,7 +67,8 @@ def test_only_who_is_online_is_asked(availability):
 def test_everybody_breaking_off_leaves_the_model_unchanged_and_the_run_goes_on():
     tables, models = run(3, failures={"name": "drop_out", "rate": 1.0, "at": 0.5})
     assert [row["accepted"] for row in tables["rounds"]] == [0, 0, 0]
-    assert [row["time_s"] for row in tables["rounds"]] == [1.0, 2.0, 3.0]  # half of two steps of a second
+    # half of two steps of a second
+    assert [row["time_s"] for row in tables["rounds"]] == [1.0, 2.0, 3.0]
     assert torch.equal(models[0], models[3])
 
 
@@ -81,17 +94,28 @@ def test_a_run_on_traces(tmp_path):
         network={"name": "trace", "file": str(tmp_path / "links.csv")},
     )
     for row in tables["rounds"]:
-        client = np.concatenate([c["client"] for c in tables["clients"] if c["round"] == row["round"]] or [np.zeros(0)])
+        client = np.concatenate(
+            [c["client"] for c in tables["clients"] if c["round"] == row["round"]] or [np.zeros(0)]
+        )
         inside = row["start_s"] % 40
         assert row["available"] == (6 if inside <= 10 or 20 <= inside <= 30 else 0)
         assert set(client % 2) <= ({0} if inside <= 10 else {1})
 
 
 def test_a_client_that_turns_its_sign_is_folded_with_it():
-    """One client, mean of one: the step is the negative of the honest one; buffers and counters do not exist here."""
-    _, honest = run(1, population=1, cohort=1, task={"name": "quadratic", "dim": 3, "examples": [2]})
+    """One client, mean of one: the step is the negative of the honest one; buffers and counters do
+    not exist here."""
+    _, honest = run(
+        1, population=1, cohort=1, task={"name": "quadratic", "dim": 3, "examples": [2]}
+    )
     corrupted = {"name": "corrupted", "share": 1.0, "scale": 2.0}
-    tables, turned = run(1, population=1, cohort=1, task={"name": "quadratic", "dim": 3, "examples": [2]}, failures=corrupted)
+    tables, turned = run(
+        1,
+        population=1,
+        cohort=1,
+        task={"name": "quadratic", "dim": 3, "examples": [2]},
+        failures=corrupted,
+    )
     assert torch.allclose(turned[1] - turned[0], -2.0 * (honest[1] - honest[0]), rtol=1e-12)
     assert tables["rounds"][0]["accepted"] == 1
 
@@ -113,15 +137,23 @@ def test_some_blow_up_and_the_others_go_on():
 
 @pytest.mark.parametrize("law", ["published", "rank"])
 def test_inverted_links_slow_down_who_has_most_to_tell(law):
-    """All 12 clients take part: upload times are bits over 1 to 5 Mb/s, longest for the largest loss of the arriving model."""
+    """All 12 clients take part: upload times are bits over 1 to 5 Mb/s, longest for the largest
+    loss of the arriving model."""
     tables, _ = run(
-        1, cohort=12, network={"name": "inverted", "law": law, "batches": None}, selector={"name": "power_of_choice", "d": 12}
+        1,
+        cohort=12,
+        network={"name": "inverted", "law": law, "batches": None},
+        selector={"name": "power_of_choice", "d": 12},
     )
     row = tables["clients"][0]
     order = np.argsort(row["client"])
     upload = np.asarray(row["upload_s"])[order]
     losses = build_losses()
-    assert (np.argsort(-losses) == np.argsort(-upload)).all() if law == "rank" else np.argmax(upload) == np.argmax(losses)
+    assert (
+        (np.argsort(-losses) == np.argsort(-upload)).all()
+        if law == "rank"
+        else np.argmax(upload) == np.argmax(losses)
+    )
     rate = np.asarray(row["bits_up"])[order] / upload / 1e6
     if law == "published":
         assert np.allclose(rate, 1 + 4 * (1 - losses / losses.max()))
@@ -133,19 +165,25 @@ def build_losses():
     """The untrained model's loss at each client."""
     simulation = build(
         Experiment(
-            task={"name": "quadratic", "dim": 3, "examples": [2] * 12}, partition="by_writer", population=12, cohort=4,
-            stop={"rounds": 1}, local={"batch_size": 1}, engine="sequential", dtype="float64",
+            task={"name": "quadratic", "dim": 3, "examples": [2] * 12},
+            partition="by_writer",
+            population=12,
+            cohort=4,
+            stop={"rounds": 1},
+            local={"batch_size": 1},
+            engine="sequential",
+            dtype="float64",
         )
-    )  # fmt: skip
+    )
     download = simulation.algorithm.correction.download(simulation.state.server)
-    return simulation.engine.measure(np.arange(12), download, {}, {"loss": None}, Key(0))[
-        "loss"
-    ]  # of all data, whatever the key
+    # of all data, whatever the key
+    return simulation.engine.measure(np.arange(12), download, {}, {"loss": None}, Key(0))["loss"]
 
 
 @dataclass(frozen=True)
 class Counted(Availability):
-    """Clients that are online with probability ``p``, and a limit on how often a run asks for them."""
+    """Clients that are online with probability ``p``, and a limit on how often a run asks for
+    them."""
 
     calls: ClassVar[list[int]] = []
 
@@ -157,24 +195,39 @@ class Counted(Availability):
         return BernoulliAvailability(self.p).online(key, ids, round_index, time_s)
 
 
-@pytest.mark.parametrize("mode", [{"name": "buffered", "buffer": 3}, {"name": "asynchronous"}], ids=lambda mode: mode["name"])
+@pytest.mark.parametrize(
+    "mode",
+    [{"name": "buffered", "buffer": 3}, {"name": "asynchronous"}],
+    ids=lambda mode: mode["name"],
+)
 @pytest.mark.parametrize(
     "keys",
-    [{"failures": {"name": "crash", "rate": 1.0}, "availability": "counted"}, {"availability": {"name": "counted", "p": 1e-9}}],
+    [
+        {"failures": {"name": "crash", "rate": 1.0}, "availability": "counted"},
+        {"availability": {"name": "counted", "p": 1e-9}},
+    ],
     ids=["crashed", "away"],
 )
 def test_with_nobody_left_a_run_without_rounds_in_step_ends_too(mode, keys, monkeypatch):
-    """Everybody crashed in round 1 or away for ever: rounds of ``idle_s`` without an update, instead of a loop without end."""
+    """Everybody crashed in round 1 or away for ever: rounds of ``idle_s`` without an update,
+    instead of a loop without end."""
     monkeypatch.setitem(AVAILABILITY.targets, "counted", f"{__name__}:Counted")
     monkeypatch.setattr(Counted, "calls", [])
     rows = Rows()
     simulation = build(
         Experiment(
-            task={"name": "quadratic", "dim": 3, "examples": [2] * 12}, partition="by_writer", population=12, cohort=4,
-            stop={"rounds": 5}, local={"batch_size": 1}, engine="sequential", synchrony={**mode, "idle_s": 2.0}, **keys,
+            task={"name": "quadratic", "dim": 3, "examples": [2] * 12},
+            partition="by_writer",
+            population=12,
+            cohort=4,
+            stop={"rounds": 5},
+            local={"batch_size": 1},
+            engine="sequential",
+            synchrony={**mode, "idle_s": 2.0},
+            **keys,
         ),
         writer=rows,
-    )  # fmt: skip
+    )
     while not simulation.done:
         simulation.step()
     assert [row["accepted"] for row in rows.tables["rounds"]] == [0] * 5

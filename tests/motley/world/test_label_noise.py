@@ -9,7 +9,13 @@ import pytest
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.world import LABEL_NOISE
-from motley.world.shift.label_noise import BetaNoise, CleanLabels, LabelFlip, PairFlip, SymmetricNoise
+from motley.world.shift.label_noise import (
+    BetaNoise,
+    CleanLabels,
+    LabelFlip,
+    PairFlip,
+    SymmetricNoise,
+)
 
 KEY = Streams(0).key("shift")
 OWNER = np.repeat(np.arange(30), 400)
@@ -37,7 +43,8 @@ def test_symmetric_hits_exactly_its_share_of_every_client():
 
 
 def test_symmetric_moves_to_all_other_classes_alike():
-    """12 000 labels, 40 % wrong: each of the 90 (true, given) pairs is Binomial(1200, 0.4 / 9) = 53.3, deviation 7.1."""
+    """12 000 labels, 40 % wrong: each of the 90 (true, given) pairs is Binomial(1200, 0.4 / 9) =
+    53.3, deviation 7.1."""
     labels, _ = noisy(SymmetricNoise(0.4, mode="bernoulli"))
     table = np.bincount(LABELS * 10 + labels, minlength=100).reshape(10, 10)
     off = table[~np.eye(10, dtype=bool)]
@@ -61,7 +68,9 @@ def test_pair_flip_takes_the_next_class():
 
 
 @pytest.mark.parametrize(
-    "noise", [SymmetricNoise(0.4, share=0.333), PairFlip(0.4, share=0.333), BetaNoise(0.4, share=0.333)], ids=repr
+    "noise",
+    [SymmetricNoise(0.4, share=0.333), PairFlip(0.4, share=0.333), BetaNoise(0.4, share=0.333)],
+    ids=repr,
 )
 def test_a_third_of_the_clients(noise):
     """round(0.333 * 30) = 10 clients have noisy labels, the other 20 none at all."""
@@ -70,7 +79,9 @@ def test_a_third_of_the_clients(noise):
     assert ((wrong_share(labels) > 0) == (rates > 0)).all()
 
 
-@pytest.mark.parametrize(("a", "deviation"), [(5, 0.02169), (10, 0.02985), (15, 0.03553), (20, 0.03980), (25, 0.04309)])
+@pytest.mark.parametrize(
+    ("a", "deviation"), [(5, 0.02169), (10, 0.02985), (15, 0.03553), (20, 0.03980), (25, 0.04309)]
+)
 def test_beta_rates(a, deviation):
     """BetaNoise(a, 100 - a) has mean a / 100 and deviation sqrt(a (100 - a) / (10^4 101))."""
     assert round(np.sqrt(a * (100 - a) / (1e4 * 101)), 5) == deviation
@@ -86,11 +97,16 @@ def test_beta_flips_what_it_says():
 
 
 def test_a_clients_rate_does_not_depend_on_the_others():
-    assert (BetaNoise(0.15).rates(KEY, np.array([7, 3])) == BetaNoise(0.15).rates(KEY, np.arange(10))[[7, 3]]).all()
+    assert (
+        BetaNoise(0.15).rates(KEY, np.array([7, 3]))
+        == BetaNoise(0.15).rates(KEY, np.arange(10))[[7, 3]]
+    ).all()
 
 
 @pytest.mark.parametrize(
-    "noise", [SymmetricNoise(0.3), BetaNoise(0.3), PairFlip(0.3), SymmetricNoise(0.3, mode="bernoulli")], ids=repr
+    "noise",
+    [SymmetricNoise(0.3), BetaNoise(0.3), PairFlip(0.3), SymmetricNoise(0.3, mode="bernoulli")],
+    ids=repr,
 )
 def test_same_key_same_labels_other_key_others(noise):
     before = LABELS.copy()

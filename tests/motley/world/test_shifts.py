@@ -1,4 +1,5 @@
-"""Feature shift, concept shift, drift: what is changed, whose, and when; pure in (key, client, time)."""
+"""Feature shift, concept shift, drift: what is changed, whose, and when; pure in (key, client,
+time)."""
 
 import itertools
 
@@ -12,13 +13,25 @@ from motley.world import CONCEPT_SHIFT, DRIFT, FEATURE_SHIFT
 from motley.world.shift.appearance import blurred, rotated
 from motley.world.shift.concept_shift import ClassSwap, NoConceptShift, swapped
 from motley.world.shift.drift import NoDrift, SwapDrift, WindowDrift
-from motley.world.shift.feature_shift import DOMAINS, Domains, ImageTransforms, NoFeatureShift, PixelNoise, shifted
+from motley.world.shift.feature_shift import (
+    DOMAINS,
+    Domains,
+    ImageTransforms,
+    NoFeatureShift,
+    PixelNoise,
+    shifted,
+)
 
 KEY = Streams(0).key("shift")
 RNG = np.random.default_rng(0)
 PICTURES = RNG.random((12, 2, 7, 9)).astype(np.float32)
 OWNER = np.repeat(np.arange(4), 3)
-FEATURES = [PixelNoise(0.3), ImageTransforms(), Domains(("plain", "inverted", "noisy", "rotated")), Domains()]
+FEATURES = [
+    PixelNoise(0.3),
+    ImageTransforms(),
+    Domains(("plain", "inverted", "noisy", "rotated")),
+    Domains(),
+]
 
 
 def near(share, p, n):
@@ -36,7 +49,9 @@ def test_feature_shifts_are_pure_and_leave_their_input_alone(shift):
     assert (before == PICTURES).all()
     assert first.dtype == np.float32
     some = np.array([7, 2])
-    assert np.allclose(shifted(shift, KEY, PICTURES[some], OWNER[some], 4, rows=some), first[some], atol=1e-6)
+    assert np.allclose(
+        shifted(shift, KEY, PICTURES[some], OWNER[some], 4, rows=some), first[some], atol=1e-6
+    )
     assert (shifted(shift, Streams(1).key("shift"), PICTURES, OWNER, 4) != first).any()
 
 
@@ -45,7 +60,8 @@ def test_plain_features_stay():
 
 
 def test_noise_grows_with_the_clients_number():
-    """NIID-Bench: deviation sigma i / (K - 1): 0, 0.1, 0.2, 0.3 for sigma = 0.3, K = 4; nothing is cut."""
+    """NIID-Bench: deviation sigma i / (K - 1): 0, 0.1, 0.2, 0.3 for sigma = 0.3, K = 4; nothing is
+    cut."""
     x = np.full((4000, 1, 5, 5), 0.95, np.float32)
     owner = np.repeat(np.arange(4), 1000)
     off = (shifted(PixelNoise(0.3), KEY, x, owner, 4) - x).reshape(4, -1)
@@ -57,16 +73,24 @@ def test_noise_grows_with_the_clients_number():
 
 def test_noise_suits_tables_too():
     table = np.zeros((2000, 3), np.float32)
-    assert shifted(PixelNoise(2.0), KEY, table, np.ones(2000, int), 2).std() == pytest.approx(2.0, rel=0.05)
+    assert shifted(PixelNoise(2.0), KEY, table, np.ones(2000, int), 2).std() == pytest.approx(
+        2.0, rel=0.05
+    )
 
 
 def test_transforms_are_drawn_from_their_ranges():
     looks = ImageTransforms().appearance(KEY, np.arange(20_000), 20_000)
-    for values, low, high in ((looks.brightness, 0.6, 1.4), (looks.degrees, -30, 30), (looks.blur, 0, 1.5)):
+    for values, low, high in (
+        (looks.brightness, 0.6, 1.4),
+        (looks.degrees, -30, 30),
+        (looks.blur, 0, 1.5),
+    ):
         assert low < values.min() < low + 0.01 * (high - low)
         assert abs(values.mean() - (low + high) / 2) < 4 * (high - low) / np.sqrt(12 * 20_000)
     assert (looks.contrast == 1).all()
-    assert (ImageTransforms().appearance(KEY, np.array([9, 4]), 20_000).degrees == looks.degrees[[9, 4]]).all()
+    assert (
+        ImageTransforms().appearance(KEY, np.array([9, 4]), 20_000).degrees == looks.degrees[[9, 4]]
+    ).all()
 
 
 def test_a_client_has_one_look():
@@ -99,7 +123,9 @@ def test_rotation_is_bilinear_about_the_middle():
     degrees = np.array([0.0, 17.0, -30.0, 90.0])
     out = rotated(PICTURES[:4], degrees)
     for picture, angle, found in zip(PICTURES[:4], degrees, out, strict=True):
-        wanted = ndimage.rotate(picture, angle, axes=(2, 1), reshape=False, order=1, mode="grid-constant", cval=0.0)
+        wanted = ndimage.rotate(
+            picture, angle, axes=(2, 1), reshape=False, order=1, mode="grid-constant", cval=0.0
+        )
         assert np.allclose(found, wanted, atol=1e-5)
 
 
@@ -108,22 +134,28 @@ def test_blur_is_gaussian():
     sigma = np.array([0.0, 0.4, 1.5])
     out = blurred(PICTURES[:3], sigma)
     for picture, s, found in zip(PICTURES[:3], sigma, out, strict=True):
-        wanted = ndimage.gaussian_filter(picture, (0, s, s), mode="nearest", radius=5) if s else picture
+        wanted = (
+            ndimage.gaussian_filter(picture, (0, s, s), mode="nearest", radius=5) if s else picture
+        )
         assert np.allclose(found, wanted, atol=1e-5)
 
 
 def test_standardised_pixels_are_shifted_as_the_pixels_they_stand_for():
     """Black and white are given per channel; the result is the shifted picture, standardised."""
-    mean, deviation = np.array([0.3, 0.6]).reshape(1, 2, 1, 1), np.array([0.2, 0.5]).reshape(1, 2, 1, 1)
+    mean = np.array([0.3, 0.6]).reshape(1, 2, 1, 1)
+    deviation = np.array([0.2, 0.5]).reshape(1, 2, 1, 1)
     shift = ImageTransforms(contrast=(0.5, 0.9))
     units = ((PICTURES - mean) / deviation).astype(np.float32)
-    black, white = (-mean / deviation).ravel(), ((1 - mean) / deviation).ravel()
+    black = (-mean / deviation).ravel()
+    white = ((1 - mean) / deviation).ravel()
     wanted = (shifted(shift, KEY, PICTURES, OWNER, 4) - mean) / deviation
     assert np.allclose(shifted(shift, KEY, units, OWNER, 4, black, white), wanted, atol=1e-5)
 
 
 def test_pictures_are_wanted():
-    with pytest.raises(ConfigError, match=r"feature_shift: this shift transforms images .* the data is \[5, 3\]"):
+    with pytest.raises(
+        ConfigError, match=r"feature_shift: this shift transforms images .* the data is \[5, 3\]"
+    ):
         shifted(Domains(), KEY, np.zeros((5, 3), np.float32), np.zeros(5, int), 4)
 
 
@@ -131,7 +163,8 @@ def test_pictures_are_wanted():
 
 
 def test_swaps_are_disjoint_pairs():
-    """floor(share C / 2) pairs: share 0.5 of 10 classes: 2 pairs; 0.6: 3 (not 2: 0.6 * 10 / 2 falls short of 3 in floats); 1: 5."""
+    """floor(share C / 2) pairs: share 0.5 of 10 classes: 2 pairs; 0.6: 3 (not 2: 0.6 * 10 / 2 falls
+    short of 3 in floats); 1: 5."""
     for share, pairs in ((0.5, 2), (0.6, 3), (1.0, 5), (0.39, 1)):
         table = swapped(KEY, share, 10)
         assert (table[table] == np.arange(10)).all()
@@ -139,7 +172,8 @@ def test_swaps_are_disjoint_pairs():
 
 
 def test_cluster_zero_keeps_its_labels():
-    labels, owner = np.tile(np.arange(10), 300), np.repeat(np.arange(300), 10)
+    labels = np.tile(np.arange(10), 300)
+    owner = np.repeat(np.arange(300), 10)
     shift = ClassSwap(3, share=0.4)
     found, cluster = shift.apply(KEY, labels, owner, 10, 300)
     assert all(near((cluster == j).mean(), 1 / 3, 300) for j in range(3))
@@ -159,23 +193,32 @@ def test_the_same_concept():
 
 
 def test_a_share_without_a_pair_is_refused():
-    with pytest.raises(ConfigError, match=r"swaps no pair of 3 classes; expected at least 0.666667"):
+    with pytest.raises(
+        ConfigError, match=r"swaps no pair of 3 classes; expected at least 0.666667"
+    ):
         ClassSwap(share=0.5).apply(KEY, np.zeros(3, int), np.zeros(3, int), 3, 1)
 
 
 def test_what_no_number_can_hold_is_refused():
-    looks, x = PixelNoise(1e300), np.zeros((4, 1, 2, 2), np.float32)
+    looks = PixelNoise(1e300)
+    x = np.zeros((4, 1, 2, 2), np.float32)
     with pytest.raises(
-        ConfigError, match=r"feature_shift: with these options features overflow 32-bit numbers; use smaller values"
+        ConfigError,
+        match=r"feature_shift: with these options features overflow 32-bit numbers; use smaller "
+        r"values",
     ):
         shifted(looks, KEY, x, np.arange(4), 4)
-    with pytest.raises(ConfigError, match=r"got blur = \[0.0, 10000.0\]; expected a deviation of at most 100 pixels"):
+    with pytest.raises(
+        ConfigError,
+        match=r"got blur = \[0.0, 10000.0\]; expected a deviation of at most 100 pixels",
+    ):
         FEATURE_SHIFT.build({"name": "transform", "blur": [0, 1e4]})
 
 
 # ---------------------------------------------------------------- drift
 
-LABELS, HOLDER = np.tile(np.arange(5), 40), np.repeat(np.arange(10), 20)
+LABELS = np.tile(np.arange(5), 40)
+HOLDER = np.repeat(np.arange(10), 20)
 
 
 def test_nothing_moves():
@@ -197,7 +240,8 @@ def test_the_ring_goes_class_by_class(common):
 
 
 def test_a_window_goes_round_in_its_period_and_keeps_its_size():
-    """Share 0.5 of 20 in a period of 10 rounds, all together: round t begins at 2 t, modulo 20, and sees 10."""
+    """Share 0.5 of 20 in a period of 10 rounds, all together: round t begins at 2 t, modulo 20, and
+    sees 10."""
     window = WindowDrift(0.5, 10, common=True)
     found = [window.window(KEY, np.array([3]), np.array([20]), t, 0.0) for t in range(12)]
     assert [int(first[0]) for first, _ in found] == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 0, 2]
@@ -205,11 +249,14 @@ def test_a_window_goes_round_in_its_period_and_keeps_its_size():
 
 
 def test_clients_begin_anywhere_unless_together():
-    window, ids, sizes = WindowDrift(0.3, 50.0, "seconds"), np.arange(20_000), np.full(20_000, 100)
+    window = WindowDrift(0.3, 50.0, "seconds")
+    ids = np.arange(20_000)
+    sizes = np.full(20_000, 100)
     first, seen = window.window(KEY, ids, sizes, 9, 125.0)
     assert abs(first.mean() - 49.5) < 4 * 100 / np.sqrt(12 * 20_000)
     assert (seen == 30).all()
-    assert (window.window(KEY, ids, sizes, 1, 25.0)[0] == first).all()  # a turn of 0.5 and one of 2.5
+    # a turn of 0.5 and one of 2.5
+    assert (window.window(KEY, ids, sizes, 1, 25.0)[0] == first).all()
     assert (window.window(KEY, np.array([9, 4]), sizes[:2], 9, 125.0)[0] == first[[9, 4]]).all()
 
 
@@ -229,23 +276,55 @@ def test_a_sudden_swap():
 
 
 def test_a_swap_that_spreads():
-    """From second 100 over 200 s: half of the clients have changed at 200 s, and none changes back."""
-    drift, ids = SwapDrift(start=100.0, width=200.0, clock="seconds"), np.arange(20_000)
-    changed = [(drift.tables(KEY, ids, 6, 1, t) != np.arange(6)).any(axis=1) for t in (99.0, 150.0, 200.0, 300.0)]
-    assert all(near(flags.mean(), share, 20_000) for flags, share in zip(changed, (0, 0.25, 0.5, 1), strict=True))
+    """From second 100 over 200 s: half of the clients have changed at 200 s, and none changes
+    back."""
+    drift = SwapDrift(start=100.0, width=200.0, clock="seconds")
+    ids = np.arange(20_000)
+    changed = [
+        (drift.tables(KEY, ids, 6, 1, t) != np.arange(6)).any(axis=1)
+        for t in (99.0, 150.0, 200.0, 300.0)
+    ]
+    assert all(
+        near(flags.mean(), share, 20_000)
+        for flags, share in zip(changed, (0, 0.25, 0.5, 1), strict=True)
+    )
     assert all((late | ~early).all() for early, late in itertools.pairwise(changed))
 
 
 @pytest.mark.parametrize(
     ("catalogue", "record", "message"),
     [
-        (FEATURE_SHIFT, {"name": "noise", "sigma": 0}, "got sigma = 0.0; expected a finite number above 0"),
-        (FEATURE_SHIFT, {"name": "transform", "blur": [-1, 1]}, "got blur = \\[-1.0, 1.0\\]; .* of at least 0"),
-        (FEATURE_SHIFT, {"name": "transform", "degrees": [30, -30]}, "got degrees = \\[30.0, -30.0\\]"),
-        (FEATURE_SHIFT, {"name": "domains", "names": ["plain", "invertd"]}, "did you mean 'inverted'"),
-        (FEATURE_SHIFT, {"name": "domains", "names": ["plain", "plain"]}, "at least one name, each once"),
+        (
+            FEATURE_SHIFT,
+            {"name": "noise", "sigma": 0},
+            "got sigma = 0.0; expected a finite number above 0",
+        ),
+        (
+            FEATURE_SHIFT,
+            {"name": "transform", "blur": [-1, 1]},
+            "got blur = \\[-1.0, 1.0\\]; .* of at least 0",
+        ),
+        (
+            FEATURE_SHIFT,
+            {"name": "transform", "degrees": [30, -30]},
+            "got degrees = \\[30.0, -30.0\\]",
+        ),
+        (
+            FEATURE_SHIFT,
+            {"name": "domains", "names": ["plain", "invertd"]},
+            "did you mean 'inverted'",
+        ),
+        (
+            FEATURE_SHIFT,
+            {"name": "domains", "names": ["plain", "plain"]},
+            "at least one name, each once",
+        ),
         (CONCEPT_SHIFT, {"name": "swap", "clusters": 1}, "got clusters = 1; expected at least 2"),
-        (CONCEPT_SHIFT, {"name": "swap", "share": 0}, "got share = 0.0; expected a share in \\(0, 1\\]"),
+        (
+            CONCEPT_SHIFT,
+            {"name": "swap", "share": 0},
+            "got share = 0.0; expected a share in \\(0, 1\\]",
+        ),
         (DRIFT, {"name": "window", "period": 0}, "got period = 0.0"),
         (DRIFT, {"name": "window", "clock": "hours"}, "got 'hours'"),
         (DRIFT, {"name": "swap"}, "'swap' needs this option"),
@@ -264,5 +343,8 @@ def test_every_name_builds():
         NoFeatureShift,
         ImageTransforms,
     }
-    assert {type(CONCEPT_SHIFT.build(name)) for name in CONCEPT_SHIFT.names()} == {NoConceptShift, ClassSwap}
+    assert {type(CONCEPT_SHIFT.build(name)) for name in CONCEPT_SHIFT.names()} == {
+        NoConceptShift,
+        ClassSwap,
+    }
     assert {DRIFT.get(name) for name in DRIFT.names()} == {NoDrift, SwapDrift, WindowDrift}

@@ -1,18 +1,32 @@
-"""The Flower apps that the real processes of these tests run, with clients that follow a plan of faults: Motley's round loop, and a
-strategy of Flower's with a selector."""
+"""The Flower apps that the real processes of these tests run, with clients that follow a plan of
+faults: Motley's round loop, and a strategy of Flower's with a selector."""
 
 from __future__ import annotations
 
 from tests.motley_flower.loopback import write_app
 
 KEYS = {
-    "name": "faults", "population": 3, "cohort": 3, "stop": {"rounds": 6},
+    "name": "faults",
+    "population": 3,
+    "cohort": 3,
+    "stop": {"rounds": 6},
     "task": {"name": "synthetic", "sizes": "equal", "examples": 40, "dim": 8, "classes": 3},
-    "local": {"steps": 2, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}}, "algorithm": "scaffold",
-    "evaluate": {"every": 1}, "engine": {"name": "sequential", "threads": 1}, "dtype": "float64",
-}  # fmt: skip
+    "local": {"steps": 2, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}},
+    "algorithm": "scaffold",
+    "evaluate": {"every": 1},
+    "engine": {"name": "sequential", "threads": 1},
+    "dtype": "float64",
+}
 
-LIMITS = {"start_s": 300, "work_s": 240, "query_s": 150, "poll_s": 0.5, "look_s": 2, "pause_s": 15, "link_s": 60}
+LIMITS = {
+    "start_s": 300,
+    "work_s": 240,
+    "query_s": 150,
+    "poll_s": 0.5,
+    "look_s": 2,
+    "pause_s": 15,
+    "link_s": 60,
+}
 
 SETTINGS = """
 KEYS = {keys!r}
@@ -69,7 +83,9 @@ app.train("motley")(node.answer)
 
 def app(folder, plan=None, limits=None, **keys):
     """Write the app into a folder; ``plan``: client -> round -> fault."""
-    settings = SETTINGS.format(keys={**KEYS, **keys}, plan=plan or {}, limits={**LIMITS, **(limits or {})})
+    settings = SETTINGS.format(
+        keys={**KEYS, **keys}, plan=plan or {}, limits={**LIMITS, **(limits or {})}
+    )
     return write_app(folder, __init__=settings, server=SERVER, client=CLIENT)
 
 
@@ -143,6 +159,7 @@ app.train()(client.train)
 
 
 def strategy_app(folder, plan, rounds, timeout):
-    """Write the app of a strategy into a folder; ``plan``: as above, by the client's own count of its orders."""
+    """Write the app of a strategy into a folder; ``plan``: as above, by the client's own count of
+    its orders."""
     settings = SETTINGS.format(keys={"rounds": rounds, "timeout": timeout}, plan=plan, limits={})
     return write_app(folder, __init__=settings, server=STRATEGY_SERVER, client=STRATEGY_CLIENT)

@@ -1,4 +1,5 @@
-"""Client apps that go wrong, by name: what a client does in place of answering an order to train."""
+"""Client apps that go wrong, by name: what a client does in place of answering an order to
+train."""
 
 from __future__ import annotations
 
@@ -88,7 +89,10 @@ def full(folder):
         filler.unlink()
 
 
-FAULTS = {one.__name__: one for one in (raises, slow, late, another_round, another_id, again, dies, disk_full)}
+FAULTS = {
+    one.__name__: one
+    for one in (raises, slow, late, another_round, another_id, again, dies, disk_full)
+}
 
 
 class FaultyNode(Node):
@@ -96,7 +100,8 @@ class FaultyNode(Node):
 
     Parameters
     ----------
-    plan: client -> round -> name of a fault; whatever is not planned goes well. folder, if any: of all its clients.
+    plan: client -> round -> name of a fault; whatever is not planned goes well. folder, if any: of
+    all its clients.
     """
 
     def __init__(self, experiment, plan, folder=None):
@@ -121,19 +126,21 @@ class FaultyNode(Node):
 
 
 class StrategyClient:
-    """A client of a Flower strategy that moves the model half way to its own number, and follows a plan.
+    """A client of a Flower strategy that moves the model half way to its own number, and follows a
+    plan.
 
     Parameters
     ----------
-    plan: client -> number of the server's round in the message -> name of a fault. A fault happens once: a strategy that is started
-    again begins at round 1.
+    plan: client -> number of the server's round in the message -> name of a fault. A fault happens
+    once: a strategy that is started again begins at round 1.
     """
 
     def __init__(self, plan):
         self.plan = plan
 
     def right(self, message, context):
-        app, w = flower(), message.content["arrays"]["w"].numpy()
+        app = flower()
+        w = message.content["arrays"]["w"].numpy()
         new = w + 0.5 * (context.node_config["partition-id"] + 1.0 - w)
         records = {
             "arrays": app.ArrayRecord({"w": app.Array(new)}),

@@ -1,4 +1,5 @@
-"""Client apps that go wrong, on real processes: one fault a round, all of client 2, which is asked again after each of them."""
+"""Client apps that go wrong, on real processes: one fault a round, all of client 2, which is asked
+again after each of them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from tests.motley_flower.started import ended_like_interrupted, nothing_left
 
 pytestmark = pytest.mark.faults
 
-PLAN = {2: "raises", 3: "another_round", 4: "another_id", 5: "again", 6: "disk_full", 8: "dies", 10: "late"}
+PLAN = {
+    2: "raises",
+    3: "another_round",
+    4: "another_id",
+    5: "again",
+    6: "disk_full",
+    8: "dies",
+    10: "late",
+}
 """Round -> fault."""
 ROUNDS = 14
 LIMIT_S = 1800
@@ -25,19 +34,23 @@ SAID = {
     "raises": ("dropped", "its client app raised RuntimeError: this client's app goes wrong"),
     "another_round": (
         "rejected",
-        r"got the answer to another request \(client 2, round 4, dispatch \d+\); expected client 2, round 3, dispatch \d+",
+        r"got the answer to another request \(client 2, round 4, dispatch \d+\); expected client "
+        r"2, round 3, dispatch \d+",
     ),
     "another_id": (
         "rejected",
-        r"got the answer to another request \(client 0, round 4, dispatch \d+\); expected client 2, round 4, dispatch \d+",
+        r"got the answer to another request \(client 0, round 4, dispatch \d+\); expected client "
+        r"2, round 4, dispatch \d+",
     ),
     "again": (
         "rejected",
-        r"got the answer to another request \(client 2, round 1, dispatch \d+\); expected client 2, round 5, dispatch \d+",
+        r"got the answer to another request \(client 2, round 1, dispatch \d+\); expected client "
+        r"2, round 5, dispatch \d+",
     ),
     "disk_full": (
         "dropped",
-        r"its client app raised StoreError: cannot write .*client-2.safetensors: .*No space left on device.*; make room or choose "
+        r"its client app raised StoreError: cannot write .*client-2.safetensors: .*No space left "
+        r"on device.*; make room or choose "
         "another folder; what is finished is kept",
     ),
     "dies": ("dropped", "the process of its client app was killed, perhaps for want of memory"),
@@ -47,7 +60,8 @@ SAID = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The plan as far as it is possible here, the server's log and the results of one deployment."""
+    """The plan as far as it is possible here, the server's log and the results of one
+    deployment."""
     folder = tmp_path_factory.mktemp("apps")
     there = Loopback(folder / "there", 3)
     with ExitStack() as stack:
@@ -71,9 +85,15 @@ def test_it_costs_its_client_this_round_and_the_log_says_why(run, fault):
     if not rounds:
         pytest.skip("a small disk takes a mount, which needs root")
     outcome, said = SAID[fault]
-    found = [row for row in done.tables["clients"].to_pylist() if (row["round"], row["client"]) == (rounds[0], 2)]
+    found = [
+        row
+        for row in done.tables["clients"].to_pylist()
+        if (row["round"], row["client"]) == (rounds[0], 2)
+    ]
     assert [row["outcome"] for row in found] == [outcome]
-    reasons = [row["reason"] for row in done.tables["incidents"].to_pylist() if row["round"] == rounds[0]]
+    reasons = [
+        row["reason"] for row in done.tables["incidents"].to_pylist() if row["round"] == rounds[0]
+    ]
     assert len(reasons) == 1
     assert re.fullmatch(said, reasons[0]), reasons[0]
     assert reasons[0] in log
@@ -92,7 +112,8 @@ def test_nothing_else_is_lost_and_the_client_is_asked_again_every_time(run):
 
 
 def test_the_model_is_the_one_without_the_faulty_uploads(run, tmp_path):
-    """Up to the late answer, after which it depends on time when client 2 is asked again: the same uploads in this process."""
+    """Up to the late answer, after which it depends on time when client 2 is asked again: the same
+    uploads in this process."""
     from tests.motley_flower.client_runtimes import deploy
     from tests.motley_flower.faults.test_in_process import federation
 
@@ -101,4 +122,6 @@ def test_the_model_is_the_one_without_the_faulty_uploads(run, tmp_path):
     setup, grid = federation(tmp_path, {2: before})
     same = deploy(grid, setup.replace({"stop.rounds": 9}), tmp_path / "same")
     for column in ("accepted", "train_loss", "update_norm", "weight_sum"):
-        assert done.column("rounds", column)[:9].tolist() == same.column("rounds", column).tolist(), column
+        assert (
+            done.column("rounds", column)[:9].tolist() == same.column("rounds", column).tolist()
+        ), column

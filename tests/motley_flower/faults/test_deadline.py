@@ -1,5 +1,6 @@
-"""A client that misses a deadline, on real processes: it is late once, its upload is counted when it comes, and it is asked again.
-While the server waits for it a second node says that it is client 1."""
+"""A client that misses a deadline, on real processes: it is late once, its upload is counted when
+it comes, and it is asked again. While the server waits for it a second node says that it is client
+1."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from tests.motley_flower.started import ended_like_interrupted, nothing_left
 
 pytestmark = pytest.mark.faults
 
-ROUNDS, DEADLINE_S, LIMIT_S = 8, 120.0, 1500
+ROUNDS = 8
+DEADLINE_S = 120.0
+LIMIT_S = 1500
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,9 @@ def test_a_client_that_misses_a_deadline_is_late_once_and_asked_again(run):
 def test_a_second_node_of_a_connected_client_waits_and_gets_no_order(run):
     _, log, second = run
     assert re.search(
-        r"node (\d+) \(SHA256:\S+\) claims client 1, which node (?!\1)\d+ \(SHA256:\S+\), still connected, is; it waits", log
+        r"node (\d+) \(SHA256:\S+\) claims client 1, which node (?!\1)\d+ \(SHA256:\S+\), still "
+        r"connected, is; it waits",
+        log,
     )
     assert "Receiving: query.motley_enrol" in second
     assert "Receiving: train" not in second

@@ -1,4 +1,5 @@
-"""Client apps that go wrong, on a grid in this process: what the server says of them, and that nothing else changes."""
+"""Client apps that go wrong, on a grid in this process: what the server says of them, and that
+nothing else changes."""
 
 from __future__ import annotations
 
@@ -16,15 +17,18 @@ SAID = {
     "raises": ("dropped", r"its client app raised RuntimeError: this client's app goes wrong"),
     "another_round": (
         "rejected",
-        r"got the answer to another request \(client 2, round 3, dispatch \d\); expected client 2, round 2, dispatch \d",
+        r"got the answer to another request \(client 2, round 3, dispatch \d\); expected client 2, "
+        r"round 2, dispatch \d",
     ),
     "another_id": (
         "rejected",
-        r"got the answer to another request \(client 0, round 2, dispatch \d\); expected client 2, round 2, dispatch \d",
+        r"got the answer to another request \(client 0, round 2, dispatch \d\); expected client 2, "
+        r"round 2, dispatch \d",
     ),
     "again": (
         "rejected",
-        r"got the answer to another request \(client 2, round 1, dispatch \d\); expected client 2, round 2, dispatch \d",
+        r"got the answer to another request \(client 2, round 1, dispatch \d\); expected client 2, "
+        r"round 2, dispatch \d",
     ),
 }
 
@@ -32,21 +36,26 @@ SAID = {
 def federation(folder, plan):
     """Three clients, each with a folder of its own, that follow a plan."""
     setup = Experiment(**KEYS)
-    nodes, node = {}, FaultyNode(setup, plan)
+    nodes = {}
+    node = FaultyNode(setup, plan)
     for client in range(3):
         site = folder / f"site-{client}"
         site.mkdir(parents=True, exist_ok=True)
-        nodes[100 + client] = FakeNode(lambda m, c: answers(node, m, c), {"partition-id": client, "folder": str(site)})
+        nodes[100 + client] = FakeNode(
+            lambda m, c: answers(node, m, c), {"partition-id": client, "folder": str(site)}
+        )
     return setup, FakeGrid(nodes)
 
 
 @pytest.mark.parametrize("fault", sorted(SAID))
 def test_an_app_that_goes_wrong_costs_its_client_one_round(fault, tmp_path):
-    """The model is the one of clients 0 and 1 alone in round 2, whatever the fault: SCAFFOLD's states included."""
+    """The model is the one of clients 0 and 1 alone in round 2, whatever the fault: SCAFFOLD's
+    states included."""
     outcome, said = SAID[fault]
     setup, grid = federation(tmp_path, {2: {2: fault}})
     done = deploy(grid, setup, tmp_path / "real")
-    clients, incidents = columns(done, "clients"), done.tables["incidents"].to_pylist()
+    clients = columns(done, "clients")
+    incidents = done.tables["incidents"].to_pylist()
     mine = clients["outcome"][clients["client"] == 2].tolist()
     assert mine == ["accepted", outcome, *["accepted"] * 4]
     assert (clients["outcome"][clients["client"] != 2] == "accepted").all()

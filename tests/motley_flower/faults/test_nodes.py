@@ -33,14 +33,23 @@ def back(there, log, k):
 
 
 def start_again(there, k):
-    """Start a node with its key until Flower takes it: it refuses while it believes that the former process lives."""
+    """Start a node with its key until Flower takes it: it refuses while it believes that the former
+    process lives."""
 
-    log, name = there.folder / f"node-{k}.log", f"node-{k}"
+    log = there.folder / f"node-{k}.log"
+    name = f"node-{k}"
 
     def stays():
         before = log.read_text().count("SuperNode ID")
         there.start_node(k)
-        until(lambda: there.running[name].poll() is not None or log.read_text().count("SuperNode ID") > before, 120, there.logs)
+        until(
+            lambda: (
+                there.running[name].poll() is not None
+                or log.read_text().count("SuperNode ID") > before
+            ),
+            120,
+            there.logs,
+        )
         return there.running[name].poll() is None
 
     until(stays, LIMIT_S, there.logs)
@@ -63,7 +72,11 @@ def paused(there, log):
 def restarted(there, log):
     """In the middle of its work, and at once."""
     asked = (there.folder / "node-2.log").read_text().count("Receiving: train")
-    until(lambda: (there.folder / "node-2.log").read_text().count("Receiving: train") > asked, LIMIT_S, there.logs)
+    until(
+        lambda: (there.folder / "node-2.log").read_text().count("Receiving: train") > asked,
+        LIMIT_S,
+        there.logs,
+    )
     there.signal("node-2", signal.SIGTERM)
     there.running["node-2"].wait(60)
     start_again(there, 2)
@@ -91,19 +104,28 @@ def run(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("client", "said"),
-    [(1, "its node is gone: Flower hears no heartbeat"), (0, "its node is gone: Flower hears no heartbeat"),
-     (2, "its node (is gone: Flower hears no heartbeat|was started again)")],
+    [
+        (1, "its node is gone: Flower hears no heartbeat"),
+        (0, "its node is gone: Flower hears no heartbeat"),
+        (2, "its node (is gone: Flower hears no heartbeat|was started again)"),
+    ],
     ids=["killed", "paused", "started again"],
-)  # fmt: skip
+)
 def test_its_client_loses_one_round_the_log_says_why_and_it_is_back(run, client, said):
     log, done = run
     rows = [row for row in done.tables["clients"].to_pylist() if row["client"] == client]
     (lost,) = [row for row in rows if row["outcome"] != "accepted"]
     assert lost["outcome"] == "dropped"
-    assert re.search(rf"client {client} is lost \(dispatch {lost['dispatch']} of round {lost['round']}\): {said}\n", log)
+    assert re.search(
+        rf"client {client} is lost \(dispatch {lost['dispatch']} of round {lost['round']}\): "
+        rf"{said}\n",
+        log,
+    )
     assert any(row["round"] > lost["round"] for row in rows)
     incidents = done.tables["incidents"].to_pylist()
-    (reason,) = [row["reason"] for row in incidents if (row["client"], row["event"]) == (client, "lost")]
+    (reason,) = [
+        row["reason"] for row in incidents if (row["client"], row["event"]) == (client, "lost")
+    ]
     assert re.fullmatch(said, reason)
 
 

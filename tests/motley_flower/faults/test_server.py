@@ -1,5 +1,6 @@
-"""Faults of the server's side, on real processes. After each the app is submitted again with the same folder, and goes on after the
-last finished round; in the end the run is the simulation's, bit for bit."""
+"""Faults of the server's side, on real processes. After each the app is submitted again with the
+same folder, and goes on after the last finished round; in the end the run is the simulation's, bit
+for bit."""
 
 from __future__ import annotations
 
@@ -26,13 +27,16 @@ LIMIT_S = 600
 CHANGES = {"cohort": 2, "stop": {"rounds": ROUNDS}}
 
 SAID = {
-    "disk": r"cannot write .*: No space left on device; make room or choose another folder; what is finished is kept",
+    "disk": r"cannot write .*: No space left on device; make room or choose another folder; what "
+    r"is finished is kept",
     "app killed": "",  # nobody is left to say it
-    "link hangs": r"the SuperLink did not answer within 60 s; start it again with the --database of before, and then this app",
-    "link killed": r"the SuperLink did not answer within 60 s; start it again|its process was told to end: somebody",
+    "link hangs": r"the SuperLink did not answer within 60 s; start it again with the --database "
+    r"of before, and then this app",
+    "link killed": r"the SuperLink did not answer within 60 s; start it again|its process was told "
+    r"to end: somebody",
 }
-"""What stands in ``stopped.txt``, or in the log where the disk is full; of a SuperLink that was killed Flower tells the app
-after a time of its own, which may be longer than the limit."""
+"""What stands in ``stopped.txt``, or in the log where the disk is full; of a SuperLink that was
+killed Flower tells the app after a time of its own, which may be longer than the limit."""
 
 
 class Submissions:
@@ -40,12 +44,18 @@ class Submissions:
 
     Attributes
     ----------
-    logs: of every submission, by name. said: what it left in the folder on why it stopped. tables: its ``rounds`` and ``clients``.
+    logs: of every submission, by name. said: what it left in the folder on why it stopped. tables:
+    its ``rounds`` and ``clients``.
     """
 
     def __init__(self, there, made, out):
-        self.there, self.made, self.out, self.stopped = there, made, out, out / "stopped.txt"
-        self.logs, self.said, self.tables = {}, {}, {}
+        self.there = there
+        self.made = made
+        self.out = out
+        self.stopped = out / "stopped.txt"
+        self.logs = {}
+        self.said = {}
+        self.tables = {}
 
     def begin(self, name, step):
         """Submit the app, and wait until it has made this step."""
@@ -58,7 +68,9 @@ class Submissions:
         self.logs[name] = (self.there.folder / f"{name}.log").read_text()
         self.said[name] = self.stopped.read_text() if self.stopped.exists() else ""
         found = motley.load(self.out)
-        self.tables[name] = {table: found.tables[table].to_pylist() for table in ("rounds", "clients")}
+        self.tables[name] = {
+            table: found.tables[table].to_pylist() for table in ("rounds", "clients")
+        }
 
 
 def all_faults(it, small):
@@ -101,7 +113,10 @@ def run(tmp_path_factory):
         done = motley.load(it.out)
         simulated = motley.run({**KEYS, **CHANGES}, out=folder / "simulated")
         models = [load_file(one.directory / "model.safetensors") for one in (done, simulated)]
-        tables = [{name: one.tables[name].to_pylist() for name in ("rounds", "clients")} for one in (done, simulated)]
+        tables = [
+            {name: one.tables[name].to_pylist() for name in ("rounds", "clients")}
+            for one in (done, simulated)
+        ]
     assert not nothing_left(there.folder)
     return it, tables, models
 
@@ -127,5 +142,7 @@ def test_in_the_end_it_is_the_simulation_bit_for_bit(run):
     assert [row["round"] for row in done["rounds"]] == list(range(1, ROUNDS + 1))
     assert {row["outcome"] for row in done["clients"]} == {"accepted"}
     for column in ("client", "dispatch", "loss", "update_norm"):
-        assert [row[column] for row in done["clients"]] == [row[column] for row in simulated["clients"]], column
+        assert [row[column] for row in done["clients"]] == [
+            row[column] for row in simulated["clients"]
+        ], column
     assert all((model[name] == same[name]).all() for name in same)

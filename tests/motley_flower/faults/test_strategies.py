@@ -1,4 +1,5 @@
-"""The same faults under a Flower strategy with a selector, on real processes; its server is killed and submitted again, too."""
+"""The same faults under a Flower strategy with a selector, on real processes; its server is killed
+and submitted again, too."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ SAID = {
 def run(tmp_path_factory):
     """(round, client) -> (outcome, reason), and the logs of both submissions."""
     folder = tmp_path_factory.mktemp("strategies")
-    there, out = Loopback(folder / "there", 3), folder / "out"
+    there = Loopback(folder / "there", 3)
+    out = folder / "out"
     out.mkdir()
     with ExitStack() as stack:
         stack.enter_context(ended_like_interrupted())
@@ -70,10 +72,14 @@ def test_it_costs_its_client_this_round_and_the_log_says_why(run, t):
 
 def test_a_killed_node_loses_one_round_and_comes_back(run):
     table, first, _ = run
-    ((t, (outcome, reason)),) = [(t, row) for (t, client), row in table.items() if client == 1 and row[0] != "accepted"]
+    ((t, (outcome, reason)),) = [
+        (t, row) for (t, client), row in table.items() if client == 1 and row[0] != "accepted"
+    ]
     assert (outcome, reason) == ("dropped", "its node is gone: Flower hears no heartbeat")
     assert f"round {t}: client 1 is dropped: {reason}" in first
-    assert any(row[0] == "accepted" and later > t for (later, client), row in table.items() if client == 1)
+    assert any(
+        row[0] == "accepted" and later > t for (later, client), row in table.items() if client == 1
+    )
 
 
 def test_nothing_else_is_lost_and_every_round_is_made_once(run):

@@ -1,7 +1,9 @@
-"""A Flower strategy with a selector and a folder on a real deployment over loopback: its server is killed, the app submitted again.
+"""A Flower strategy with a selector and a folder on a real deployment over loopback: its server is
+killed, the app submitted again.
 
-``make test-flower``. FedAdam keeps moments of its own: the model must be, bit for bit, that of a run in one process which nobody
-killed. About three minutes, nearly all of it Flower's own starting of processes and waiting. Everything that is started is stopped.
+``make test-flower``. FedAdam keeps moments of its own: the model must be, bit for bit, that of a
+run in one process which nobody killed. About three minutes, nearly all of it Flower's own starting
+of processes and waiting. Everything that is started is stopped.
 """
 
 from __future__ import annotations
@@ -92,13 +94,21 @@ def in_two_runs(there, app, out):
     left = motley.load(out)
     assert (left.finished, left.column("rounds", "round")[0]) == (False, 1)
     second = there.run("second", app, out)
-    until(lambda: "the end" in second.read_text() or there.running["second"].poll() is not None, 600, there.logs)
+    until(
+        lambda: "the end" in second.read_text() or there.running["second"].poll() is not None,
+        600,
+        there.logs,
+    )
     assert "the end" in second.read_text(), there.logs()
     assert re.search(
-        r"^out, round 1 of 3, asked \d and \d, 2 accepted, loss [\d.]+, [\d.]+ MB, \d+ s$", first.read_text(), re.M
+        r"^out, round 1 of 3, asked \d and \d, 2 accepted, loss [\d.]+, [\d.]+ MB, \d+ s$",
+        first.read_text(),
+        re.M,
     )
     assert re.search(
-        r"^out, resumed at round [23] of 3(, which is trained and not evaluated yet)?, tables in ", second.read_text(), re.M
+        r"^out, resumed at round [23] of 3(, which is trained and not evaluated yet)?, tables in ",
+        second.read_text(),
+        re.M,
     )
     assert "out, round 1 of 3" not in second.read_text()
 
@@ -120,7 +130,8 @@ def in_one_process(folder, app):
 def test_killed_and_begun_again_it_is_the_run_of_one_process_bit_for_bit(tmp_path):
     pytest.importorskip("flwr")
     app = write_app(tmp_path / "app", __init__="", server=SERVER, client=CLIENT, rounds=ROUNDS)
-    out, there = tmp_path / "out", Loopback(tmp_path / "there", 3)
+    out = tmp_path / "out"
+    there = Loopback(tmp_path / "there", 3)
     try:
         with ended_like_interrupted():
             in_two_runs(there, app, out)
@@ -128,7 +139,8 @@ def test_killed_and_begun_again_it_is_the_run_of_one_process_bit_for_bit(tmp_pat
         there.stop()
     assert not nothing_left(there.folder)
     in_one_process(tmp_path / "whole", app)
-    done, whole = motley.load(out), motley.load(tmp_path / "whole")
+    done = motley.load(out)
+    whole = motley.load(tmp_path / "whole")
     assert done.finished
     assert done.column("rounds", "round").tolist() == [1, 2, 3]
     for table, columns in {
@@ -140,8 +152,11 @@ def test_killed_and_begun_again_it_is_the_run_of_one_process_bit_for_bit(tmp_pat
     real, made = (load_file(run.directory / "model.safetensors") for run in (done, whole))
     assert (real["w"] == made["w"]).all()
     page = (out / "report.html").read_text()
-    assert all(words in page for words in ("How the clients did", "wall hours", "How long a round took"))
+    assert all(
+        words in page for words in ("How the clients did", "wall hours", "How long a round took")
+    )
     shown = subprocess.run(
-        [sys.executable, "-m", "motley", "report", str(out), "--out", str(tmp_path / "report.md")], check=False
+        [sys.executable, "-m", "motley", "report", str(out), "--out", str(tmp_path / "report.md")],
+        check=False,
     )
     assert shown.returncode == 0

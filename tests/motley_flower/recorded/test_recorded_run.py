@@ -1,4 +1,5 @@
-"""The folder of a strategy with a selector: what is in it, and how the strategy goes on there after its server was killed."""
+"""The folder of a strategy with a selector: what is in it, and how the strategy goes on there after
+its server was killed."""
 
 from __future__ import annotations
 
@@ -42,11 +43,19 @@ def measured(step, arrays):
     return flower().MetricRecord({"loss": loss_at(arrays, 1), "accuracy": 0.1 * step})
 
 
-def deploy(out, on=None, selector="oort", rounds=ROUNDS, strategy=None, evaluate=measured, m=2, **options):
-    """Run FedAvg, or another strategy, into a folder; return the wrapped strategy and Flower's result."""
+def deploy(
+    out, on=None, selector="oort", rounds=ROUNDS, strategy=None, evaluate=measured, m=2, **options
+):
+    """Run FedAvg, or another strategy, into a folder; return the wrapped strategy and Flower's
+    result."""
     on = on or grid(4)
     wrapped = with_selector(
-        strategy or fedavg(fraction_evaluate=1.0), build(selector, seed=0, horizon=50), m, clock=on.clock, out=out, **options
+        strategy or fedavg(fraction_evaluate=1.0),
+        build(selector, seed=0, horizon=50),
+        m,
+        clock=on.clock,
+        out=out,
+        **options,
     )
     return wrapped, wrapped.start(on, model(), num_rounds=rounds, timeout=200, evaluate_fn=evaluate)
 
@@ -68,11 +77,41 @@ def rows(run, table, *columns):
 
 
 TIMELESS = {
-    "rounds": ("round", "selections", "dispatch", "available", "selected", "accepted", "train_loss", "up_bits", "total_bits"),
-    "clients": ("round", "dispatch", "client", "outcome", "version", "num_examples", "loss", "bits_up", "compute_s"),
-    "evaluations": ("round", "selections", "scope", "client", "examples", "loss", "accuracy", "total_bits"),
-    "metrics": ("round", "scope", "client", "metric", "value"), "federation": ("client", "num_train", "labels"),
-}  # fmt: skip
+    "rounds": (
+        "round",
+        "selections",
+        "dispatch",
+        "available",
+        "selected",
+        "accepted",
+        "train_loss",
+        "up_bits",
+        "total_bits",
+    ),
+    "clients": (
+        "round",
+        "dispatch",
+        "client",
+        "outcome",
+        "version",
+        "num_examples",
+        "loss",
+        "bits_up",
+        "compute_s",
+    ),
+    "evaluations": (
+        "round",
+        "selections",
+        "scope",
+        "client",
+        "examples",
+        "loss",
+        "accuracy",
+        "total_bits",
+    ),
+    "metrics": ("round", "scope", "client", "metric", "value"),
+    "federation": ("client", "num_train", "labels"),
+}
 
 
 def timeless(run):
@@ -89,23 +128,38 @@ def test_it_is_a_run_s_folder_with_a_report(tmp_path, capsys):
     assert len(done.tables["federation"]) == 4
     assert rows(done, "evaluations", "round", "scope")[0] == (0, "global")
     scopes = done.column("evaluations", "scope").tolist()
-    assert [scopes.count(scope) for scope in ("global", "client", "mean")] == [ROUNDS + 1, 4 * ROUNDS, ROUNDS]
+    assert [scopes.count(scope) for scope in ("global", "client", "mean")] == [
+        ROUNDS + 1,
+        4 * ROUNDS,
+        ROUNDS,
+    ]
     assert done.column("rounds", "total_bits")[-1] == sum(wrapped.motley.traffic.values())
     asked = [row.client for row in wrapped.motley.rows if row.round == 1]
     lines = capsys.readouterr().err.splitlines()
     bits = done.column("rounds", "total_bits")[0]
     assert lines[0] == f"ward-7, begun, tables in {tmp_path / 'ward-7'}"
-    head = f"ward-7, round 1 of 4, asked {asked[0]} and {asked[1]}, 2 accepted, accuracy 0.100, {bits / 8e6:.3g} MB, "
+    head = (
+        f"ward-7, round 1 of 4, asked {asked[0]} and {asked[1]}, 2 accepted, accuracy 0.100, "
+        f"{bits / 8e6:.3g} MB, "
+    )
     assert lines[1].startswith(head)
-    assert lines[-1] == f"ward-7, finished after round 4, report in {tmp_path / 'ward-7' / 'report.html'}"
+    assert (
+        lines[-1]
+        == f"ward-7, finished after round 4, report in {tmp_path / 'ward-7' / 'report.html'}"
+    )
     assert len(lines) == 6
     page = (tmp_path / "ward-7" / "report.html").read_text()
     assert "How the clients did" in page
     assert "irtual" not in page.split("What was run")[0]
     from safetensors.numpy import load_file
 
-    np.testing.assert_array_equal(load_file(tmp_path / "ward-7" / "model.safetensors")["w"], weights(result))
-    assert motley.Selector.from_bytes((tmp_path / "ward-7" / "selector.bin").read_bytes()).rule == wrapped.motley.selector.rule
+    np.testing.assert_array_equal(
+        load_file(tmp_path / "ward-7" / "model.safetensors")["w"], weights(result)
+    )
+    assert (
+        motley.Selector.from_bytes((tmp_path / "ward-7" / "selector.bin").read_bytes()).rule
+        == wrapped.motley.selector.rule
+    )
     assert len(motley.frame(tmp_path, "rounds")) == ROUNDS
 
 
@@ -121,11 +175,23 @@ def test_a_killed_server_goes_on_at_the_next_round_bit_for_bit(selector, tmp_pat
     capsys.readouterr()
     wrapped, again = deploy(tmp_path / "cut", selector=selector)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == f"cut, resumed at round 2 of 4, which is trained and not evaluated yet, tables in {tmp_path / 'cut'}"
-    assert [line.split(",")[1] for line in lines[1:4]] == [" round 2 of 4", " round 3 of 4", " round 4 of 4"]
+    assert (
+        lines[0]
+        == "cut, resumed at round 2 of 4, which is trained and not evaluated yet, tables in "
+        f"{tmp_path / 'cut'}"
+    )
+    assert [line.split(",")[1] for line in lines[1:4]] == [
+        " round 2 of 4",
+        " round 3 of 4",
+        " round 4 of 4",
+    ]
     assert not (tmp_path / "cut" / "stopped.txt").exists()
     np.testing.assert_array_equal(weights(again), weights(result))
-    for kind in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):
+    for kind in (
+        "train_metrics_clientapp",
+        "evaluate_metrics_clientapp",
+        "evaluate_metrics_serverapp",
+    ):
         assert {t: dict(one) for t, one in getattr(again, kind).items()} == {
             t: dict(one) for t, one in getattr(result, kind).items()
         }
@@ -133,10 +199,14 @@ def test_a_killed_server_goes_on_at_the_next_round_bit_for_bit(selector, tmp_pat
     mine, theirs = (timeless(motley.load(tmp_path / name)) for name in ("cut", "whole"))
     for table in ("clients", "federation"):
         assert mine[table] == theirs[table]
-    for table, i in (("rounds", -1), ("evaluations", -1), ("metrics", None)):  # both asked who is there: one enrolment more
+    # both asked who is there: one enrolment more
+    for table, i in (("rounds", -1), ("evaluations", -1), ("metrics", None)):
         assert [row[:i] for row in mine[table]] == [row[:i] for row in theirs[table]]
     assert participation(wrapped.motley.rows) == participation(whole.motley.rows)
-    evaluated = [[row for row in one.motley.exchanges if row.purpose == "evaluate"] for one in (wrapped, whole)]
+    evaluated = [
+        [row for row in one.motley.exchanges if row.purpose == "evaluate"]
+        for one in (wrapped, whole)
+    ]
     assert evaluated[0] == evaluated[1]
 
 
@@ -152,7 +222,8 @@ def test_replayed_rounds_are_not_logged_again(tmp_path, caplog):
 
 def test_a_server_killed_in_training_asks_that_round_again(tmp_path):
     _, result = deploy(tmp_path / "whole")
-    on, trained = grid(4), []
+    on = grid(4)
+    trained = []
 
     def dies(message, context):
         if message.metadata.message_type == "train":
@@ -197,9 +268,11 @@ def test_a_killed_run_goes_on_wherever_it_was_killed(tmp_path):
 
 @pytest.mark.parametrize("n", [3, 15, 40, 70])
 def test_a_run_killed_at_its_nth_write_goes_on(n, tmp_path, monkeypatch):
-    """Whatever is on the disk by then: the n-th time that something is to be made durable, the process is gone."""
+    """Whatever is on the disk by then: the n-th time that something is to be made durable, the
+    process is gone."""
     _, result = deploy(tmp_path / "whole", rounds=3)
-    syncs, real = itertools.count(1), os.fsync
+    syncs = itertools.count(1)
+    real = os.fsync
 
     def dies(handle):
         if next(syncs) == n:
@@ -230,7 +303,8 @@ def momentum(**options):
     """FedAvg that keeps half of its last step, and how often it stepped."""
 
     class Momentum(flower("serverapp.strategy").FedAvg):
-        step, rounds = None, 0
+        step = None
+        rounds = 0
 
         def aggregate_train(self, server_round, replies):
             arrays, metrics = super().aggregate_train(server_round, replies)
@@ -262,17 +336,24 @@ def test_a_strategy_that_keeps_what_no_file_holds_is_named(tmp_path, caplog):
     with pytest.raises(KilledError):
         deploy(tmp_path / "cut", strategy=Keeps(fraction_evaluate=0.0), evaluate=killed(2))
     assert "Keeps keeps 'seen' (a set) from round to round, which no file can hold" in caplog.text
-    with pytest.raises(ConfigError, match=r"'seen' \(a set\).*lost with the server; begin another run in a new folder from"):
+    with pytest.raises(
+        ConfigError,
+        match=r"'seen' \(a set\).*lost with the server; begin another run in a new folder from",
+    ):
         deploy(tmp_path / "cut", strategy=Keeps(fraction_evaluate=0.0))
 
 
 def test_a_folder_with_something_else_is_refused(tmp_path):
     deploy(tmp_path / "out", rounds=1)
-    with pytest.raises(StoreError, match=r'selector\.name = "oort", and this one has selector.name = "uniform"'):
+    with pytest.raises(
+        StoreError, match=r'selector\.name = "oort", and this one has selector.name = "uniform"'
+    ):
         deploy(tmp_path / "out", selector="uniform")
     with pytest.raises(StoreError, match="cohort = 2, and this one has cohort = 3"):
         deploy(tmp_path / "out", m=3)
-    with pytest.raises(StoreError, match=r'algorithm.name = "FedAvg", and this one has algorithm.name = "Momentum"'):
+    with pytest.raises(
+        StoreError, match=r'algorithm.name = "FedAvg", and this one has algorithm.name = "Momentum"'
+    ):
         deploy(tmp_path / "out", strategy=momentum())
     assert not (tmp_path / "out" / "stopped.txt").exists()
     (tmp_path / "other").mkdir()
@@ -291,11 +372,17 @@ def test_who_was_lost_or_rejected_is_in_a_table(tmp_path):
     done = motley.load(tmp_path / "out")
     assert rows(done, "incidents", "client", "event")[0] == (2, "lost")
     assert "no samples" in rows(done, "incidents", "reason")[0][0]
-    assert {math.isnan(x) for x in done.column("clients", "bits_up")[done.column("clients", "outcome") == "dropped"]} == {True}
+    assert {
+        math.isnan(x)
+        for x in done.column("clients", "bits_up")[done.column("clients", "outcome") == "dropped"]
+    } == {True}
 
 
 def test_every_field_of_the_selection_s_state_is_saved():
-    assert {field.name for field in dataclasses.fields(SelectionState)} == {*AS_THEY_ARE, *CONVERTED}
+    assert {field.name for field in dataclasses.fields(SelectionState)} == {
+        *AS_THEY_ARE,
+        *CONVERTED,
+    }
 
 
 def test_lines_are_printed_without_a_folder_too(capsys):
@@ -311,7 +398,8 @@ def test_lines_are_printed_without_a_folder_too(capsys):
 
 
 def test_clients_without_ids_keep_their_numbers_when_the_server_starts_again(tmp_path):
-    """Node ids are those of before; a node of a lower id that came meanwhile is a new client, and node 1007's number stays free."""
+    """Node ids are those of before; a node of a lower id that came meanwhile is a new client, and
+    node 1007's number stays free."""
 
     def deaf(message, context):
         if message.metadata.message_type == "query.motley_enrol":
@@ -331,13 +419,17 @@ def test_clients_without_ids_keep_their_numbers_when_the_server_starts_again(tmp
 
 def test_plain_values_come_back_as_they_were():
     kept = unpack(pack({"moments": [np.float32(0.5), np.arange(2.0)], "names": ("a", None)}))
-    assert repr(kept) == repr({"moments": [np.float32(0.5), np.array([0.0, 1.0])], "names": ("a", None)})
+    assert repr(kept) == repr(
+        {"moments": [np.float32(0.5), np.array([0.0, 1.0])], "names": ("a", None)}
+    )
     with pytest.raises(UnwritableError, match="object"):
         pack([object()])
 
 
 def test_an_app_that_measures_no_loss_has_no_ruined_model(tmp_path):
-    deploy(tmp_path / "run", evaluate=lambda step, _: flower().MetricRecord({"accuracy": 0.1 * step}))
+    deploy(
+        tmp_path / "run", evaluate=lambda step, _: flower().MetricRecord({"accuracy": 0.1 * step})
+    )
     run = motley.load(tmp_path / "run")
     assert run.tables["evaluations"]["loss"].null_count == ROUNDS + 1
     assert model_health(run) == []

@@ -24,8 +24,14 @@ def people(n, options, seed=0, ids=None):
     ids = list(range(n)) if ids is None else ids
     source = entropy_of(seed)
     private = {k: source(32) for k in ids}
-    register = {k: Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw() for k, key in private.items()}
-    return {k: SecureClient(k, private[k], register, options, entropy_of((seed, k).__hash__())) for k in ids}, register
+    register = {
+        k: Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
+        for k, key in private.items()
+    }
+    return {
+        k: SecureClient(k, private[k], register, options, entropy_of((seed, k).__hash__()))
+        for k in ids
+    }, register
 
 
 def terms_of(options, cohort, size, round=1, attempt=0, run=RUN):
@@ -33,12 +39,18 @@ def terms_of(options, cohort, size, round=1, attempt=0, run=RUN):
 
 
 class Round:
-    """One attempt: ``lost[step]`` are the clients that do not answer that step, and none after it."""
+    """One attempt: ``lost[step]`` are the clients that do not answer that step, and none after
+    it."""
 
     def __init__(self, clients, register, terms, vectors, lost=None):
-        self.clients, self.terms, self.vectors, self.lost = clients, terms, vectors, lost or {}
-        self.server, self.gone = SecureServer(terms, register), set()
-        self.up, self.down = {}, {}
+        self.clients = clients
+        self.terms = terms
+        self.vectors = vectors
+        self.lost = lost or {}
+        self.server = SecureServer(terms, register)
+        self.gone = set()
+        self.up = {}
+        self.down = {}
         self.sent = {}
 
     def step(self, name, messages, answer):
@@ -54,14 +66,18 @@ class Round:
         server = self.server
         answers = self.step("keys", server.open(), lambda c, m: c.begin(m))
         answers = self.step("shares", server.keys(answers), lambda c, m: c.share(m))
-        answers = self.step("masked", server.shares(answers), lambda c, m: c.mask(m, self.vectors[c.client]))
+        answers = self.step(
+            "masked", server.shares(answers), lambda c, m: c.mask(m, self.vectors[c.client])
+        )
         return server.masked(answers)
 
     def to_unmask(self):
         """Return the messages that ask for shares."""
         messages = self.to_masked()
         if self.terms.options.active:
-            messages = self.server.signatures(self.step("consistency", messages, lambda c, m: c.confirm(m)))
+            messages = self.server.signatures(
+                self.step("consistency", messages, lambda c, m: c.confirm(m))
+            )
         return messages
 
     def run(self):
@@ -80,7 +96,11 @@ def a_round(n=10, size=7, lost=None, seed=0, ids=None, **options):
     terms = terms_of(chosen, sorted(clients), size)
     numbers = np.random.default_rng(seed)
     vectors = {
-        k: terms.encoding.encode(numbers.normal(size=size), int(numbers.integers(1, chosen.max_weight + 1)), entropy_of(k))
+        k: terms.encoding.encode(
+            numbers.normal(size=size),
+            int(numbers.integers(1, chosen.max_weight + 1)),
+            entropy_of(k),
+        )
         for k in clients
     }
     return Round(clients, register, terms, vectors, lost)

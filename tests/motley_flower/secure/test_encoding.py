@@ -19,9 +19,11 @@ def draws(*words):
 
 
 def test_an_encoding_by_hand():
-    # clip 1, 2 bits: levels 0..3, x -> (x + 1) * 3 / 2. -1 -> 0, 1 -> 3, 0 -> 1.5, 1/2 -> 2.25; weights 1 and 2
-    # a draw u rounds 1.5 up exactly when u >= 0.5, and 2.25 up when u >= 0.75
-    code, half, three_quarters = FixedPoint(1.0, 2, 3, max_weight=2), 2**31, 3 * 2**30
+    # clip 1, 2 bits: levels 0..3, x -> (x + 1) * 3 / 2. -1 -> 0, 1 -> 3, 0 -> 1.5, 1/2 -> 2.25;
+    # weights 1 and 2 a draw u rounds 1.5 up exactly when u >= 0.5, and 2.25 up when u >= 0.75
+    code = FixedPoint(1.0, 2, 3, max_weight=2)
+    half = 2**31
+    three_quarters = 3 * 2**30
     x = np.array([-1.0, 1.0, 0.0, 0.5])
     first = code.encode(x, 1, draws(0, 0, half, three_quarters))
     second = code.encode(x, 2, draws(0, 0, half - 1, three_quarters - 1))
@@ -39,7 +41,8 @@ def test_the_bits_that_a_sum_needs(m, bits):
 
 
 def test_a_sum_that_could_overflow_is_refused():
-    # 4096 * 2^20 = 2^32: 4096 * (2^20 - 1) still fits, 4097 * (2^20 - 1) = 2^32 + 2^20 - 4097 does not
+    # 4096 * 2^20 = 2^32: 4096 * (2^20 - 1) still fits, 4097 * (2^20 - 1) = 2^32 + 2^20 - 4097 does
+    # not
     assert FixedPoint(1.0, 20, 4096).needed_bits == 32
     with pytest.raises(ConfigError, match=r"4097 clients .* overflows 32; set modulus_bits = 64"):
         FixedPoint(1.0, 20, 4097)
@@ -86,7 +89,8 @@ def test_a_number_moves_by_less_than_a_level(values, bits, clip, weight, chance)
 
 
 def test_rounding_is_unbiased():
-    # 0.3 lies at 0.65 of the one level between -1 and 1; the mean of n = 40,000 has a standard error of sqrt(.65 * .35 / n) = 0.0024
+    # 0.3 lies at 0.65 of the one level between -1 and 1; the mean of n = 40,000 has a standard
+    # error of sqrt(.65 * .35 / n) = 0.0024
     code = FixedPoint(1.0, 1, 1)
     words = code.encode(np.full(40_000, 0.3), 1, np.random.default_rng(0).bytes)[:-1]
     assert abs(words.mean() - 0.65) < 4 * 0.0024

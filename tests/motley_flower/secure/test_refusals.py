@@ -38,7 +38,9 @@ def test_a_key_that_its_client_did_not_sign():
 
 def test_keys_of_a_stranger_that_the_server_signs_itself():
     it, messages = at_shares()
-    terms, message, own = it.terms, messages[0], b"k" * 64
+    terms = it.terms
+    message = messages[0]
+    own = b"k" * 64
     forged = own + sign(b"x" * 32, terms.signed_keys(2, own))
     at = HEADER + 1 + 2 * 128
     with pytest.raises(SecureAggregationError, match="client 2"):
@@ -67,7 +69,8 @@ def test_envelopes_for_somebody_else():
     it, messages = at_mask()
     with pytest.raises(
         SecureAggregationError,
-        match=r"client 0 cannot open the envelopes of clients 1, 2, 3, 4, 5, and without them 1 are left, fewer than 5; nothing",
+        match=r"client 0 cannot open the envelopes of clients 1, 2, 3, 4, 5, and without them 1 "
+        r"are left, fewer than 5; nothing",
     ):
         it.clients[0].mask(messages[1], it.vectors[0])
     it.clients[0].mask(messages[0], it.vectors[0])  # the sound message is still taken
@@ -77,11 +80,16 @@ def test_too_few_clients_at_any_step():
     it, messages = at_shares()
     few = [0, 1, 2, 3]  # 5 of 6 are needed
     body = it.terms.bits(few) + messages[0][HEADER + 1 : HEADER + 1 + 4 * 128]
-    with pytest.raises(SecureAggregationError, match=r"got 4 of 6 clients; expected at least 5: nothing is revealed"):
+    with pytest.raises(
+        SecureAggregationError,
+        match=r"got 4 of 6 clients; expected at least 5: nothing is revealed",
+    ):
         it.clients[0].share(sealed(Step.SHARES, it.terms, body))
     it, _ = at_mask()
     with pytest.raises(SecureAggregationError, match="got 4 of 6 clients"):
-        it.clients[0].mask(sealed(Step.MASKED, it.terms, it.terms.bits(few), bytes(3 * 60)), it.vectors[0])
+        it.clients[0].mask(
+            sealed(Step.MASKED, it.terms, it.terms.bits(few), bytes(3 * 60)), it.vectors[0]
+        )
     it = a_round(6)
     it.to_masked()
     with pytest.raises(SecureAggregationError, match="got 4 of 6 clients"):
@@ -90,8 +98,13 @@ def test_too_few_clients_at_any_step():
 
 def test_a_message_of_another_round_attempt_or_run():
     it, messages = at_shares()
-    clients, register = it.clients, it.clients[0].register
-    for change in ({"round": 2}, {"round": 2, "attempt": 3}, {"round": 3, "run": b"another run, 16."}):
+    clients = it.clients
+    register = it.clients[0].register
+    for change in (
+        {"round": 2},
+        {"round": 2, "attempt": 3},
+        {"round": 3, "run": b"another run, 16."},
+    ):
         terms = dataclasses.replace(it.terms, **change)
         later = Round(clients, register, terms, it.vectors)
         fresh = later.server.keys(later.step("keys", later.server.open(), lambda c, m: c.begin(m)))
@@ -102,10 +115,18 @@ def test_a_message_of_another_round_attempt_or_run():
 
 def test_a_round_is_begun_once():
     it, _ = at_shares()
-    with pytest.raises(SecureAggregationError, match="round 1, attempt 0, is not later than the last; it is a replay"):
+    with pytest.raises(
+        SecureAggregationError,
+        match="round 1, attempt 0, is not later than the last; it is a replay",
+    ):
         it.clients[0].begin(it.server.open()[0])
     it.clients[0].begin(
-        Round(it.clients, it.clients[0].register, terms_of(it.terms.options, range(6), 7, attempt=1), {}).server.open()[0]
+        Round(
+            it.clients,
+            it.clients[0].register,
+            terms_of(it.terms.options, range(6), 7, attempt=1),
+            {},
+        ).server.open()[0]
     )
     with pytest.raises(SecureAggregationError, match="a replay"):
         it.clients[0].begin(it.server.open()[0])
@@ -118,19 +139,30 @@ def test_a_cohort_without_the_client_or_with_a_stranger():
     with pytest.raises(SecureAggregationError, match="client 0 is not in the cohort of round 1"):
         clients[0].begin(without)
     strange = Round(clients, register, terms_of(options, [0, 1, 9], 7), {}).server.open()[0]
-    with pytest.raises(SecureAggregationError, match="client 9 of the cohort is not in this client's register"):
+    with pytest.raises(
+        SecureAggregationError, match="client 9 of the cohort is not in this client's register"
+    ):
         clients[0].begin(strange)
 
 
 @pytest.mark.parametrize(
-    "other", [{"clip": 2.0}, {"bits": 8}, {"threshold": 0.9}, {"security": "honest_but_curious"}, {"max_weight": 2}]
+    "other",
+    [
+        {"clip": 2.0},
+        {"bits": 8},
+        {"threshold": 0.9},
+        {"security": "honest_but_curious"},
+        {"max_weight": 2},
+    ],
 )
 def test_a_server_with_other_options(other):
     # a lower threshold, above all, is not the server's to choose
     options = SecureOptions(1.0)
     clients, register = people(6, options)
     terms = terms_of(dataclasses.replace(options, **other), range(6), 7)
-    with pytest.raises(SecureAggregationError, match="the server proposes other options than this client's"):
+    with pytest.raises(
+        SecureAggregationError, match="the server proposes other options than this client's"
+    ):
         clients[0].begin(Round(clients, register, terms, {}).server.open()[0])
 
 
@@ -145,7 +177,8 @@ def test_a_second_unmasking_is_refused():
 
 @pytest.mark.parametrize("security", ["active", "honest_but_curious"])
 def test_both_shares_of_one_client_are_never_had(security):
-    # the server first says that client 5 survived, then that it was lost, to have both of its secrets
+    # the server first says that client 5 survived, then that it was lost, to have both of its
+    # secrets
     it = a_round(6, security=security)
     messages = it.to_masked()
     other = it.terms.bits([0, 1, 2, 3, 4])
@@ -155,8 +188,12 @@ def test_both_shares_of_one_client_are_never_had(security):
         with pytest.raises(SecureAggregationError, match="expected unmask: each step once"):
             client.confirm(sealed(Step.CONSISTENCY, it.terms, other))
         signed = [it.clients[k] for k in range(6)]
-        signatures = [sign(c.identity, it.terms.signed_survivors(other)) for c in signed]  # of clients that were told otherwise
-        with pytest.raises(SecureAggregationError, match="has not signed the list of survivors that this client signed"):
+        # of clients that were told otherwise
+        signatures = [sign(c.identity, it.terms.signed_survivors(other)) for c in signed]
+        with pytest.raises(
+            SecureAggregationError,
+            match="has not signed the list of survivors that this client signed",
+        ):
             client.unmask(sealed(Step.UNMASK, it.terms, it.terms.bits(range(6)), *signatures))
     else:
         client.unmask(messages[0])
@@ -184,13 +221,20 @@ def test_survivors_without_the_client_or_with_one_that_sent_nothing():
 
 def test_steps_out_of_order():
     it, messages = at_shares()
-    with pytest.raises(SecureAggregationError, match="got a message of step 2; expected step 3, masked"):
+    with pytest.raises(
+        SecureAggregationError, match="got a message of step 2; expected step 3, masked"
+    ):
         it.clients[0].mask(messages[0], it.vectors[0])
-    with pytest.raises(SecureAggregationError, match="got a message of step consistency; expected shares: each step once"):
+    with pytest.raises(
+        SecureAggregationError,
+        match="got a message of step consistency; expected shares: each step once",
+    ):
         it.clients[0].confirm(sealed(Step.CONSISTENCY, it.terms, it.terms.bits(range(6))))
 
 
-@pytest.mark.parametrize("message", [None, b"", b"\x01", b"\x01" + bytes(40), b"\x07" * 100, "text"])
+@pytest.mark.parametrize(
+    "message", [None, b"", b"\x01", b"\x01" + bytes(40), b"\x07" * 100, "text"]
+)
 def test_bytes_that_are_no_message(message):
     it = a_round(3)
     with pytest.raises(SecureAggregationError, match="got"):
@@ -204,7 +248,9 @@ def test_shares_that_do_not_fit_together_are_noticed_by_the_server():
     messages = it.to_unmask()
     answers = {k: it.clients[k].unmask(m) for k, m in messages.items()}
     answers[0] = flipped(answers[0], -1)  # of the lost client's mask key
-    with pytest.raises(RoundAbandonedError, match="the shares of client 5's mask key do not fit together"):
+    with pytest.raises(
+        RoundAbandonedError, match="the shares of client 5's mask key do not fit together"
+    ):
         it.server.unmask(answers)
 
 

@@ -1,4 +1,5 @@
-"""Rounds by a server that asks and clients whose process ends after every message; key files; cohorts that disclose a client."""
+"""Rounds by a server that asks and clients whose process ends after every message; key files;
+cohorts that disclose a client."""
 
 from __future__ import annotations
 
@@ -24,17 +25,24 @@ OPTIONS = SecureOptions(1.0, bits=20, max_weight=10)
 
 
 def sites(n, folder, options=OPTIONS, **more):
-    """What makes the endpoint of each client, which remembers only what lies on the disk; and the register."""
+    """What makes the endpoint of each client, which remembers only what lies on the disk; and the
+    register."""
     clients, register = people(n, options)
     made = partial(SecureEndpoint, register=register, options=options, **more)
-    return {k: partial(made, folder / str(k), "run", k, c.identity) for k, c in clients.items()}, register
+    return {
+        k: partial(made, folder / str(k), "run", k, c.identity) for k, c in clients.items()
+    }, register
 
 
 def test_a_mean_by_clients_that_end_after_every_message(tmp_path):
     there, register = sites(5, tmp_path)
     numbers = np.random.default_rng(0)
     updates = {k: numbers.uniform(-1, 1, 8) for k in there}
-    it = SecureRound(terms_of(OPTIONS, there, 8), register, lambda asked: {k: there[k]().answer(m) for k, m in asked.items()})
+    it = SecureRound(
+        terms_of(OPTIONS, there, 8),
+        register,
+        lambda asked: {k: there[k]().answer(m) for k, m in asked.items()},
+    )
     masked = {k: there[k]().masked(m, updates[k], k + 1) for k, m in it.open().items() if k != 3}
     mean, weight = it.close(masked)
     assert weight == 1 + 2 + 3 + 5
@@ -46,7 +54,9 @@ def test_a_mean_by_clients_that_end_after_every_message(tmp_path):
 def test_a_round_that_is_abandoned_opens_nothing(tmp_path):
     there, register = sites(4, tmp_path)
     it = SecureRound(
-        terms_of(OPTIONS, there, 3), register, lambda asked: {k: there[k]().answer(m) for k, m in asked.items() if k < 2}
+        terms_of(OPTIONS, there, 3),
+        register,
+        lambda asked: {k: there[k]().answer(m) for k, m in asked.items() if k < 2},
     )
     with pytest.raises(RoundAbandonedError, match="2 of 4 clients are left, and 3 are needed"):
         it.open()
@@ -60,14 +70,17 @@ def test_what_an_endpoint_refuses(tmp_path):
         there[0]().masked(b"", np.zeros(3), 1)
 
 
-# ------------------------------------------------------------------------------------- the client's disk
+# -------------------------------------------------------------------------------- the client's disk
 
 
 def at_survivors(folder):
-    """Endpoints of five clients that have sent their masked vectors, and two lists of survivors that the server might tell."""
+    """Endpoints of five clients that have sent their masked vectors, and two lists of survivors
+    that the server might tell."""
     there, register = sites(5, folder)
     terms = terms_of(OPTIONS, there, 8)
-    it = SecureRound(terms, register, lambda asked: {k: there[k]().answer(m) for k, m in asked.items()})
+    it = SecureRound(
+        terms, register, lambda asked: {k: there[k]().answer(m) for k, m in asked.items()}
+    )
     for k, message in it.open().items():
         there[k]().masked(message, np.zeros(8), 1)
     return there, [sealed(Step.CONSISTENCY, terms, terms.bits(who)) for who in (range(5), range(4))]
@@ -83,29 +96,40 @@ def told(endpoint, message, go, answers):
 
 
 def test_two_processes_of_one_client_never_sign_two_lists(tmp_path):
-    """40 trials, as an attacker makes them; before there was a lock, both answered in some 5 of them."""
+    """40 trials, as an attacker makes them; before there was a lock, both answered in some 5 of
+    them."""
     fork = multiprocessing.get_context("fork")
     there, lists = at_survivors(tmp_path)
-    path, before = tmp_path / "0" / "run" / "secure-0.bin", []
+    path = tmp_path / "0" / "run" / "secure-0.bin"
+    before = []
     before.append(path.read_bytes())
     for _ in range(40):
         path.write_bytes(before[0])
-        go, answers = fork.Barrier(2), fork.Queue()
-        both = [fork.Process(target=told, args=(there[0], message, go, answers)) for message in lists]
+        go = fork.Barrier(2)
+        answers = fork.Queue()
+        both = [
+            fork.Process(target=told, args=(there[0], message, go, answers)) for message in lists
+        ]
         for process in both:
             process.start()
         found = sorted(answers.get(timeout=30) for _ in both)
         for process in both:
             process.join()
         assert found[0] == ""  # one signs
-        assert "another process answers for client 0" in found[1] or "expected unmask: each step once" in found[1]
+        assert (
+            "another process answers for client 0" in found[1]
+            or "expected unmask: each step once" in found[1]
+        )
 
 
 def test_a_second_answer_at_the_same_time_is_refused(tmp_path):
     there, lists = at_survivors(tmp_path)
     with (
         there[0]()._state(),
-        pytest.raises(SecureAggregationError, match=r"another process answers for client 0 in .*run; start one"),
+        pytest.raises(
+            SecureAggregationError,
+            match=r"another process answers for client 0 in .*run; start one",
+        ),
     ):
         there[0]().answer(lists[0])
     there[0]().answer(lists[0])
@@ -125,10 +149,20 @@ def test_the_state_is_on_the_disk_before_an_answer_leaves(tmp_path, monkeypatch)
 def test_what_a_client_keeps_is_its_owners_alone(tmp_path):
     options = SecureOptions(1.0, draws=3, cohort=3)
     there, register = sites(3, tmp_path / "new", options)
-    DrawServer(register, 3, 3).agree(lambda asked: {k: there[k]().answer(m) for k, m in asked.items()})
+    DrawServer(register, 3, 3).agree(
+        lambda asked: {k: there[k]().answer(m) for k, m in asked.items()}
+    )
     kept = list((tmp_path / "new").rglob("*"))
-    assert {path.name for path in kept if "0" in path.name} >= {"0", "secure-0.bin", "secure-0.lock", "agreements-0.txt"}
-    assert all(path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600) for path in (tmp_path / "new", *kept))
+    assert {path.name for path in kept if "0" in path.name} >= {
+        "0",
+        "secure-0.bin",
+        "secure-0.lock",
+        "agreements-0.txt",
+    }
+    assert all(
+        path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600)
+        for path in (tmp_path / "new", *kept)
+    )
 
 
 def test_a_client_reveals_its_nonce_so_often_and_not_more(tmp_path):
@@ -138,12 +172,15 @@ def test_a_client_reveals_its_nonce_so_often_and_not_more(tmp_path):
 
     def agree(run, client=0):
         at = {
-            k: SecureEndpoint(tmp_path / str(k), run, k, c.identity, register, options, agreements=2)
+            k: SecureEndpoint(
+                tmp_path / str(k), run, k, c.identity, register, options, agreements=2
+            )
             for k, c in clients.items()
         }
         server = DrawServer(register, 3, 3)
         ask = lambda asked: {k: at[k].answer(m) for k, m in asked.items()}  # noqa: E731
-        return ask(server.signed(ask(server.committed(ask(server.freeze())))))  # the nonces, and there it breaks off
+        # the nonces, and there it breaks off
+        return ask(server.signed(ask(server.committed(ask(server.freeze())))))
 
     agree("a")
     agree("b")
@@ -177,19 +214,29 @@ def test_key_files(tmp_path):
 def test_a_private_key_that_others_may_read_is_refused(tmp_path, mode):
     new_identity(tmp_path / "key")
     (tmp_path / "key").chmod(mode)
-    with pytest.raises(ConfigError, match=rf"key with permissions {mode:04o}; expected one that .*: chmod 600 .*key"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"key with permissions {mode:04o}; expected one that .*: chmod 600 .*key",
+    ):
         read_identity(tmp_path / "key")
 
 
-A, B = "a" * 64, "b" * 64
+A = "a" * 64
+B = "b" * 64
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f'{{"1": "{A}", "1": "{B}"}}', "holds no register: '1' occurs twice; write each name once"),
+        (
+            f'{{"1": "{A}", "1": "{B}"}}',
+            "holds no register: '1' occurs twice; write each name once",
+        ),
         (f'{{"1": "{A}", "01": "{B}"}}', "holds no register; expected .* ids from 0 to"),
-        (f'{{"1": "{A}", "2": "{A}"}}', "clients 1 and 2 have one key in .*; make one for each with new_identity"),
+        (
+            f'{{"1": "{A}", "2": "{A}"}}',
+            "clients 1 and 2 have one key in .*; make one for each with new_identity",
+        ),
         (f'{{"-1": "{A}"}}', "ids from 0 to 2"),
         (f'{{"{2**32}": "{A}"}}', "got client 4294967296 in .*; expected an id from 0 to 2"),
         ('{"1": ' + "[" * 10**5, "holds no register: it is nested too deeply"),
@@ -200,7 +247,10 @@ A, B = "a" * 64, "b" * 64
 )
 def test_registers_that_are_none(tmp_path, text, message):
     (tmp_path / "register.json").write_text(text, encoding="latin-1" if text == "\xff" else "utf-8")
-    with pytest.raises(ConfigError, match="register: .*" + message if text != "\xff" else "register: .* cannot be read"):
+    with pytest.raises(
+        ConfigError,
+        match="register: .*" + message if text != "\xff" else "register: .* cannot be read",
+    ):
         as_register(tmp_path / "register.json")
 
 
@@ -225,7 +275,8 @@ def test_registers_of_python_that_are_none(register, message):
         ([(0, 1, 2), (0, 1)], [[], [2]]),  # the difference of two sums
         ([(0, 1), (1, 2), (0, 2)], [[], [], [0, 1, 2]]),  # (a + b) + (a + c) - (b + c) = 2a
         ([(0, 1), (2, 3), (0, 1), (2, 3)], [[], [], [], []]),  # fixed batches
-        ([(0, 1), (1, 2), (2, 3), (3, 0)], [[], [], [], []]),  # an even circle: the alternating sum is zero
+        # an even circle: the alternating sum is zero
+        ([(0, 1), (1, 2), (2, 3), (3, 0)], [[], [], [], []]),
         ([(0, 1, 2), (3, 4), (0, 1, 2, 3, 4, 5)], [[], [], [5]]),
     ],
 )
@@ -242,7 +293,9 @@ def test_whom_cohorts_disclose_by_exact_ranks(cohorts):
     matrix = np.array([[k in c for k in range(8)] for c in cohorts], float)
     rank = np.linalg.matrix_rank(matrix)
     unit = np.eye(8)
-    assert history.disclosed == {k for k in range(8) if np.linalg.matrix_rank(np.vstack([matrix, unit[k]])) == rank}
+    assert history.disclosed == {
+        k for k in range(8) if np.linalg.matrix_rank(np.vstack([matrix, unit[k]])) == rank
+    }
 
 
 def test_a_history_that_goes_on():

@@ -18,7 +18,10 @@ def app(message, context):
     if kind == "query.motley_enrol":
         return enrolled(message, context, len(LABELS), LABELS, 3, {"uplink_mbps": 2.0})
     if kind == "query.motley_probe":
-        return measured(message, {name: [0.5] * 256 if name == "gradient_sketch" else 0.5 for name in wanted(message)})
+        return measured(
+            message,
+            {name: [0.5] * 256 if name == "gradient_sketch" else 0.5 for name in wanted(message)},
+        )
     return sgd(message, context)
 
 

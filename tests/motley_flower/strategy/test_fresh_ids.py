@@ -1,4 +1,5 @@
-"""A client that is a new one in every round: without a file of clients its fresh id is tried each time, with one it is itself."""
+"""A client that is a new one in every round: without a file of clients its fresh id is tried each
+time, with one it is itself."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from tests.motley_flower import apps
 from tests.motley_flower.fake_grid import FakeNode
 from tests.motley_flower.keys import client_file, public_key
 
-HONEST, ROUNDS = 10, 30
+HONEST = 10
+ROUNDS = 30
 
 
 def attacked(tmp_path, key, **options):
-    """Ten clients, and a new node before every round, with an id of its own choice, that stays for two rounds."""
+    """Ten clients, and a new node before every round, with an id of its own choice, that stays for
+    two rounds."""
     on = apps.grid(HONEST)
     for k, node in enumerate(on.nodes.values()):
         node.public_key = public_key(k)
@@ -22,7 +25,9 @@ def attacked(tmp_path, key, **options):
         count[0] += 1
         on.nodes.pop(4998 + count[0], None)
         claims = HONEST + 100 + count[0]
-        on.nodes[5000 + count[0]] = FakeNode(apps.sgd, {"partition-id": claims}, public_key=public_key(key))
+        on.nodes[5000 + count[0]] = FakeNode(
+            apps.sgd, {"partition-id": claims}, public_key=public_key(key)
+        )
 
     kind = type(apps.fedavg())
 
@@ -51,4 +56,5 @@ def test_a_fresh_id_each_round_is_no_client_or_itself(tmp_path, key):
 def test_without_a_file_it_is_tried_in_every_round(tmp_path):
     coordinator = attacked(tmp_path, 99)
     tried = {row.round for row in coordinator.rows if row.client >= HONEST}
-    assert len(tried) > ROUNDS * 0.8  # docs/deploy/production.md: an id without the file is worth nothing
+    # docs/deploy/production.md: an id without the file is worth nothing
+    assert len(tried) > ROUNDS * 0.8

@@ -37,7 +37,11 @@ def client_app(broken=()):
             if self.k in broken:
                 raise RuntimeError("no samples")
             (w,) = parameters
-            return [w + 0.5 * (self.k - w)], 10 + self.k, {"loss": float(abs(w - self.k).mean()), "site": f"ward {self.k}"}
+            return (
+                [w + 0.5 * (self.k - w)],
+                10 + self.k,
+                {"loss": float(abs(w - self.k).mean()), "site": f"ward {self.k}"},
+            )
 
         def evaluate(self, parameters, config):
             return float(abs(parameters[0] - self.k).mean()), 10, {"accuracy": 0.5}
@@ -63,13 +67,21 @@ def legacy(name="FedAvg", **options):
 
 def run(on, strategy, selector="uniform", m=2, rounds=3, **options):
     """Return the wrapped strategy and the final model."""
-    wrapped = with_selector(strategy, build(selector, seed=0, horizon=50), m, clock=on.clock, max_examples=100, **options)
+    wrapped = with_selector(
+        strategy,
+        build(selector, seed=0, horizon=50),
+        m,
+        clock=on.clock,
+        max_examples=100,
+        **options,
+    )
     result = wrapped.start(on, num_rounds=rounds, timeout=200)
     return wrapped, next(iter(result.arrays.values())).numpy()
 
 
 def test_the_selector_chooses_and_the_strategy_averages():
-    """By hand: all four clients, weights 10 .. 13, from 0: the mean of k / 2 is (0 + 5.5 + 12 + 19.5) / 46."""
+    """By hand: all four clients, weights 10 .. 13, from 0: the mean of k / 2 is (0 + 5.5 + 12 +
+    19.5) / 46."""
     wrapped, w = run(grid(), legacy(), m=4, rounds=1)
     np.testing.assert_allclose(w, np.full(D, (11 * 0.5 + 12 * 1 + 13 * 1.5) / 46))
     assert [(row.client, row.outcome, row.signals["loss"]) for row in wrapped.motley.rows] == [
@@ -80,9 +92,14 @@ def test_the_selector_chooses_and_the_strategy_averages():
 def test_the_same_clients_as_under_the_strategy_of_today():
     from flwr.serverapp.strategy import FedAvg
 
-    chosen = [row.client for row in run(grid(), legacy(min_fit_clients=4, min_available_clients=4))[0].motley.rows]
+    chosen = [
+        row.client
+        for row in run(grid(), legacy(min_fit_clients=4, min_available_clients=4))[0].motley.rows
+    ]
     on = apps.grid(4)
-    wrapped = with_selector(FedAvg(fraction_evaluate=0.0), build("uniform", seed=0), 2, clock=on.clock)
+    wrapped = with_selector(
+        FedAvg(fraction_evaluate=0.0), build("uniform", seed=0), 2, clock=on.clock
+    )
     wrapped.start(on, apps.model(), num_rounds=3, timeout=200)
     assert chosen == [row.client for row in wrapped.motley.rows]
 
@@ -113,7 +130,9 @@ def test_evaluations_of_clients_and_server(tmp_path):
     _, w = run(grid(), strategy, rounds=2, out=tmp_path / "out")
     done = motley.load(tmp_path / "out")
     evaluated = done.tables["evaluations"].to_pylist()
-    central_rows = [(row["round"], row["accuracy"]) for row in evaluated if row["scope"] == "global"]
+    central_rows = [
+        (row["round"], row["accuracy"]) for row in evaluated if row["scope"] == "global"
+    ]
     assert central_rows == [(0, 0.0), (1, 0.1), (2, 0.2)]
     assert [row["loss"] for row in evaluated if row["scope"] == "global"][-1] == w.mean()
     assert sum(row["scope"] == "client" for row in evaluated) == 8
@@ -132,10 +151,14 @@ def test_a_killed_server_goes_on_with_the_strategy_s_moments(tmp_path):
 
         return evaluate
 
-    _, whole = run(grid(), legacy("FedAdam", evaluate_fn=central(None)), rounds=4, out=tmp_path / "whole")
+    _, whole = run(
+        grid(), legacy("FedAdam", evaluate_fn=central(None)), rounds=4, out=tmp_path / "whole"
+    )
     with pytest.raises(KilledError):
         run(grid(), legacy("FedAdam", evaluate_fn=central(2)), rounds=4, out=tmp_path / "cut")
-    _, again = run(grid(), legacy("FedAdam", evaluate_fn=central(None)), rounds=4, out=tmp_path / "cut")
+    _, again = run(
+        grid(), legacy("FedAdam", evaluate_fn=central(None)), rounds=4, out=tmp_path / "cut"
+    )
     np.testing.assert_array_equal(whole, again)
 
 
@@ -144,7 +167,9 @@ def test_the_older_server_is_refused_with_the_lines_that_replace_it():
     from flwr.server.server import Server
 
     wrapped = with_selector(legacy(), build("uniform", seed=0), 2)
-    with pytest.raises(ConfigError, match=r"app = ServerApp\(\), @app.main\(\) and strategy.start\(grid"):
+    with pytest.raises(
+        ConfigError, match=r"app = ServerApp\(\), @app.main\(\) and strategy.start\(grid"
+    ):
         Server(client_manager=SimpleClientManager(), strategy=wrapped).fit(1, None)
 
 
@@ -166,7 +191,8 @@ def test_the_one_line_measures_a_client_of_the_older_api_in_training_and_not_bef
     app = with_reports(ClientApp(lambda context: Client().to_client()))
     on = FakeGrid({1000 + 7 * k: FakeNode(app, {"partition-id": k}) for k in range(3)})
     wrapped, _ = run(on, legacy(), "oort", rounds=1)
-    # three samples of squares 1, then, after a step of 2/3 * 0.1 to each, (1 - 0.2 / 3)^2: their root mean square
+    # three samples of squares 1, then, after a step of 2/3 * 0.1 to each, (1 - 0.2 / 3)^2: their
+    # root mean square
     second = (1 - 0.2 / 3) ** 2
     assert [row.outcome for row in wrapped.motley.rows] == ["accepted"] * 2
     assert wrapped.motley.rows[0].signals["loss_rms"] == pytest.approx(((1 + second**2) / 2) ** 0.5)

@@ -1,4 +1,5 @@
-"""A strategy's step that ruins the model is refused: who spoils it is named, and the step is made again without them."""
+"""A strategy's step that ruins the model is refused: who spoils it is named, and the step is made
+again without them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def fair(**options):
     words = flower()
 
     class QFedAvg(type(fedavg())):
-        q, sent = 0.1, None
+        q = 0.1
+        sent = None
 
         def configure_train(self, server_round, arrays, config, grid):
             self.sent = words.ArrayRecord(dict(arrays.items()))
@@ -27,15 +29,21 @@ def fair(**options):
 
         def aggregate_train(self, server_round, replies):
             replies = [one for one in replies if not one.has_error()]
-            before, delta, h = self.sent.pop("w").numpy(), np.zeros(D), 0.0  # Flower takes them out, too
+            # Flower takes them out, too
+            before = self.sent.pop("w").numpy()
+            delta = np.zeros(D)
+            h = 0.0
             for one in replies:
                 gradient = before - one.content["arrays"].pop("w").numpy()
                 loss = one.content["metrics"]["train_loss"] + 1e-10
                 with np.errstate(invalid="ignore"):
-                    power, less = np.float_power(loss, self.q), np.float_power(loss, self.q - 1)
+                    power = np.float_power(loss, self.q)
+                    less = np.float_power(loss, self.q - 1)
                 delta += gradient * power
                 h += self.q * less * (gradient**2).sum() + power
-            return words.ArrayRecord({"w": words.Array((before - delta / h).astype(np.float32))}), None
+            return words.ArrayRecord(
+                {"w": words.Array((before - delta / h).astype(np.float32))}
+            ), None
 
     return QFedAvg(fraction_evaluate=0.0, **options)
 
@@ -53,13 +61,18 @@ def with_loss(value):
 
 
 def test_a_loss_that_makes_the_model_nan_is_named_and_its_client_set_aside(tmp_path, monkeypatch):
-    """One train_loss of -1, and q-FedAvg's model was NaN for good, in a run that ended as if well."""
+    """One train_loss of -1, and q-FedAvg's model was NaN for good, in a run that ended as if
+    well."""
     monkeypatch.setattr("motley_flower.recorded.run_files.RunFiles.report", lambda self: None)
-    _, clean = run(FakeGrid(nodes(0, 1, 2, app=with_loss("own"))), m=4, rounds=6, strategy=fair(), wait_s=1)
+    _, clean = run(
+        FakeGrid(nodes(0, 1, 2, app=with_loss("own"))), m=4, rounds=6, strategy=fair(), wait_s=1
+    )
     on = FakeGrid(nodes(0, 1, 2, app=with_loss("own")) | nodes(3, app=with_loss(-1.0)))
     coordinator, result = run(on, m=4, rounds=6, strategy=fair(), out=tmp_path / "run", wait_s=1)
     assert weights(result).tobytes() == weights(clean).tobytes()
-    assert [row.outcome for row in coordinator.rows if row.client == 3] == ["rejected"] * MOST_REFUSALS
+    assert [row.outcome for row in coordinator.rows if row.client == 3] == [
+        "rejected"
+    ] * MOST_REFUSALS
     assert {row.outcome for row in coordinator.rows if row.client != 3} == {"accepted"}
     told = motley.load(tmp_path / "run").tables["incidents"].to_pylist()
     assert [(row["client"], row["event"]) for row in told] == [
@@ -68,7 +81,10 @@ def test_a_loss_that_makes_the_model_nan_is_named_and_its_client_set_aside(tmp_p
         (3, "rejected"),
         (3, "set aside"),
     ]
-    assert told[0]["reason"] == "with it the model gets numbers that are not finite; the step was made again without it"
+    assert (
+        told[0]["reason"]
+        == "with it the model gets numbers that are not finite; the step was made again without it"
+    )
     assert "3 steps in a row were refused for its uploads" in told[-1]["reason"]
 
 
@@ -77,16 +93,23 @@ def test_a_client_whose_uploads_are_used_in_between_is_not_set_aside():
     on = FakeGrid(nodes(0, 1, 2, app=with_loss("own")))
 
     def now_and_then(message, context):
-        return with_loss(next(losses) if message.metadata.message_type == "train" else None)(message, context)
+        return with_loss(next(losses) if message.metadata.message_type == "train" else None)(
+            message, context
+        )
 
     on.nodes |= nodes(3, app=now_and_then)
     coordinator, _ = run(on, m=4, rounds=9, strategy=fair())
-    assert [row.outcome for row in coordinator.rows if row.client == 3] == ["rejected", "rejected", "accepted"] * 3
+    assert [row.outcome for row in coordinator.rows if row.client == 3] == [
+        "rejected",
+        "rejected",
+        "accepted",
+    ] * 3
 
 
 @pytest.mark.parametrize("app", [with_loss(None), with_loss(-1.0)], ids=["none", "negative"])
 def test_of_two_clients_the_one_without_what_the_strategy_needs_is_rejected(app):
-    """Half of the clients send no train_loss: both are tried without, the strategy raises, and those that have it are used."""
+    """Half of the clients send no train_loss: both are tried without, the strategy raises, and
+    those that have it are used."""
     on = FakeGrid(nodes(0, app=app) | nodes(1, app=with_loss("own")))
     coordinator, result = run(on, m=2, rounds=2, strategy=fair())
     assert outcomes(coordinator, 1) == outcomes(coordinator, 2) == {0: "rejected", 1: "accepted"}
@@ -99,7 +122,9 @@ def test_a_step_that_nobody_alone_spoils_leaves_the_model_and_the_strategy():
 
         def aggregate_train(self, server_round, replies):
             arrays, said = super().aggregate_train(server_round, replies)
-            self.moment = self.moment / (server_round != 2) if server_round != 2 else self.moment * np.inf
+            self.moment = (
+                self.moment / (server_round != 2) if server_round != 2 else self.moment * np.inf
+            )
             return arrays, said
 
     strategy = Overflows(fraction_evaluate=0.0)
@@ -107,12 +132,21 @@ def test_a_step_that_nobody_alone_spoils_leaves_the_model_and_the_strategy():
     models = {}
     on = grid(3)
     wrapped = with_selector(strategy, build("uniform", seed=0), 3, clock=on.clock)
-    wrapped.start(on, model(), num_rounds=3, timeout=50, evaluate_fn=lambda t, a: models.update({t: a["w"].numpy().tolist()}))
+    wrapped.start(
+        on,
+        model(),
+        num_rounds=3,
+        timeout=50,
+        evaluate_fn=lambda t, a: models.update({t: a["w"].numpy().tolist()}),
+    )
     assert models[2] == models[1] != models[3]
     assert wrapped.moment.tolist() == [1.0, 1.0]
     assert set(outcomes(wrapped.motley, 2).values()) == {"rejected"}
     assert wrapped.motley.state.refusals == {}
-    assert "the strategy's 'moment' gets numbers that are not finite; no reply stands out" in wrapped.motley.rows[3].reason
+    assert (
+        "the strategy's 'moment' gets numbers that are not finite; no reply stands out"
+        in wrapped.motley.rows[3].reason
+    )
 
 
 def test_a_model_of_another_shape_is_refused():

@@ -1,4 +1,5 @@
-"""Checks of replies: a client that sends what cannot be used is rejected for the round, and affects no other client."""
+"""Checks of replies: a client that sends what cannot be used is rejected for the round, and affects
+no other client."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from tests.motley_flower.apps import (
     run,
     sgd,
     weights,
-)  # fmt: skip
+)
 from tests.motley_flower.fake_grid import FakeGrid
 
 SEEN = []
@@ -56,7 +57,14 @@ def pickled():
 
 
 def metrics(**changes):
-    told = {"num-examples": 10, "loss": 1.0, "loss_rms": 1.0, "arrival_loss": 1.0, "learning_rates": 0.5, **changes}
+    told = {
+        "num-examples": 10,
+        "loss": 1.0,
+        "loss_rms": 1.0,
+        "arrival_loss": 1.0,
+        "learning_rates": 0.5,
+        **changes,
+    }
     return flower().MetricRecord({name: value for name, value in told.items() if value is not None})
 
 
@@ -65,9 +73,18 @@ def fine():
 
 
 GARBAGE = {
-    "not a number": lambda: {"arrays": model(w=np.array([1, np.nan, 3], np.float32)), "metrics": metrics()},
-    "a square that overflows": lambda: {"arrays": model(w=np.array([1, 3e38, 3], np.float32)), "metrics": metrics()},
-    "infinite": lambda: {"arrays": model(w=np.array([1, np.inf, 3], np.float32)), "metrics": metrics()},
+    "not a number": lambda: {
+        "arrays": model(w=np.array([1, np.nan, 3], np.float32)),
+        "metrics": metrics(),
+    },
+    "a square that overflows": lambda: {
+        "arrays": model(w=np.array([1, 3e38, 3], np.float32)),
+        "metrics": metrics(),
+    },
+    "infinite": lambda: {
+        "arrays": model(w=np.array([1, np.inf, 3], np.float32)),
+        "metrics": metrics(),
+    },
     "shape": lambda: {"arrays": model(w=np.ones(D + 1, np.float32)), "metrics": metrics()},
     "axes": lambda: {"arrays": model(w=np.ones((1, D), np.float32)), "metrics": metrics()},
     "integers": lambda: {"arrays": model(w=np.ones(D, np.int64)), "metrics": metrics()},
@@ -75,7 +92,10 @@ GARBAGE = {
     "texts": lambda: {"arrays": model(w=np.array(["a"] * D)), "metrics": metrics()},
     "wider": lambda: {"arrays": model(w=np.ones(D, np.float64)), "metrics": metrics()},
     "names": lambda: {"arrays": model(v=np.ones(D, np.float32)), "metrics": metrics()},
-    "more names": lambda: {"arrays": model(w=np.ones(D, np.float32), v=np.ones(D, np.float32)), "metrics": metrics()},
+    "more names": lambda: {
+        "arrays": model(w=np.ones(D, np.float32), v=np.ones(D, np.float32)),
+        "metrics": metrics(),
+    },
     "no arrays": lambda: {"metrics": metrics()},
     "empty arrays": lambda: {"arrays": flower().ArrayRecord(), "metrics": metrics()},
     "no metrics": lambda: {"arrays": fine()},
@@ -84,27 +104,43 @@ GARBAGE = {
     "no weight": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": None})},
     "weight of nobody": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": 0})},
     "negative weight": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": -5})},
-    "more than was enrolled": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": 14})},
+    "more than was enrolled": lambda: {
+        "arrays": fine(),
+        "metrics": metrics(**{"num-examples": 14}),
+    },
     "a weight above all": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": 1e308})},
     "weights": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": [1, 2]})},
-    "infinite weight": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": float("inf")})},
+    "infinite weight": lambda: {
+        "arrays": fine(),
+        "metrics": metrics(**{"num-examples": float("inf")}),
+    },
     "loss is nan": lambda: {"arrays": fine(), "metrics": metrics(loss=float("nan"))},
     "losses": lambda: {"arrays": fine(), "metrics": metrics(loss=[1.0, 2.0])},
     "no bytes": lambda: {"arrays": model(w=raw(b"")), "metrics": metrics()},
     "cut off": lambda: {"arrays": model(w=raw(npy("<f4", (D,), b"\0" * 5))), "metrics": metrics()},
-    "too long": lambda: {"arrays": model(w=raw(npy("<f4", (D,), b"\0" * 4 * D + b"!"))), "metrics": metrics()},
+    "too long": lambda: {
+        "arrays": model(w=raw(npy("<f4", (D,), b"\0" * 4 * D + b"!"))),
+        "metrics": metrics(),
+    },
     "a promise": lambda: {"arrays": model(w=raw(npy("<f4", (2**40,)))), "metrics": metrics()},
-    "a kept promise": lambda: {"arrays": model(w=raw(npy("<f4", (2**40,)), shape=(2**40,))), "metrics": metrics()},
+    "a kept promise": lambda: {
+        "arrays": model(w=raw(npy("<f4", (2**40,)), shape=(2**40,))),
+        "metrics": metrics(),
+    },
     "huge": lambda: {"arrays": model(w=raw(npy("<f4", (D,), bytes(10_000)))), "metrics": metrics()},
     "not numpy": lambda: {"arrays": model(w=raw(b"{}", stype="json")), "metrics": metrics()},
     "a pickle": lambda: {"arrays": model(w=raw(pickled(), dtype="object")), "metrics": metrics()},
     "a hidden pickle": lambda: {"arrays": model(w=raw(pickled())), "metrics": metrics()},
-}  # fmt: skip
+}
 
 
 def sends(make):
     def app(message, context):
-        return sgd(message, context) if message.metadata.message_type != "train" else reply(message, **make())
+        return (
+            sgd(message, context)
+            if message.metadata.message_type != "train"
+            else reply(message, **make())
+        )
 
     return app
 
@@ -118,7 +154,12 @@ def test_a_bad_reply_is_rejected_and_does_not_change_the_model(what):
     observed = observed_reports(selector)
     coordinator, result = run(on, selector, m=4, rounds=3)
     for t in (1, 2, 3):
-        assert outcomes(coordinator, t) == {0: "accepted", 1: "accepted", 2: "accepted", 3: "rejected"}
+        assert outcomes(coordinator, t) == {
+            0: "accepted",
+            1: "accepted",
+            2: "accepted",
+            3: "rejected",
+        }
     assert weights(result).tobytes() == weights(expected).tobytes()
     rejected = [r for _, reports in observed for r in reports if r.outcome == Outcome.REJECTED]
     assert [r.id for r in rejected] == [3] * 3
@@ -144,7 +185,11 @@ def test_a_round_of_one_bad_reply_leaves_the_model(what):
     assert outcome == {"rejected"} or what in lone
     if outcome == {"rejected"}:
         assert all(alone[t] == alone[t - 1] for t in hit if t > 1)
-    assert all(np.isfinite(np.frombuffer(w, np.float32)).all() for t, w in alone.items() if t != "w" and len(w) == 4 * D)
+    assert all(
+        np.isfinite(np.frombuffer(w, np.float32)).all()
+        for t, w in alone.items()
+        if t != "w" and len(w) == 4 * D
+    )
 
 
 def test_bad_answers_to_probes_and_enrolment_are_left_out():
@@ -161,11 +206,20 @@ def test_bad_answers_to_probes_and_enrolment_are_left_out():
     observed = observed_reports(selector)
     coordinator, _ = run(on, selector, m=2, rounds=4)
     assert {row.client for row in coordinator.rows} <= {0, 1, 2, 3}
-    assert all(np.isfinite(r.signals["loss"]) for _, reports in observed for r in reports if r.outcome == Outcome.PROBED)
+    assert all(
+        np.isfinite(r.signals["loss"])
+        for _, reports in observed
+        for r in reports
+        if r.outcome == Outcome.PROBED
+    )
 
 
 def test_an_app_whose_replies_never_fit_is_an_error_in_the_first_round():
-    for what, said in (("no weight", "num-examples"), ("shape", "expected float32"), ("no metrics", "MetricRecord")):
+    for what, said in (
+        ("no weight", "num-examples"),
+        ("shape", "expected float32"),
+        ("no metrics", "MetricRecord"),
+    ):
         with pytest.raises(ConfigError, match=said):
             run(FakeGrid(nodes(0, 1, 2, app=sends(GARBAGE[what]))), m=2)
 
@@ -182,7 +236,11 @@ def test_uploads_of_any_form_may_change_shape_but_must_be_finite():
         return reply(message, arrays=model(w=np.ones(n, np.float32)), metrics=metrics())
 
     def app(message, context):
-        return sgd(message, context) if message.metadata.message_type != "train" else grows(message, context)
+        return (
+            sgd(message, context)
+            if message.metadata.message_type != "train"
+            else grows(message, context)
+        )
 
     on = FakeGrid(nodes(0, 1, 2, app=app) | nodes(3, app=sends(GARBAGE["not a number"])))
     coordinator, result = run(on, m=4, uploads="any")
@@ -193,8 +251,12 @@ def test_uploads_of_any_form_may_change_shape_but_must_be_finite():
 def test_fortran_order_and_empty_arrays_are_read():
     words = flower()
     matrix = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))
-    np.testing.assert_array_equal(array_of(words.Array(matrix), "w", (2, 3), "float32", 100), matrix)
-    assert array_of(words.Array(np.zeros((0, 3), np.float32)), "w", (0, 3), "float32", 100).shape == (0, 3)
+    np.testing.assert_array_equal(
+        array_of(words.Array(matrix), "w", (2, 3), "float32", 100), matrix
+    )
+    assert array_of(
+        words.Array(np.zeros((0, 3), np.float32)), "w", (0, 3), "float32", 100
+    ).shape == (0, 3)
     assert array_of(words.Array(np.array(3.0)), "w", (), "float64", 100) == 3
     with pytest.raises(NodeError):
         numbers_of([True], "x")
@@ -207,7 +269,12 @@ def enrols(**told):
         if message.metadata.message_type != "query.motley_enrol":
             return sgd(message, context)
         numbers = {"partition-id": context.node_config["partition-id"], "num-examples": 13, **told}
-        return reply(message, told=flower().MetricRecord({name: value for name, value in numbers.items() if value is not None}))
+        return reply(
+            message,
+            told=flower().MetricRecord(
+                {name: value for name, value in numbers.items() if value is not None}
+            ),
+        )
 
     return app
 
@@ -216,7 +283,9 @@ def test_clients_that_enrol_no_number_of_examples_need_a_bound():
     def on(*silent):
         return FakeGrid(nodes(0, 1, 2, 3) | nodes(*silent, app=enrols(**{"num-examples": None})))
 
-    with pytest.raises(ConfigError, match=r"nothing bounds 'num-examples' of client 1.*max_examples=10_000"):
+    with pytest.raises(
+        ConfigError, match=r"nothing bounds 'num-examples' of client 1.*max_examples=10_000"
+    ):
         run(on(1, 2, 3), m=4, rounds=1)
     coordinator, _ = run(on(3), m=4, rounds=1)  # at most ten times the others' median
     assert outcomes(coordinator, 1) == dict.fromkeys(range(4), "accepted")
@@ -232,11 +301,15 @@ def test_a_strategy_with_a_weight_of_its_own_needs_a_bound():
         return {"arrays": fine(), "metrics": metrics(share=weight)}
 
     def on(weight):
-        return FakeGrid(nodes(0, 1, app=sends(lambda: told(0.5))) | nodes(2, app=sends(lambda: told(weight))))
+        return FakeGrid(
+            nodes(0, 1, app=sends(lambda: told(0.5))) | nodes(2, app=sends(lambda: told(weight)))
+        )
 
     with pytest.raises(ConfigError, match="nothing bounds 'share' of client 0"):
         run(on(0.5), m=3, rounds=1, strategy=fedavg(weighted_by_key="share"))
-    coordinator, _ = run(on(1e308), m=3, rounds=1, strategy=fedavg(weighted_by_key="share"), max_examples=1)
+    coordinator, _ = run(
+        on(1e308), m=3, rounds=1, strategy=fedavg(weighted_by_key="share"), max_examples=1
+    )
     assert outcomes(coordinator, 1) == {0: "accepted", 1: "accepted", 2: "rejected"}
 
 
@@ -244,7 +317,9 @@ def test_two_clients_that_claim_all_examples_there_are_do_not_own_the_model():
     """Before, the weights 1e308 + 1e308 were infinite, and the mean became zeros."""
     clean = FakeGrid(nodes(0, 1, 2))
     _, expected = run(clean, m=3, rounds=2)
-    liars = nodes(3, 4, app=sends(lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": 1e308})}))
+    liars = nodes(
+        3, 4, app=sends(lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": 1e308})})
+    )
     _, result = run(FakeGrid(nodes(0, 1, 2) | liars), m=5, rounds=2)
     assert weights(result).tobytes() == weights(expected).tobytes()
 
@@ -264,7 +339,9 @@ def test_an_app_whose_every_reply_claims_more_is_told_so():
         run(FakeGrid(nodes(0, 1, 2, app=app)), m=3, rounds=2)
 
 
-@pytest.mark.parametrize("value", [10**400, -(10**5000), 2**1024], ids=["large", "no text", "power"])
+@pytest.mark.parametrize(
+    "value", [10**400, -(10**5000), 2**1024], ids=["large", "no text", "power"]
+)
 def test_whole_numbers_beyond_all_floats_are_refused_in_a_sentence(value):
     for check in (number_of, whole_number):
         with pytest.raises(NodeError, match="'n' is inf; expected one finite number"):

@@ -1,4 +1,5 @@
-"""Client apps without a line for Motley, and with the one line that lets them report: the app trains PyTorch as quick starts do."""
+"""Client apps without a line for Motley, and with the one line that lets them report: the app
+trains PyTorch as quick starts do."""
 
 from __future__ import annotations
 
@@ -68,17 +69,22 @@ def samples(client):
 
 
 def network():
-    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+    return nn.Sequential(
+        nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)
+    )
 
 
 def loaded(message):
     model = network()
-    model.load_state_dict({k: torch.from_numpy(v.numpy().copy()) for k, v in message.content["arrays"].items()})
+    model.load_state_dict(
+        {k: torch.from_numpy(v.numpy().copy()) for k, v in message.content["arrays"].items()}
+    )
     return model
 
 
 def plain(app):
-    """Register train and evaluate as an app without Motley would; the client's number is in its node's configuration as ``site``."""
+    """Register train and evaluate as an app without Motley would; the client's number is in its
+    node's configuration as ``site``."""
     words = flower()
 
     @app.train()
@@ -86,8 +92,11 @@ def plain(app):
         assert list(message.content) == ["arrays", "config"]  # nothing of Motley's
         model, (x, y) = loaded(message), samples(context.node_config["site"])
         loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
-        optimizer = torch.optim.SGD(model.parameters(), lr=message.content["config"]["lr"], momentum=0.9, weight_decay=0.01)
-        criterion, total = nn.CrossEntropyLoss(), 0.0
+        optimizer = torch.optim.SGD(
+            model.parameters(), lr=message.content["config"]["lr"], momentum=0.9, weight_decay=0.01
+        )
+        criterion = nn.CrossEntropyLoss()
+        total = 0.0
         model.train()
         for _ in range(EPOCHS):
             for batch, labels in loader:
@@ -96,9 +105,13 @@ def plain(app):
                 loss.backward()
                 optimizer.step()
                 total += loss.item()
-        context.state["trained"] = words.MetricRecord({"times": context.state.get("trained", {"times": 0})["times"] + 1})
+        context.state["trained"] = words.MetricRecord(
+            {"times": context.state.get("trained", {"times": 0})["times"] + 1}
+        )
         told = words.MetricRecord({"train_loss": total, "num-examples": len(y)})
-        arrays = words.ArrayRecord({k: words.Array(v.numpy()) for k, v in model.state_dict().items()})
+        arrays = words.ArrayRecord(
+            {k: words.Array(v.numpy()) for k, v in model.state_dict().items()}
+        )
         return answer(message, arrays=arrays, metrics=told)
 
     @app.evaluate()
@@ -107,7 +120,9 @@ def plain(app):
         model = loaded(message).eval()
         with torch.no_grad():
             loss = cross_entropy(model(x), y).item()
-        return answer(message, metrics=words.MetricRecord({"eval_loss": loss, "num-examples": len(y)}))
+        return answer(
+            message, metrics=words.MetricRecord({"eval_loss": loss, "num-examples": len(y)})
+        )
 
     return app
 
@@ -130,13 +145,17 @@ def sites(n, app, **config):
 
 def trained(on, selector, m=2, rounds=3, **options):
     selector = build(selector, seed=0, horizon=20) if isinstance(selector, str) else selector
-    wrapped = with_selector(fedavg(), selector, m, clock=on.clock, **{"max_examples": 1000, **options})
+    wrapped = with_selector(
+        fedavg(), selector, m, clock=on.clock, **{"max_examples": 1000, **options}
+    )
     torch.manual_seed(7)
     config = flower().ConfigRecord({"lr": 0.1})
-    return wrapped.motley, wrapped.start(on, initial(), num_rounds=rounds, timeout=200, train_config=config)
+    return wrapped.motley, wrapped.start(
+        on, initial(), num_rounds=rounds, timeout=200, train_config=config
+    )
 
 
-# ------------------------------------------------------------------------------------- no change at all
+# --------------------------------------------------------------------------------- no change at all
 
 
 @pytest.mark.parametrize("name", ["uniform", "fedcs", "fedcvr_bolt"])
@@ -144,8 +163,11 @@ def test_an_app_without_a_line_of_motley_s_works_where_clients_need_tell_nothing
     caplog.set_level(logging.INFO, "motley.flower")
     coordinator, _ = trained(sites(3, plain(client_app())), name)
     assert {row.outcome for row in coordinator.rows} == {"accepted"}
-    assert coordinator.registry.node_of == {0: 874, 1: 887, 2: 900}  # in order of node id, in which they were asked
-    assert caplog.text.count("the history of a client ends when its node restarts under a new id") == 1
+    # in order of node id, in which they were asked
+    assert coordinator.registry.node_of == {0: 874, 1: 887, 2: 900}
+    assert (
+        caplog.text.count("the history of a client ends when its node restarts under a new id") == 1
+    )
 
 
 def test_a_number_stays_with_its_node_and_a_node_under_a_new_id_is_a_new_client():
@@ -163,15 +185,22 @@ def test_without_a_bound_on_the_examples_nothing_begins():
         trained(on, "uniform", max_examples=None)
     assert not [m for m in on.sent if m.metadata.message_type == "train"]
     coordinator, _ = trained(on, "uniform", m=2, rounds=1, max_examples=25)
-    assert [row.outcome for row in coordinator.rows] == ["rejected", "accepted"]  # 30 and 20 samples
-    assert "more than the client said at enrolment, or than max_examples" in coordinator.rows[0].reason
+    # 30 and 20 samples
+    assert [row.outcome for row in coordinator.rows] == ["rejected", "accepted"]
+    assert (
+        "more than the client said at enrolment, or than max_examples" in coordinator.rows[0].reason
+    )
 
 
 def test_sizes_come_with_replies_and_reach_the_selector_once():
     selector = build("oort", seed=0)
     seen = observed_reports(selector)
     trained(sites(3, reporting()), selector, m=3, rounds=2)
-    enrolled = [(t, [(r.id, r.num_examples) for r in reports]) for t, reports in seen if reports[0].outcome == Outcome.ENROLLED]
+    enrolled = [
+        (t, [(r.id, r.num_examples) for r in reports])
+        for t, reports in seen
+        if reports[0].outcome == Outcome.ENROLLED
+    ]
     first, second = enrolled
     assert [(k, math.isnan(n)) for k, n in first[1]] == [(0, True), (1, True), (2, True)]
     assert second == (0, [(0, 40.0), (1, 30.0), (2, 20.0)])  # node 874 is site 2 with 40 samples
@@ -195,11 +224,12 @@ def test_all_nodes_name_their_client_or_none():
     assert len(coordinator.registry.node_of) == 1
 
 
-# ------------------------------------------------------------------------------------- checked before round 1
+# --------------------------------------------------------------------------- checked before round 1
 
 
 SAID = {
-    "oort": "Oort needs loss_rms with every reply, which the client app does not report; one line below",
+    "oort": "Oort needs loss_rms with every reply, which the client app does not report; one line "
+    "below",
     "power_of_choice": "PowerOfChoice needs loss before a choice, which",
     "fedcbs": "labels=my_labels, classes=10",
     "divfl": r"with_reports cannot measure gradient_sketch: see docs/deploy/which-rule\.md",
@@ -223,8 +253,14 @@ def test_an_app_that_measures_nothing_is_told_what_to_report(monkeypatch):
 
     on = sites(2, reporting())
     with monkeypatch.context() as changed:
-        changed.setattr("motley_flower.strategy.reporting.sys.modules", {k: v for k, v in sys.modules.items() if k != "torch"})
-        with pytest.raises(ConfigError, match=r'imports torch at the top .* with_reports\(app, reports=\["loss_rms"\]\)'):
+        changed.setattr(
+            "motley_flower.strategy.reporting.sys.modules",
+            {k: v for k, v in sys.modules.items() if k != "torch"},
+        )
+        with pytest.raises(
+            ConfigError,
+            match=r'imports torch at the top .* with_reports\(app, reports=\["loss_rms"\]\)',
+        ):
             trained(on, "oort")
 
 
@@ -236,7 +272,10 @@ DOES_NOT = {"divfl", "delta", "fedstas"}  # sketches of gradients before a choic
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE.targets))
 def test_every_rule_that_asks_for_losses_and_norms_runs_with_the_one_line(name):
-    labels = {"labels": lambda context: samples(context.node_config["site"])[1].tolist(), "classes": 3}
+    labels = {
+        "labels": lambda context: samples(context.node_config["site"])[1].tolist(),
+        "classes": 3,
+    }
     on = sites(4, reporting(**labels), numbered=True)
     if name in DOES_NOT:
         with pytest.raises(ConfigError, match="with_reports cannot measure"):
@@ -249,7 +288,8 @@ def test_every_rule_that_asks_for_losses_and_norms_runs_with_the_one_line(name):
 
 
 def test_training_is_the_same_to_the_bit_whatever_is_measured():
-    """Losses in training, and an arrival loss by a pass of its own before: neither moves a weight or a random number."""
+    """Losses in training, and an arrival loss by a pass of its own before: neither moves a weight
+    or a random number."""
 
     def models(app, name):
         on = sites(2, app)
@@ -266,7 +306,12 @@ def test_what_is_measured_is_the_loss_of_the_received_model_without_dropout_and_
     selector = build("power_of_choice", seed=0)
     seen = observed_reports(selector)
     trained(on, selector, m=1, rounds=1)
-    (probed,) = [report for _, reports in seen for report in reports if report.outcome == Outcome.PROBED and report.id == 20]
+    (probed,) = [
+        report
+        for _, reports in seen
+        for report in reports
+        if report.outcome == Outcome.PROBED and report.id == 20
+    ]
     model, (x, y) = network(), samples(0)
     model.load_state_dict({k: torch.from_numpy(v.numpy()) for k, v in initial().items()})
     loss = cross_entropy(model.eval()(x), y)
@@ -276,14 +321,20 @@ def test_what_is_measured_is_the_loss_of_the_received_model_without_dropout_and_
     trained(sites(2, reporting(), numbered=True), adasample, m=1, rounds=1)
     loss.backward()
     norm = math.sqrt(sum(float((p.grad.double() ** 2).sum()) for p in model.parameters()))
-    (probed,) = [report for _, reports in seen for report in reports if report.outcome == Outcome.PROBED and report.id == 20]
+    (probed,) = [
+        report
+        for _, reports in seen
+        for report in reports
+        if report.outcome == Outcome.PROBED and report.id == 20
+    ]
     assert probed.signals["grad_norm"] == pytest.approx(norm, rel=1e-5)
 
 
 def test_a_probe_trains_nothing_and_leaves_the_node_s_state():
     on = sites(2, reporting())
     trained(on, "power_of_choice", m=2, rounds=2)
-    assert [context.state["trained"]["times"] for context in on.contexts.values()] == [2, 2]  # not 4
+    # not 4
+    assert [context.state["trained"]["times"] for context in on.contexts.values()] == [2, 2]
 
 
 def test_the_app_s_own_numbers_stand_and_those_it_names_are_not_measured():
@@ -306,9 +357,16 @@ def test_losses_that_cannot_be_noted_are_an_error_that_says_what_to_do():
 
     @app.train()
     def train(message, context):
-        return answer(message, arrays=message.content["arrays"], metrics=words.MetricRecord({"num-examples": 20}))
+        return answer(
+            message,
+            arrays=message.content["arrays"],
+            metrics=words.MetricRecord({"num-examples": 20}),
+        )
 
-    said = "no client's reply can be used: its client app raised ConfigError: with_reports could not measure loss_rms"
+    said = (
+        "no client's reply can be used: its client app raised ConfigError: with_reports could "
+        "not measure loss_rms"
+    )
     with pytest.raises(ConfigError, match=said):
         trained(sites(2, app), "oort", rounds=1)
 
@@ -320,7 +378,11 @@ def test_apps_with_handlers_of_their_own_get_what_they_got():
     (train,) = [m for m in on.sent if m.metadata.message_type == "train"]
     assert list(probe.content) == ["arrays", "motley"]
     assert list(train.content) == ["arrays", "config"]
-    assert outcomes(run(grid(3), "uniform", m=3, rounds=1)[0], 1) == {0: "accepted", 1: "accepted", 2: "accepted"}
+    assert outcomes(run(grid(3), "uniform", m=3, rounds=1)[0], 1) == {
+        0: "accepted",
+        1: "accepted",
+        2: "accepted",
+    }
 
 
 def test_what_with_reports_refuses():

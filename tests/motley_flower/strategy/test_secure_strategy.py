@@ -1,4 +1,5 @@
-"""A strategy that averages, under secure aggregation: the plain mean up to rounding, whoever drops out; what is refused."""
+"""A strategy that averages, under secure aggregation: the plain mean up to rounding, whoever drops
+out; what is refused."""
 
 from __future__ import annotations
 
@@ -35,25 +36,41 @@ def keys(tmp_path):
 
 def secured(keys, app=sgd, options=OPTIONS, folder=None):
     """The app behind the mod, as a ClientApp calls it."""
-    masked = MaskedUpdates(options, keys / "key-{client}", keys / "register.json", folder or keys / "kept")
+    masked = MaskedUpdates(
+        options, keys / "key-{client}", keys / "register.json", folder or keys / "kept"
+    )
 
     def answer(message, context):
-        return masked.answer(message, context) if message.metadata.message_type == SECURE else masked.mod(message, context, app)
+        return (
+            masked.answer(message, context)
+            if message.metadata.message_type == SECURE
+            else masked.mod(message, context, app)
+        )
 
     return answer
 
 
 def federation(keys, n=6, apps=None, options=OPTIONS, folder=None):
     apps = apps or {}
-    made = {k: FakeNode(secured(keys, apps.get(k, sgd), options, folder), {"partition-id": k}) for k in range(n)}
+    made = {
+        k: FakeNode(secured(keys, apps.get(k, sgd), options, folder), {"partition-id": k})
+        for k in range(n)
+    }
     return FakeGrid({1000 + 7 * k: node for k, node in made.items()})
 
 
 def run(on, keys, m=6, rounds=1, strategy=None, options=OPTIONS, selector="uniform", **more):
     wrapped = with_selector(
-        strategy or fedavg(), build(selector, seed=0), m, clock=on.clock, wait_s=10, query_limit_s=30.0, secure_aggregation=options,
-        register=keys / "register.json", **more,
-    )  # fmt: skip
+        strategy or fedavg(),
+        build(selector, seed=0),
+        m,
+        clock=on.clock,
+        wait_s=10,
+        query_limit_s=30.0,
+        secure_aggregation=options,
+        register=keys / "register.json",
+        **more,
+    )
     result = wrapped.start(on, model(), num_rounds=rounds, timeout=60)
     return wrapped.motley, result
 
@@ -81,7 +98,9 @@ def test_several_rounds_are_the_plain_rounds_but_for_rounding(keys):
     plain = FakeGrid({1000 + 7 * k: FakeNode(one_sample, {"partition-id": k}) for k in range(6)})
     wrapped = with_selector(fedavg(), build("uniform", seed=0), 4, clock=plain.clock)
     np.testing.assert_allclose(
-        weights(result), weights(wrapped.start(plain, model(), num_rounds=4, timeout=60)), atol=4 * LEVEL
+        weights(result),
+        weights(wrapped.start(plain, model(), num_rounds=4, timeout=60)),
+        atol=4 * LEVEL,
     )
 
 
@@ -102,7 +121,10 @@ def failing_at(kind, step=None):
 
         def answer(message, context):
             held = message.content.get(RECORD)
-            if message.metadata.message_type == kind and step in (None, held and held["message"][0]):
+            if message.metadata.message_type == kind and step in (
+                None,
+                held and held["message"][0],
+            ):
                 raise RuntimeError("lost")
             return inner(message, context)
 
@@ -111,13 +133,17 @@ def failing_at(kind, step=None):
     return node
 
 
-@pytest.mark.parametrize(("kind", "step"), [(SECURE, 1), (SECURE, 2), ("train", None), (SECURE, 4), (SECURE, 5)])
+@pytest.mark.parametrize(
+    ("kind", "step"), [(SECURE, 1), (SECURE, 2), ("train", None), (SECURE, 4), (SECURE, 5)]
+)
 def test_a_client_that_is_lost_at_any_message(keys, kind, step):
     on = federation(keys)
     on.nodes[1000 + 7 * 2].app = failing_at(kind, step)(keys)
     coordinator, result = run(on, keys)
     before = step in (1, 2) or kind == "train"
-    np.testing.assert_allclose(weights(result), mean([k for k in range(6) if k != 2 or not before]), atol=LEVEL)
+    np.testing.assert_allclose(
+        weights(result), mean([k for k in range(6) if k != 2 or not before]), atol=LEVEL
+    )
     told = outcomes(coordinator, 1)
     assert told.pop(2) == ("dropped" if before else "accepted")
     assert set(told.values()) == {"accepted"}
@@ -130,16 +156,25 @@ def test_below_the_threshold_the_model_stays_and_the_next_round_goes_on(keys):
     back = secured(keys)
     on.events.append((5.5, lambda: [setattr(on.nodes[1000 + 7 * k], "app", back) for k in (1, 3)]))
     coordinator, result = run(on, keys, rounds=2)
-    assert outcomes(coordinator, 1) == {0: "rejected", 1: "dropped", 2: "rejected", 3: "dropped", 4: "rejected", 5: "rejected"}
+    assert outcomes(coordinator, 1) == {
+        0: "rejected",
+        1: "dropped",
+        2: "rejected",
+        3: "dropped",
+        4: "rejected",
+        5: "rejected",
+    }
     assert "nothing is unmasked" in next(row.reason for row in coordinator.rows if row.client == 0)
     steps = [m.content[RECORD]["message"][0] for m in on.sent if m.metadata.message_type == SECURE]
-    assert (steps.count(1), steps.count(4), steps.count(5)) == (12, 6, 6)  # the last two steps in round 2 alone
+    # the last two steps in round 2 alone
+    assert (steps.count(1), steps.count(4), steps.count(5)) == (12, 6, 6)
     assert set(outcomes(coordinator, 2).values()) == {"accepted"}
     np.testing.assert_allclose(weights(result), mean(range(6)), atol=LEVEL)
 
 
 def test_no_reply_holds_a_model_or_a_number_of_samples(keys):
-    on, replies = federation(keys), []
+    on = federation(keys)
+    replies = []
 
     def listening(node):
         inner = node.app
@@ -147,7 +182,12 @@ def test_no_reply_holds_a_model_or_a_number_of_samples(keys):
         def app(message, context):
             reply = inner(message, context)
             if message.metadata.message_type == "train":
-                replies.append((list(reply.content.array_records), [set(r) for r in reply.content.metric_records.values()]))
+                replies.append(
+                    (
+                        list(reply.content.array_records),
+                        [set(r) for r in reply.content.metric_records.values()],
+                    )
+                )
             return reply
 
         node.app = app
@@ -160,14 +200,22 @@ def test_no_reply_holds_a_model_or_a_number_of_samples(keys):
 
 
 def test_a_client_does_not_train_in_the_clear(keys):
-    app, inner = flower(), secured(keys)
+    app = flower()
+    inner = secured(keys)
     message = app.Message(app.RecordDict({"arrays": model()}), 1000, "train")
     context = app.Context(
-        run_id=1, node_id=1, node_config={"partition-id": 0}, state=app.RecordDict(), run_config={}, series_id=1
+        run_id=1,
+        node_id=1,
+        node_config={"partition-id": 0},
+        state=app.RecordDict(),
+        run_config={},
+        series_id=1,
     )
     with pytest.raises(SecureAggregationError, match="this client sends masked ones only"):
         inner(message, context)
-    bad = app.Message(app.RecordDict({RECORD: secure_record(b"nothing", run="0" * 32)}), 1000, SECURE)
+    bad = app.Message(
+        app.RecordDict({RECORD: secure_record(b"nothing", run="0" * 32)}), 1000, SECURE
+    )
     with pytest.raises(SecureAggregationError, match="got a message of step 110"):
         inner(bad, context)
 
@@ -175,7 +223,12 @@ def test_a_client_does_not_train_in_the_clear(keys):
 @pytest.mark.parametrize(
     ("strategy", "selector", "more", "message"),
     [
-        ("FedMedian", "uniform", {}, "FedMedian needs single updates, .* expected one of FedAvg, FedAvgM"),
+        (
+            "FedMedian",
+            "uniform",
+            {},
+            "FedMedian needs single updates, .* expected one of FedAvg, FedAvgM",
+        ),
         ("Krum", "uniform", {}, "Krum needs single updates"),
         ("QFedAvg", "uniform", {}, "QFedAvg needs single updates"),
         ("FedAvg", "divfl", {}, r"DivFL needs numbers of every single update \(gradient_sketch\)"),
@@ -208,11 +261,13 @@ def test_a_client_with_other_options_takes_no_part(keys):
     on.nodes[1000].app = secured(keys, options=SecureOptions(clip=1.0, bits=20))
     coordinator, result = run(on, keys)
     assert outcomes(coordinator, 1)[0] == "dropped"
-    assert "proposes other options" in next(row.reason for row in coordinator.rows if row.client == 0)
+    assert "proposes other options" in next(
+        row.reason for row in coordinator.rows if row.client == 0
+    )
     np.testing.assert_allclose(weights(result), mean(range(1, 6)), atol=LEVEL)
 
 
-# ------------------------------------------------------------------------------------- draws that clients recompute
+# --------------------------------------------------------------------- draws that clients recompute
 
 DRAWN = SecureOptions(clip=10.0, bits=20, draws=12, cohort=5)
 
@@ -234,21 +289,31 @@ def test_every_cohort_is_recomputed_by_its_clients_and_afterwards(keys):
 def test_a_server_that_chooses_its_cohort_gets_no_answer(keys):
     on = drawn(keys)
     wrapped = with_selector(
-        fedavg(), build("uniform", seed=0), 5, clock=on.clock, wait_s=10, query_limit_s=30.0, secure_aggregation=DRAWN,
+        fedavg(),
+        build("uniform", seed=0),
+        5,
+        clock=on.clock,
+        wait_s=10,
+        query_limit_s=30.0,
+        secure_aggregation=DRAWN,
         register=keys / "register.json",
-    )  # fmt: skip
+    )
     honest = wrapped.motley_flower.secure.draw
 
     def chosen(current):
         cohort = honest(current)
-        return type(cohort)(np.array([0, 1, 2, 3, 4])) if wrapped.motley.state.round == 2 else cohort
+        return (
+            type(cohort)(np.array([0, 1, 2, 3, 4])) if wrapped.motley.state.round == 2 else cohort
+        )
 
     wrapped.motley_flower.secure.draw = chosen
     wrapped.start(on, model(), num_rounds=2, timeout=60)
     assert set(outcomes(wrapped.motley, 1).values()) == {"accepted"}
     assert set(outcomes(wrapped.motley, 2).values()) == {"dropped"}
     reasons = [row.reason for row in wrapped.motley.rows if row.round == 2]
-    assert all("the cohort of round 2 is not the one that was drawn" in reason for reason in reasons)
+    assert all(
+        "the cohort of round 2 is not the one that was drawn" in reason for reason in reasons
+    )
 
 
 def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
@@ -258,7 +323,9 @@ def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
     coordinator, _ = run(on, keys, m=9, rounds=12, options=options)
     accepted = {t: set(outcomes(coordinator, t)) for t in range(1, 13)}
     rows = json.loads(coordinator.secure.draws.transcript())["rounds"]
-    missing = [row["round"] for row in rows if 3 in row["cohort"] and 3 not in accepted[row["round"]]]
+    missing = [
+        row["round"] for row in rows if 3 in row["cohort"] and 3 not in accepted[row["round"]]
+    ]
     assert missing
     assert all("accepted" in outcomes(coordinator, t).values() for t in missing)
 
@@ -278,12 +345,21 @@ BY_TIERS = {"name": "tifl", "tiers": 2, "credits": 12, "interval": 12, "retier":
 def test_other_rules_cannot_be_recomputed(keys, rule, said):
     selector = Selector(CATALOGUE.build(rule), seed=0)
     with pytest.raises(ConfigError, match=said):
-        with_selector(fedavg(), selector, 5, secure_aggregation=DRAWN, register=keys / "register.json")
+        with_selector(
+            fedavg(), selector, 5, secure_aggregation=DRAWN, register=keys / "register.json"
+        )
 
 
 def test_draws_by_samples(keys):
     options = SecureOptions(clip=10.0, bits=20, draws=12, cohort=5, draw_rule="weighted")
-    coordinator, _ = run(federation(keys, 10, None, options), keys, m=5, rounds=3, options=options, selector=BY_SAMPLES)
+    coordinator, _ = run(
+        federation(keys, 10, None, options),
+        keys,
+        m=5,
+        rounds=3,
+        options=options,
+        selector=BY_SAMPLES,
+    )
     told = coordinator.secure.draws.transcript()
     assert verify_draws(told, as_register(keys / "register.json")) == 3
     assert coordinator.secure.draws.table.numbers == {k: 10.0 + k for k in range(10)}
@@ -304,7 +380,10 @@ def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys):
     coordinator, _ = run(on, keys, m=9, rounds=4, options=options, selector=BY_SAMPLES)
     reasons = [row.reason for row in coordinator.rows if row.client == 3]
     assert reasons
-    assert all("client 3 has 9 samples, and the cohorts are drawn as if it had 13" in reason for reason in reasons)
+    assert all(
+        "client 3 has 9 samples, and the cohorts are drawn as if it had 13" in reason
+        for reason in reasons
+    )
 
 
 def test_draws_by_tiers(keys):
@@ -312,28 +391,51 @@ def test_draws_by_tiers(keys):
     options = SecureOptions(clip=10.0, bits=20, draws=12, cohort=5, draw_rule="tiers")
     selector = build(BY_TIERS, seed=0)
     seconds = [1, 1, 1, 1, 1, 9, 9, 9, 9, 9]
-    selector.observe(0, Reports(range(10), Outcome.ENROLLED, signals={"compute_estimate_s": seconds}))
+    selector.observe(
+        0, Reports(range(10), Outcome.ENROLLED, signals={"compute_estimate_s": seconds})
+    )
     on = federation(keys, 10, None, options)
     wrapped = with_selector(
-        fedavg(), selector, 5, clock=on.clock, wait_s=10, query_limit_s=30.0, secure_aggregation=options,
+        fedavg(),
+        selector,
+        5,
+        clock=on.clock,
+        wait_s=10,
+        query_limit_s=30.0,
+        secure_aggregation=options,
         register=keys / "register.json",
-    )  # fmt: skip
+    )
     wrapped.start(on, model(), num_rounds=6, timeout=60)
     cohorts = {tuple(sorted(outcomes(wrapped.motley, t))) for t in range(1, 7)}
     assert cohorts <= {(0, 1, 2, 3, 4), (5, 6, 7, 8, 9)}
-    assert verify_draws(wrapped.motley_flower.secure.draws.transcript(), as_register(keys / "register.json")) == 6
+    assert (
+        verify_draws(
+            wrapped.motley_flower.secure.draws.transcript(), as_register(keys / "register.json")
+        )
+        == 6
+    )
 
 
 def test_draws_need_the_roster(keys):
-    with pytest.raises(ConfigError, match="the draws cannot be agreed on: 6 of 10 clients are left for the draws"):
+    with pytest.raises(
+        ConfigError, match="the draws cannot be agreed on: 6 of 10 clients are left for the draws"
+    ):
         run(drawn(keys, n=6), keys, m=5, options=DRAWN)
 
 
 def test_a_client_keeps_nothing_under_a_name_that_is_none(keys):
     masked = MaskedUpdates(DRAWN, keys / "key-{client}", keys / "register.json", keys / "kept")
     for run in ("", "../elsewhere", "0" * 31):
-        message = FakeGrid({1: FakeNode(lambda message, context: masked.answer(message, context), {"partition-id": 0})})
-        sent = flower().Message(flower().RecordDict({RECORD: secure_record(b"x", run=run)}), 1, SECURE, ttl=60)
+        message = FakeGrid(
+            {
+                1: FakeNode(
+                    lambda message, context: masked.answer(message, context), {"partition-id": 0}
+                )
+            }
+        )
+        sent = flower().Message(
+            flower().RecordDict({RECORD: secure_record(b"x", run=run)}), 1, SECURE, ttl=60
+        )
         (reply,) = message.send_and_receive([sent])
         assert "the server names no run" in reply.error.reason
     assert not (keys / "kept").exists()

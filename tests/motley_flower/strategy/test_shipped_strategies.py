@@ -11,22 +11,37 @@ from tests.motley_flower.conftest import HERE
 from tests.motley_flower.fake_grid import FakeGrid
 from tests.motley_flower.strategy.test_replies import GARBAGE, sends
 
-pytestmark = pytest.mark.skipif(not HERE, reason="Flower is not installed; make test-flower runs these")
+pytestmark = pytest.mark.skipif(
+    not HERE, reason="Flower is not installed; make test-flower runs these"
+)
 
-SHIPPED = "FedAvg FedAvgM FedAdam FedAdagrad FedYogi FedMedian FedProx FedTrimmedAvg Krum MultiKrum Bulyan"
+SHIPPED = (
+    "FedAvg FedAvgM FedAdam FedAdagrad FedYogi FedMedian FedProx FedTrimmedAvg Krum "
+    "MultiKrum Bulyan"
+)
 
 
 def build_strategy(name):
     strategies = flower("serverapp.strategy")
-    extra = {"FedProx": {"proximal_mu": 0.1}, "Krum": {"num_malicious_nodes": 1}, "MultiKrum": {"num_malicious_nodes": 1}}
-    return getattr(strategies, name)(fraction_evaluate=1.0, min_available_nodes=5, **extra.get(name, {}))
+    extra = {
+        "FedProx": {"proximal_mu": 0.1},
+        "Krum": {"num_malicious_nodes": 1},
+        "MultiKrum": {"num_malicious_nodes": 1},
+    }
+    return getattr(strategies, name)(
+        fraction_evaluate=1.0, min_available_nodes=5, **extra.get(name, {})
+    )
 
 
 @pytest.mark.parametrize("name", SHIPPED.split())
 def test_a_shipped_strategy_with_a_selector_and_a_client_of_bad_replies(name):
     on = FakeGrid(nodes(*range(7)) | nodes(7, app=sends(GARBAGE["not a number"])))
     coordinator, result = run(
-        on, {"name": "hetero_select_v1", "probe": "last_report"}, m=7, rounds=5, strategy=build_strategy(name)
+        on,
+        {"name": "hetero_select_v1", "probe": "last_report"},
+        m=7,
+        rounds=5,
+        strategy=build_strategy(name),
     )
     assert np.isfinite(weights(result)).all()
     assert all("accepted" in outcomes(coordinator, t).values() for t in range(1, 6))

@@ -23,22 +23,30 @@ N = 2_780_000
 def test_the_table(theta: float, kept: int, megabytes: tuple[float, ...]) -> None:
     """Seed convention, list, bitmap, Golomb, entropy, dense; MB of 10^6 bytes, four decimals."""
     bits = (
-        estimates.seed_bits(N, theta), estimates.list_bits(N, kept), estimates.bitmap_bits(N, kept),
-        estimates.golomb_bits(N, kept), estimates.entropy_bits(N, kept), estimates.dense_bits(N),
-    )  # fmt: skip
+        estimates.seed_bits(N, theta),
+        estimates.list_bits(N, kept),
+        estimates.bitmap_bits(N, kept),
+        estimates.golomb_bits(N, kept),
+        estimates.entropy_bits(N, kept),
+        estimates.dense_bits(N),
+    )
     assert [b / 8e6 for b in bits] == pytest.approx(megabytes, abs=1e-4)
 
 
 def test_where_one_code_overtakes_another() -> None:
-    """A list beats the bitmap iff theta < 1 / 22 = .0455, and the dense vector iff theta < 32 / 54 = .5926."""
+    """A list beats the bitmap iff theta < 1 / 22 = .0455, and the dense vector iff theta < 32 / 54
+    = .5926."""
     for theta, beats in ((0.0454, True), (0.0456, False)):
-        assert (estimates.list_bits(N, round(theta * N)) < estimates.bitmap_bits(N, round(theta * N))) is beats
+        assert (
+            estimates.list_bits(N, round(theta * N)) < estimates.bitmap_bits(N, round(theta * N))
+        ) is beats
     for theta, beats in ((0.5925, True), (0.5927, False)):
         assert (estimates.list_bits(N, round(theta * N)) < estimates.dense_bits(N)) is beats
 
 
 def test_golomb() -> None:
-    """p = .01: b* = 6, mean gap 8.1079 bits, entropy 8.08. Above .618 b* stays at 0; where all are kept nothing is coded."""
+    """p = .01: b* = 6, mean gap 8.1079 bits, entropy 8.08. Above .618 b* stays at 0; where all are
+    kept nothing is coded."""
     assert estimates.golomb_gap_bits(0.01) == pytest.approx(8.1079, abs=1e-4)
     assert 8.07 < (estimates.entropy_bits(10**6, 10**4) - 32 * 10**4) / 10**4 < 8.09
     for p in (0.001, 0.1, 0.5, 0.619, 0.7, 0.95):

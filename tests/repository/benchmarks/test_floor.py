@@ -22,8 +22,10 @@ def floor(monkeypatch):
 @pytest.mark.parametrize(
     ("workload", "flops"),
     [
-        (0, 2 * 2 * 100 * 784 * 10),  # forward, and the gradient by the weights; none by the samples
-        (2, 2 * 100 * (2 * 784 * 200 + 3 * 200 * 200 + 3 * 200 * 10)),  # the upper layers also have one by their inputs
+        # forward, and the gradient by the weights; none by the samples
+        (0, 2 * 2 * 100 * 784 * 10),
+        # the upper layers also have one by their inputs
+        (2, 2 * 100 * (2 * 784 * 200 + 3 * 200 * 200 + 3 * 200 * 10)),
     ],
 )
 def test_operations_of_a_step(floor, workload, flops):

@@ -1,4 +1,5 @@
-"""``make gpu`` on machines without a GPU: what it says there, and every stage at a tiny scale, killed between and within stages."""
+"""``make gpu`` on machines without a GPU: what it says there, and every stage at a tiny scale,
+killed between and within stages."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return command.main()
 
 
-def test_without_a_gpu_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path) -> None:
+def test_without_a_gpu_one_sentence_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert call(monkeypatch, "--out", str(tmp_path / "gpu")) == 2
     said = capsys.readouterr().err
@@ -47,8 +50,12 @@ def test_missing_packages_are_named_first(monkeypatch: pytest.MonkeyPatch, capsy
     assert stages.missing(stages.PACKAGES) == []
 
 
-def test_a_dry_run_runs_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr(command, "skipped", lambda stage, options: "no pfl" if stage.name == "peer" else None)
+def test_a_dry_run_runs_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        command, "skipped", lambda stage, options: "no pfl" if stage.name == "peer" else None
+    )
     assert call(monkeypatch, "--dry-run", "--smoke", "--device", "cpu", "--out", str(tmp_path)) == 0
     lines = capsys.readouterr().out.splitlines()
     names = ["tests", "agreement", "workloads", "pfl_cifar10", "peer", "recipes", "nothing was run"]
@@ -57,7 +64,9 @@ def test_a_dry_run_runs_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Any, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path) -> None:
+def test_a_folder_of_another_device_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+) -> None:
     write(tmp_path / "state.json", {"device": "cuda", "smoke": False, "stages": {}})
     assert call(monkeypatch, "--device", "cpu", "--smoke", "--out", str(tmp_path)) == 2
     assert "name another folder, --out DIR" in capsys.readouterr().err
@@ -69,28 +78,43 @@ def test_a_stage_that_takes_too_long_is_ended_and_goes_on_in_the_next_call(
     """A stage that adds a line and sleeps; its own limit is two heartbeats, the call's is one."""
     slow = stages.Stage("slow", 0.05, "sleeps")
     script = f"import time; open({str(tmp_path / 'lines')!r}, 'a').write('x'); time.sleep(60)"
-    monkeypatch.setattr(stages.Stage, "command", lambda self, options: [sys.executable, "-S", "-c", script])
-    options, state = stages.Options(tmp_path, "cpu", True, ""), {"stages": {}}
+    monkeypatch.setattr(
+        stages.Stage, "command", lambda self, options: [sys.executable, "-S", "-c", script]
+    )
+    options = stages.Options(tmp_path, "cpu", True, "")
+    state = {"stages": {}}
     command.run(slow, options, state, tmp_path / "state.json", time.monotonic() + 1.0)
     assert state["stages"]["slow"]["status"] == "interrupted"
     command.run(slow, options, state, tmp_path / "state.json", time.monotonic() + 60.0)
     assert state["stages"]["slow"] | {"seconds": 0, "returncode": 0} == {
-        "status": "limit", "calls": 2, "seconds": 0, "returncode": 0,
-    }  # fmt: skip
+        "status": "limit",
+        "calls": 2,
+        "seconds": 0,
+        "returncode": 0,
+    }
     assert (tmp_path / "lines").read_text() == "xx"
     assert read(tmp_path / "state.json") == state
     assert command.known(slow, state) == "limit"
     assert command.known(dataclasses.replace(slow, minutes=0.1), state) is None
-    assert command.step(slow, options, state, tmp_path / "state.json", time.monotonic() + 60.0) == "limit"
+    assert (
+        command.step(slow, options, state, tmp_path / "state.json", time.monotonic() + 60.0)
+        == "limit"
+    )
     command.forget(slow, state, tmp_path)
-    assert command.step(slow, options, state, tmp_path / "state.json", time.monotonic()) == "waits for the next call"
+    assert (
+        command.step(slow, options, state, tmp_path / "state.json", time.monotonic())
+        == "waits for the next call"
+    )
 
 
 def test_recipes_wait_for_their_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("motley.tasks.public_data.search.search", lambda name: iter(()))
     recipes = next(stage for stage in stages.STAGES if stage.name == "recipes")
     options = stages.Options(tmp_path, "cpu", False, "")
-    assert command.skipped(recipes, options) == "no CIFAR-10 here; name the folder that has it, MOTLEY_DATA=folder"
+    assert (
+        command.skipped(recipes, options)
+        == "no CIFAR-10 here; name the folder that has it, MOTLEY_DATA=folder"
+    )
     assert command.skipped(recipes, dataclasses.replace(options, smoke=True)) is None
 
 
@@ -100,34 +124,63 @@ def test_rows_are_kept_and_summed_up(tmp_path: Path) -> None:
     rows.add("ditto, vmap", {"difference": 0.5, "agrees": False})
     assert "fedavg, vmap" in Rows(tmp_path / "agreement.json", "cpu")
     text = summary(
-        tmp_path, {"device": "cpu", "smoke": False, "stages": {"peer": {"status": "skipped", "why": "no pfl", "seconds": 0}}}
+        tmp_path,
+        {
+            "device": "cpu",
+            "smoke": False,
+            "stages": {"peer": {"status": "skipped", "why": "no pfl", "seconds": 0}},
+        },
     )
     assert "1 of 2 pairs agree; the largest relative difference is 5.0e-01." in text
     assert "| ditto, vmap | 0.5 |" in text
     assert "| skipped: no pfl | 0 | 240 |" in text
 
 
-def test_a_checkout_that_is_not_installed_keeps_checkpoints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_checkout_that_is_not_installed_keeps_checkpoints(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def nothing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", nothing)
-    keys = {"task": "synthetic", "population": 3, "cohort": 2, "stop": {"rounds": 2}, "checkpoint": {"every_rounds": 1}}
+    keys = {
+        "task": "synthetic",
+        "population": 3,
+        "cohort": 2,
+        "stop": {"rounds": 2},
+        "checkpoint": {"every_rounds": 1},
+    }
     assert len(run(keys, out=tmp_path / "run").tables["rounds"]) == 2
 
 
 @pytest.mark.slow
 def test_killed_between_and_within_stages_it_goes_on(tmp_path: Path) -> None:
-    """SIGKILL when the second stage has a row: the first is not run again, the second goes on with its rows."""
-    line = [sys.executable, "-m", "benchmarks.gpu", "--smoke", "--device", "cpu", "--out", str(tmp_path), "--only", "tests",
-            "agreement", "workloads", "pfl_cifar10", "recipes"]  # fmt: skip
+    """SIGKILL when the second stage has a row: the first is not run again, the second goes on with
+    its rows."""
+    line = [
+        sys.executable,
+        "-m",
+        "benchmarks.gpu",
+        "--smoke",
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path),
+        "--only",
+        "tests",
+        "agreement",
+        "workloads",
+        "pfl_cifar10",
+        "recipes",
+    ]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     first = subprocess.Popen(line, cwd=ROOT, env=environment)
     while first.poll() is None and not read(tmp_path / "agreement.json").get("rows"):
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    before, rows = read(tmp_path / "state.json")["stages"], read(tmp_path / "agreement.json")["rows"]
+    before = read(tmp_path / "state.json")["stages"]
+    rows = read(tmp_path / "agreement.json")["rows"]
     assert before["tests"]["status"] == "done"
     assert before["agreement"]["status"] == "running"
     assert subprocess.run(line, cwd=ROOT, env=environment, check=False).returncode == 0
@@ -140,5 +193,7 @@ def test_killed_between_and_within_stages_it_goes_on(tmp_path: Path) -> None:
     assert "pairs agree" in text
     assert "whole benchmark" in text
     assert (tmp_path / "recipes" / "hetero_select" / "report.html").exists()
-    again = subprocess.run(line, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+    again = subprocess.run(
+        line, cwd=ROOT, env=environment, check=False, capture_output=True, text=True
+    )
     assert again.stdout.count(": done") == 5

@@ -1,4 +1,5 @@
-"""The proxy and the clock of ``benchmarks/loopback.py``, and what its committed figures say of the ledger."""
+"""The proxy and the clock of ``benchmarks/loopback.py``, and what its committed figures say of the
+ledger."""
 
 from __future__ import annotations
 
@@ -42,8 +43,9 @@ def test_between_two_moments_lies_the_difference_of_the_last_samples_before_them
 
 
 def test_what_was_counted_is_the_ledger_and_a_fixed_number_of_bytes_more() -> None:
-    """The ledger's bytes of a round are two models of 4 bytes a parameter each way, and their heads; what is counted above them does
-    not grow with the model, and covers everything that the ledger has."""
+    """The ledger's bytes of a round are two models of 4 bytes a parameter each way, and their
+    heads; what is counted above them does not grow with the model, and covers everything that the
+    ledger has."""
     found = json.loads(loopback.OUT.read_text())
     assert [model["parameters"] for model in found["models"]] == [2410, 76810, 1126410]
     for model in found["models"]:

@@ -1,4 +1,5 @@
-"""The comparison with other frameworks, without them: work, command lines, the driver's records, tables and picture."""
+"""The comparison with other frameworks, without them: work, command lines, the driver's records,
+tables and picture."""
 
 from __future__ import annotations
 
@@ -32,38 +33,70 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
 
 
 def test_steps_of_the_workloads(modules: dict[str, ModuleType]) -> None:
-    """Ten clients: 10 epochs of 600 / 100 batches are 600 steps, 320 / 32 are 100, 32 / 16 are 20. Whole: 2 steps a client."""
+    """Ten clients: 10 epochs of 600 / 100 batches are 600 steps, 320 / 32 are 100, 32 / 16 are 20.
+    Whole: 2 steps a client."""
     work = modules["work"]
-    assert {name: load.steps for name, load in work.WORKLOADS.items()} == {"logistic": 600, "mlp": 600, "cnn": 100, "lstm": 20}
+    assert {name: load.steps for name, load in work.WORKLOADS.items()} == {
+        "logistic": 600,
+        "mlp": 600,
+        "cnn": 100,
+        "lstm": 20,
+    }
     runs = {name: work.Run(load, Path(), Path(), 3) for name, load in work.WORKLOADS.items()}
-    assert {name: run.steps for name, run in runs.items()} == {"logistic": 1800, "mlp": 1800, "cnn": 300, "lstm": 60}
+    assert {name: run.steps for name, run in runs.items()} == {
+        "logistic": 1800,
+        "mlp": 1800,
+        "cnn": 300,
+        "lstm": 60,
+    }
     assert work.Run(work.WORKLOADS["cnn"], Path(), Path(), 1, whole=True).steps == 20
 
 
 def test_models_are_motleys_and_begin_alike(modules: dict[str, ModuleType]) -> None:
-    """Parameters: 7,850, 199,210, 259,914, 818,860, as those of the models of the same kind here; the same weights every time."""
+    """Parameters: 7,850, 199,210, 259,914, 818,860, as those of the models of the same kind here;
+    the same weights every time."""
     work = modules["work"]
-    sizes = {name: len(work.flat(work.network(load).parameters())) for name, load in work.WORKLOADS.items()}
+    sizes = {
+        name: len(work.flat(work.network(load).parameters()))
+        for name, load in work.WORKLOADS.items()
+    }
     assert sizes == {"logistic": 7850, "mlp": 199_210, "cnn": 259_914, "lstm": 818_860}
     mlp = work.WORKLOADS["mlp"]
-    assert (work.flat(work.network(mlp).parameters()) == work.flat(work.network(mlp).parameters())).all()
+    assert (
+        work.flat(work.network(mlp).parameters()) == work.flat(work.network(mlp).parameters())
+    ).all()
 
 
-def test_a_command_line_makes_the_same_run_again(modules: dict[str, ModuleType], tmp_path: Path) -> None:
+def test_a_command_line_makes_the_same_run_again(
+    modules: dict[str, ModuleType], tmp_path: Path
+) -> None:
     work = modules["work"]
     for whole, parallel in ((False, False), (True, False), (False, True)):
-        run = work.Run(work.WORKLOADS["mlp"], tmp_path, tmp_path / "out", 4, whole=whole, parallel=parallel)
+        run = work.Run(
+            work.WORKLOADS["mlp"], tmp_path, tmp_path / "out", 4, whole=whole, parallel=parallel
+        )
         assert work.parse(run.arguments()) == run
 
 
-def test_every_peer_has_its_file_which_parses_the_common_options(modules: dict[str, ModuleType]) -> None:
-    """Its main begins with ``parse()``, marks rounds and finishes; its pinned versions name it and torch, or need none."""
+def test_every_peer_has_its_file_which_parses_the_common_options(
+    modules: dict[str, ModuleType],
+) -> None:
+    """Its main begins with ``parse()``, marks rounds and finishes; its pinned versions name it and
+    torch, or need none."""
     for peer in modules["drive"].PEERS.values():
         script = ast.parse((HERE / f"with_{peer.name}.py").read_text(encoding="utf-8"))
-        main = next(node for node in script.body if isinstance(node, ast.FunctionDef) and node.name == "main")
+        main = next(
+            node
+            for node in script.body
+            if isinstance(node, ast.FunctionDef) and node.name == "main"
+        )
         assert "parse()" in ast.unparse(main)
         if peer.package:
-            pinned = (HERE / "requirements" / f"{peer.name}.txt").read_text(encoding="utf-8").splitlines()[1:]
+            pinned = (
+                (HERE / "requirements" / f"{peer.name}.txt")
+                .read_text(encoding="utf-8")
+                .splitlines()[1:]
+            )
             assert all("==" in line and "+cpu" not in line for line in pinned)
             assert modules["drive"].versions()[peer.name]
             assert "torch==2.13.0" in pinned or peer.name == "fedjax"
@@ -72,11 +105,13 @@ def test_every_peer_has_its_file_which_parses_the_common_options(modules: dict[s
 def test_the_plain_loop_on_whole_batches_is_the_mean_of_gradient_steps(
     modules: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Logistic regression by hand: two steps w <- w - X^T (softmax(X w + b) - Y) / n for each client, then the mean."""
+    """Logistic regression by hand: two steps w <- w - X^T (softmax(X w + b) - Y) / n for each
+    client, then the mean."""
     work = modules["work"]
     load = work.WORKLOADS["logistic"]
     rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((10, load.samples, 784), dtype=np.float32), rng.integers(0, 10, (10, load.samples))
+    x = rng.standard_normal((10, load.samples, 784), dtype=np.float32)
+    y = rng.integers(0, 10, (10, load.samples))
     np.save(tmp_path / "logistic-x.npy", x)
     np.save(tmp_path / "logistic-y.npy", y)
     run = work.Run(load, tmp_path, tmp_path, 1, whole=True)
@@ -93,16 +128,21 @@ def test_the_plain_loop_on_whole_batches_is_the_mean_of_gradient_steps(
             scores = x[k] @ weight.T + bias
             error = np.exp(scores - scores.max(1, keepdims=True))
             error = error / error.sum(1, keepdims=True) - np.eye(10)[y[k]]
-            weight, bias = weight - error.T @ x[k] / load.samples, bias - error.mean(0)
+            weight = weight - error.T @ x[k] / load.samples
+            bias = bias - error.mean(0)
         total = [total[0] + weight / 10, total[1] + bias / 10]
     expected = np.concatenate([part.ravel() for part in total])
-    assert modules["collect"].distance(np.load(tmp_path / "model.npy"), expected, work.flat(start)) < 1e-5
+    assert (
+        modules["collect"].distance(np.load(tmp_path / "model.npy"), expected, work.flat(start))
+        < 1e-5
+    )
     assert json.loads((tmp_path / "steps.json").read_text()) == 20
     assert len((tmp_path / "marks").read_text().split()) == 1
 
 
 def test_a_row_takes_the_faster_turn_and_the_best_round(modules: dict[str, ModuleType]) -> None:
-    """Rounds of 2, 4, 3 and 1, 5, 5 s: medians 3 and 5, the best 1; 600 steps / 3 s = 200. First rounds 2 and 4 s: median 3."""
+    """Rounds of 2, 4, 3 and 1, 5, 5 s: medians 3 and 5, the best 1; 600 steps / 3 s = 200. First
+    rounds 2 and 4 s: median 3."""
     common = {"workload": "logistic", "peer": "pfl", "processes": 1, "load_before": 0.1}
     turns = [
         {**common, "parallel": False, "marks_s": [2.0, 4.0, 8.0, 11.0], "peak_mib": 100.0},
@@ -122,7 +162,9 @@ def test_turns_and_what_only_chooses(modules: dict[str, ModuleType]) -> None:
     planned = [(peer.name, load, turn) for peer, load, turn in drive.planned("")]
     assert len(planned) == len(set(planned)) == 4 * sum(peer.turns for peer in drive.PEERS.values())
     assert planned[0] == ("plain", "logistic", 0)
-    assert [(peer.name, load) for peer, load, turn in drive.planned("motley,pfl/mlp") if turn == 0] == [
+    assert [
+        (peer.name, load) for peer, load, turn in drive.planned("motley,pfl/mlp") if turn == 0
+    ] == [
         ("motley", "mlp"),
         ("pfl", "mlp"),
     ]
@@ -130,13 +172,20 @@ def test_turns_and_what_only_chooses(modules: dict[str, ModuleType]) -> None:
 
 
 def test_a_run_is_made_once_and_a_wrong_number_of_steps_is_a_failure(
-    modules: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    modules: dict[str, ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    drive, work = modules["drive"], modules["work"]
+    drive = modules["drive"]
+    work = modules["work"]
     monkeypatch.setattr(drive, "RESULTS", tmp_path)
-    taken, counted = [], iter((199, 200))
+    taken = []
+    counted = iter((199, 200))
 
-    def watched(command: list[str], environment: object, folder: Path, log: object, limit: float) -> object:
+    def watched(
+        command: list[str], environment: object, folder: Path, log: object, limit: float
+    ) -> object:
         taken.append(command)
         (folder / "steps.json").write_text(json.dumps(next(counted)))
         (folder / "marks").write_text("1.0\n2.0\n")
@@ -154,9 +203,14 @@ def test_a_run_is_made_once_and_a_wrong_number_of_steps_is_a_failure(
 def test_memory_of_a_tree_and_what_is_left_of_it(
     modules: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A child with 64 MiB, which ends when it has been seen, counts; a child that would outlive the command is killed with it."""
-    psutil, tree = pytest.importorskip("psutil"), modules["tree"]
-    child = f"import os, time; x = bytearray(2**26)\nwhile not os.path.exists({str(tmp_path / 'seen')!r}): time.sleep(0.05)"
+    """A child with 64 MiB, which ends when it has been seen, counts; a child that would outlive the
+    command is killed with it."""
+    psutil = pytest.importorskip("psutil")
+    tree = modules["tree"]
+    child = (
+        "import os, time; x = bytearray(2**26)\nwhile not "
+        f"os.path.exists({str(tmp_path / 'seen')!r}): time.sleep(0.05)"
+    )
     sleeper = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(600)"
     script = (
         "import os, subprocess, sys, time\n"
@@ -186,7 +240,9 @@ def test_the_picture_and_the_tables_say_what_the_file_says(monkeypatch: pytest.M
     monkeypatch.syspath_prepend(ROOT / "docs")
     import from_peers
 
-    found = json.loads((ROOT / "benchmarks" / "measured" / "peers.json").read_text(encoding="utf-8"))
+    found = json.loads(
+        (ROOT / "benchmarks" / "measured" / "peers.json").read_text(encoding="utf-8")
+    )
     whole = from_peers.beside_peers()
     drawn = ElementTree.fromstring(from_peers.picture_of_peers())
     texts = {text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")}
@@ -194,4 +250,7 @@ def test_the_picture_and_the_tables_say_what_the_file_says(monkeypatch: pytest.M
         speed = from_peers._number(row["steps_per_s"]["median"])
         assert speed in whole
         assert speed in texts
-    assert max(float(text.get("x")) for text in drawn.iter("{http://www.w3.org/2000/svg}text")) < from_peers.WIDTH - 30
+    assert (
+        max(float(text.get("x")) for text in drawn.iter("{http://www.w3.org/2000/svg}text"))
+        < from_peers.WIDTH - 30
+    )

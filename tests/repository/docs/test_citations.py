@@ -1,4 +1,5 @@
-"""What the code and the pages cite lies in this repository: a page of ``docs/methods`` with the section that is named."""
+"""What the code and the pages cite lies in this repository: a page of ``docs/methods`` with the
+section that is named."""
 
 from __future__ import annotations
 
@@ -26,15 +27,22 @@ def _sources() -> Iterator[Path]:
     for folder in ("motley", "docs", "examples", "benchmarks", "tests"):
         for path in sorted((ROOT / folder).rglob("*")):
             built = "measured" in path.parts or any(part.startswith(".venv") for part in path.parts)
-            if path.suffix in (".py", ".md", ".toml") and not built and path != Path(__file__).resolve():
+            if (
+                path.suffix in (".py", ".md", ".toml")
+                and not built
+                and path != Path(__file__).resolve()
+            ):
                 yield path
     yield from (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
 
 
 def _anchors(page: Path) -> set[str]:
-    """The ids of a page's headings: the explicit ``{#id}``, or the one that Markdown makes of the words."""
+    """The ids of a page's headings: the explicit ``{#id}``, or the one that Markdown makes of the
+    words."""
     found = set()
-    for line in re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text(encoding="utf-8")), flags=re.MULTILINE):
+    for line in re.findall(
+        r"^#+ (.+)$", FENCE.sub("", page.read_text(encoding="utf-8")), flags=re.MULTILINE
+    ):
         explicit = re.search(r"\{#([\w-]+)\}", line)
         slug = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", line).strip().lower())
         found.add(explicit[1] if explicit else slug)
@@ -49,7 +57,9 @@ def test_every_cited_section_exists() -> None:
         for found in CITATION.finditer(path.read_text(encoding="utf-8"))
     ]
     dead = [
-        (path, page, anchor) for path, page, anchor in cited if page not in anchors or (anchor and anchor not in anchors[page])
+        (path, page, anchor)
+        for path, page, anchor in cited
+        if page not in anchors or (anchor and anchor not in anchors[page])
     ]
     assert cited
     assert not dead
@@ -76,7 +86,11 @@ def test_sections_of_the_reference_have_ids_of_their_own() -> None:
     for page in PAGES:
         if page.parent.name == "methods":
             text = FENCE.sub("", page.read_text(encoding="utf-8"))
-            without = [line for line in re.findall(r"^##+ .+$", text, flags=re.MULTILINE) if "{#" not in line]
+            without = [
+                line
+                for line in re.findall(r"^##+ .+$", text, flags=re.MULTILINE)
+                if "{#" not in line
+            ]
             ids = re.findall(r"^#+ .*\{#([\w-]+)\}", text, flags=re.MULTILINE)
             assert not without, f"{page.name}: {without}"
             assert len(ids) == len(set(ids)), page.name

@@ -28,7 +28,9 @@ def test_the_batch_script_has_a_token_and_goes_on() -> None:
     text = SCRIPT.read_text()
     assert "export RAY_AUTH_TOKEN RAY_AUTH_MODE=token" in text
     (line,) = re.findall(r"^motley (run .*)$", text, flags=re.MULTILINE)
-    words = shlex.split(line.replace('"$@"', "exp.toml --out runs/exp").replace("$address", "10.0.0.1:6379"))
+    words = shlex.split(
+        line.replace('"$@"', "exp.toml --out runs/exp").replace("$address", "10.0.0.1:6379")
+    )
     command = typer.main.get_command(cli.app)
     context = command.make_context("motley", list(words))
     _, found, rest = command.resolve_command(context, list(words))

@@ -33,7 +33,9 @@ def _example(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name
+)
 def test_experiments_are_experiments(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(path.parent))  # where a model of one's own lies
     with imports(allowed=True):
@@ -41,7 +43,8 @@ def test_experiments_are_experiments(path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_notebook_runs_cell_by_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each cell is executed as a notebook does, and its value shown; pandas, which Motley does not need, is a stand-in."""
+    """Each cell is executed as a notebook does, and its value shown; pandas, which Motley does not
+    need, is a stand-in."""
     monkeypatch.chdir(tmp_path)
     cells = json.loads((ROOT / "examples" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
     assert not any(cell.get("outputs") for cell in cells)
@@ -57,14 +60,22 @@ def test_the_notebook_runs_cell_by_cell(tmp_path: Path, monkeypatch: pytest.Monk
         values.append(eval(compile(last, "cell", "eval"), names))
     experiment, found, table, picture, run, curve = values
     assert all("<table>" in one._repr_html_() for one in (experiment, found, run))
-    assert [(row["label"], row["seed"]) for row in table] == [("uniform", 0), ("uniform", 1), ("oort", 0), ("oort", 1)]
+    assert [(row["label"], row["seed"]) for row in table] == [
+        ("uniform", 0),
+        ("uniform", 1),
+        ("oort", 0),
+        ("oort", 1),
+    ]
     assert [line.get_label() for line in picture.axes[0].lines] == ["uniform", "oort"]
     assert curve.axes[0].get_xlabel() == "traffic (MB)"
 
 
 def test_a_selector_alone_serves_the_worst_better_than_chance() -> None:
     example = _example("selector_alone")
-    largest = {name: example.loss(example.main(name), np.arange(20)).max() for name in ("uniform", "power_of_choice")}
+    largest = {
+        name: example.loss(example.main(name), np.arange(20)).max()
+        for name in ("uniform", "power_of_choice")
+    }
     assert largest["power_of_choice"] < largest["uniform"]
 
 
@@ -78,7 +89,9 @@ def test_own_data_and_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_table_with_gaps_and_words_from_its_file_to_predictions(tmp_path: Path) -> None:
     table = _example("tables/make_patients").main(tmp_path, count=800)
     keys = [f"task.data={table}", "stop.rounds=10"]
-    done = motley.run(ROOT / "examples" / "tables" / "patients.toml", out=tmp_path / "run", overrides=keys)
+    done = motley.run(
+        ROOT / "examples" / "tables" / "patients.toml", out=tmp_path / "run", overrides=keys
+    )
     mean = done.column("evaluations", "scope") == "mean"
     assert done.column("evaluations", "accuracy")[mean][-1] > 0.7
     assert set(done.column("metrics", "metric")) >= {"macro_f1", "auroc"}
@@ -88,7 +101,8 @@ def test_a_table_with_gaps_and_words_from_its_file_to_predictions(tmp_path: Path
 
 
 def test_an_adapter_on_a_frozen_backbone_extended(tmp_path: Path) -> None:
-    """Layers of 64 x 128 and 128 x 128 with biases are frozen; 4 (64 + 128) + 4 (128 + 128) + 128 x 10 + 10 = 3,082 weights train."""
+    """Layers of 64 x 128 and 128 x 128 with biases are frozen; 4 (64 + 128) + 4 (128 + 128) + 128 x
+    10 + 10 = 3,082 weights train."""
     found = _example("adapter").main(tmp_path, rounds=2, longer=4)
     assert found["weights trained"] == 3082
     assert found["weights"] == 3082 + 65 * 128 + 129 * 128
@@ -103,10 +117,15 @@ def test_the_citation_file_is_valid_and_of_this_version() -> None:
     assert {"cff-version", "message", "title", "authors", "version", "license"} <= set(citation)
     assert citation["cff-version"] == "1.2.0"
     assert citation["version"] == motley.__version__
-    assert all({"name"} <= set(author) or {"family-names", "given-names"} <= set(author) for author in citation["authors"])
+    assert all(
+        {"name"} <= set(author) or {"family-names", "given-names"} <= set(author)
+        for author in citation["authors"]
+    )
 
 
 def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
-    found = re.search(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    found = re.search(
+        r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE
+    )
     assert found is not None
     assert found[1] == motley.__version__

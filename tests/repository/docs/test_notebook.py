@@ -1,4 +1,5 @@
-"""The example notebook, run in a kernel as Jupyter does. The ordinary suite runs its cells in its own process."""
+"""The example notebook, run in a kernel as Jupyter does. The ordinary suite runs its cells in its
+own process."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.notebook
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:(jupyter_client|zmq|tornado|nbclient|nbformat)")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning:(jupyter_client|zmq|tornado|nbclient|nbformat)"
+)
 def test_every_cell_of_the_notebook_runs_in_a_kernel_and_shows_its_value(tmp_path: Path) -> None:
     import nbformat
     from nbclient import NotebookClient

@@ -1,4 +1,5 @@
-"""A method outside Motley (examples/own_biases): biases stay with the clients, are not billed, and are evaluated."""
+"""A method outside Motley (examples/own_biases): biases stay with the clients, are not billed, and
+are evaluated."""
 
 from __future__ import annotations
 
@@ -16,10 +17,14 @@ from motley.testing.algorithms import check_algorithm
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "own_biases"
 KEYS: dict[str, Any] = {
-    "task": {"name": "image", "data": "digits", "model": {"name": "mlp", "hidden": [16]}}, "population": 6, "cohort": 2,
-    "partition": {"name": "label_count", "labels": 3}, "stop": {"rounds": 3}, "evaluate": {"every": 1},
+    "task": {"name": "image", "data": "digits", "model": {"name": "mlp", "hidden": [16]}},
+    "population": 6,
+    "cohort": 2,
+    "partition": {"name": "label_count", "labels": 3},
+    "stop": {"rounds": 3},
+    "evaluate": {"every": 1},
     "local": {"optimizer": {"lr": 0.1}},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -71,7 +76,10 @@ def test_the_contract_names_what_a_careless_method_breaks(own_biases: Any) -> No
     class Shortens(own_biases.PersonalBiases):  # type: ignore[misc]
         update = Correction.update
 
-    for careless, message in ((Forgets, "start does not put together again"), (Shortens, "update has 50 entries; expected")):
+    for careless, message in (
+        (Forgets, "start does not put together again"),
+        (Shortens, "update has 50 entries; expected"),
+    ):
 
         class Method(own_biases.OwnBiases):  # type: ignore[misc]
             def change(self, plain: Any) -> Any:
@@ -86,7 +94,8 @@ def test_the_contract_names_what_a_careless_method_breaks(own_biases: Any) -> No
 
 def test_a_finished_run_gives_every_client_its_biases(own_biases: Any, tmp_path: Path) -> None:
     done = motley.run({**KEYS, "algorithm": own_biases.OwnBiases()}, out=tmp_path / "run")
-    shared, taken = done.module().state_dict(), set(done.column("clients", "client").tolist())
+    shared = done.module().state_dict()
+    taken = set(done.column("clients", "client").tolist())
     biases = {name for name in shared if name.endswith("bias")}
     for k, model in enumerate(motley.load(tmp_path / "run").clients()):
         own = model.module().state_dict()

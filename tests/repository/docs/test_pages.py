@@ -1,6 +1,7 @@
 """What the pages show runs, and what they list is what there is.
 
-The blocks of a page are run in the order in which a reader meets them, in one namespace and one folder:
+The blocks of a page are run in the order in which a reader meets them, in one namespace and one
+folder:
 
 ``python``                 executed; a block that needs a library we do not require (pandas, ...) is
                            left where it needs it; a file of a Flower app (``# server_app.py``) is
@@ -35,9 +36,15 @@ from motley_papers import recipe
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
     *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
-    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not page.match("docs/api/motley.*")),
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if not page.match("docs/api/motley.*")
+    ),
 ]
-FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE
+)
 OPTIONAL = {"pandas", "polars", "duckdb", "flwr"}
 WHOLE = {"task": "image", "population": 10, "cohort": 2, "stop": {"rounds": 1}}
 
@@ -55,7 +62,9 @@ def _blocks(page: Path) -> list[tuple[str, str, str]]:
 
 @pytest.mark.usefixtures("forget_names")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_page_shows_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     module = types.ModuleType(f"page_{page.stem}")  # dataclasses look their module up
@@ -71,7 +80,11 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
             _toml(text, title, where)
         elif language == "sh":
             for line in text.replace("\\\n", " ").splitlines():
-                _command(line.strip(), where, run=page == PAGES[0] or not _in_the_readme(line.strip(), files))
+                _command(
+                    line.strip(),
+                    where,
+                    run=page == PAGES[0] or not _in_the_readme(line.strip(), files),
+                )
         else:
             assert language in ("text", "bibtex", "mermaid"), f"{where}: nobody checks {language!r}"
 
@@ -79,8 +92,16 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
 def _in_the_readme(line: str, files: dict[str, str]) -> bool:
     """Whether the README has this line, too, after the same files: then it is run there."""
     blocks = _blocks(PAGES[0])
-    lines = {shown.strip() for language, _, text in blocks if language == "sh" for shown in text.splitlines()}
-    return line in lines and files.items() <= {title: text for _, title, text in blocks if title}.items()
+    lines = {
+        shown.strip()
+        for language, _, text in blocks
+        if language == "sh"
+        for shown in text.splitlines()
+    }
+    return (
+        line in lines
+        and files.items() <= {title: text for _, title, text in blocks if title}.items()
+    )
 
 
 def _python(text: str, names: dict[str, object], where: str) -> None:
@@ -136,7 +157,9 @@ def _command(line: str, where: str, run: bool = True) -> None:
     elif "/" in words[0]:
         assert (ROOT / words[0]).stat().st_mode & 0o111, f"{where}: {line}"
     else:
-        assert words[0] in ("export", "pip", "python", ".", "flwr", "kill", "umask"), f"{where}: nobody checks {line!r}"
+        assert words[0] in ("export", "pip", "python", ".", "flwr", "kill", "umask"), (
+            f"{where}: nobody checks {line!r}"
+        )
 
 
 def _motley(words: list[str], where: str, run: bool) -> None:
@@ -150,41 +173,67 @@ def _motley(words: list[str], where: str, run: bool) -> None:
         sub.make_context(name, list(rest), parent=group)
         return
     inner = sub.make_context(name, list(rest), parent=context)
-    if name == "reproduce" and inner.params["recipe"] in recipe.names():  # tests/motley_papers runs them
-        recipe.read(inner.params["recipe"]).choose([f"table {number}" for number in inner.params["table"] or []])
+    # tests/motley_papers runs them
+    if name == "reproduce" and inner.params["recipe"] in recipe.names():
+        recipe.read(inner.params["recipe"]).choose(
+            [f"table {number}" for number in inner.params["table"] or []]
+        )
         return
-    reads = [Path(inner.params[key]) for key in ("file", "where") if key in inner.params]  # typer 0.20: still words
+    # typer 0.20: still words
+    reads = [Path(inner.params[key]) for key in ("file", "where") if key in inner.params]
     if run and all(path.exists() for path in reads):
         assert cli.call(words) == 0, f"{where}: motley {shlex.join(words)}"
 
 
 @pytest.mark.usefixtures("drawn")
 def test_the_pages_say_what_the_code_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys, options, signals and columns on the pages are those of the code; ``python docs/generate.py`` writes them anew."""
+    """Keys, options, signals and columns on the pages are those of the code;
+    ``python docs/generate.py`` writes them anew."""
     monkeypatch.syspath_prepend(ROOT / "docs")
     import generate
 
-    stale = [page.name for page in generate.PAGES if generate.refreshed(page.read_text()) != page.read_text()]
+    stale = [
+        page.name
+        for page in generate.PAGES
+        if generate.refreshed(page.read_text()) != page.read_text()
+    ]
     whole = generate.whole_files()
-    stale += [file.name for file, text in whole.items() if not file.is_file() or text != file.read_text()]
-    stale += [f"{page.name}, to be removed" for page in (ROOT / "docs" / "api").glob("motley.*") if page not in whole]
+    stale += [
+        file.name for file, text in whole.items() if not file.is_file() or text != file.read_text()
+    ]
+    stale += [
+        f"{page.name}, to be removed"
+        for page in (ROOT / "docs" / "api").glob("motley.*")
+        if page not in whole
+    ]
     assert not stale, f"{stale} are stale; run: python docs/generate.py"
-    made = {found["name"] for page in generate.PAGES for found in generate.BLOCK.finditer(page.read_text())}
+    made = {
+        found["name"]
+        for page in generate.PAGES
+        for found in generate.BLOCK.finditer(page.read_text())
+    }
     assert made == set(generate.MAKERS)
     assert set(generate.from_code.ORDER) == set(generate.from_code.registry.KINDS)
 
 
 def test_every_key_of_the_experiment_is_shown_in_a_block() -> None:
-    """The page of the experiment file shows each top-level key at least once in a TOML block that is checked."""
-    blocks = [text for kind, _, text in _blocks(ROOT / "docs" / "experiment-file.md") if kind == "toml"]
+    """The page of the experiment file shows each top-level key at least once in a TOML block that
+    is checked."""
+    blocks = [
+        text for kind, _, text in _blocks(ROOT / "docs" / "experiment-file.md") if kind == "toml"
+    ]
     shown = {key for text in blocks for key in tomllib.loads(text)}
-    hidden = {key for key, field in Experiment.model_fields.items() if field.description == "Known, not built yet."}
+    hidden = {
+        key
+        for key, field in Experiment.model_fields.items()
+        if field.description == "Known, not built yet."
+    }
     assert set(Experiment.model_fields) - hidden == shown
 
 
 def test_every_public_object_has_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Public is what a package names in ``__all__`` for its users, and what a page tells them to import, but for the components,
-    which have a page of their own, and constants."""
+    """Public is what a package names in ``__all__`` for its users, and what a page tells them to
+    import, but for the components, which have a page of their own, and constants."""
     import motley
     import motley.selectors
     import motley.tasks
@@ -195,17 +244,32 @@ def test_every_public_object_has_a_page(monkeypatch: pytest.MonkeyPatch) -> None
     import api_pages
 
     packages = (motley, motley_flower, motley.selectors, motley.tasks)
-    wanted = {id(getattr(package, name)): name for package in packages for name in package.__all__ if name.upper() != name}
-    components = {target.partition(":")[2] for kind in registry.KINDS for target in registry.catalogue(kind).targets.values()}
+    wanted = {
+        id(getattr(package, name)): name
+        for package in packages
+        for name in package.__all__
+        if name.upper() != name
+    }
+    components = {
+        target.partition(":")[2]
+        for kind in registry.KINDS
+        for target in registry.catalogue(kind).targets.values()
+    }
     for page in api_pages.guides():
         for name in api_pages.used(page.read_text(encoding="utf-8")):
             above, _, last = name.rpartition(".")
-            if last != last.upper() and last not in components and above not in ("motley", *api_pages.public()):
+            if (
+                last != last.upper()
+                and last not in components
+                and above not in ("motley", *api_pages.public())
+            ):
                 with contextlib.suppress(AttributeError):
                     wanted[id(api_pages.resolve(name))] = f"{name} ({page.name})"
     shown = {id(api_pages.resolve(name)) for name in api_pages.public()}
     missing = {name for thing, name in wanted.items() if thing not in shown}
-    assert not missing, f"{missing}: add them to GROUPS in docs/api_pages.py, and run: python docs/generate.py"
+    assert not missing, (
+        f"{missing}: add them to GROUPS in docs/api_pages.py, and run: python docs/generate.py"
+    )
 
 
 def test_links_between_pages_lead_somewhere() -> None:
@@ -217,30 +281,46 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def test_every_page_is_in_the_menu() -> None:
     menu = set(re.findall(r"(\S+\.md)", (ROOT / "mkdocs.yml").read_text()))
-    assert menu == {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    assert menu == {
+        page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")
+    }
 
 
 def test_no_page_installs_what_does_not_exist() -> None:
-    """Motley is in no package index: a command takes it from the checkout (``./packages/motley``, of extras that there are)
-    or a wheel that lies there, or from an address (``motley-fl @ ...``)."""
-    extras = tomllib.loads((ROOT / "packages/motley/pyproject.toml").read_text())["project"]["optional-dependencies"]
+    """Motley is in no package index: a command takes it from the checkout (``./packages/motley``,
+    of extras that there are) or a wheel that lies there, or from an address
+    (``motley-fl @ ...``)."""
+    extras = tomllib.loads((ROOT / "packages/motley/pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     files = [
         *PAGES,
-        *(path for path in (ROOT / "examples").rglob("*") if path.suffix in (".py", ".toml", ".md") or path.name == "run"),
+        *(
+            path
+            for path in (ROOT / "examples").rglob("*")
+            if path.suffix in (".py", ".toml", ".md") or path.name == "run"
+        ),
     ]
     for file in files:
         for command in re.findall(r"pip install ([^\n`]+)", file.read_text(encoding="utf-8")):
-            assert not re.search(r"(?<![\w/])motley(?!-fl(\[\w+\])? @ )", command), f"{file.name}: pip install {command}"
+            assert not re.search(r"(?<![\w/])motley(?!-fl(\[\w+\])? @ )", command), (
+                f"{file.name}: pip install {command}"
+            )
             folders = re.findall(r"\./(packages/[\w-]+)", command)
             assert all((ROOT / folder / "pyproject.toml").is_file() for folder in folders), (
                 f"{file.name}: pip install {command}"
             )
-            asked = {one for group in re.findall(r"packages/motley\[([\w,]+)\]", command) for one in group.split(",")}
+            asked = {
+                one
+                for group in re.findall(r"packages/motley\[([\w,]+)\]", command)
+                for one in group.split(",")
+            }
             assert asked <= set(extras), f"{file.name}: pip install {command}"
 
 
 def test_code_on_a_page_is_not_wider_than_the_page() -> None:
-    """At a window of 1280 px a block shows 110 characters; what is longer is cut, with a shadow as a sign."""
+    """At a window of 1280 px a block shows 110 characters; what is longer is cut, with a shadow as
+    a sign."""
     wide = {
         f"{page.name}: {line[:60]}"
         for page in PAGES
@@ -256,12 +336,27 @@ def test_code_on_a_page_is_not_wider_than_the_page() -> None:
 def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="its packages come with make docs")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--quiet",
+            "--site-dir",
+            str(tmp_path / "site"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     pages = " ".join(path.read_text() for path in (tmp_path / "site").rglob("*.html"))
-    assert (tmp_path / "site" / "search" / "search_index.js").is_file(), "no search in pages that are opened as files"
+    assert (tmp_path / "site" / "search" / "search_index.js").is_file(), (
+        "no search in pages that are opened as files"
+    )
     assert 'assets/iframe-worker.js"' in pages
     loaded = re.findall(r'<(?:link|script|img)[^>]*(?:href|src)="(https?://[^"]+)"', pages)
-    assert not [url for url in loaded if "canonical" not in url], "the pages load something from elsewhere"
+    assert not [url for url in loaded if "canonical" not in url], (
+        "the pages load something from elsewhere"
+    )

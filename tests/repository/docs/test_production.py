@@ -1,4 +1,5 @@
-"""docs/deploy/production.md: its length, and the table of what each party can do, every cell of which names a test that there is."""
+"""docs/deploy/production.md: its length, and the table of what each party can do, every cell of
+which names a test that there is."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "deploy" / "production.md").read_text()
 TESTS = {
-    name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
+    name
+    for path in (ROOT / "tests").rglob("test_*.py")
+    for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
 }
 
 

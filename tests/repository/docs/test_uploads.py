@@ -23,11 +23,22 @@ def test_what_the_page_says_in_words_is_what_the_tables_hold():
     assert large[0.005]["places"][0] / large[0.005]["paper"] > 2 / 3
     assert 0.265 < max(1 - row["golomb"] / row["topk"] for row in large.values()) < 0.275
     assert large[0.1]["topk then qsgd"] < 2 * large[0.1]["places"][0]  # more places than values
-    kinds = {name: {row["theta"]: row["places"][1] for row in m["rows"]} for name, m in models.items()}
-    assert (kinds["alexnet"][0.01], kinds["alexnet"][0.05]) == ("list", "bitmap")  # 1 / 22 lies between
-    assert (kinds["logistic_regression"][0.05], kinds["logistic_regression"][0.1]) == ("list", "bitmap")  # 1 / 13
-    traffic = {row["method"]: row["mb"] for row in json.loads((MEASURED / "traffic.json").read_text())["fedcg-mnist"]["rows"]}
-    joint, dense = traffic["hetero_select"], traffic["fedavg"]
+    kinds = {
+        name: {row["theta"]: row["places"][1] for row in m["rows"]} for name, m in models.items()
+    }
+    # 1 / 22 lies between
+    assert (kinds["alexnet"][0.01], kinds["alexnet"][0.05]) == ("list", "bitmap")
+    # 1 / 13
+    assert (kinds["logistic_regression"][0.05], kinds["logistic_regression"][0.1]) == (
+        "list",
+        "bitmap",
+    )
+    traffic = {
+        row["method"]: row["mb"]
+        for row in json.loads((MEASURED / "traffic.json").read_text())["fedcg-mnist"]["rows"]
+    }
+    joint = traffic["hetero_select"]
+    dense = traffic["fedavg"]
     assert 0.18 < joint["paper"] / dense["paper"] < 0.22
     assert 4.7 < joint["total"] / dense["total"] < 5.3
     for name in ("flexcom", "optrate"):

@@ -1,4 +1,5 @@
-"""The layers of the library: allowed imports, sizes of functions and files, unique class names, documented public names."""
+"""The layers of the library: allowed imports, sizes of functions and files, unique class names,
+documented public names."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tests.places import SOURCES
 
 FILES = sorted(path for source in SOURCES for path in source.rglob("*.py"))
 
-# package -> packages of ours it may import; "=a" allows the package itself, that is its catalogues, but not its modules
+# package -> packages of ours it may import; "=a" allows the package itself, that is its catalogues,
+# but not its modules
 ALLOWED: dict[str, set[str]] = {
     "core": set(),
     "selectors": {"core"},
@@ -22,24 +24,63 @@ ALLOWED: dict[str, set[str]] = {
     "algorithms": {"core", "tasks.base", "tasks.own_loss", "tasks.transfer"},
     "transport": {"core"},
     "engines": {
-        "core", "=algorithms", "algorithms.base", "algorithms.local", "algorithms.head_loss", "algorithms.own_loss",
-        "algorithms.positions", "algorithms.random", "tasks",
+        "core",
+        "=algorithms",
+        "algorithms.base",
+        "algorithms.local",
+        "algorithms.head_loss",
+        "algorithms.own_loss",
+        "algorithms.positions",
+        "algorithms.random",
+        "tasks",
     },
     "results": {"core"},
-    "testing": {"core", "selectors", "algorithms", "engines", "tasks", "world", "timing", "transport"},
+    "testing": {
+        "core",
+        "selectors",
+        "algorithms",
+        "engines",
+        "tasks",
+        "world",
+        "timing",
+        "transport",
+    },
     "privacy": {"core", "selectors.base", "algorithms.base", "algorithms.weights"},
     "tuning": {"core", "experiments", "results", "tasks.base"},
     "rounds": {
-        "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base",
-        "engines.base", "engines.cores", "tasks.base", "tasks.metrics", "timing", "world.base",
-        "transport.allocators.base", "transport.feedback", "transport.ledger", "transport.packet", "transport.upload_config",
-        "transport.wire", "privacy", "results.marks", "results.stream", "results.writer",
+        "core",
+        "algorithms.base",
+        "algorithms.schedules",
+        "algorithms.weights",
+        "selectors.base",
+        "engines.base",
+        "engines.cores",
+        "tasks.base",
+        "tasks.metrics",
+        "timing",
+        "world.base",
+        "transport.allocators.base",
+        "transport.feedback",
+        "transport.ledger",
+        "transport.packet",
+        "transport.upload_config",
+        "transport.wire",
+        "privacy",
+        "results.marks",
+        "results.stream",
+        "results.writer",
     },
-}  # fmt: skip
-BESIDE = {"motley_flower": {"motley", "motley_flower"}, "motley_papers": {"motley", "motley_papers"}}
+}
+BESIDE = {
+    "motley_flower": {"motley", "motley_flower"},
+    "motley_papers": {"motley", "motley_papers"},
+}
 """Distributions beside Motley, and the distributions that each may import: Motley knows neither."""
 TORCH_FREE = {"core", "selectors", "world", "timing", "results", "cli", "motley_flower.secure"}
-THIRD_PARTY = {"core": {"numpy", "typing_extensions", "annotated_types"}, "timing": {"numpy", "typing_extensions"}}
+THIRD_PARTY = {
+    "core": {"numpy", "typing_extensions", "annotated_types"},
+    "timing": {"numpy", "typing_extensions"},
+}
 # Class names that occur in two modules because both mean the same thing.
 SAME_CONCEPT: dict[str, str] = {}
 
@@ -51,11 +92,14 @@ def _allows(entry: str, target: str) -> bool:
 
 def _name(path: Path) -> str:
     """The file below its distribution's sources, such as ``motley/core/keys.py``."""
-    return next(path.relative_to(source).as_posix() for source in SOURCES if path.is_relative_to(source))
+    return next(
+        path.relative_to(source).as_posix() for source in SOURCES if path.is_relative_to(source)
+    )
 
 
 def _layer(path: Path) -> str:
-    """``core`` and the like for Motley's own packages, ``motley_flower.secure`` for those of another distribution."""
+    """``core`` and the like for Motley's own packages, ``motley_flower.secure`` for those of
+    another distribution."""
     parts = Path(_name(path)).with_suffix("").parts
     return parts[1] if parts[0] == "motley" else ".".join(parts[:2])
 
@@ -69,7 +113,8 @@ MODULES = {_package(path) for path in FILES}
 
 
 def _imports(path: Path) -> list[str]:
-    """Every module imported anywhere in a file; ``from a import b`` counts as ``a.b`` where that is a module of ours."""
+    """Every module imported anywhere in a file; ``from a import b`` counts as ``a.b`` where that is
+    a module of ours."""
     out = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -92,7 +137,9 @@ def test_arrows_point_down(path: Path) -> None:
         assert top in known or top not in (*BESIDE, "motley"), f"{_name(path)} imports {name}"
         if layer in ALLOWED and name.startswith("motley."):
             target = name.removeprefix("motley.")
-            fine = target.split(".")[0] == layer or any(_allows(entry, target) for entry in ALLOWED[layer])
+            fine = target.split(".")[0] == layer or any(
+                _allows(entry, target) for entry in ALLOWED[layer]
+            )
             assert fine, f"{_name(path)} imports {name}"
         if layer in TORCH_FREE:
             assert top not in ("torch", "torchvision"), f"{_name(path)} imports {name}"
@@ -104,14 +151,23 @@ def test_core_and_timing_stand_on_numpy_alone(path: Path) -> None:
 
     for name in _imports(path):
         top = name.split(".")[0]
-        assert top in sys.stdlib_module_names or top in THIRD_PARTY[_layer(path)] | {"motley"}, f"{path} imports {name}"
+        assert top in sys.stdlib_module_names or top in THIRD_PARTY[_layer(path)] | {"motley"}, (
+            f"{path} imports {name}"
+        )
 
 
 def _imports_at_run_time(path: Path, modules: set[str]) -> set[str]:
-    """Modules of ours that a file imports anywhere, inside functions too, but not under ``if TYPE_CHECKING``."""
+    """Modules of ours that a file imports anywhere, inside functions too, but not under
+    ``if TYPE_CHECKING``."""
     tree = ast.parse(path.read_text())
-    typing_only = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
-    skipped = {id(n) for block in typing_only for statement in block.body for n in ast.walk(statement)}
+    typing_only = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)
+    ]
+    skipped = {
+        id(n) for block in typing_only for statement in block.body for n in ast.walk(statement)
+    }
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import) and id(node) not in skipped:
@@ -144,21 +200,29 @@ def test_no_class_name_occurs_in_two_modules() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(_name(path))
-    twice = {name: files for name, files in places.items() if len(files) > 1 and name not in SAME_CONCEPT}
+    twice = {
+        name: files for name, files in places.items() if len(files) > 1 and name not in SAME_CONCEPT
+    }
     assert not twice, f"one name, two classes: {twice}"
     assert all(len(places.get(name, [])) > 1 for name in SAME_CONCEPT)
 
 
 def test_capabilities_are_declared_and_not_found_by_comparing_methods() -> None:
-    """``type(x).method is not Base.method`` fails for a delegating wrapper: a class variable or property says it."""
+    """``type(x).method is not Base.method`` fails for a delegating wrapper: a class variable or
+    property says it."""
     found = set()
     for path in FILES:
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Is | ast.IsNot):
                 continue
-            left, right = node.left, node.comparators[0]
-            same = isinstance(left, ast.Attribute) and isinstance(right, ast.Attribute) and left.attr == right.attr
+            left = node.left
+            right = node.comparators[0]
+            same = (
+                isinstance(left, ast.Attribute)
+                and isinstance(right, ast.Attribute)
+                and left.attr == right.attr
+            )
             if same and isinstance(right.value, ast.Name) and right.value.id[0].isupper():
                 found.add((_name(path), left.attr))
     assert not found, f"declare these capabilities: {sorted(found)}"
@@ -169,13 +233,18 @@ def test_forbidden_things_stay_out(path: Path) -> None:
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         contract = _layer(path) == "testing"  # contract suites assert
-        assert contract or not isinstance(node, ast.Assert), f"{path}:{node.lineno}: assert in the library"
+        assert contract or not isinstance(node, ast.Assert), (
+            f"{path}:{node.lineno}: assert in the library"
+        )
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             assert called != "print", f"{path}:{node.lineno}: print in the library"
-            assert called not in ("np.random.seed", "random.seed", "torch.seed", "np.random.default_rng"), (
-                f"{path}:{node.lineno}"
-            )
+            assert called not in (
+                "np.random.seed",
+                "random.seed",
+                "torch.seed",
+                "np.random.default_rng",
+            ), f"{path}:{node.lineno}"
             assert not called.startswith(("pickle.", "random.")), f"{path}:{node.lineno}: {called}"
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             assert node.args.kwarg is None, f"{path}:{node.lineno}: **kwargs in a public signature"
@@ -185,16 +254,24 @@ PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "mar
 
 
 def test_one_module_unpickles_freely_and_only_worker_engines_import_it() -> None:
-    """Messages from elsewhere are never unpickled, and files on disk only through an allow-list that calls nothing: CIFAR's."""
-    found, readers = set(), set()
+    """Messages from elsewhere are never unpickled, and files on disk only through an allow-list
+    that calls nothing: CIFAR's."""
+    found = set()
+    readers = set()
     for path in FILES:
-        name, imported = _name(path), _imports(path)
-        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        words = [keyword for call in calls for keyword in call.keywords if keyword.arg == "allow_pickle"]
+        name = _name(path)
+        imported = _imports(path)
+        calls = [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        ]
+        words = [
+            keyword for call in calls for keyword in call.keywords if keyword.arg == "allow_pickle"
+        ]
         whole = [call for call in calls if ast.unparse(call.func) == "torch.load"]
+        # tensors alone, by torch
         loads = [
             call for call in whole if "weights_only=True" not in map(ast.unparse, call.keywords)
-        ]  # tensors alone, by torch
+        ]
         loads += [word for word in words if ast.unparse(word.value) != "False"]
         if loads or PICKLES & {one.split(".")[0] for one in imported}:
             found.add(name)
@@ -204,10 +281,15 @@ def test_one_module_unpickles_freely_and_only_worker_engines_import_it() -> None
     workers = {f"motley/engines/{name}.py" for name in names}
     assert found == {"motley/engines/serialization.py", "motley/tasks/formats/cifar_pickles.py"}
     cifar = ast.parse(next(path for path in FILES if path.name == "cifar_pickles.py").read_text())
-    assert {ast.unparse(n) for n in ast.walk(cifar) if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "pickle"} == {
-        "pickle.Unpickler"
+    assert {
+        ast.unparse(n)
+        for n in ast.walk(cifar)
+        if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "pickle"
+    } == {"pickle.Unpickler"}
+    assert readers == workers | {
+        "motley/experiments/parallel.py",
+        "motley/experiments/ray_runner.py",
     }
-    assert readers == workers | {"motley/experiments/parallel.py", "motley/experiments/ray_runner.py"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=_name)
@@ -217,8 +299,11 @@ def test_every_public_name_is_typed_and_documented(path: Path) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
             nested = isinstance(node, ast.FunctionDef) and not _is_toplevel_or_method(tree, node)
-            nested |= any(ast.unparse(mark) == "override" for mark in node.decorator_list)  # the base says what it does
-            assert nested or ast.get_docstring(node), f"{path}:{node.lineno}: {node.name} has no docstring"
+            # the base says what it does
+            nested |= any(ast.unparse(mark) == "override" for mark in node.decorator_list)
+            assert nested or ast.get_docstring(node), (
+                f"{path}:{node.lineno}: {node.name} has no docstring"
+            )
             if isinstance(node, ast.FunctionDef):
                 untyped = [
                     a.arg
@@ -226,7 +311,9 @@ def test_every_public_name_is_typed_and_documented(path: Path) -> None:
                     if a.annotation is None and a.arg not in ("self", "cls")
                 ]
                 assert not untyped, f"{path}:{node.lineno}: {node.name} leaves {untyped} untyped"
-                assert node.returns is not None or nested, f"{path}:{node.lineno}: {node.name} has no return type"
+                assert node.returns is not None or nested, (
+                    f"{path}:{node.lineno}: {node.name} has no return type"
+                )
 
 
 def _is_toplevel_or_method(tree: ast.Module, node: ast.FunctionDef) -> bool:

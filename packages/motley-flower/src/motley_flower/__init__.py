@@ -1,8 +1,10 @@
-"""Motley in a Flower deployment: ``pip install ./packages/motley ./packages/motley-flower`` in a checkout.
+"""Motley in a Flower deployment: ``pip install ./packages/motley ./packages/motley-flower`` in a
+checkout.
 
-A server chooses the clients of any Flower strategy by :func:`with_selector`, or runs a whole experiment on real clients by
-:func:`run`; a client app answers by :func:`enrolled`, :func:`measured` and :func:`wanted`, or by :func:`serve`. Modules are imported
-when a name is first used, and Flower when it is first needed.
+A server chooses the clients of any Flower strategy by :func:`with_selector`, or runs a whole
+experiment on real clients by :func:`run`; a client app answers by :func:`enrolled`,
+:func:`measured` and :func:`wanted`, or by :func:`serve`. Modules are imported when a name is first
+used, and Flower when it is first needed.
 """
 
 from __future__ import annotations
@@ -36,15 +38,19 @@ __all__ = [
     "wanted",
     "with_reports",
     "with_selector",
-]  # fmt: skip
+]
 
 _MODULES = {
-    "strategy.wrapper": ("with_selector",), "strategy.secure_client": ("MaskedUpdates",),
+    "strategy.wrapper": ("with_selector",),
+    "strategy.secure_client": ("MaskedUpdates",),
     "strategy.reporting": ("with_reports",),
     "strategy.coordinator": ("SelectionCoordinator",),
-    "strategy.participation": ("ParticipationRow", "participation"), "strategy.client_app": ("enrolled", "measured", "wanted"),
-    "deployed.server_app": ("Limits", "run"), "deployed.client_app": ("serve",), "deployed.own_data": ("server_task", "client_task"),
-}  # fmt: skip
+    "strategy.participation": ("ParticipationRow", "participation"),
+    "strategy.client_app": ("enrolled", "measured", "wanted"),
+    "deployed.server_app": ("Limits", "run"),
+    "deployed.client_app": ("serve",),
+    "deployed.own_data": ("server_task", "client_task"),
+}
 
 
 def __getattr__(name: str) -> Any:

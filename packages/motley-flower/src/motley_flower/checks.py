@@ -1,4 +1,5 @@
-"""Check the numbers that a client sends before they are used; each function raises a :class:`NodeError` for anything else."""
+"""Check the numbers that a client sends before they are used; each function raises a
+:class:`NodeError` for anything else."""
 
 from __future__ import annotations
 
@@ -35,15 +36,16 @@ LONGEST_NAME = 120
 
 
 class NodeError(Exception):
-    """What a node sent cannot be used; it affects this node only. Its text holds no control characters and no long words of the
-    node's own."""
+    """What a node sent cannot be used; it affects this node only. Its text holds no control
+    characters and no long words of the node's own."""
 
     def __init__(self, text: str) -> None:
         super().__init__(shortened(printable(text).replace("\n", " "), LONGEST_TEXT))
 
 
 class AppError(NodeError):
-    """A :class:`NodeError` that all nodes would cause when their client app does not fit the request."""
+    """A :class:`NodeError` that all nodes would cause when their client app does not fit the
+    request."""
 
 
 def number_of(value: Any, name: str) -> float:
@@ -63,15 +65,24 @@ def whole_number(value: Any, name: str, largest: int = LARGEST_WHOLE) -> int:
     """Return a whole number from 0 to ``largest``."""
     number = number_of(value, name)
     if number != int(number) or not 0 <= number <= largest:
-        raise NodeError(f"{one_line(name)} is {number:g}; expected a whole number from 0 to {largest}")
+        raise NodeError(
+            f"{one_line(name)} is {number:g}; expected a whole number from 0 to {largest}"
+        )
     return int(value)
 
 
 def numbers_of(value: Any, name: str, length: int | None = None) -> Floats:
     """Return a list of finite numbers as an array, of this length where given."""
-    if not isinstance(value, list) or not 0 < len(value) <= LONGEST_LIST or len(value) != (length or len(value)):
+    if (
+        not isinstance(value, list)
+        or not 0 < len(value) <= LONGEST_LIST
+        or len(value) != (length or len(value))
+    ):
         got = f"{len(value)} numbers" if isinstance(value, list) else one_line(value, 60)
-        raise NodeError(f"{one_line(name)} is {got}; expected a list of {length or f'1 to {LONGEST_LIST}'} numbers")
+        raise NodeError(
+            f"{one_line(name)} is {got}; expected a list of {length or f'1 to {LONGEST_LIST}'} "
+            "numbers"
+        )
     return np.array([number_of(one, name) for one in value], np.float64)
 
 
@@ -91,14 +102,19 @@ def signal_of(name: str, value: Any, model_size: int) -> float | Floats:
 
 
 def check_names(names: Iterable[object]) -> None:
-    """Refuse names that no log should hold: longer than :data:`LONGEST_NAME` characters, or with control characters."""
+    """Refuse names that no log should hold: longer than :data:`LONGEST_NAME` characters, or with
+    control characters."""
     for name in names:
         if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isprintable():
-            raise NodeError(f"it has the name {one_line(name)}; expected at most {LONGEST_NAME} characters, all printable")
+            raise NodeError(
+                f"it has the name {one_line(name)}; expected at most {LONGEST_NAME} characters, "
+                "all printable"
+            )
 
 
 def only_metrics(content: Any) -> tuple[str, Any]:
-    """Return the key and the values of the one MetricRecord that a message must hold; an :class:`AppError` otherwise."""
+    """Return the key and the values of the one MetricRecord that a message must hold; an
+    :class:`AppError` otherwise."""
     records = content.metric_records
     if len(records) != 1:
         raise AppError(f"the reply holds {len(records)} MetricRecords; expected one")

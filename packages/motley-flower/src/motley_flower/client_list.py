@@ -1,4 +1,5 @@
-"""The file of a deployment's clients: which public key is which client, and who is one no longer; and the dated log beside it.
+"""The file of a deployment's clients: which public key is which client, and who is one no longer;
+and the dated log beside it.
 
     [[client]]
     name = "site_alder"
@@ -6,9 +7,10 @@
     key = "ecdsa-sha2-nistp384 AAAAE2VjZHNh..."
     examples = 12_000  # where the operator knows it: no more training samples count than these
 
-The key is that of the client's SuperNode. Flower's SuperLink lets a node do nothing that is not signed with its key, and tells the
-server app which key each node has: so a node is the client that this file names for its key, whatever the node says, and a node
-whose key is not in the file is no client. A line ``revoked = "2026-11-24"`` takes effect when the server app looks next.
+The key is that of the client's SuperNode. Flower's SuperLink lets a node do nothing that is not
+signed with its key, and tells the server app which key each node has: so a node is the client that
+this file names for its key, whatever the node says, and a node whose key is not in the file is no
+client. A line ``revoked = "2026-11-24"`` takes effect when the server app looks next.
 """
 
 from __future__ import annotations
@@ -45,10 +47,10 @@ class ListedClient:
 
     Parameters
     ----------
-    name: for people. id: whole number from 0, the client's number in every table. key: public key, an OpenSSH line without a
-    comment.
-    revoked: date from which the client is refused; empty for a client that is one. examples: the largest number of training samples
-    that counts; None: the file does not say.
+    name: for people. id: whole number from 0, the client's number in every table. key: public key,
+    an OpenSSH line without a comment.
+    revoked: date from which the client is refused; empty for a client that is one. examples: the
+    largest number of training samples that counts; None: the file does not say.
     """
 
     name: str
@@ -88,36 +90,50 @@ class ClientList:
 
     @property
     def examples(self) -> dict[int, float]:
-        """The largest numbers of training samples that count, by client id, where the file says one."""
+        """The largest numbers of training samples that count, by client id, where the file says
+        one."""
         return {one.id: one.examples for one in self.clients if one.examples is not None}
 
     def look(self) -> None:
-        """Read the file again if it has changed; a file that cannot be used is logged, and what was read last stays."""
+        """Read the file again if it has changed; a file that cannot be used is logged, and what was
+        read last stays."""
         try:
             now = self.path.stat()
             if (now.st_mtime_ns, now.st_size) != self._state:
                 self._read()
         except (OSError, ConfigError) as problem:
-            _LOG.error("the file of clients cannot be read, and what it said before still counts: %s", problem)
+            _LOG.error(
+                "the file of clients cannot be read, and what it said before still counts: %s",
+                problem,
+            )
 
     def client_of(self, public_key: bytes) -> ListedClient | None:
-        """Return the client whose key this is, revoked or not; None where the file does not have it."""
+        """Return the client whose key this is, revoked or not; None where the file does not have
+        it."""
         try:
             return self._by_key.get(openssh_key(public_key))
         except ValueError:
             return None
 
     def log(self, event: str, about: Mapping[str, object]) -> None:
-        """Add an event to the log beside the file; a disk that refuses is logged, and nothing else happens."""
+        """Add an event to the log beside the file; a disk that refuses is logged, and nothing else
+        happens."""
         try:
             add_to_log(self.path.with_name(LOG_NAME), event, about)
         except OSError as problem:
             _LOG.error("the log of the deployment cannot be written: %s", problem)
 
     def log_run(self, grid: Any) -> None:
-        """Add to the log that a run begins: its number, app and account, as far as Flower's grid tells them."""
+        """Add to the log that a run begins: its number, app and account, as far as Flower's grid
+        tells them."""
         told = getattr(grid, "run", None)
-        names = {"run": "run_id", "app": "fab_id", "app_version": "fab_version", "app_hash": "fab_hash", "account": "flwr_aid"}
+        names = {
+            "run": "run_id",
+            "app": "fab_id",
+            "app_version": "fab_version",
+            "app_hash": "fab_hash",
+            "account": "flwr_aid",
+        }
         self.log("run", {name: getattr(told, field, None) for name, field in names.items()})
 
     def _read(self) -> None:
@@ -125,7 +141,9 @@ class ClientList:
             now = self.path.stat()
             found = tomllib.loads(self.path.read_text(encoding="utf-8"))
         except OSError as error:
-            said = f"cannot read {self.path}: {error.strerror}; motley deployment init DIR writes one"
+            said = (
+                f"cannot read {self.path}: {error.strerror}; motley deployment init DIR writes one"
+            )
             raise ConfigError(said, "clients") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{self.path} is no TOML: {error}", "clients") from None
@@ -142,14 +160,23 @@ def _checked(path: Path, found: Mapping[str, Any]) -> tuple[ListedClient, ...]:
     ConfigError: anything but a list of clients with names, ids and keys of their own.
     """
     rows = found.get("client")
-    if set(found) != {"client"} or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ConfigError(f"{path} holds no clients; expected [[client]] tables with name, id and key", "clients")
+    if (
+        set(found) != {"client"}
+        or not isinstance(rows, list)
+        or not all(isinstance(row, dict) for row in rows)
+    ):
+        raise ConfigError(
+            f"{path} holds no clients; expected [[client]] tables with name, id and key", "clients"
+        )
     clients = tuple(_client(path, row) for row in rows)
     for what in ("name", "id", "key"):
         values = [getattr(one, what) for one in clients]
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:
-            raise ConfigError(f"{path} has the {what} {twice!r:.80} twice; expected one client for each", "clients")
+            raise ConfigError(
+                f"{path} has the {what} {twice!r:.80} twice; expected one client for each",
+                "clients",
+            )
     return clients
 
 
@@ -157,27 +184,38 @@ def _client(path: Path, row: Mapping[str, Any]) -> ListedClient:
     name, client, key, revoked = (row.get(what) for what in ("name", "id", "key", "revoked"))
     if not isinstance(name, str) or not _NAME.fullmatch(name) or set(row) - _KEYS:
         raise ConfigError(
-            f"{path} has a client {dict(row)!r:.120}; expected name (letters, digits, _ . -), id, key and, where it is refused, "
-            "revoked",
+            f"{path} has a client {dict(row)!r:.120}; expected name (letters, digits, _ . -), id, "
+            "key and, where it is refused, revoked",
             "clients",
         )
     if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < 2**53:
-        raise ConfigError(f"{path} has {name} with id = {client!r:.60}; expected a whole number from 0", "clients")
+        raise ConfigError(
+            f"{path} has {name} with id = {client!r:.60}; expected a whole number from 0", "clients"
+        )
     try:
         known = openssh_key(str(key).encode())
     except ValueError:
-        said = f"{path} has {name} with key = {key!r:.60}; expected the line of its node.pub, 'ecdsa-sha2-nistp384 AAAA...'"
+        said = (
+            f"{path} has {name} with key = {key!r:.60}; expected the line of its node.pub, "
+            "'ecdsa-sha2-nistp384 AAAA...'"
+        )
         raise ConfigError(said, "clients") from None
     examples = row.get("examples")
-    if examples is not None and (isinstance(examples, bool) or not isinstance(examples, int) or not 0 < examples < 2**53):
-        raise ConfigError(f"{path} has {name} with examples = {examples!r:.60}; expected a whole number from 1", "clients")
+    if examples is not None and (
+        isinstance(examples, bool) or not isinstance(examples, int) or not 0 < examples < 2**53
+    ):
+        raise ConfigError(
+            f"{path} has {name} with examples = {examples!r:.60}; expected a whole number from 1",
+            "clients",
+        )
     most = None if examples is None else float(examples)
     return ListedClient(name, client, known, "" if revoked is None else str(revoked), most)
 
 
 @functools.lru_cache(maxsize=4096)
 def openssh_key(data: bytes) -> str:
-    """Return a public key, OpenSSH's line or PEM as Flower has it, as OpenSSH's line without a comment.
+    """Return a public key, OpenSSH's line or PEM as Flower has it, as OpenSSH's line without a
+    comment.
 
     Raises
     ------
@@ -189,16 +227,23 @@ def openssh_key(data: bytes) -> str:
     except ModuleNotFoundError:
         said = f"the file of clients needs cryptography; {install_hint(folder='motley-flower')}"
         raise ConfigError(said, "clients") from None
-    load: Any = serialization.load_pem_public_key if data.lstrip().startswith(b"-----") else serialization.load_ssh_public_key
+    load: Any = (
+        serialization.load_pem_public_key
+        if data.lstrip().startswith(b"-----")
+        else serialization.load_ssh_public_key
+    )
     try:
-        whole = load(data.strip()).public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        whole = load(data.strip()).public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
     except (UnsupportedAlgorithm, TypeError, AttributeError) as problem:
         raise ValueError(str(problem)) from None
     return str(whole.decode())
 
 
 def fingerprint(public_key: bytes | str) -> str:
-    """Return a key's fingerprint as ``ssh-keygen -lf`` shows it; ``no key`` where there is none that can be read."""
+    """Return a key's fingerprint as ``ssh-keygen -lf`` shows it; ``no key`` where there is none
+    that can be read."""
     try:
         line = openssh_key(public_key.encode() if isinstance(public_key, str) else public_key)
     except (ValueError, ConfigError):
@@ -208,14 +253,17 @@ def fingerprint(public_key: bytes | str) -> str:
 
 
 def add_to_log(path: Path, event: str, about: Mapping[str, object]) -> None:
-    """Add a line to a log that is only ever appended to: the date, the event, what it is about, and the user who caused it.
+    """Add a line to a log that is only ever appended to: the date, the event, what it is about, and
+    the user who caused it.
 
     Raises
     ------
     OSError: the disk refuses.
     """
     at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    line = json.dumps({"at": at, "event": event, **about, "by": f"{_user()}@{os.uname().nodename}"}, default=str)
+    line = json.dumps(
+        {"at": at, "event": event, **about, "by": f"{_user()}@{os.uname().nodename}"}, default=str
+    )
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(handle, "a", encoding="utf-8") as file:
         file.write(line + "\n")

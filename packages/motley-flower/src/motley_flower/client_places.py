@@ -1,10 +1,13 @@
-"""Which node is which client: by the file of clients where there is one, else by what the nodes claim.
+"""Which node is which client: by the file of clients where there is one, else by what the nodes
+claim.
 
-With a file, the SuperLink's public key of a node decides alone: a node whose key is not in the file, or is revoked, is refused,
-and what a node claims to be is noted where it differs, and counts for nothing.
+With a file, the SuperLink's public key of a node decides alone: a node whose key is not in the
+file, or is revoked, is refused, and what a node claims to be is noted where it differs, and counts
+for nothing.
 
-Without a file a client's id is the word of whoever claims it. The first node to claim a client keeps it for as long as it is
-connected, and after a restart until its time to answer is over; another that claims it waits. All of it is noted.
+Without a file a client's id is the word of whoever claims it. The first node to claim a client
+keeps it for as long as it is connected, and after a restart until its time to answer is over;
+another that claims it waits. All of it is noted.
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ NOBODY = -1
 """Stands for the client of a node that is none."""
 MOST_STRANGERS = 100
 """Refusals of unknown nodes that are noted one by one in a run."""
-MOST_TOLD, MOST_KEPT = 10_000, 1_000
-"""Incidents that are remembered so that they are noted once, and incidents that wait for :meth:`ClientPlaces.take`."""
+MOST_TOLD = 10_000
+MOST_KEPT = 1_000
+"""Incidents that are remembered so that they are noted once, and incidents that wait for
+:meth:`ClientPlaces.take`."""
 
 
 class Happened(NamedTuple):
@@ -33,7 +38,8 @@ class Happened(NamedTuple):
 
     Parameters
     ----------
-    client: whose place it is; :data:`NOBODY` for an unknown node's. event: in one or two words. reason: in words.
+    client: whose place it is; :data:`NOBODY` for an unknown node's. event: in one or two words.
+    reason: in words.
     """
 
     client: int
@@ -46,7 +52,8 @@ class ClientPlaces:
 
     Parameters
     ----------
-    listed: the file of clients; None: each node's word counts. keep_s: how long a node that was started again keeps its place.
+    listed: the file of clients; None: each node's word counts. keep_s: how long a node that was
+    started again keeps its place.
     clock: the server's.
 
     Attributes
@@ -55,13 +62,17 @@ class ClientPlaces:
     """
 
     def __init__(self, listed: ClientList | None, keep_s: float, clock: WallClock) -> None:
-        self.listed, self.keep_s, self.clock = listed, keep_s, clock
+        self.listed = listed
+        self.keep_s = keep_s
+        self.clock = clock
         self.node_of: dict[int, int] = {}
         self.happened: list[Happened] = []
         self._keys: dict[int, bytes] = {}  # node -> its public key, as the SuperLink says
         self._owners: dict[int, ListedClient] = {}  # node -> the client that its key is
-        self._held: dict[int, tuple[int, str]] = {}  # client -> the node that was it last, and its name
-        self._kept_until: dict[int, float] = {}  # node that was started again -> until when it keeps its place
+        # client -> the node that was it last, and its name
+        self._held: dict[int, tuple[int, str]] = {}
+        # node that was started again -> until when it keeps its place
+        self._kept_until: dict[int, float] = {}
         self._told: set[tuple[int, str]] = set()
         self._strange: set[int] = set()
 
@@ -72,7 +83,9 @@ class ClientPlaces:
     def admit(self, nodes: Iterable[Any]) -> set[int]:
         """Return those of Flower's connected nodes that may be a client, and note which may not."""
         nodes = list(nodes)
-        self._keys = {int(one.node_id): bytes(getattr(one, "public_key", b"") or b"") for one in nodes}
+        self._keys = {
+            int(one.node_id): bytes(getattr(one, "public_key", b"") or b"") for one in nodes
+        }
         if self.listed is None:
             return set(self._keys)
         self.listed.look()
@@ -81,12 +94,20 @@ class ClientPlaces:
             if one is None:
                 self._refuse_stranger(node)
             elif one.revoked:
-                self._note(one.id, "refused", node, f"{one.name}, {self._named(node)}, is revoked since {one.revoked}")
-        self._owners = {node: one for node, one in found.items() if one is not None and not one.revoked}
+                self._note(
+                    one.id,
+                    "refused",
+                    node,
+                    f"{one.name}, {self._named(node)}, is revoked since {one.revoked}",
+                )
+        self._owners = {
+            node: one for node, one in found.items() if one is not None and not one.revoked
+        }
         return set(self._owners)
 
     def restarted(self, nodes: Iterable[int]) -> None:
-        """Keep the places of nodes that were started again until they have had their time to say which client they are."""
+        """Keep the places of nodes that were started again until they have had their time to say
+        which client they are."""
         for node in nodes:
             self._kept_until[node] = self.clock.now() + self.keep_s
 
@@ -95,30 +116,50 @@ class ClientPlaces:
         one = self._owners.get(node)
         if self.listed is None or one is None or claim == one.id:
             return
-        other = self.listed.names.get(claim, "of no name") if isinstance(claim, int) else "of no name"
-        said = f"{one.name}, {self._named(node)}, says that it is client {claim!r:.40} ({other}); by its key it is {one.name}"
+        other = (
+            self.listed.names.get(claim, "of no name") if isinstance(claim, int) else "of no name"
+        )
+        said = (
+            f"{one.name}, {self._named(node)}, says that it is client {claim!r:.40} ({other}); "
+            f"by its key it is {one.name}"
+        )
         self._note(one.id, "refused", node, said)
 
     def assign(self, connected: Iterable[int], claims: Mapping[int, int]) -> None:
-        """Give each client one node: that of before while it keeps its place, else the lowest that is this client.
+        """Give each client one node: that of before while it keeps its place, else the lowest that
+        is this client.
 
         Parameters
         ----------
-        connected: nodes that may be a client. claims: node -> the client that it is, of the nodes that have answered.
+        connected: nodes that may be a client. claims: node -> the client that it is, of the nodes
+        that have answered.
         """
-        before, self.node_of, connected = self.node_of, {}, set(connected)
+        before = self.node_of
+        self.node_of = {}
+        connected = set(connected)
         for node in sorted(connected & claims.keys()):
             client, (holder, named) = claims[node], self._held.get(claims[node], (node, ""))
             if holder != node and holder in connected and self._keeps(holder, client, claims):
-                said = f"{self._named(node)} claims client {client}, which {named}, still connected, is; it waits"
+                said = (
+                    f"{self._named(node)} claims client {client}, which {named}, still "
+                    "connected, is; it waits"
+                )
                 self._note(client, "waits", node, said)
                 continue
             if client in self.node_of:  # two claims at one look, and neither held it before
-                said = f"{self._named(node)} claims client {client}, as {self._held[client][1]} did; it waits"
+                said = (
+                    f"{self._named(node)} claims client {client}, as {self._held[client][1]} "
+                    "did; it waits"
+                )
                 self._note(client, "waits", node, said)
                 continue
             if holder != node:
-                self._note(client, "changed", node, f"client {client} is {self._named(node)} now, and was {named}")
+                self._note(
+                    client,
+                    "changed",
+                    node,
+                    f"client {client} is {self._named(node)} now, and was {named}",
+                )
             self.node_of[client] = node
             self._held[client] = node, self._named(node)
             self._kept_until.pop(node, None)
@@ -130,16 +171,22 @@ class ClientPlaces:
 
         ``client``: which one it is, where no file says so."""
         one = self._owners.get(node)
-        reason = f"{self._named(node)} {said}" if one is None else f"{one.name}, {self._named(node)}, {said}"
+        reason = (
+            f"{self._named(node)} {said}"
+            if one is None
+            else f"{one.name}, {self._named(node)}, {said}"
+        )
         self._note(client if one is None else one.id, event, node, reason)
 
     def take(self) -> list[Happened]:
         """Return the incidents since the last call, and forget them."""
-        taken, self.happened = self.happened, []
+        taken = self.happened
+        self.happened = []
         return taken
 
     def _keeps(self, holder: int, client: int, claims: Mapping[int, int]) -> bool:
-        """Return whether a connected node keeps a client's place: it is that client, or has still time to say so."""
+        """Return whether a connected node keeps a client's place: it is that client, or has still
+        time to say so."""
         return claims.get(holder) == client or (
             holder not in claims and self.clock.now() < self._kept_until.get(holder, float("-inf"))
         )
@@ -159,7 +206,8 @@ class ClientPlaces:
         return "the file of clients" if self.listed is None else self.listed.path.name
 
     def _note(self, client: int, event: PlaceEvent, node: int, reason: str) -> None:
-        """Note an incident, in the log of the deployment too, once for each node as long as its reason is the same."""
+        """Note an incident, in the log of the deployment too, once for each node as long as its
+        reason is the same."""
         told = (node, f"{event} {client} {reason}")
         if event != "changed" and told in self._told:
             return
@@ -171,4 +219,7 @@ class ClientPlaces:
         self.happened.append(Happened(client, event, reason))
         _LOG.warning("%s", reason)
         if self.listed is not None:
-            self.listed.log(event, {"client": client, "name": self.listed.names.get(client, ""), "reason": reason})
+            self.listed.log(
+                event,
+                {"client": client, "name": self.listed.names.get(client, ""), "reason": reason},
+            )

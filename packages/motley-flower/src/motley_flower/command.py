@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="A deployment's keys, kits and doors.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="A deployment's keys, kits and doors.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the deployment.")]
 Where = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The folder of the deployment.")]
@@ -26,18 +28,41 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the client.")]
 def init(
     folder: Folder,
     server: Annotated[
-        str, typer.Option("--server", metavar="HOST[:PORT]", help="What clients connect to; port 8443 unless given.")
+        str,
+        typer.Option(
+            "--server",
+            metavar="HOST[:PORT]",
+            help="What clients connect to; port 8443 unless given.",
+        ),
     ],
-    clients: Annotated[str, typer.Option("--clients", metavar="NAME,NAME", help="The clients, who are numbered from 0.")],
+    clients: Annotated[
+        str,
+        typer.Option(
+            "--clients", metavar="NAME,NAME", help="The clients, who are numbered from 0."
+        ),
+    ],
     link_port: Annotated[
-        int, typer.Option("--superlink-port", metavar="PORT", min=1, max=65535, help="Of the SuperLink, on 127.0.0.1.")
+        int,
+        typer.Option(
+            "--superlink-port",
+            metavar="PORT",
+            min=1,
+            max=65535,
+            help="Of the SuperLink, on 127.0.0.1.",
+        ),
     ] = 8000,
 ) -> None:
-    """Write an authority, the server's certificate and proxy, clients.toml, and a kit for each client."""
+    """Write an authority, the server's certificate and proxy, clients.toml, and a kit for each
+    client."""
     from motley_flower.operator.kits import begin
 
-    there = begin(folder, server, [name.strip() for name in clients.split(",") if name.strip()], link_port)
-    tell(f"{there.folder}: read README.md; start server/start; give each client its folder of clients/, by a private channel")
+    there = begin(
+        folder, server, [name.strip() for name in clients.split(",") if name.strip()], link_port
+    )
+    tell(
+        f"{there.folder}: read README.md; start server/start; give each client its folder of "
+        "clients/, by a private channel"
+    )
 
 
 @app.command()
@@ -45,7 +70,10 @@ def add(
     name: Name,
     folder: Where = Path(),
     key: Annotated[
-        Path | None, typer.Option("--key", metavar="NODE.PUB", help="The public key of a pair that the client made.")
+        Path | None,
+        typer.Option(
+            "--key", metavar="NODE.PUB", help="The public key of a pair that the client made."
+        ),
     ] = None,
 ) -> None:
     """Add a client, or give one that was revoked a new key."""
@@ -72,7 +100,10 @@ def revoke(name: Name, folder: Where = Path()) -> None:
 def register(
     folder: Folder,
     wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", min=0.0, help="How long to wait for the SuperLink.")
+        float,
+        typer.Option(
+            "--wait", metavar="SECONDS", min=0.0, help="How long to wait for the SuperLink."
+        ),
     ] = 60.0,
 ) -> None:
     """Let the SuperLink know the keys of clients.toml and no others; server/start does it."""
@@ -87,13 +118,15 @@ def register(
 
 @app.command()
 def check(folder: Folder) -> None:
-    """Try the doors as an outsider would, print open or shut for each, and end with 1 where one is open."""
+    """Try the doors as an outsider would, print open or shut for each, and end with 1 where one is
+    open."""
     from motley_flower.operator.doors import doors
     from motley_flower.operator.kits import open_deployment
 
     opened = untried = 0
     for door in doors(open_deployment(folder)):
-        opened, untried = opened + (door.open is True), untried + (door.open is None)
+        opened = opened + (door.open is True)
+        untried = untried + (door.open is None)
         tell(f"{ {True: 'OPEN', False: 'shut', None: '?'}[door.open]:<5} {door.name}: {door.found}")
     if opened or untried:
         say(f"{opened} doors are open, {untried} could not be tried")
@@ -108,4 +141,7 @@ def _tell_superlink(there: Deployment) -> None:
         register_clients(there)
         tell("the SuperLink knows")
     except ConfigError as problem:
-        say(f"the SuperLink does not know yet: {problem}; motley deployment register {there.folder} tells it")
+        say(
+            f"the SuperLink does not know yet: {problem}; motley deployment register "
+            f"{there.folder} tells it"
+        )

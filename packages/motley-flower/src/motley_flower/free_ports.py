@@ -1,4 +1,5 @@
-"""Refuse ports that are in use, before anything is started: ``python -m motley_flower.free_ports REMEDY HOST:PORT ...``.
+"""Refuse ports that are in use, before anything is started:
+``python -m motley_flower.free_ports REMEDY HOST:PORT ...``.
 
 >>> import socket
 >>> with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -20,9 +21,11 @@ __all__ = ["in_use", "main"]
 
 
 def in_use(host: str, port: int) -> bool:
-    """Return whether something listens on a port of this machine; a port that may not be tried is left to who wants it."""
+    """Return whether something listens on a port of this machine; a port that may not be tried is
+    left to who wants it."""
     with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that are about to end are no listeners
+        # connections that are about to end are no listeners
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind((host, port))
         except OSError as error:
@@ -31,7 +34,8 @@ def in_use(host: str, port: int) -> bool:
 
 
 def main(argv: Sequence[str]) -> str | None:
-    """Return a sentence about the first port that is in use, which ends the process with 1; None where all are free.
+    """Return a sentence about the first port that is in use, which ends the process with 1; None
+    where all are free.
 
     Parameters
     ----------
@@ -41,7 +45,10 @@ def main(argv: Sequence[str]) -> str | None:
     for address in addresses:
         host, _, port = address.rpartition(":")
         if in_use(host, int(port)):
-            return f"port {port} on {host} is in use by another process (ss -ltnp shows which); end that one, or {remedy}"
+            return (
+                f"port {port} on {host} is in use by another process (ss -ltnp shows which); "
+                f"end that one, or {remedy}"
+            )
     return None
 
 

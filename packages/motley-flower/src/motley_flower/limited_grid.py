@@ -1,4 +1,5 @@
-"""A Flower grid whose calls end: Flower itself tries again for ever while the SuperLink cannot be reached."""
+"""A Flower grid whose calls end: Flower itself tries again for ever while the SuperLink cannot be
+reached."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ __all__ = ["LimitedGrid"]
 
 T = TypeVar("T")
 _SLICE_S = 0.5
-"""Seconds of one wait. Flower ends an app whose SuperLink has ended by a signal that another thread of the app raises, and the main
-thread hears such a signal between two waits only."""
+"""Seconds of one wait. Flower ends an app whose SuperLink has ended by a signal that another thread
+of the app raises, and the main thread hears such a signal between two waits only."""
 
 
 class LimitedGrid:
@@ -26,7 +27,8 @@ class LimitedGrid:
     """
 
     def __init__(self, grid: Grid, limit_s: float) -> None:
-        self._grid, self._limit_s = grid, limit_s
+        self._grid = grid
+        self._limit_s = limit_s
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
@@ -48,7 +50,8 @@ class LimitedGrid:
         return self._limited(lambda: list(self._grid.pull_messages(message_ids)))
 
     def _limited(self, call: Callable[[], T]) -> T:
-        """Return what a call returns, and raise what it raises; the thread of a call that takes too long is left behind.
+        """Return what a call returns, and raise what it raises; the thread of a call that takes too
+        long is left behind.
 
         Raises
         ------
@@ -59,24 +62,26 @@ class LimitedGrid:
         def work() -> None:
             try:
                 answers.append((call(), None))
-            except BaseException as problem:  # Flower's own, of a run that has ended, is no Exception
+            except BaseException as problem:
+                # Flower's own, of a run that has ended, is no Exception
                 answers.append((None, problem))
 
-        worker, end_s = threading.Thread(target=work, daemon=True), time.monotonic() + self._limit_s
+        worker = threading.Thread(target=work, daemon=True)
+        end_s = time.monotonic() + self._limit_s
         worker.start()
         while worker.is_alive() and (left_s := end_s - time.monotonic()) > 0:
             worker.join(min(_SLICE_S, left_s))
         if not answers:
             raise LinkError(
-                f"the SuperLink did not answer within {self._limit_s:g} s; start it again with the --database of before, and then "
-                "this app: every finished round is kept"
+                f"the SuperLink did not answer within {self._limit_s:g} s; start it again with the "
+                "--database of before, and then this app: every finished round is kept"
             )
         answer, problem = answers[0]
         if problem is None:
             return answer  # type: ignore[return-value]
         if type(problem).__name__ in ("RunNotRunningException", "InvalidRunStatusException"):
             raise LinkError(
-                "this run was stopped, by flwr stop or whoever else reaches the SuperLink's control interface; submit the app "
-                "again to go on: every finished round is kept"
+                "this run was stopped, by flwr stop or whoever else reaches the SuperLink's "
+                "control interface; submit the app again to go on: every finished round is kept"
             )
         raise problem

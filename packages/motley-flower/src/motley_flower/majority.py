@@ -34,8 +34,9 @@ class Majority(Generic[T]):
 
         Parameters
         ----------
-        said: by each node that has answered. awaited: how many clients the run waits for; more than half of them, and of those that
-        have answered, must agree, and at least two where the run waits for two or more.
+        said: by each node that has answered. awaited: how many clients the run waits for; more than
+        half of them, and of those that have answered, must agree, and at least two where the run
+        waits for two or more.
         """
         if self.value is None and said:
             most, votes = Counter(said).most_common(1)[0]

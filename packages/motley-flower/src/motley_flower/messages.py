@@ -1,7 +1,9 @@
-"""Send messages on a Flower grid and collect their replies within a limit of time; find Flower's modules.
+"""Send messages on a Flower grid and collect their replies within a limit of time; find Flower's
+modules.
 
-A reply is matched by the id of the message it answers, because the error reply that stands for a lost node does not name the node.
-Replies are pulled one by one, so that a reply that cannot be read affects its sender alone. Times are the server's clock's.
+A reply is matched by the id of the message it answers, because the error reply that stands for a
+lost node does not name the node. Replies are pulled one by one, so that a reply that cannot be read
+affects its sender alone. Times are the server's clock's.
 """
 
 from __future__ import annotations
@@ -37,7 +39,13 @@ LONGEST_ERROR = 65_536
 """Characters of a client's error of which these are chosen: its beginning and its end."""
 _WRAPPER = "Exception ClientAppException occurred. Message: "
 """What Flower's simulation puts before the message of a client app's exception."""
-_NEVER_LOADED, _RAISED, _EXPIRED, _REPLY_EXPIRED, _NODE_GONE, _KILLED = 1, 2, 3, 4, 5, 8  # numbers of Flower's errors
+# numbers of Flower's errors
+_NEVER_LOADED = 1
+_RAISED = 2
+_EXPIRED = 3
+_REPLY_EXPIRED = 4
+_NODE_GONE = 5
+_KILLED = 8
 
 
 class LinkError(UserError):
@@ -54,7 +62,8 @@ class Grid(Protocol):
         """Return Flower's descriptions of the nodes that are connected now."""
 
     def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
-        """Send messages and return their ids; an empty id stands for a message that was not accepted."""
+        """Send messages and return their ids; an empty id stands for a message that was not
+        accepted."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
         """Return the replies that have arrived, each once."""
@@ -78,7 +87,8 @@ class SentMessage:
     Parameters
     ----------
     node: the id of the receiving node. message_id: Flower's id of the message.
-    reply: Flower's reply, which may be an error reply; None if nothing readable came within the limit.
+    reply: Flower's reply, which may be an error reply; None if nothing readable came within the
+    limit.
     error: why there is no usable reply; empty where there is one, and while the message is pending.
     unreadable: whether a reply came that could not be read, or came from another node.
     unanswered: whether its time ran out: the node may be connected, and say nothing.
@@ -112,11 +122,14 @@ def flower(module: str = "app") -> Any:
     except ModuleNotFoundError as missing:
         if not (missing.name or "").startswith("flwr"):
             raise
-        raise ConfigError(f"Flower is not installed; {install_hint(folder='motley-flower')}") from None
+        raise ConfigError(
+            f"Flower is not installed; {install_hint(folder='motley-flower')}"
+        ) from None
 
 
 def content_bits(content: Any) -> float:
-    """Return the size of a message's records in bits: bytes of arrays and strings, eight bytes for each number, and the names."""
+    """Return the size of a message's records in bits: bytes of arrays and strings, eight bytes for
+    each number, and the names."""
     size = 0
     for record in content.values():
         for name, value in record.items():
@@ -125,32 +138,45 @@ def content_bits(content: Any) -> float:
 
 
 def _bytes_of(value: Any) -> int:
-    data = getattr(value, "data", value) if hasattr(value, "stype") else value  # Flower's Array has both
+    # Flower's Array has both
+    data = getattr(value, "data", value) if hasattr(value, "stype") else value
     return len(data) if isinstance(data, str | bytes) else 8
 
 
 def _last_line(text: str) -> str:
-    """Return the last line that is not empty, at most :data:`LONGEST_REASON` characters of it, without control characters."""
+    """Return the last line that is not empty, at most :data:`LONGEST_REASON` characters of it,
+    without control characters."""
     lines = [line for line in text.splitlines() if line.strip()]
-    return "".join(sign if sign.isprintable() else " " for sign in lines[-1].strip()[:LONGEST_REASON]) if lines else ""
+    return (
+        "".join(sign if sign.isprintable() else " " for sign in lines[-1].strip()[:LONGEST_REASON])
+        if lines
+        else ""
+    )
 
 
 def _raised(reason: str) -> str:
-    """Return what a client app raised as ``Kind: message``: the last line of the message, and the kind of the first exception.
+    """Return what a client app raised as ``Kind: message``: the last line of the message, and the
+    kind of the first exception.
 
-    A deployment's reason is ``<class 'kind'>:<'message'>``; in a simulation the message is a traceback in a banner of Ray's, whose
-    last line is a wrapper's.
+    A deployment's reason is ``<class 'kind'>:<'message'>``; in a simulation the message is a
+    traceback in a banner of Ray's, whose last line is a wrapper's.
     """
     wrapped = re.match(r"<class '(?:[\w.]*\.)?([\w()]+)'>:<'(.*)'>\s*$", reason, re.DOTALL)
     if not wrapped:
         return _last_line(reason)
-    kind, line = wrapped[1], _last_line(wrapped[2]).removeprefix(_WRAPPER)
-    own = re.findall(rf"^(?:[\w.]*\.)?(\w+): {re.escape(line)}$", wrapped[2], re.MULTILINE) if line else []
+    kind = wrapped[1]
+    line = _last_line(wrapped[2]).removeprefix(_WRAPPER)
+    own = (
+        re.findall(rf"^(?:[\w.]*\.)?(\w+): {re.escape(line)}$", wrapped[2], re.MULTILINE)
+        if line
+        else []
+    )
     return f"{shortened(own[0] if own else kind, 60)}: {line}"
 
 
 def _in_words(error: Any) -> str:
-    """Return Flower's error reply as a part of a sentence; a client's own words are cut, and hold no control characters."""
+    """Return Flower's error reply as a part of a sentence; a client's own words are cut, and hold
+    no control characters."""
     reason = shortened(str(error.reason or ""), LONGEST_ERROR)
     if error.code == _RAISED and reason.startswith("<class"):
         return f"its client app raised {_raised(reason)}"
@@ -165,7 +191,8 @@ def _in_words(error: Any) -> str:
 
 
 def failure_of_app(error: str) -> str:
-    """Return how a client app failed, without the client's own words, where an error lies in the app itself; empty where it does not.
+    """Return how a client app failed, without the client's own words, where an error lies in the
+    app itself; empty where it does not.
 
     >>> failure_of_app("its client app raised KeyError: 'samples'")
     'its client app raised KeyError'
@@ -188,11 +215,13 @@ class Outbox:
     """
 
     def __init__(self, grid: Grid, clock: WallClock = WALL_CLOCK) -> None:
-        self.grid, self.clock = grid, clock
+        self.grid = grid
+        self.clock = clock
         self.pending: dict[str, SentMessage] = {}
 
     def send(self, messages: Iterable[Any]) -> list[SentMessage]:
-        """Push messages; :meth:`collect` fills in the replies. The result is in the order of the messages."""
+        """Push messages; :meth:`collect` fills in the replies. The result is in the order of the
+        messages."""
         messages = list(messages)
         if not messages:
             return []
@@ -201,13 +230,15 @@ class Outbox:
         accepted = {name for name in ids if name}
         sent = []
         for i, message in enumerate(messages):
-            # in Flower's simulation a message that is not accepted gets no id at all, so positions may not agree
+            # in Flower's simulation a message that is not accepted gets no id at all, so positions
+            # may not agree
             name = message.metadata.message_id or (ids[i] if i < len(ids) else "")
             one = SentMessage(int(message.metadata.dst_node_id), name, sent_s=begin_s)
             if name in accepted and name not in self.pending:
                 self.pending[name] = one
             else:
-                one.error, one.arrived_s = "the message could not be left for the node", self.clock.now()
+                one.error = "the message could not be left for the node"
+                one.arrived_s = self.clock.now()
             sent.append(one)
         return sent
 
@@ -218,13 +249,16 @@ class Outbox:
             try:
                 replies = list(self.grid.pull_messages([name]))
             except Exception as problem:
-                if isinstance(problem, OSError | LinkError) or type(problem).__module__.partition(".")[0] in (
+                if isinstance(problem, OSError | LinkError) or type(problem).__module__.partition(
+                    "."
+                )[0] in (
                     "httpx",
                     "httpcore",
                 ):
                     raise  # the server's own connection failed, not a client's reply
                 one = self.pending.pop(name)
-                one.error, one.unreadable = f"a reply that cannot be read: {type(problem).__name__}", True
+                one.error = f"a reply that cannot be read: {type(problem).__name__}"
+                one.unreadable = True
                 one.arrived_s = self.clock.now()
                 answered.append(one)
                 continue
@@ -241,7 +275,8 @@ class Outbox:
             sent.error = _in_words(reply.error)
             sent.unanswered = reply.error.code in (_EXPIRED, _REPLY_EXPIRED)
         elif reply.metadata.src_node_id != sent.node:
-            sent.error, sent.unreadable = "a reply by another node than was asked", True
+            sent.error = "a reply by another node than was asked"
+            sent.unreadable = True
             return
         sent.reply = reply
 
@@ -250,10 +285,14 @@ class Outbox:
         for one in sent:
             if self.pending.get(one.message_id) is one:
                 del self.pending[one.message_id]
-                one.error, one.unanswered = error, True
+                one.error = error
+                one.unanswered = True
 
-    def wait(self, sent: Sequence[SentMessage], limit_s: float, beside: Callable[[], None] | None = None) -> None:
-        """Wait until all messages of this outbox are answered; after ``limit_s`` seconds, give up those of ``sent``.
+    def wait(
+        self, sent: Sequence[SentMessage], limit_s: float, beside: Callable[[], None] | None = None
+    ) -> None:
+        """Wait until all messages of this outbox are answered; after ``limit_s`` seconds, give up
+        those of ``sent``.
 
         ``beside`` is called between two looks."""
         end_s = self.clock.now() + limit_s
@@ -276,7 +315,8 @@ def exchange(
     clock: WallClock = WALL_CLOCK,
     beside: Callable[[], None] | None = None,
 ) -> list[SentMessage]:
-    """Send messages and wait until all are answered or ``limit_s`` seconds have passed; the result is in the order of the messages.
+    """Send messages and wait until all are answered or ``limit_s`` seconds have passed; the result
+    is in the order of the messages.
 
     ``beside`` is called between two looks for replies."""
     outbox = Outbox(grid, clock)

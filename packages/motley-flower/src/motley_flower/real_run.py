@@ -1,4 +1,5 @@
-"""What the folders of all runs with real clients hold: the note that tells them from simulations, and why a run stopped."""
+"""What the folders of all runs with real clients hold: the note that tells them from simulations,
+and why a run stopped."""
 
 from __future__ import annotations
 
@@ -24,21 +25,27 @@ REAL = {"deployment": "real clients: seconds are the wall clock's, devices and l
 
 
 _TOLD = (
-    "its process was told to end: somebody stopped the run, or the SuperLink or the machine has ended (see the SuperLink's log)"
+    "its process was told to end: somebody stopped the run, or the SuperLink or the machine "
+    "has ended (see the SuperLink's log)"
 )
 """Flower ends an app in one way whatever the reason is."""
 
 
 @contextmanager
 def stopping_in_a_sentence(path: Path) -> Iterator[None]:
-    """Say why a deployment stops before its end, and how it goes on; a user's error is raised without its causes.
+    """Say why a deployment stops before its end, and how it goes on; a user's error is raised
+    without its causes.
 
-    It stands in the log and in the file :data:`STOPPED`: when the SuperLink is gone, nobody sees the log."""
+    It stands in the log and in the file :data:`STOPPED`: when the SuperLink is gone, nobody sees
+    the log."""
     stopped = path / STOPPED
     stopped.unlink(missing_ok=True)
 
     def say(why: str) -> None:
-        said = f"the deployment stops: {why}; submitted again with out = {path} it goes on after its last finished round"
+        said = (
+            f"the deployment stops: {why}; submitted again with out = {path} it goes on after "
+            "its last finished round"
+        )
         _LOG.error("%s", said)
         with suppress(OSError):  # the disk may be full
             stopped.write_text(f"{datetime.now(UTC).isoformat(timespec='seconds')} {said}\n")
@@ -60,14 +67,16 @@ def stopping_in_a_sentence(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _hearing_signals(hear: Callable[[], None]) -> Iterator[None]:
-    """Call a function when the process is told to end, before its own handler: Flower's may end the process without an exception."""
+    """Call a function when the process is told to end, before its own handler: Flower's may end the
+    process without an exception."""
     handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
         hear()
         handlers[number](number, frame)
 
-    if threading.current_thread() is threading.main_thread():  # no other can set handlers, or is told
+    # no other can set handlers, or is told
+    if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             before = signal.getsignal(number)
             if callable(before):

@@ -24,29 +24,36 @@ def secure_record(data: bytes, wanted: str = "", run: str = "") -> Any:
 
     Parameters
     ----------
-    wanted: metrics to report with the update, with commas. run: name of the run, in a message of the server.
+    wanted: metrics to report with the update, with commas. run: name of the run, in a message of
+    the server.
     """
     named = {name: value for name, value in (("wanted", wanted), ("run", run)) if value}
     return flower().ConfigRecord({_KEY: data, **named})
 
 
 def secure_bytes(content: Any) -> object:
-    """Return whatever lies in the place of a message of secure aggregation; None where nothing does."""
+    """Return whatever lies in the place of a message of secure aggregation; None where nothing
+    does."""
     record = content.get(RECORD)
     return record.get(_KEY) if isinstance(record, Mapping) else None
 
 
 def secure_run(content: Any) -> str:
-    """Return the name of the run in a message; raises SecureAggregationError where there is none of 32 hexadecimal digits."""
+    """Return the name of the run in a message; raises SecureAggregationError where there is none of
+    32 hexadecimal digits."""
     record = content.get(RECORD)
     run = record.get("run") if isinstance(record, Mapping) else None
     if not isinstance(run, str) or not _RUN.fullmatch(run):
         raise SecureAggregationError(
-            "the server names no run, and this client keeps a folder for each; install the same version of Motley at both ends"
+            "the server names no run, and this client keeps a folder for each; install the same "
+            "version of Motley at both ends"
         )
     return run
 
 
 def missing_extra(error: ModuleNotFoundError) -> ConfigError:
     """Return the error to raise where the libraries of secure aggregation are not installed."""
-    return ConfigError(f"secure aggregation needs {error.name}; {install_hint(folder='motley-flower')}", "secure_aggregation")
+    return ConfigError(
+        f"secure aggregation needs {error.name}; {install_hint(folder='motley-flower')}",
+        "secure_aggregation",
+    )

@@ -1,13 +1,17 @@
-"""Advice from the league: which method has been shown to help where clients differ as these do, and whether following it pays.
+"""Advice from the league: which method has been shown to help where clients differ as these do, and
+whether following it pays.
 
-How clients differ is said in *factors*: what of a profile (:meth:`motley.heterogeneity.record.Inspection.profile`) is large, each
-weak or strong. An environment speaks for a federation if it has a factor and none that the federation lacks at this strength. A
-method is named only if in *each* of these environments its gain over uniform FedAvg has an interval over paired seeds that excludes
-zero, with the level divided by the methods of its kind and the environments (Bonferroni). Methods that leave one model for all and
-methods that give each client its own are never compared.
+How clients differ is said in *factors*: what of a profile
+(:meth:`motley.heterogeneity.record.Inspection.profile`) is large, each weak or strong. An
+environment speaks for a federation if it has a factor and none that the federation lacks at this
+strength. A method is named only if in *each* of these environments its gain over uniform FedAvg has
+an interval over paired seeds that excludes zero, with the level divided by the methods of its kind
+and the environments (Bonferroni). Methods that leave one model for all and methods that give each
+client its own are never compared.
 
-The proof: every environment, left out of the evidence, and every other federation is advised; what is gained over uniform FedAvg
-there, with 0 where nothing is named, must have a mean whose 95 % t interval excludes zero. Advice whose proof fails is not given.
+The proof: every environment, left out of the evidence, and every other federation is advised; what
+is gained over uniform FedAvg there, with 0 where nothing is named, must have a mean whose 95 % t
+interval excludes zero. Advice whose proof fails is not given.
 """
 
 from __future__ import annotations
@@ -43,29 +47,39 @@ __all__ = [
     "profiles_csv",
     "proof",
     "read_evidence",
-]  # fmt: skip
+]
 
-EVIDENCE, PROFILES = "evidence.csv", "profiles.csv"
-"""Files of the league's folder: differences by environment and entrant, and the environments' profiles."""
+EVIDENCE = "evidence.csv"
+PROFILES = "profiles.csv"
+"""Files of the league's folder: differences by environment and entrant, and the environments'
+profiles."""
 PERSONAL = "a model for each client"
 """The group of entrants that leave no model for all."""
 KINDS = {False: "one model for all", True: PERSONAL}
 """Whether each client gets its own model -> the kind of model in words."""
 OUTSIDE = "outside-"
-"""Before the names of the files of federations that are advised in the proof, and that advice does not rest on."""
-ABSTAINED = "Clients hardly differ in anything that a method here has been shown to help: uniform FedAvg."
+"""Before the names of the files of federations that are advised in the proof, and that advice does
+not rest on."""
+ABSTAINED = (
+    "Clients hardly differ in anything that a method here has been shown to help: uniform FedAvg."
+)
 UNSHOWN = "No method here has been shown to help where clients differ so: uniform FedAvg."
 Profile = Mapping[str, float]
 """Name of a finding -> its value, about 0 to 1; NaN where it was not measured."""
 Factor = tuple[str, bool]
 """Name of a finding and whether it is strong."""
 FACTORS = {
-    "size_gini": ("unequal sizes", 0.3, 0.6), "label_divergence": ("skewed labels", 0.2, 0.55),
-    "feature_shift": ("different features", 0.2, 0.5), "concept_shift": ("labels that mean different things", 0.1, 0.3),
-    "label_noise": ("wrong labels", 0.1, 0.25), "speed_spread": ("unequal speeds", 0.25, 0.55),
-    "link_spread": ("unequal links", 0.25, 0.55), "availability": ("absent clients", 0.2, 0.5),
-}  # fmt: skip
-"""Finding -> its words, and the values from which it is weak and strong; of availability, which is a share online, what is missing."""
+    "size_gini": ("unequal sizes", 0.3, 0.6),
+    "label_divergence": ("skewed labels", 0.2, 0.55),
+    "feature_shift": ("different features", 0.2, 0.5),
+    "concept_shift": ("labels that mean different things", 0.1, 0.3),
+    "label_noise": ("wrong labels", 0.1, 0.25),
+    "speed_spread": ("unequal speeds", 0.25, 0.55),
+    "link_spread": ("unequal links", 0.25, 0.55),
+    "availability": ("absent clients", 0.2, 0.5),
+}
+"""Finding -> its words, and the values from which it is weak and strong; of availability, which is
+a share online, what is missing."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +88,9 @@ class Evidence:
 
     Parameters
     ----------
-    differences: environment -> entrant -> difference to uniform FedAvg of each paired seed, percent points; NaN for a run that
-    diverged. profiles: environment -> profile. control: name of uniform FedAvg. kinds: entrant -> title of its group.
+    differences: environment -> entrant -> difference to uniform FedAvg of each paired seed, percent
+    points; NaN for a run that diverged. profiles: environment -> profile. control: name of uniform
+    FedAvg. kinds: entrant -> title of its group.
     """
 
     differences: Mapping[str, Mapping[str, Sequence[float]]]
@@ -92,16 +107,23 @@ class Evidence:
         """Return the entrants of a kind that have a number in every environment."""
         every = list(self.differences.values())
         named = [one for one in every[0] if all(one in there for there in every)] if every else []
-        return [one for one in named if one != self.control and (self.kinds.get(one) == PERSONAL) == personal]
+        return [
+            one
+            for one in named
+            if one != self.control and (self.kinds.get(one) == PERSONAL) == personal
+        ]
 
     def gain(self, environment: str, entrant: str, level: float = 0.95) -> Interval:
         """Return an entrant's mean difference in an environment with its t interval over seeds."""
-        return interval(spread([_finite(one) for one in self.differences[environment][entrant]]), level)
+        return interval(
+            spread([_finite(one) for one in self.differences[environment][entrant]]), level
+        )
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The entrant that has been shown to help, in which environments, and its gain in each, the least first."""
+    """The entrant that has been shown to help, in which environments, and its gain in each, the
+    least first."""
 
     entrant: str
     gains: Mapping[str, Interval]
@@ -113,8 +135,9 @@ class Proof:
 
     Parameters
     ----------
-    by_environment: environment -> entrant advised (empty: none), its gain, and that of the entrant with the highest mean gain in all
-    evidence, "always the winner". gain, winner: their means with 95 % t intervals over environments.
+    by_environment: environment -> entrant advised (empty: none), its gain, and that of the entrant
+    with the highest mean gain in all evidence, "always the winner". gain, winner: their means with
+    95 % t intervals over environments.
     """
 
     by_environment: Mapping[str, tuple[str, float, float]]
@@ -130,7 +153,11 @@ class Proof:
     def counts(self) -> tuple[int, int, int]:
         """How often advice helped, hurt and abstained."""
         gains = [gain for entrant, gain, _ in self.by_environment.values() if entrant]
-        return sum(gain > 0 for gain in gains), sum(gain <= 0 for gain in gains), len(self.by_environment) - len(gains)
+        return (
+            sum(gain > 0 for gain in gains),
+            sum(gain <= 0 for gain in gains),
+            len(self.by_environment) - len(gains),
+        )
 
 
 def factors(profile: Profile) -> frozenset[Factor]:
@@ -156,7 +183,11 @@ def advise(profile: Profile, evidence: Evidence, personal: bool) -> Advice | Non
     personal: whether each client may have a model of its own; else one model for all is wanted.
     """
     differ = factors(profile)
-    known = {name: factors(evidence.profiles[name]) for name in evidence.differences if name in evidence.profiles}
+    known = {
+        name: factors(evidence.profiles[name])
+        for name in evidence.differences
+        if name in evidence.profiles
+    }
     like = [name for name, there in known.items() if there and there <= differ]
     entrants = evidence.entrants(personal)
     level = 1 - 0.05 / max(1, len(like) * len(entrants))
@@ -169,14 +200,19 @@ def advise(profile: Profile, evidence: Evidence, personal: bool) -> Advice | Non
 
 
 def proof(evidence: Evidence, outside: Evidence | None, personal: bool) -> Proof:
-    """Return what following advice gains in each environment, left out of the evidence, and in each federation outside."""
+    """Return what following advice gains in each environment, left out of the evidence, and in each
+    federation outside."""
     asked = [(name, evidence.without(name), evidence) for name in evidence.differences]
-    asked += [(name, evidence, outside) for name in outside.differences] if outside is not None else []
+    asked += (
+        [(name, evidence, outside) for name in outside.differences] if outside is not None else []
+    )
     out: dict[str, tuple[str, float, float]] = {}
     for name, known, there in asked:
         found = advise(there.profiles[name], known, personal) if name in there.profiles else None
         winner = _winner(known, personal, there.differences[name])
-        named = found.entrant if found is not None and found.entrant in there.differences[name] else ""
+        named = (
+            found.entrant if found is not None and found.entrant in there.differences[name] else ""
+        )
         gains = [there.gain(name, one).mean if one else 0.0 for one in (named, winner)]
         out[name] = (named, gains[0], gains[1])
     columns = [[row[i] for row in out.values()] for i in (1, 2)]
@@ -184,31 +220,44 @@ def proof(evidence: Evidence, outside: Evidence | None, personal: bool) -> Proof
 
 
 def _winner(evidence: Evidence, personal: bool, there: Mapping[str, Sequence[float]]) -> str:
-    """Return the entrant of a kind with the highest mean gain over all environments; empty without any."""
+    """Return the entrant of a kind with the highest mean gain over all environments; empty without
+    any."""
     entrants = [one for one in evidence.entrants(personal) if one in there]
-    mean = {one: sum(evidence.gain(name, one).mean for name in evidence.differences) for one in entrants}
+    mean = {
+        one: sum(evidence.gain(name, one).mean for name in evidence.differences) for one in entrants
+    }
     return max(mean, key=mean.__getitem__, default="")
 
 
-def advice_lines(profile: Profile, evidence: Evidence | None = None, outside: Evidence | None = None) -> list[str]:
-    """Return in what clients differ and what has been shown to help; none before the league was run.
+def advice_lines(
+    profile: Profile, evidence: Evidence | None = None, outside: Evidence | None = None
+) -> list[str]:
+    """Return in what clients differ and what has been shown to help; none before the league was
+    run.
 
     Parameters
     ----------
     evidence, outside: the league's own by default.
     """
     if evidence is None:
-        evidence, outside = league_evidence(), outside or league_evidence(OUTSIDE)
+        evidence = league_evidence()
+        outside = outside or league_evidence(OUTSIDE)
     if evidence is None:
         return []
-    words = [f"{FACTORS[name][0]} ({'strong' if large else 'weak'})" for name, large in sorted(factors(profile))]
+    words = [
+        f"{FACTORS[name][0]} ({'strong' if large else 'weak'})"
+        for name, large in sorted(factors(profile))
+    ]
     lines = [f"These clients differ in: {', '.join(words)}."] if words else []
     said = [line for personal in KINDS for line in _of_kind(profile, evidence, outside, personal)]
     return [*lines, *(said or [UNSHOWN if words else ABSTAINED])]
 
 
-def _of_kind(profile: Profile, evidence: Evidence, outside: Evidence | None, personal: bool) -> list[str]:
-    """Return the advice for a kind of model, with its proof; none where nothing was shown, or where following it does not pay."""
+def _of_kind(
+    profile: Profile, evidence: Evidence, outside: Evidence | None, personal: bool
+) -> list[str]:
+    """Return the advice for a kind of model, with its proof; none where nothing was shown, or where
+    following it does not pay."""
     found = advise(profile, evidence, personal)
     if found is None:
         return []
@@ -219,13 +268,15 @@ def _of_kind(profile: Profile, evidence: Evidence, outside: Evidence | None, per
     helped, hurt, abstained = shown.counts
     return [
         f"With {KINDS[personal]}, {found.entrant} has gained over {evidence.control}: {where}.",
-        f"Such advice, where it was not learned from: {_points(shown.gain)} in the mean; it helped {helped} times, hurt {hurt} and "
-        f"abstained {abstained}.",
+        f"Such advice, where it was not learned from: {_points(shown.gain)} in the mean; it helped "
+        f"{helped} times, hurt {hurt} and abstained {abstained}.",
     ]
 
 
 def _points(one: Interval) -> str:
-    text = f"{one.mean:+.1f} points" + (f" [{one.low:+.1f}, {one.high:+.1f}]" if isfinite(one.low) else "")
+    text = f"{one.mean:+.1f} points" + (
+        f" [{one.low:+.1f}, {one.high:+.1f}]" if isfinite(one.low) else ""
+    )
     return text.replace("-", "−")
 
 
@@ -260,7 +311,9 @@ def league_evidence(prefix: str = "") -> Evidence | None:
     return read_evidence(differences, profiles, plan.against, kinds)
 
 
-def read_evidence(differences: str, profiles: str, control: str, kinds: Mapping[str, str]) -> Evidence:
+def read_evidence(
+    differences: str, profiles: str, control: str, kinds: Mapping[str, str]
+) -> Evidence:
     """Return evidence from the texts of :data:`EVIDENCE` and :data:`PROFILES`.
 
     Raises
@@ -276,7 +329,10 @@ def read_evidence(differences: str, profiles: str, control: str, kinds: Mapping[
         for row in csv_rows(profiles):
             named.setdefault(row["environment"], {})[row["finding"]] = float(row["value"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"the league's {EVIDENCE} or {PROFILES} is damaged ({error}); restore it from the repository") from None
+        raise DataError(
+            f"the league's {EVIDENCE} or {PROFILES} is damaged ({error}); restore it from the "
+            "repository"
+        ) from None
     return Evidence(by_environment, named, control, kinds)
 
 

@@ -1,4 +1,5 @@
-"""A claim of a recipe: a sentence, where the paper says it, and the comparison that tests it, with how much of its protocol."""
+"""A claim of a recipe: a sentence, where the paper says it, and the comparison that tests it, with
+how much of its protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CHOSEN_BY", "KINDS", "WHOLE", "Claim", "Place", "Protocol", "RecipeTable", "Values"]
 
-Values = Annotated[list[str], BeforeValidator(lambda value: value if isinstance(value, list) else [value])]
+Values = Annotated[
+    list[str], BeforeValidator(lambda value: value if isinstance(value, list) else [value])
+]
 Place = dict[str, Values]
 """Axis -> the values meant; the key ``measure`` names a measure."""
 CHOSEN_BY = "validation"
@@ -21,7 +24,8 @@ KINDS: tuple[Kind, ...] = ("whole", "reduced", "other data")
 
 
 class Protocol(NamedTuple):
-    """How much of a paper's protocol something is: ``what`` is smaller than in the paper, or which data stand for the paper's."""
+    """How much of a paper's protocol something is: ``what`` is smaller than in the paper, or which
+    data stand for the paper's."""
 
     kind: Kind
     what: str = ""
@@ -56,8 +60,9 @@ class RecipeTable(BaseModel):
 class Claim(RecipeTable):
     """A sentence and what would show it.
 
-    ``higher = A, than = B``: the measure is higher in the cells A than in the cells B (in each of them, where there are several
-    tables), averaged over the axes that neither names, paired by seed. ``below`` and ``above`` hold a mean against a number.
+    ``higher = A, than = B``: the measure is higher in the cells A than in the cells B (in each of
+    them, where there are several tables), averaged over the axes that neither names, paired by
+    seed. ``below`` and ``above`` hold a mean against a number.
     """
 
     text: str
@@ -80,9 +85,9 @@ class Claim(RecipeTable):
     """These cells are above ``than``."""
     lower: Place | None = None
     """These cells are below ``than``."""
-    than: Annotated[list[Place], BeforeValidator(lambda value: value if isinstance(value, list) else [value])] = Field(
-        default_factory=list
-    )
+    than: Annotated[
+        list[Place], BeforeValidator(lambda value: value if isinstance(value, list) else [value])
+    ] = Field(default_factory=list)
     """Cells that they are compared with."""
     margin: float = 0.0
     """Difference in the wrong direction that still counts as no worse."""
@@ -91,12 +96,18 @@ class Claim(RecipeTable):
     above: float | None = None
     """The mean lies above this number."""
     tuned: str | None = None
-    """An axis that is tuned by ``validation``, and then has the values ``own`` and ``elsewhere`` (`motley_papers.tuning`)."""
+    """An axis that is tuned by ``validation``, and then has the values ``own`` and ``elsewhere``
+    (`motley_papers.tuning`)."""
     pair: Literal["seed", "cell"] = "seed"
-    """Whether the interval is over seeds (cells averaged first), or over cells and seeds together."""
+    """Whether the interval is over seeds (cells averaged first), or over cells and seeds
+    together."""
 
     def measures(self, exhibit: Exhibit) -> list[str]:
         """Return the measures that the comparisons of the claim look at."""
         places = [self.where, self.higher or {}, self.lower or {}, *self.than]
         named = [name for place in places for name in place.get("measure", [])]
-        return list(dict.fromkeys([self.measure or exhibit.measures[0], *named, *([CHOSEN_BY] if self.tuned else [])]))
+        return list(
+            dict.fromkeys(
+                [self.measure or exhibit.measures[0], *named, *([CHOSEN_BY] if self.tuned else [])]
+            )
+        )

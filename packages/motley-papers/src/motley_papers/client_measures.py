@@ -1,4 +1,5 @@
-"""Measures of who takes part in a run, and of what it makes of clients that are slow, seldom there or of another kind."""
+"""Measures of who takes part in a run, and of what it makes of clients that are slow, seldom there
+or of another kind."""
 
 from __future__ import annotations
 
@@ -30,8 +31,10 @@ __all__ = [
 ]
 
 _NAN = float("nan")
-_APART, _TOO_MUCH = 10, 1.0
-"""FedProx's appendix calls a run divergent whose loss is more than 1 above that of ten rounds before."""
+_APART = 10
+_TOO_MUCH = 1.0
+"""FedProx's appendix calls a run divergent whose loss is more than 1 above that of ten rounds
+before."""
 
 
 def _value(value: float) -> Censored:
@@ -50,7 +53,8 @@ def loss_rise(run: Run, target: float | None) -> Censored:
 
 
 def diverged(run: Run, target: float | None) -> Censored:
-    """Return 1 if the test loss ever was more than 1 above that of ten rounds before, or the run ended early; else 0."""
+    """Return 1 if the test loss ever was more than 1 above that of ten rounds before, or the run
+    ended early; else 0."""
     losses = measures.curve(run, metric="loss")
     before = measures.stepwise(losses, losses.x - _APART)
     planned = (run.config.get("stop") or {}).get("rounds")
@@ -59,7 +63,8 @@ def diverged(run: Run, target: float | None) -> Censored:
 
 
 def _quarter(values: np.ndarray, highest: bool) -> Bools:
-    """Return the quarter of the clients with the highest or lowest values, rounded up; ties by id."""
+    """Return the quarter of the clients with the highest or lowest values, rounded up; ties by
+    id."""
     order = np.argsort(-values if highest else values, kind="stable")
     chosen = np.zeros(len(values), bool)
     chosen[order[: -(-len(values) // 4)]] = True
@@ -93,12 +98,14 @@ def _gap(run: Run, chosen: Bools) -> Censored:
 
 
 def slow_share(run: Run, target: float | None) -> Censored:
-    """Return the share, in percent, of accepted updates that came from the quarter of the clients with the longest steps."""
+    """Return the share, in percent, of accepted updates that came from the quarter of the clients
+    with the longest steps."""
     return _share(run, _slow(run))
 
 
 def slow_metric(run: Run, target: float | None) -> Censored:
-    """Return the mean of the clients' own metric over the quarter of the clients with the longest steps."""
+    """Return the mean of the clients' own metric over the quarter of the clients with the longest
+    steps."""
     return _metric(run, _slow(run))
 
 
@@ -108,42 +115,50 @@ def slow_gap(run: Run, target: float | None) -> Censored:
 
 
 def seldom_gap(run: Run, target: float | None) -> Censored:
-    """Return by how much the own metric of the least present quarter lies below that of all other clients."""
+    """Return by how much the own metric of the least present quarter lies below that of all other
+    clients."""
     return _gap(run, _seldom(run))
 
 
 def seldom_share(run: Run, target: float | None) -> Censored:
-    """Return the share, in percent, of accepted updates that came from the quarter of the clients that took part least."""
+    """Return the share, in percent, of accepted updates that came from the quarter of the clients
+    that took part least."""
     return _share(run, _seldom(run))
 
 
 def seldom_metric(run: Run, target: float | None) -> Censored:
-    """Return the mean of the clients' own metric over the quarter of the clients that took part least."""
+    """Return the mean of the clients' own metric over the quarter of the clients that took part
+    least."""
     return _metric(run, _seldom(run))
 
 
 def domain_metric(name: str, run: Run, target: float | None) -> Censored:
-    """Return the mean of the clients' own metric over the clients of one named appearance; NaN where there are none."""
+    """Return the mean of the clients' own metric over the clients of one named appearance; NaN
+    where there are none."""
     names = list((run.config.get("feature_shift") or {}).get("names") or [])
     found = measures.by_group(run, "domain") if name in names else {}
     return _value(measures.percent_of(run) * found.get(names.index(name), _NAN) if found else _NAN)
 
 
 def stale(run: Run, target: float | None) -> Censored:
-    """Return the mean staleness of accepted updates: server steps between a client's download and the use of its update."""
+    """Return the mean staleness of accepted updates: server steps between a client's download and
+    the use of its update."""
     used = run.column("clients", "outcome") == "accepted"
     values = np.asarray(run.column("clients", "staleness"), float)[used]
     return _value(np.nanmean(values) if np.isfinite(values).any() else _NAN)
 
 
 def idle(run: Run, target: float | None) -> Censored:
-    """Return the share, in percent, of the cohort's virtual time in which places were not taken by a client at work.
+    """Return the share, in percent, of the cohort's virtual time in which places were not taken by
+    a client at work.
 
-    A place is one of the cohort's m; its client is at work while it downloads, computes or uploads. Clients under way when the run
-    ends are not counted, so the share of an asynchronous run is a little too high.
+    A place is one of the cohort's m; its client is at work while it downloads, computes or uploads.
+    Clients under way when the run ends are not counted, so the share of an asynchronous run is a
+    little too high.
     """
     busy = sum(
-        float(np.nansum(np.asarray(run.column("clients", f"{part}_s"), float))) for part in ("download", "compute", "upload")
+        float(np.nansum(np.asarray(run.column("clients", f"{part}_s"), float)))
+        for part in ("download", "compute", "upload")
     )
     places = run.config.get("cohort") or round(
         float(run.config.get("participation") or _NAN) * run.tables["federation"].num_rows
@@ -153,18 +168,21 @@ def idle(run: Run, target: float | None) -> Censored:
 
 
 def state_mb(run: Run, target: float | None) -> Censored:
-    """Return what a client keeps between rounds, in units of 10^6 bytes; NaN in records that do not tell."""
+    """Return what a client keeps between rounds, in units of 10^6 bytes; NaN in records that do not
+    tell."""
     kept = run.meta.get("client_state_bytes")
     return _value(_NAN if kept is None else float(kept) / 1e6)
 
 
 def tuning_s(run: Run) -> float:
-    """Return the virtual seconds of the slowest client's fine-tuning before it uses the model; 0 for a method without fine-tuning."""
+    """Return the virtual seconds of the slowest client's fine-tuning before it uses the model; 0
+    for a method without fine-tuning."""
     tuning = fine_tuning(run.config.get("algorithm") or "fedavg")
     if tuning is None:
         return 0.0
     samples, batch, step_s = (
-        np.asarray(run.column("federation", name), float) for name in ("num_train", "batch_size", "step_s")
+        np.asarray(run.column("federation", name), float)
+        for name in ("num_train", "batch_size", "step_s")
     )
     batches = np.ceil(samples / batch)
     return float(np.max(step_s * np.where(batches > 0, batches * tuning.epochs + tuning.steps, 0)))

@@ -30,7 +30,11 @@ __all__ = ["reproduce"]
 
 Exhibits = Annotated[
     list[str] | None,
-    typer.Option("--exhibit", metavar="NAME", help='This, and all whose names begin so: "table 1, mnist", "lemma".'),
+    typer.Option(
+        "--exhibit",
+        metavar="NAME",
+        help='This, and all whose names begin so: "table 1, mnist", "lemma".',
+    ),
 ]
 
 
@@ -43,30 +47,72 @@ def _recipes(incomplete: str) -> list[str]:
 
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="RECIPE", help="Its name, or its folder; without one, all names.", autocompletion=_recipes),
+    typer.Argument(
+        metavar="RECIPE",
+        help="Its name, or its folder; without one, all names.",
+        autocompletion=_recipes,
+    ),
 ]
-Tables = Annotated[list[str] | None, typer.Option("--table", metavar="N", help="This table of the paper only.")]
-Figures = Annotated[list[str] | None, typer.Option("--figure", metavar="N", help="This figure of the paper only.")]
+Tables = Annotated[
+    list[str] | None, typer.Option("--table", metavar="N", help="This table of the paper only.")
+]
+Figures = Annotated[
+    list[str] | None, typer.Option("--figure", metavar="N", help="This figure of the paper only.")
+]
 Size = Annotated[str, typer.Option("--scale", metavar="smoke|small|paper", help="How much of it.")]
-Seeds = Annotated[str | None, typer.Option("--seeds", metavar="0,1,2", help="Instead of the recipe's.")]
-Only = Annotated[list[str] | None, typer.Option("--only", metavar="AXIS=A,B", help="Run these values of an axis only.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; runs/RECIPE/SCALE unless given.")]
-Runs = Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or report what is there.")]
+Seeds = Annotated[
+    str | None, typer.Option("--seeds", metavar="0,1,2", help="Instead of the recipe's.")
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="AXIS=A,B", help="Run these values of an axis only."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Where to write; runs/RECIPE/SCALE unless given."),
+]
+Runs = Annotated[
+    bool, typer.Option("--run/--no-run", help="Run what is missing, or report what is there.")
+]
 WithEarlier = Annotated[
-    bool, typer.Option("--earlier/--no-earlier", help="Numbers measured earlier stand where a run is missing, or do not.")
+    bool,
+    typer.Option(
+        "--earlier/--no-earlier",
+        help="Numbers measured earlier stand where a run is missing, or do not.",
+    ),
 ]
-Unmeasured = Annotated[bool, typer.Option("--unmeasured", help="Run only what was not measured earlier.")]
+Unmeasured = Annotated[
+    bool, typer.Option("--unmeasured", help="Run only what was not measured earlier.")
+]
 Until = Annotated[
-    str | None, typer.Option("--until", metavar="decided", help="Add seeds to open claims, the nearest to a decision first.")
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="decided",
+        help="Add seeds to open claims, the nearest to a decision first.",
+    ),
 ]
-Budget = Annotated[str | None, typer.Option("--budget", metavar="4h", help="With --until: how long at most.")]
+Budget = Annotated[
+    str | None, typer.Option("--budget", metavar="4h", help="With --until: how long at most.")
+]
 Claims = Annotated[
-    list[str] | None, typer.Option("--claims", metavar="WORDS", help="With --until: claims whose text holds these words.")
+    list[str] | None,
+    typer.Option(
+        "--claims", metavar="WORDS", help="With --until: claims whose text holds these words."
+    ),
 ]
 MostSeeds = Annotated[
-    int | None, typer.Option("--most-seeds", metavar="N", help="With --until: the most seeds of a comparison; 20 unless given.")
+    int | None,
+    typer.Option(
+        "--most-seeds",
+        metavar="N",
+        help="With --until: the most seeds of a comparison; 20 unless given.",
+    ),
 ]
-Keeps = Annotated[bool, typer.Option("--keep", help="Put numbers, curves and report into the recipe's folder, too.")]
+Keeps = Annotated[
+    bool,
+    typer.Option("--keep", help="Put numbers, curves and report into the recipe's folder, too."),
+]
 
 
 def reproduce(
@@ -100,14 +146,34 @@ def reproduce(
         return
     check_data(data)
     _refuse({"--set": set and keep}, "--keep", "runs with other settings are not the recipe's")
-    _refuse({"--unmeasured": unmeasured and not earlier}, "--no-earlier", "it leaves out the runs whose numbers are kept")
-    formats, names = formats_of(format), [*(f"table {n}" for n in table or []), *(f"figure {n}" for n in figure or [])]
+    _refuse(
+        {"--unmeasured": unmeasured and not earlier},
+        "--no-earlier",
+        "it leaves out the runs whose numbers are kept",
+    )
+    formats = formats_of(format)
+    names = [*(f"table {n}" for n in table or []), *(f"figure {n}" for n in figure or [])]
     names += exhibit or []
-    how: dict[str, Any] = {"scale": scale, "out": out, "data": data, "on_ray": on_ray, "jobs": jobs, "earlier": earlier}
+    how: dict[str, Any] = {
+        "scale": scale,
+        "out": out,
+        "data": data,
+        "on_ray": on_ray,
+        "jobs": jobs,
+        "earlier": earlier,
+    }
     sought = {"--budget": budget, "--claims": claims, "--most-seeds": most_seeds}
-    chosen = {"--seeds": seeds, "--only": only, "--set": set, "--no-run": not run, "--unmeasured": unmeasured}
+    chosen = {
+        "--seeds": seeds,
+        "--only": only,
+        "--set": set,
+        "--no-run": not run,
+        "--unmeasured": unmeasured,
+    }
     found = (
-        _until(recipe, names, until, sought, chosen, how) if until is not None else _once(recipe, names, sought, chosen, how)
+        _until(recipe, names, until, sought, chosen, how)
+        if until is not None
+        else _once(recipe, names, sought, chosen, how)
     )
     _write(found, formats, keep)
     raise_failures(found.failures, len(found.all_runs()))
@@ -116,7 +182,10 @@ def reproduce(
 def _places(only: Sequence[str] | None) -> dict[str, list[str]]:
     from motley.experiments.sweep import parse_over
 
-    return {axis: [str(value) for value in values] for axis, values in (parse_over(text) for text in only or [])}
+    return {
+        axis: [str(value) for value in values]
+        for axis, values in (parse_over(text) for text in only or [])
+    }
 
 
 def _refuse(given: Mapping[str, object], beside: str, reason: str) -> None:
@@ -132,15 +201,25 @@ def _refuse(given: Mapping[str, object], beside: str, reason: str) -> None:
 
 
 def _once(
-    recipe: str, names: Sequence[str], sought: Mapping[str, Any], chosen: Mapping[str, Any], how: dict[str, Any]
+    recipe: str,
+    names: Sequence[str],
+    sought: Mapping[str, Any],
+    chosen: Mapping[str, Any],
+    how: dict[str, Any],
 ) -> Reproduction:
     """Run what is missing of the recipe's seeds, or of those chosen."""
     from motley_papers.reproduce import reproduce as reproduce_recipe
 
     _refuse(sought, "without --until", "it belongs to --until decided")
-    how |= {"seeds": seeds_of(chosen["--seeds"]), "only": _places(chosen["--only"]), "overrides": chosen["--set"] or []}
+    how |= {
+        "seeds": seeds_of(chosen["--seeds"]),
+        "only": _places(chosen["--only"]),
+        "overrides": chosen["--set"] or [],
+    }
     how["unmeasured"] = chosen["--unmeasured"]
-    return reproduce_recipe(recipe, names, progress=True, run=not chosen["--no-run"], tell=say, **how)
+    return reproduce_recipe(
+        recipe, names, progress=True, run=not chosen["--no-run"], tell=say, **how
+    )
 
 
 def _until(
@@ -157,12 +236,26 @@ def _until(
 
     _refuse(chosen, "--until", "it chooses seeds and runs itself")
     if until != "decided":
-        raise ConfigError(f"got {until!r}{suggest(until, ['decided'])}; expected decided", "--until")
+        raise ConfigError(
+            f"got {until!r}{suggest(until, ['decided'])}; expected decided", "--until"
+        )
     if sought["--budget"] is None:
-        raise ConfigError("got no budget; say how long it may take, e.g. --budget 4h", "--until decided")
+        raise ConfigError(
+            "got no budget; say how long it may take, e.g. --budget 4h", "--until decided"
+        )
     most = MOST_SEEDS if sought["--most-seeds"] is None else sought["--most-seeds"]
-    budget_s, claims = seconds_of(sought["--budget"]), sought["--claims"] or []
-    return until_decided(read(recipe), names, budget_s=budget_s, claims=claims, most=most, progress=True, tell=say, **how)
+    budget_s = seconds_of(sought["--budget"])
+    claims = sought["--claims"] or []
+    return until_decided(
+        read(recipe),
+        names,
+        budget_s=budget_s,
+        claims=claims,
+        most=most,
+        progress=True,
+        tell=say,
+        **how,
+    )
 
 
 def _write(found: Reproduction, formats: Sequence[str], keep: bool) -> None:

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["cell_colour", "difference_map", "legend", "rows_of"]
 
-BETTER, WORSE, NEITHER, NONE = "#00579B", "#B34700", "#FFFFFF", "#C9C9C9"
-"""Colours of a large difference for the better and for the worse, of none, and of a cell without a number."""
+BETTER = "#00579B"
+WORSE = "#B34700"
+NEITHER = "#FFFFFF"
+NONE = "#C9C9C9"
+"""Colours of a large difference for the better and for the worse, of none, and of a cell without a
+number."""
 FAR = 10.0
 """The difference, in percent points, from which on the colour is full."""
 PALE = 0.3
@@ -29,10 +33,14 @@ LEAST = 0.25
 """Share of the full colour that the smallest difference outside its interval has."""
 
 
-def difference_map(ranking: Ranking, groups: Mapping[str, Sequence[str]], what: str) -> Picture | None:
-    """Draw a row for each entrant, by group and mean rank, and a column for each environment; None where nothing is known.
+def difference_map(
+    ranking: Ranking, groups: Mapping[str, Sequence[str]], what: str
+) -> Picture | None:
+    """Draw a row for each entrant, by group and mean rank, and a column for each environment; None
+    where nothing is known.
 
-    Blue is better than the control, orange worse; a cell is pale where the 95 % interval holds zero, and grey without a number.
+    Blue is better than the control, orange worse; a cell is pale where the 95 % interval holds
+    zero, and grey without a number.
 
     Parameters
     ----------
@@ -41,34 +49,60 @@ def difference_map(ranking: Ranking, groups: Mapping[str, Sequence[str]], what: 
     rows = rows_of(ranking, groups)
     if not rows or not ranking.environments:
         return None
-    grid = np.array([[_rgb(ranking, environment, entrant) for environment in ranking.environments] for _, entrant in rows])
+    grid = np.array(
+        [
+            [_rgb(ranking, environment, entrant) for environment in ranking.environments]
+            for _, entrant in rows
+        ]
+    )
     places = {one.entrant: one.mean_rank for one in ranking.standings}
     with styled():
         figure = new_figure(4.2 + 0.24 * len(ranking.environments), 2.2 + 0.165 * len(rows))
         axes = figure.add_subplot()
         axes.imshow(grid, aspect="auto", interpolation="nearest")
-        labels = [f"{entrant}  {places[entrant]:.1f}" if entrant in places else entrant for _, entrant in rows]
+        labels = [
+            f"{entrant}  {places[entrant]:.1f}" if entrant in places else entrant
+            for _, entrant in rows
+        ]
         axes.set_yticks(range(len(rows)), labels, fontsize=7)
-        axes.set_xticks(range(len(ranking.environments)), ranking.environments, rotation=55, ha="left", fontsize=7.5)
-        axes.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False, length=2)
+        axes.set_xticks(
+            range(len(ranking.environments)),
+            ranking.environments,
+            rotation=55,
+            ha="left",
+            fontsize=7.5,
+        )
+        axes.tick_params(
+            axis="x", top=True, labeltop=True, bottom=False, labelbottom=False, length=2
+        )
         axes.tick_params(axis="y", length=0)
         _separate(axes, rows, len(ranking.environments))
         axes.set_xlabel("\n".join(wrap(legend(ranking.control), 90)), fontsize=7.5)
-        about = f"{what}: difference of {len(rows)} entrants to {ranking.control} in {len(ranking.environments)} environments"
+        about = (
+            f"{what}: difference of {len(rows)} entrants to {ranking.control} in "
+            f"{len(ranking.environments)} environments"
+        )
         return to_svg(figure, "differences", about)
 
 
 def rows_of(ranking: Ranking, groups: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    """Return (group, entrant) for each row: groups by their best entrant, entrants by mean rank, unranked ones last in their group."""
+    """Return (group, entrant) for each row: groups by their best entrant, entrants by mean rank,
+    unranked ones last in their group."""
     order = [one.entrant for one in ranking.standings] + list(ranking.unranked)
     place = {entrant: i for i, entrant in enumerate(order)}
-    kept = {title: sorted((one for one in names if one in place), key=place.__getitem__) for title, names in groups.items()}
-    titles = sorted((title for title, names in kept.items() if names), key=lambda title: place[kept[title][0]])
+    kept = {
+        title: sorted((one for one in names if one in place), key=place.__getitem__)
+        for title, names in groups.items()
+    }
+    titles = sorted(
+        (title for title, names in kept.items() if names), key=lambda title: place[kept[title][0]]
+    )
     return [(title, entrant) for title in titles for entrant in kept[title]]
 
 
 def cell_colour(difference: float, sure: bool) -> Floats:
-    """Return red, green and blue in [0, 1] of a difference in percent points; NaN is a cell without a number."""
+    """Return red, green and blue in [0, 1] of a difference in percent points; NaN is a cell without
+    a number."""
     from matplotlib.colors import to_rgb
 
     if isnan(difference):
@@ -89,7 +123,8 @@ def _rgb(ranking: Ranking, environment: str, entrant: str) -> Floats:
 
 
 def _separate(axes: Axes, rows: Sequence[tuple[str, str]], columns: int) -> None:
-    """Draw white lines between cells, a wider gap between groups, and the groups' titles at the right."""
+    """Draw white lines between cells, a wider gap between groups, and the groups' titles at the
+    right."""
     axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(len(rows) + 1) - 0.5, minor=True)
     axes.grid(visible=False, which="major")
@@ -101,12 +136,21 @@ def _separate(axes: Axes, rows: Sequence[tuple[str, str]], columns: int) -> None
     for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
         if start:
             axes.axhline(start - 0.5, color="#222222", linewidth=1.2)
-        axes.text(columns - 0.3, (start + end - 1) / 2, rows[start][0], rotation=270, va="center", ha="left", fontsize=7.5)
+        axes.text(
+            columns - 0.3,
+            (start + end - 1) / 2,
+            rows[start][0],
+            rotation=270,
+            va="center",
+            ha="left",
+            fontsize=7.5,
+        )
 
 
 def legend(control: str) -> str:
     """Return what the colours say, in words."""
     return (
-        f"blue is better than {control} and orange worse; colours are full from {FAR:g} points on, pale where the 95 % interval holds "
-        "zero, and grey without a number. Behind each name stands its mean rank."
+        f"blue is better than {control} and orange worse; colours are full from {FAR:g} points on, "
+        "pale where the 95 % interval holds zero, and grey without a number. Behind each name "
+        "stands its mean rank."
     )

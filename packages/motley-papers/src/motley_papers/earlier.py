@@ -1,6 +1,8 @@
-"""Numbers of a recipe that were measured earlier: the rows and curves that lie in ``measured/SCALE`` of its folder.
+"""Numbers of a recipe that were measured earlier: the rows and curves that lie in
+``measured/SCALE`` of its folder.
 
-A row counts as long as the recipe still plans its run: the same run for the same cell and seed, to the same target.
+A row counts as long as the recipe still plans its run: the same run for the same cell and seed, to
+the same target.
 """
 
 from __future__ import annotations
@@ -26,10 +28,19 @@ from motley.results.metrics import rows_of, written_scope
 from motley.results.schema import TABLES
 
 __all__ = [
-    "CURVES", "MEASURED", "CurvePoint", "Earlier", "MeasuredRow", "curve_points", "read_rows", "still_planned", "to_gzip",
-]  # fmt: skip
+    "CURVES",
+    "MEASURED",
+    "CurvePoint",
+    "Earlier",
+    "MeasuredRow",
+    "curve_points",
+    "read_rows",
+    "still_planned",
+    "to_gzip",
+]
 
-MEASURED, CURVES = "measured.csv", "curves.csv.gz"
+MEASURED = "measured.csv"
+CURVES = "curves.csv.gz"
 _MOST_BYTES = 2**28
 """Bytes that the curves of a recipe may have when they are unpacked."""
 CellKey = tuple[str, str]
@@ -37,8 +48,9 @@ CellKey = tuple[str, str]
 
 
 class MeasuredRow(NamedTuple):
-    """A row of ``measured.csv``: one measure of one run. ``exact`` is false where the value is a lower bound; ``run`` names the run
-    and its end; ``target`` is the one that the measure looks at, empty for measures without."""
+    """A row of ``measured.csv``: one measure of one run. ``exact`` is false where the value is a
+    lower bound; ``run`` names the run and its end; ``target`` is the one that the measure looks at,
+    empty for measures without."""
 
     exhibit: str
     cell: str
@@ -51,8 +63,9 @@ class MeasuredRow(NamedTuple):
 
 
 class CurvePoint(NamedTuple):
-    """A row of ``curves.csv.gz``: a round of a run, with the shared model's loss and accuracy where it was evaluated. ``exhibit`` and
-    ``cell`` are the first that show the run; ``wire_bits`` is all traffic so far, ``paper_bits`` that by the papers' count."""
+    """A row of ``curves.csv.gz``: a round of a run, with the shared model's loss and accuracy where
+    it was evaluated. ``exhibit`` and ``cell`` are the first that show the run; ``wire_bits`` is all
+    traffic so far, ``paper_bits`` that by the papers' count."""
 
     run: str
     exhibit: str
@@ -73,7 +86,8 @@ class Earlier:
 
     Parameters
     ----------
-    folder: ``measured/SCALE`` of the recipe; None where there is none. rows: those whose runs the recipe still plans.
+    folder: ``measured/SCALE`` of the recipe; None where there is none. rows: those whose runs the
+    recipe still plans.
     dropped: the number of rows whose runs it plans no longer.
     """
 
@@ -113,14 +127,16 @@ class Earlier:
         return out
 
     def curves(self, name: str) -> Run | None:
-        """Return a run that was measured earlier with its headline evaluations alone; None where no curve was kept."""
+        """Return a run that was measured earlier with its headline evaluations alone; None where no
+        curve was kept."""
         if name not in self._curves and name in self.points:
             self._curves[name] = _as_run(self.points[name])
         return self._curves.get(name)
 
 
 def read_rows(path: Path) -> list[MeasuredRow]:
-    """Return the rows of ``measured.csv``; none where there is no such file. Rows written before runs were named have none.
+    """Return the rows of ``measured.csv``; none where there is no such file. Rows written before
+    runs were named have none.
 
     Raises
     ------
@@ -132,12 +148,15 @@ def read_rows(path: Path) -> list[MeasuredRow]:
     out = []
     for number, row in enumerate(csv_rows(text), 2):
         try:
-            one = MeasuredRow._make(row.get(name) or "" for name in MeasuredRow._fields)._replace(seed=int(row["seed"]))
+            one = MeasuredRow._make(row.get(name) or "" for name in MeasuredRow._fields)._replace(
+                seed=int(row["seed"])
+            )
             float(one.value)
         except (KeyError, TypeError, ValueError):
             raise DataError(
-                f"{path}, line {number}: got {dict(row)}; expected the columns {', '.join(MeasuredRow._fields)}, the seed a whole"
-                " number and the value a number; restore the file, or remove it to go on without it"
+                f"{path}, line {number}: got {dict(row)}; expected the columns "
+                f"{', '.join(MeasuredRow._fields)}, the seed a whole number and the value a "
+                "number; restore the file, or remove it to go on without it"
             ) from None
         out.append(one)
     return out
@@ -157,7 +176,10 @@ def _read_points(path: Path) -> Iterator[CurvePoint]:
                 float(value or "nan")
             yield point._replace(seed=int(point.seed), round=int(point.round))
     except (OSError, EOFError, zlib.error, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is damaged ({error}); restore the file, or remove it to go on without its curves") from None
+        raise DataError(
+            f"{path} is damaged ({error}); restore the file, or remove it to go on without its "
+            "curves"
+        ) from None
 
 
 def _as_run(points: Sequence[CurvePoint]) -> Run:
@@ -166,12 +188,18 @@ def _as_run(points: Sequence[CurvePoint]) -> Run:
     accurate = any(point.accuracy for point in found)
     columns = {
         "round": [point.round for point in found],
-        **{name: [float(getattr(point, column) or "nan") for point in found] for name, column in _COLUMNS.items()},
+        **{
+            name: [float(getattr(point, column) or "nan") for point in found]
+            for name, column in _COLUMNS.items()
+        },
         "scope": ["mean"] * len(found),
     }
     tables = {name: schema.empty_table() for name, schema in TABLES.items()}
     schema = TABLES["evaluations"]
-    arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(len(found), f.type) for f in schema]
+    arrays = [
+        pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(len(found), f.type)
+        for f in schema
+    ]
     tables["evaluations"] = pa.table(arrays, schema=schema)
     first = points[0]
     task = {"metric": "accuracy" if accurate else "loss"}
@@ -190,7 +218,8 @@ _COLUMNS = {
 
 
 def curve_points(run: Run, exhibit: str, cell: str) -> Iterator[CurvePoint]:
-    """Yield every round of a run, the evaluation before the first as round 0. Numbers have seven digits."""
+    """Yield every round of a run, the evaluation before the first as round 0. Numbers have seven
+    digits."""
     scope = written_scope(run)
     rows = {row["round"]: row for row in run.tables["rounds"].to_pylist()}
     shown = rows_of(run, "loss", scope)[0].to_pylist()
@@ -199,10 +228,18 @@ def curve_points(run: Run, exhibit: str, cell: str) -> Iterator[CurvePoint]:
         at = evaluated.get(number) or rows[number]
         known = {**rows.get(number, {}), **evaluated.get(number, {})}
         yield CurvePoint(
-            run.directory.name, exhibit, cell, run.seed, number, _short(at["time_s"]), _short(known.get("paper_s")),
-            _short(at["total_bits"]), _short(at["total_up_paper_bits"]),
-            _short(evaluated.get(number, {}).get("loss")), _short(evaluated.get(number, {}).get("accuracy")),
-        )  # fmt: skip
+            run.directory.name,
+            exhibit,
+            cell,
+            run.seed,
+            number,
+            _short(at["time_s"]),
+            _short(known.get("paper_s")),
+            _short(at["total_bits"]),
+            _short(at["total_up_paper_bits"]),
+            _short(evaluated.get(number, {}).get("loss")),
+            _short(evaluated.get(number, {}).get("accuracy")),
+        )
 
 
 def _short(value: float | None) -> str:
@@ -215,13 +252,16 @@ def to_gzip(text: str) -> bytes:
 
 
 def still_planned(
-    rows: Iterable[MeasuredRow], planned: Mapping[tuple[str, str, int], str], targets: Mapping[tuple[str, str, str], str]
+    rows: Iterable[MeasuredRow],
+    planned: Mapping[tuple[str, str, int], str],
+    targets: Mapping[tuple[str, str, str], str],
 ) -> list[MeasuredRow]:
     """Return the rows whose runs are still planned, and to the same target.
 
     Parameters
     ----------
-    planned: (exhibit, cell, seed) -> name of the run. targets: (exhibit, cell, measure) -> target, "" for measures without.
+    planned: (exhibit, cell, seed) -> name of the run. targets: (exhibit, cell, measure) -> target,
+    "" for measures without.
     """
     return [
         row

@@ -18,8 +18,8 @@ __all__ = ["keep"]
 
 
 def keep(found: Reproduction) -> list[Path]:
-    """Put what a folder of runs holds into ``measured/SCALE`` of the recipe, beside what is kept there and still belongs to it:
-    numbers, curves, and the report of both together.
+    """Put what a folder of runs holds into ``measured/SCALE`` of the recipe, beside what is kept
+    there and still belongs to it: numbers, curves, and the report of both together.
 
     Raises
     ------
@@ -27,14 +27,21 @@ def keep(found: Reproduction) -> list[Path]:
     """
     recipe = found.recipe
     if recipe.folder is None:
-        raise ConfigError(f"{recipe.name} lies in no folder on the disk; keep numbers with a copy of its folder", "--keep")
+        raise ConfigError(
+            f"{recipe.name} lies in no folder on the disk; keep numbers with a copy of its folder",
+            "--keep",
+        )
     folder = recipe.folder / "measured" / found.scale
     chosen = {exhibit.name for exhibit in found.exhibits}
     others = [row for row in read_rows(folder / MEASURED) if row.exhibit not in chosen]
     text = csv_text([MeasuredRow._fields, *measured_rows(found), *others])
     replace_files({folder / MEASURED: text}, folder / MEASURED)
-    whole = replace(reproduce(recipe, scale=found.scale, out=found.directory, run=False), asked=frozenset())
-    files: dict[Path, str | bytes] = {folder / name: content for name, content in number_files(whole).items()}
+    whole = replace(
+        reproduce(recipe, scale=found.scale, out=found.directory, run=False), asked=frozenset()
+    )
+    files: dict[Path, str | bytes] = {
+        folder / name: content for name, content in number_files(whole).items()
+    }
     report = folder / "report.html"
     replace_files({**files, report: pages.html(page(whole))}, report)
     return [*files, report]

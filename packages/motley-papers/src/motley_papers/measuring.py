@@ -26,15 +26,23 @@ from motley_papers import client_measures, quadratic_measures
 __all__ = ["MEASURES", "WALL_TIMES", "Measure", "measure_of", "to_a_target"]
 
 WALL_TIMES = ("choosing_ms", "wall_s")
-"""Measures that depend on the machine: those of one machine are not compared with those of another."""
+"""Measures that depend on the machine: those of one machine are not compared with those of
+another."""
 _NONE = Censored(float("nan"), True)
-_PARTS = {"early": ", first tenth", "late": ", last tenth", "mean": ", all rounds", "least": ", its smallest round"}
+_PARTS = {
+    "early": ", first tenth",
+    "late": ", last tenth",
+    "mean": ", all rounds",
+    "least": ", its smallest round",
+}
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of a run. ``of(run, target)`` computes it; the value is not ``reached`` where it is only a lower bound.
-    ``decimals``: digits as the papers print it. ``log``: whether it is a logarithm, so that a difference is a ratio."""
+    """A measure of a run. ``of(run, target)`` computes it; the value is not ``reached`` where it is
+    only a lower bound.
+    ``decimals``: digits as the papers print it. ``log``: whether it is a logarithm, so that a
+    difference is a ratio."""
 
     name: str
     title: str
@@ -44,9 +52,9 @@ class Measure:
 
 
 def measure_of(name: str) -> Measure:
-    """Return the measure of that name. ``note.NAME.early`` (``late``, ``mean``) is the mean of a rule's note NAME over the first tenth
-    (last tenth, all) of the rounds, ``note.NAME.least`` the smallest of all rounds; ``domain.NAME`` is the mean over the clients of
-    one appearance.
+    """Return the measure of that name. ``note.NAME.early`` (``late``, ``mean``) is the mean of a
+    rule's note NAME over the first tenth (last tenth, all) of the rounds, ``note.NAME.least`` the
+    smallest of all rounds; ``domain.NAME`` is the mean over the clients of one appearance.
 
     Raises
     ------
@@ -77,7 +85,8 @@ def _end(kind: str, run: Run, target: float | None) -> Censored:
 
 
 def _squared(kind: str, run: Run, target: float | None) -> Censored:
-    """The mean squared error (summed over outputs, where there are several): a regression's loss is half of it."""
+    """The mean squared error (summed over outputs, where there are several): a regression's loss is
+    half of it."""
     if measures.metric_of(run)[0] != "loss":
         return _NONE
     value = 2.0 * _end("final" if kind == "log" else kind, run, target).value
@@ -91,7 +100,8 @@ def _fairness(kind: str, run: Run, target: float | None) -> Censored:
 
 
 def _pooled(run: Run, target: float | None) -> Censored:
-    """Return the headline over the test samples of all clients together, where each client counts by their number."""
+    """Return the headline over the test samples of all clients together, where each client counts
+    by their number."""
     return Censored(_percent(run) * measures.over_samples(run), True)
 
 
@@ -99,18 +109,25 @@ def _to_target(axis: measures.Axis, unit: float, run: Run, target: float | None)
     if target is None:
         return _NONE
     # what nobody has trained reaches no target, however well it does after fine-tuning
-    found = measures.to_target(measures.trained(measures.curve(run, axis)), target, measures.metric_of(run)[1])
+    found = measures.to_target(
+        measures.trained(measures.curve(run, axis)), target, measures.metric_of(run)[1]
+    )
     return Censored(found.value / unit, found.reached)
 
 
 def _use_seconds_to_target(run: Run, target: float | None) -> Censored:
-    """Return the virtual seconds to the target, and those in which the slowest client fine-tunes the model before it uses it."""
+    """Return the virtual seconds to the target, and those in which the slowest client fine-tunes
+    the model before it uses it."""
     found = _to_target("seconds", 1.0, run, target)
     return Censored(found.value + client_measures.tuning_s(run), found.reached)
 
 
 def _reached(run: Run, target: float | None) -> Censored:
-    return _NONE if target is None else Censored(float(_to_target("round", 1, run, target).reached), True)
+    return (
+        _NONE
+        if target is None
+        else Censored(float(_to_target("round", 1, run, target).reached), True)
+    )
 
 
 def _cost(kind: str, unit: float, run: Run, target: float | None) -> Censored:
@@ -119,13 +136,20 @@ def _cost(kind: str, unit: float, run: Run, target: float | None) -> Censored:
 
 def _participation(kind: str, run: Run, target: float | None) -> Censored:
     found = measures.participation(run)
-    value = {"least": found.counts.min, "most": found.counts.max}[kind]() if kind in ("least", "most") else getattr(found, kind)
+    value = (
+        {"least": found.counts.min, "most": found.counts.max}[kind]()
+        if kind in ("least", "most")
+        else getattr(found, kind)
+    )
     return Censored(float(value), True)
 
 
 def _wrong_labels(run: Run, target: float | None) -> Censored:
-    """Return the share of wrong labels in percent of the samples of all participants, weighted by how often they took part."""
-    noise, size = (np.asarray(run.column("federation", name), float) for name in ("noise", "num_train"))
+    """Return the share of wrong labels in percent of the samples of all participants, weighted by
+    how often they took part."""
+    noise, size = (
+        np.asarray(run.column("federation", name), float) for name in ("noise", "num_train")
+    )
     times = measures.participation(run).counts
     if len(times) != len(noise) or not (times * size).any():
         return _NONE
@@ -160,7 +184,9 @@ def _validated(run: Run, target: float | None) -> Censored:
 
 def _choosing_ms(run: Run, target: float | None) -> Censored:
     took = np.asarray(run.column("timings", "select_s"), float)
-    return Censored(1e3 * float(np.nanmean(took)) if np.isfinite(took).any() else float("nan"), True)
+    return Censored(
+        1e3 * float(np.nanmean(took)) if np.isfinite(took).any() else float("nan"), True
+    )
 
 
 def _note_mean(name: str, part: str, run: Run, target: float | None) -> Censored:
@@ -190,10 +216,26 @@ MEASURES = {
         Measure("reached", "share of seeds at the target", _reached, 2),
         Measure("rounds_to_target", "rounds to target", partial(_to_target, "round", 1.0), 0),
         Measure("seconds_to_target", "virtual s to target", partial(_to_target, "seconds", 1.0), 0),
-        Measure("use_seconds_to_target", "virtual s to target, fine-tuning billed", _use_seconds_to_target, 0),
-        Measure("paper_seconds_to_target", "s to target, papers' count", partial(_to_target, "paper_seconds", 1.0), 0),
-        Measure("paper_mb_to_target", "MB to target, papers' count", partial(_to_target, "paper_bits", MB)),
-        Measure("traffic_mb_to_target", "MB to target, all traffic", partial(_to_target, "bits", MB)),
+        Measure(
+            "use_seconds_to_target",
+            "virtual s to target, fine-tuning billed",
+            _use_seconds_to_target,
+            0,
+        ),
+        Measure(
+            "paper_seconds_to_target",
+            "s to target, papers' count",
+            partial(_to_target, "paper_seconds", 1.0),
+            0,
+        ),
+        Measure(
+            "paper_mb_to_target",
+            "MB to target, papers' count",
+            partial(_to_target, "paper_bits", MB),
+        ),
+        Measure(
+            "traffic_mb_to_target", "MB to target, all traffic", partial(_to_target, "bits", MB)
+        ),
         Measure("seconds", "virtual s", partial(_cost, "time_s", 1.0), 0),
         Measure("paper_seconds", "s, papers' count", partial(_cost, "paper_s", 1.0), 0),
         Measure("paper_mb", "MB, papers' count", partial(_cost, "paper_bits", MB)),
@@ -206,9 +248,24 @@ MEASURES = {
         Measure("gini", "Gini of participation", partial(_participation, "gini"), 3),
         Measure("all_seen", "round by which all were seen", partial(_participation, "all_seen"), 0),
         Measure("wrong_labels", "wrong labels trained on (%)", _wrong_labels, 2),
-        Measure("cohort_overlap", "of a cohort, also in the one before (%)", partial(_picks, picks.cohort_overlap), 1),
-        Measure("noisy_picks", "picks with more wrong labels than the median (%)", partial(_picks, picks.noisy_picks), 1),
-        Measure("skewed_picks", "picks with one class above a half (%)", partial(_picks, picks.skewed_picks), 1),
+        Measure(
+            "cohort_overlap",
+            "of a cohort, also in the one before (%)",
+            partial(_picks, picks.cohort_overlap),
+            1,
+        ),
+        Measure(
+            "noisy_picks",
+            "picks with more wrong labels than the median (%)",
+            partial(_picks, picks.noisy_picks),
+            1,
+        ),
+        Measure(
+            "skewed_picks",
+            "picks with one class above a half (%)",
+            partial(_picks, picks.skewed_picks),
+            1,
+        ),
         Measure("best_mu", "mu that Lemma A.4 calls best", _best_mu, 3),
         Measure("concentration", "std / mean of the probabilities", _concentration, 3),
         Measure("validation", "best by validation (%)", _validation, 2),
@@ -219,20 +276,46 @@ MEASURES = {
         Measure("slow_share", "updates of the slowest quarter (%)", client_measures.slow_share, 1),
         Measure("slow_metric", "slowest quarter of clients (%)", client_measures.slow_metric, 2),
         Measure("slow_gap", "all others minus the slowest quarter", client_measures.slow_gap, 2),
-        Measure("seldom_share", "updates of the least present quarter (%)", client_measures.seldom_share, 1),
-        Measure("seldom_metric", "least present quarter of clients (%)", client_measures.seldom_metric, 2),
-        Measure("seldom_gap", "all others minus the least present quarter", client_measures.seldom_gap, 2),
+        Measure(
+            "seldom_share",
+            "updates of the least present quarter (%)",
+            client_measures.seldom_share,
+            1,
+        ),
+        Measure(
+            "seldom_metric",
+            "least present quarter of clients (%)",
+            client_measures.seldom_metric,
+            2,
+        ),
+        Measure(
+            "seldom_gap",
+            "all others minus the least present quarter",
+            client_measures.seldom_gap,
+            2,
+        ),
         Measure("staleness", "mean staleness", client_measures.stale, 2),
         Measure("idle", "idle places (%)", client_measures.idle, 1),
         Measure("state_mb", "MB that a client keeps", client_measures.state_mb, 4),
-        Measure("optimum_distance", "distance to the optimum", quadratic_measures.optimum_distance, 4),
-        Measure("rounds_to_optimum", "rounds to the target's share of the distance", quadratic_measures.rounds_to_optimum, 0),
+        Measure(
+            "optimum_distance", "distance to the optimum", quadratic_measures.optimum_distance, 4
+        ),
+        Measure(
+            "rounds_to_optimum",
+            "rounds to the target's share of the distance",
+            quadratic_measures.rounds_to_optimum,
+            0,
+        ),
         *(
             Measure(f"{kind}_{part}", title.format(name), partial(of, kind), 4)
             for kind, name in (("fedavg", "FedAvg"), ("fednova", "FedNova"))
             for part, title, of in (
                 ("bias", "distance by {}'s closed form", quadratic_measures.closed_form_distance),
-                ("gap", "measured minus {}'s closed form, absolute", quadratic_measures.closed_form_gap),
+                (
+                    "gap",
+                    "measured minus {}'s closed form, absolute",
+                    quadratic_measures.closed_form_gap,
+                ),
             )
         ),
     )

@@ -34,14 +34,18 @@ _COLOURS = {"good": "green", "bad": "red", "": ""}
 
 
 def rows() -> list[dict[str, Any]]:
-    """Return a row for each recipe: ``name``, ``about`` (the paper's title, and how long it takes), ``exhibits``, ``data``.
+    """Return a row for each recipe: ``name``, ``about`` (the paper's title, and how long it takes),
+    ``exhibits``, ``data``.
 
-    ``data`` is the public data sets at the scale ``small`` with the sizes of their downloads in units of 10^6 bytes."""
+    ``data`` is the public data sets at the scale ``small`` with the sizes of their downloads in
+    units of 10^6 bytes."""
     out = []
     for name in names():
         recipe = read(name)
         minutes = recipe.scale["small"].minutes
-        about = recipe.title + (f" (small: about {minutes:g} minutes on two cores)" if minutes else "")
+        about = recipe.title + (
+            f" (small: about {minutes:g} minutes on two cores)" if minutes else ""
+        )
         out.append(
             {
                 "name": name,
@@ -58,12 +62,17 @@ def overview() -> str:
     lines = []
     for row in rows():
         data = ", ".join(f"{name} ({mb:.0f} MB)" for name, mb in row["data"].items()) or "none"
-        lines += [f"{row['name']:<18} {row['about']}", f"{'':<18} {'; '.join(row['exhibits'])}", f"{'':<18} data: {data}"]
+        lines += [
+            f"{row['name']:<18} {row['about']}",
+            f"{'':<18} {'; '.join(row['exhibits'])}",
+            f"{'':<18} data: {data}",
+        ]
     return "\n".join([*lines, "get data with: motley data get NAME; --scale smoke needs none"])
 
 
 def show(found: Reproduction) -> None:
-    """Print the tables of the exhibits that have runs, the verdicts, and last each of the runs that were made."""
+    """Print the tables of the exhibits that have runs, the verdicts, and last each of the runs that
+    were made."""
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -74,7 +83,10 @@ def show(found: Reproduction) -> None:
     if found.judged:
         console.print(_printed(verdict_table(found.judged), "claims"))
     said = list(own_sentences(found))
-    for sentence in [*said[:FEW], *([f"{len(said) - FEW} more such sentences are in the report."] if said[FEW:] else [])]:
+    for sentence in [
+        *said[:FEW],
+        *([f"{len(said) - FEW} more such sentences are in the report."] if said[FEW:] else []),
+    ]:
         console.print(Text(printable(sentence)))
     if found.earlier.dropped:
         console.print(dropped(found))
@@ -90,7 +102,9 @@ def _printed(table: Table, title: str) -> Printed:
         caption=caption,
     )
     out.caption_justify = "left"
-    out.add_column(Text(printable(table.heads[0]), style="table.header"), overflow="fold", min_width=12)
+    out.add_column(
+        Text(printable(table.heads[0]), style="table.header"), overflow="fold", min_width=12
+    )
     for column, head in enumerate(table.heads[1:]):
         words = table.words(column)
         out.add_column(
@@ -105,40 +119,56 @@ def _printed(table: Table, title: str) -> Printed:
 
 
 def write(found: Reproduction) -> list[Path]:
-    """Write ``report.html``, ``report.md`` with its pictures, ``measured.csv``, ``verdicts.csv`` and ``curves.csv.gz`` into the folder
-    of the runs.
+    """Write ``report.html``, ``report.md`` with its pictures, ``measured.csv``, ``verdicts.csv``
+    and ``curves.csv.gz`` into the folder of the runs.
 
     Raises
     ------
     StoreError: they cannot be written.
     """
-    whole, folder = page(found), found.directory
+    whole = page(found)
+    folder = found.directory
     tables = {folder / name: content for name, content in number_files(found).items()}
     replace_files(tables, next(reversed(tables)))
-    return [write_page(whole, folder / name) for name in ("report.html", "report.md")] + list(tables)
+    return [write_page(whole, folder / name) for name in ("report.html", "report.md")] + list(
+        tables
+    )
 
 
 def write_for_print(found: Reproduction, formats: Sequence[str]) -> Path:
-    """Write the exhibits' figures (``pdf``, ``svg``) and tables (``latex``, ``csv``) into the folder ``paper`` beside the report.
+    """Write the exhibits' figures (``pdf``, ``svg``) and tables (``latex``, ``csv``) into the
+    folder ``paper`` beside the report.
 
     Raises
     ------
     ConfigError: there is no such format. StoreError: they cannot be written.
     """
-    wanted, folder, names = check_formats(formats), found.directory / "paper", UniqueNames()
-    kinds, files = [kind for kind in wanted if kind in ("pdf", "svg")], dict[Path, str | bytes]()
+    wanted = check_formats(formats)
+    folder = found.directory / "paper"
+    names = UniqueNames()
+    kinds = [kind for kind in wanted if kind in ("pdf", "svg")]
+    files = dict[Path, str | bytes]()
     for exhibit in found.exhibits:
         about = names.unique(exhibit.name)
         for name, picture in pictures_of([exhibit_section(found, exhibit)]) if kinds else ():
-            files |= {folder / f"{about}-{name}.{kind}": drawn for kind, drawn in for_print(picture, kinds)[1].items()}
+            files |= {
+                folder / f"{about}-{name}.{kind}": drawn
+                for kind, drawn in for_print(picture, kinds)[1].items()
+            }
         for i, table in enumerate(exhibit_tables(found, exhibit) if "latex" in wanted else ()):
             name = f"{about}-{i + 1}" if i else about
             files[folder / f"{name}.tex"] = latex.page_table(table, name, exhibit.title)
     if "latex" in wanted:
-        files[folder / "verdicts.tex"] = latex.page_table(verdict_table(found.judged), "verdicts", found.recipe.title)
+        files[folder / "verdicts.tex"] = latex.page_table(
+            verdict_table(found.judged), "verdicts", found.recipe.title
+        )
         files[folder / "references.bib"] = "\n\n".join(citations(found.all_runs())) + "\n"
     if "csv" in wanted:
-        files |= {folder / name: content for name, content in number_files(found).items() if name != CURVES}
+        files |= {
+            folder / name: content
+            for name, content in number_files(found).items()
+            if name != CURVES
+        }
     if files:
         replace_files(files, next(reversed(files)))
     return folder

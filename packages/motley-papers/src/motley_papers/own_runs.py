@@ -1,4 +1,5 @@
-"""The runs that were asked for and made, each beside what the paper prints and what the recipe has stored."""
+"""The runs that were asked for and made, each beside what the paper prints and what the recipe has
+stored."""
 
 from __future__ import annotations
 
@@ -18,26 +19,41 @@ FEW = 12
 
 
 def own_runs(found: Reproduction) -> Section | None:
-    """Return a sentence for each cell whose runs were asked for and made; None where there is none."""
+    """Return a sentence for each cell whose runs were asked for and made; None where there is
+    none."""
     said = list(own_sentences(found))
     return Section("Your runs", [BulletList(said)], folded=len(said) > FEW) if said else None
 
 
 def own_sentences(found: Reproduction) -> Iterator[str]:
-    """Yield ``table 4b, mnist / random, final (%): 87.58 with one seed; printed 90.82: 3.24 below``, for the measures that have a
-    printed number, or the exhibit's first. Exhibits with ranks, whose cells are many, are left out."""
+    """Yield
+    ``table 4b, mnist / random, final (%): 87.58 with one seed; printed 90.82: 3.24 below``, for the
+    measures that have a printed number, or the exhibit's first. Exhibits with ranks, whose cells
+    are many, are left out."""
     made = found.asked_runs
     for exhibit in (exhibit for exhibit in found.exhibits if exhibit.ranks is None):
-        shown = [name for name in exhibit.measures if found.recipe.printed(exhibit, name)] or exhibit.measures[:1]
+        shown = [
+            name for name in exhibit.measures if found.recipe.printed(exhibit, name)
+        ] or exhibit.measures[:1]
         for name in shown:
-            values, measure = found.values(exhibit, name), measure_of(name)
+            values = found.values(exhibit, name)
+            measure = measure_of(name)
             for cell in exhibit.cells(found.scale):
-                own = {s: values[cell.values][s] for s in made.get((exhibit.name, cell.values), ()) if cell.values in values}
+                own = {
+                    s: values[cell.values][s]
+                    for s in made.get((exhibit.name, cell.values), ())
+                    if cell.values in values
+                }
                 if own:
-                    yield f"{exhibit.name}, {cell.name}, {measure.title}: {_sentence(found, exhibit, cell, measure, own)}."
+                    yield (
+                        f"{exhibit.name}, {cell.name}, {measure.title}: "
+                        f"{_sentence(found, exhibit, cell, measure, own)}."
+                    )
 
 
-def _sentence(found: Reproduction, exhibit: Exhibit, cell: Cell, measure: Measure, own: Mapping[int, Censored]) -> str:
+def _sentence(
+    found: Reproduction, exhibit: Exhibit, cell: Cell, measure: Measure, own: Mapping[int, Censored]
+) -> str:
     got = spread([one.value for one in own.values()])
     bound = "" if all(one.reached for one in own.values()) else "more than "
     text = f"{bound}{plus_minus(got, measure.decimals)} with {_seeds(len(own))}"
@@ -47,7 +63,11 @@ def _sentence(found: Reproduction, exhibit: Exhibit, cell: Cell, measure: Measur
     elif printed is not None:
         off = got.mean - printed[0]
         text += f"; printed {_number(printed[0], measure)}"
-        text += f": {_number(abs(off), measure)} {'below' if off < 0 else 'above'}" if not bound and off else ""
+        text += (
+            f": {_number(abs(off), measure)} {'below' if off < 0 else 'above'}"
+            if not bound and off
+            else ""
+        )
     stored = found.earlier.values.get(((exhibit.name, cell.name), measure.name), {})
     if stored:
         mean = spread([one.value for one in stored.values()])
@@ -56,7 +76,9 @@ def _sentence(found: Reproduction, exhibit: Exhibit, cell: Cell, measure: Measur
 
 
 def _number(value: float, measure: Measure) -> str:
-    return short_number(value) if measure.decimals is None else with_decimals(value, measure.decimals)
+    return (
+        short_number(value) if measure.decimals is None else with_decimals(value, measure.decimals)
+    )
 
 
 def _seeds(many: int) -> str:

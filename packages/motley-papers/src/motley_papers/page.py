@@ -43,50 +43,87 @@ NamedCell = tuple[str, ...]
 
 def page(found: Reproduction) -> Page:
     """Return the report of the runs that are finished, as a page."""
-    runs, before = found.all_runs(), found.all_earlier()
-    warnings = [f"{f.point.label}, seed {f.point.experiment.seed}, failed: {f.error}" for f in found.failures]
+    runs = found.all_runs()
+    before = found.all_earlier()
+    warnings = [
+        f"{f.point.label}, seed {f.point.experiment.seed}, failed: {f.error}"
+        for f in found.failures
+    ]
     if (there := len(runs) + len(before)) < found.planned:
         warnings.append(f"{there} of {found.planned} runs are finished; the same command goes on.")
     if found.earlier.dropped:
         warnings.append(dropped(found))
-    recipe, scale = found.recipe, found.recipe.scale[found.scale]
+    recipe = found.recipe
+    scale = found.recipe.scale[found.scale]
     ranked = any(exhibit.ranks is not None for exhibit in recipe.exhibit)
     wall = sum(measures.costs(run).wall_s for run in runs)
     facts = [
         ("recipe", recipe.name),
         ("scale", found.scale),
         ("runs", f"{len(runs)}, and {len(before)} measured earlier" if before else str(len(runs))),
-        ("seeds", ", ".join(map(str, sorted({*(run.seed for run in runs), *(seed for _, seed in before)})))),
+        (
+            "seeds",
+            ", ".join(
+                map(str, sorted({*(run.seed for run in runs), *(seed for _, seed in before)}))
+            ),
+        ),
         ("wall time", f"{short_number(wall / 60)} min"),
-        ("virtual time", f"{short_number(sum(measures.costs(run).time_s for run in runs) / 3600)} h"),
+        (
+            "virtual time",
+            f"{short_number(sum(measures.costs(run).time_s for run in runs) / 3600)} h",
+        ),
     ]
-    groups = {f"{name}: {' / '.join(cell)}": list(seeds.values()) for (name, cell), seeds in found.runs.items()}
+    groups = {
+        f"{name}: {' / '.join(cell)}": list(seeds.values())
+        for (name, cell), seeds in found.runs.items()
+    }
     blocks = non_empty(
-        Section("Result", non_empty(*_result(found), Text(_plain(scale.note)) if scale.note else None)),
+        Section(
+            "Result", non_empty(*_result(found), Text(_plain(scale.note)) if scale.note else None)
+        ),
         BulletList(warnings, "Before you read on") if warnings else None,
         *(exhibit_section(found, exhibit) for exhibit in found.exhibits if found.cells(exhibit)),
         Section("Claims", claim_blocks(found.judged)),
         _not_run(found),
         Section("What it cost, and how evenly", non_empty(_costs(found))),
-        Section("How it was made" if ranked else "What the paper leaves open", _prose(recipe.notes)),
+        Section(
+            "How it was made" if ranked else "What the paper leaves open", _prose(recipe.notes)
+        ),
         sections.provenance(groups, experiments=False) if groups else None,
     )
-    return Page(f"{recipe.title}: published and measured" if not ranked else recipe.title, facts, blocks)
+    return Page(
+        f"{recipe.title}: published and measured" if not ranked else recipe.title, facts, blocks
+    )
 
 
 def _result(found: Reproduction) -> list[Block]:
-    """What was found: the recipe's own words with their numbers, the verdicts counted, and a picture of where all comparisons lie."""
-    told = fill(found.recipe, lambda scale: numbers_at(found, scale), found.scale, [one.name for one in found.exhibits])
-    counts = Tally([(many, word, TONES.get(word, "")) for word, many in headline(found.judged).items()])
+    """What was found: the recipe's own words with their numbers, the verdicts counted, and a
+    picture of where all comparisons lie."""
+    told = fill(
+        found.recipe,
+        lambda scale: numbers_at(found, scale),
+        found.scale,
+        [one.name for one in found.exhibits],
+    )
+    counts = Tally(
+        [(many, word, TONES.get(word, "")) for word, many in headline(found.judged).items()]
+    )
     said = Section(
-        "", non_empty(own_runs(found), *_prose(told), counts if counts.counts else None, *counted_words(found.judged))
+        "",
+        non_empty(
+            own_runs(found),
+            *_prose(told),
+            counts if counts.counts else None,
+            *counted_words(found.judged),
+        ),
     )
     picture = verdict_picture(found.judged)
     return [SideBySide([said, picture])] if picture is not None else list(said.blocks)
 
 
 def numbers_at(found: Reproduction, scale: str) -> ScaleNumbers | None:
-    """Return the numbers of a scale: those that were found, or those kept in the recipe's folder; None where there are none."""
+    """Return the numbers of a scale: those that were found, or those kept in the recipe's folder;
+    None where there are none."""
     if scale == found.scale:
         return ScaleNumbers(measured_rows(found), rows_of_text(verdicts_csv(found)))
     return kept_numbers(found.recipe, scale)
@@ -101,38 +138,63 @@ def _not_run(found: Reproduction) -> Section | None:
         + (f": {one.skip}." if one is not None and one.skip else ".")
         for exhibit, one in zip(left, at, strict=True)
     ]
-    return Section(f"Not run at this scale: {len(left)}", [BulletList(items)], folded=True) if left else None
+    return (
+        Section(f"Not run at this scale: {len(left)}", [BulletList(items)], folded=True)
+        if left
+        else None
+    )
 
 
 def dropped(found: Reproduction) -> str:
-    """Return a sentence about rows that were measured earlier and no longer belong to the recipe."""
-    many, rows = found.earlier.dropped, "row" if found.earlier.dropped == 1 else "rows"
-    return f"{many} {rows} measured earlier left out: the recipe plans other runs in their cells now."
+    """Return a sentence about rows that were measured earlier and no longer belong to the
+    recipe."""
+    many = found.earlier.dropped
+    rows = "row" if found.earlier.dropped == 1 else "rows"
+    return (
+        f"{many} {rows} measured earlier left out: the recipe plans other runs in their cells now."
+    )
 
 
 def exhibit_section(found: Reproduction, exhibit: Exhibit) -> Section:
     """Return an exhibit's tables and pictures as a section."""
     at = exhibit.scale.get(found.scale)
     protocol = found.recipe.protocol(exhibit, found.scale)
-    here = f"Here: {protocol.words}." if protocol != found.recipe.protocol(None, found.scale) else ""
-    words = [here, exhibit.note, at.note if at else "", f"Not run at this scale: {at.skip}." if at and at.skip else ""]
+    here = (
+        f"Here: {protocol.words}." if protocol != found.recipe.protocol(None, found.scale) else ""
+    )
+    words = [
+        here,
+        exhibit.note,
+        at.note if at else "",
+        f"Not run at this scale: {at.skip}." if at and at.skip else "",
+    ]
     texts = [Text(_plain(text)) for text in words if text]
     title = f"{exhibit.name[:1].upper()}{exhibit.name[1:]}. {exhibit.title}"
     if exhibit.ranks is not None:
         cells = Section("Every cell", _cell_tables(found, exhibit, ()), folded=True)
         return Section(
-            title, non_empty(*texts, *standings(exhibit, exhibit.ranks, _rankings(found, exhibit, exhibit.ranks)), cells)
+            title,
+            non_empty(
+                *texts,
+                *standings(exhibit, exhibit.ranks, _rankings(found, exhibit, exhibit.ranks)),
+                cells,
+            ),
         )
     methods, pictures = _pictures(found, exhibit)
-    return Section(title, non_empty(*texts, *exhibit_tables(found, exhibit, methods), *pictures), methods)
+    return Section(
+        title, non_empty(*texts, *exhibit_tables(found, exhibit, methods), *pictures), methods
+    )
 
 
 def _rankings(found: Reproduction, exhibit: Exhibit, plan: RankPlan) -> dict[str, Ranking]:
     return rankings(exhibit, plan, {name: found.values(exhibit, name) for name in exhibit.measures})
 
 
-def exhibit_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str] = ()) -> list[Table]:
-    """Return an exhibit's tables: the standings of an exhibit with ranks, else the cells, measured and published."""
+def exhibit_tables(
+    found: Reproduction, exhibit: Exhibit, methods: Sequence[str] = ()
+) -> list[Table]:
+    """Return an exhibit's tables: the standings of an exhibit with ranks, else the cells, measured
+    and published."""
     if exhibit.ranks is not None:
         ranked = _rankings(found, exhibit, exhibit.ranks)
         return [standings_table(exhibit.ranks, ranked)] if ranked else []
@@ -140,17 +202,25 @@ def exhibit_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]
 
 
 def _cell_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]) -> list[Table]:
-    """Measured, and published where the paper printed a number: a row a cell, or (one measure, several axes) the last axis across.
-    Rows have the colours of ``methods``, values of the last axis."""
+    """Measured, and published where the paper printed a number: a row a cell, or (one measure,
+    several axes) the last axis across. Rows have the colours of ``methods``, values of the last
+    axis."""
     shown = [measure_of(name) for name in exhibit.measures]
     values = {measure.name: found.values(exhibit, measure.name) for measure in shown}
     published = {measure.name: _published(found, exhibit, measure.name) for measure in shown}
-    there = {cell for by in values.values() for cell in by} | {cell for by in published.values() for cell in by}
-    if exhibit.like is not None:  # its printed numbers are in its own table; here only those of cells that this scale runs
+    there = {cell for by in values.values() for cell in by} | {
+        cell for by in published.values() for cell in by
+    }
+    # its printed numbers are in its own table; here only those of cells that this scale runs
+    if exhibit.like is not None:
         own = {cell for name, cell, _ in found.recipe.expected if name == exhibit.name}
         planned = {cell.values for cell in exhibit.cells(found.scale)}
         there = {cell for cell in there if cell in planned or " / ".join(cell) in own}
-    cells = [cell for cell in itertools.product(*(list(axis) for axis in exhibit.axes.values())) if cell in there]
+    cells = [
+        cell
+        for cell in itertools.product(*(list(axis) for axis in exhibit.axes.values()))
+        if cell in there
+    ]
     if not cells:
         return []
     seeds = _seeds([sorted(one) for by in values.values() for one in by.values()])
@@ -169,20 +239,30 @@ def _cell_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]) 
         note = f"Published, of other data than here ({_spread_words(found.recipe)})."
         theirs = [cell for cell in cells if any(cell in by for by in published.values())]
         known = [m for m in shown if published[m.name]]
-        printed = {(m.name, cell): _printed_cell(m, published[m.name].get(cell)) for m in known for cell in theirs}
+        printed = {
+            (m.name, cell): _printed_cell(m, published[m.name].get(cell))
+            for m in known
+            for cell in theirs
+        }
         tables.append(_table(exhibit, known, theirs, printed, note, methods))
     return tables
 
 
 def _published(found: Reproduction, exhibit: Exhibit, measure: str) -> dict[NamedCell, Spread]:
-    """What the paper printed, with one standard deviation; without, where it is not said what its spread is."""
+    """What the paper printed, with one standard deviation; without, where it is not said what its
+    spread is."""
     times = found.recipe.spread_deviations
-    return {cell: Spread(value, off / times, 1) for cell, (value, off) in found.recipe.printed(exhibit, measure).items()}
+    return {
+        cell: Spread(value, off / times, 1)
+        for cell, (value, off) in found.recipe.printed(exhibit, measure).items()
+    }
 
 
 def _spread_words(recipe: Recipe) -> str:
     times = recipe.spread_deviations
-    shown = "; not shown" if isnan(times) else "" if times == 1 else "; shown as one standard deviation"
+    shown = (
+        "; not shown" if isnan(times) else "" if times == 1 else "; shown as one standard deviation"
+    )
     return f"spread: {recipe.spread}{shown}"
 
 
@@ -194,10 +274,16 @@ def _table(
     note: str,
     methods: Sequence[str],
 ) -> Table:
-    """Return cells as a table: the last axis across where there is one measure and several axes, else a row a cell."""
+    """Return cells as a table: the last axis across where there is one measure and several axes,
+    else a row a cell."""
     if len(shown) == 1 and len(exhibit.axes) > 1:
-        name, blank = shown[0].name, TableCell("")
-        last = [value for value in list(exhibit.axes.values())[-1] if any(cell[-1] == value for cell in cells)]
+        name = shown[0].name
+        blank = TableCell("")
+        last = [
+            value
+            for value in list(exhibit.axes.values())[-1]
+            if any(cell[-1] == value for cell in cells)
+        ]
         heads = [" / ".join(list(exhibit.axes)[:-1]), *last]
         rows = [
             TableRow(" / ".join(head), [made.get((name, (*head, value)), blank) for value in last])
@@ -212,12 +298,15 @@ def _table(
         )
         for cell in cells
     ]
-    return Table([" / ".join(exhibit.axes), *(measure.title for measure in shown)], rows, note.strip())
+    return Table(
+        [" / ".join(exhibit.axes), *(measure.title for measure in shown)], rows, note.strip()
+    )
 
 
 def _seeds(cells: Sequence[Sequence[int]]) -> str:
     """Of how many seeds the cells of a table are, and which."""
-    seeds, counts = sorted({seed for cell in cells for seed in cell}), sorted({len(cell) for cell in cells if cell})
+    seeds = sorted({seed for cell in cells for seed in cell})
+    counts = sorted({len(cell) for cell in cells if cell})
     if len(seeds) < 2:
         return f"One seed ({seeds[0]})." if seeds else ""
     number = f"{counts[0]} to {counts[-1]}" if counts[1:] else f"{counts[0]}"
@@ -245,11 +334,16 @@ def _cell(measure: Measure, seeds: Mapping[int, Censored], printed: Spread | Non
 
 
 def _printed_cell(measure: Measure, printed: Spread | None) -> TableCell:
-    return TableCell(DASH) if printed is None else TableCell(plus_minus(printed, measure.decimals), printed.mean)
+    return (
+        TableCell(DASH)
+        if printed is None
+        else TableCell(plus_minus(printed, measure.decimals), printed.mean)
+    )
 
 
 def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], list[Block]]:
-    """The methods of the exhibit as a whole, values of its last axis, and what is drawn. A picture of others has its own switches."""
+    """The methods of the exhibit as a whole, values of its last axis, and what is drawn. A picture
+    of others has its own switches."""
     cells = found.cells(exhibit)
     if not cells:
         return (), []
@@ -258,14 +352,33 @@ def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], lis
         for i, (axis, values) in enumerate(exhibit.axes.items())
     }
     runs = {cell.values: list(found.runs_at(exhibit, cell).values()) for cell in cells}
-    kept = {cell.values: [found.earlier.curves(name) for name in found.earlier_at(exhibit, cell).values()] for cell in cells}
-    curves = {cell: [*here, *(run for run in kept[cell] if run is not None)] for cell, here in runs.items()}
-    wanted = {kind.partition(":")[2] for kind in exhibit.pictures if kind.partition(":")[0] in BY_MEASURE}
+    kept = {
+        cell.values: [
+            found.earlier.curves(name) for name in found.earlier_at(exhibit, cell).values()
+        ]
+        for cell in cells
+    }
+    curves = {
+        cell: [*here, *(run for run in kept[cell] if run is not None)]
+        for cell, here in runs.items()
+    }
+    wanted = {
+        kind.partition(":")[2] for kind in exhibit.pictures if kind.partition(":")[0] in BY_MEASURE
+    }
     values = {m: found.values(exhibit, m) for m in wanted}
-    measured = {m: {cell: spread([v.value for v in by.values()]) for cell, by in of.items()} for m, of in values.items()}
-    bounds = {m: {cell for cell, by in of.items() if not all(v.reached for v in by.values())} for m, of in values.items()}
+    measured = {
+        m: {cell: spread([v.value for v in by.values()]) for cell, by in of.items()}
+        for m, of in values.items()
+    }
+    bounds = {
+        m: {cell for cell, by in of.items() if not all(v.reached for v in by.values())}
+        for m, of in values.items()
+    }
     apart = found.recipe.protocol(exhibit, found.scale).kind == "other data"
-    printed = {m: {} if apart else {c: p for c, (p, _) in found.recipe.printed(exhibit, m).items()} for m in wanted}
+    printed = {
+        m: {} if apart else {c: p for c, (p, _) in found.recipe.printed(exhibit, m).items()}
+        for m in wanted
+    }
     titles = {m: measure_of(m).title for m in wanted}
     shown = ExhibitData(axes, runs, measured, bounds, printed, titles, curves)
     drawn = [one for kind in exhibit.pictures for one in draw(kind, shown)]
@@ -292,7 +405,10 @@ def _costs(found: Reproduction) -> Table | None:
         seen.add(key)
         spent = [measures.costs(run) for run in seeds.values()]
         took = [measures.participation(run) for run in seeds.values()]
-        served = [measures.fairness(measures.client_metric(run), measures.metric_of(run)[1]) for run in seeds.values()]
+        served = [
+            measures.fairness(measures.client_metric(run), measures.metric_of(run)[1])
+            for run in seeds.values()
+        ]
         numbers = [
             spread([c.rounds for c in spent]).mean,
             spread([c.time_s / 3600 for c in spent]).mean,
@@ -304,16 +420,37 @@ def _costs(found: Reproduction) -> Table | None:
             spread([f.worst_decile for f in served]).mean,
             spread([f.variance for f in served]).mean,
         ]
-        rows.append(TableRow(f"{name}: {' / '.join(cell)}", [TableCell(short_number(n), n) for n in numbers]))
-    heads = ("runs", "rounds", "virtual h", "uplink, papers (MB)", "traffic, all (MB)", "wall s", "participation std", "Gini")
-    note = "Means over seeds. The worst tenth and the variance are of the clients' own metric at the end, where clients are examined."
-    return Table((*heads, "worst tenth of clients", "variance over clients"), rows, note) if rows else None
+        rows.append(
+            TableRow(
+                f"{name}: {' / '.join(cell)}", [TableCell(short_number(n), n) for n in numbers]
+            )
+        )
+    heads = (
+        "runs",
+        "rounds",
+        "virtual h",
+        "uplink, papers (MB)",
+        "traffic, all (MB)",
+        "wall s",
+        "participation std",
+        "Gini",
+    )
+    note = (
+        "Means over seeds. The worst tenth and the variance are of the clients' own metric at "
+        "the end, where clients are examined."
+    )
+    return (
+        Table((*heads, "worst tenth of clients", "variance over clients"), rows, note)
+        if rows
+        else None
+    )
 
 
 def _plain(text: str) -> str:
     """Without the marks of Markdown inside a line: code, bold, emphasis, the address of a link."""
     without_links = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text).replace("`", "")
-    return re.sub(r"(?<!\w)(\*{1,2})(?=\S)(.+?)(?<=\S)\1(?!\w)", r"\2", without_links)  # mu* and w* stay
+    # mu* and w* stay
+    return re.sub(r"(?<!\w)(\*{1,2})(?=\S)(.+?)(?<=\S)\1(?!\w)", r"\2", without_links)
 
 
 def _prose(text: str) -> list[Block]:

@@ -15,7 +15,17 @@ import numpy as np
 
 from motley.results import plots, selection_plots
 from motley.results.blocks import Picture
-from motley.results.figures import NARROW, colour, dash, dot, mark, new_figure, shorter, styled, to_svg
+from motley.results.figures import (
+    NARROW,
+    colour,
+    dash,
+    dot,
+    mark,
+    new_figure,
+    shorter,
+    styled,
+    to_svg,
+)
 from motley.results.load import Run
 from motley.results.measures import Axis, Spread
 from motley.results.summary import plus_minus, short_number
@@ -28,7 +38,8 @@ __all__ = ["AXES_OF", "BY_MEASURE", "PICTURES", "ExhibitData", "draw"]
 NamedCell = tuple[str, ...]
 
 MANY = 40
-"""With more cells than this, a row of ``beside`` holds all methods of a panel instead of one cell."""
+"""With more cells than this, a row of ``beside`` holds all methods of a panel instead of one
+cell."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +48,12 @@ class ExhibitData:
 
     Parameters
     ----------
-    axes: name -> values, as far as there are runs. runs: cell -> its runs. measured: measure -> cell -> mean and spread over seeds.
-    bounds: measure -> cells that are lower bounds. published: values of the paper. titles: measure -> title of its axis.
-    curves: cell -> its runs with those of which the evaluations alone were kept; ``runs`` where it is left out.
+    axes: name -> values, as far as there are runs. runs: cell -> its runs. measured: measure ->
+    cell -> mean and spread over seeds.
+    bounds: measure -> cells that are lower bounds. published: values of the paper. titles: measure
+    -> title of its axis.
+    curves: cell -> its runs with those of which the evaluations alone were kept; ``runs`` where it
+    is left out.
     """
 
     axes: Mapping[str, Sequence[str]]
@@ -51,7 +65,8 @@ class ExhibitData:
     curves: Mapping[NamedCell, Sequence[Run]] | None = None
 
     def panels(self, evaluations: bool = False) -> Iterator[tuple[str, dict[str, Sequence[Run]]]]:
-        """Yield the title of each panel, and its methods: label -> runs. ``evaluations``: those with evaluations alone, too."""
+        """Yield the title of each panel, and its methods: label -> runs. ``evaluations``: those
+        with evaluations alone, too."""
         runs = self.curves if evaluations and self.curves is not None else self.runs
         *outer, last = self.axes.values() or [()]
         for head in itertools.product(*outer):
@@ -61,7 +76,8 @@ class ExhibitData:
 
 
 class PanelPicture(NamedTuple):
-    """A picture, the title of its panel, and the methods in it in the order of their colours (none: it is not about methods)."""
+    """A picture, the title of its panel, and the methods in it in the order of their colours (none:
+    it is not about methods)."""
 
     title: str
     methods: Sequence[str]
@@ -69,7 +85,8 @@ class PanelPicture(NamedTuple):
 
 
 def draw(kind: str, shown: ExhibitData) -> list[PanelPicture]:
-    """Return the pictures of one kind, e.g. ``curves:seconds`` (an axis or a measure after the colon)."""
+    """Return the pictures of one kind, e.g. ``curves:seconds`` (an axis or a measure after the
+    colon)."""
     name, _, argument = kind.partition(":")
     return list(PICTURES[name](shown, argument))
 
@@ -89,12 +106,17 @@ def _each(
 
 def _curves(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
     for title, groups in shown.panels(evaluations=True):
-        yield PanelPicture(title, list(groups), plots.curves(groups, cast(Axis, argument or "round")))
+        yield PanelPicture(
+            title, list(groups), plots.curves(groups, cast(Axis, argument or "round"))
+        )
 
 
 def _components(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
     for title, groups in shown.panels():
-        yield from (PanelPicture(title, list(groups), picture) for picture in selection_plots.components(groups))
+        yield from (
+            PanelPicture(title, list(groups), picture)
+            for picture in selection_plots.components(groups)
+        )
 
 
 def _classes(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
@@ -105,9 +127,12 @@ def _classes(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
 
 
 def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
-    """Measured (dot, one standard deviation; a lower bound: triangle) beside published (diamond): a row a cell; a row a panel where
-    there are more than :data:`MANY` cells, one method below the other in it."""
-    measured, published, bounds = shown.measured[argument], shown.published.get(argument, {}), shown.bounds[argument]
+    """Measured (dot, one standard deviation; a lower bound: triangle) beside published (diamond): a
+    row a cell; a row a panel where there are more than :data:`MANY` cells, one method below the
+    other in it."""
+    measured = shown.measured[argument]
+    published = shown.published.get(argument, {})
+    bounds = shown.bounds[argument]
     if not measured:
         return
     last = list(list(shown.axes.values())[-1]) if shown.axes else [""]
@@ -122,71 +147,157 @@ def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[Panel
         axes = figure.add_subplot()
         for cell, one in measured.items():
             i = last.index(cell[-1]) if cell else 0
-            y = rows.index(row_of[cell]) + (0.85 * ((i + 0.5) / len(last) - 0.5) if together else 0.0)
+            y = rows.index(row_of[cell]) + (
+                0.85 * ((i + 0.5) / len(last) - 0.5) if together else 0.0
+            )
             _draw_cell(axes, y, i, one, cell in bounds, published.get(cell, float("nan")), together)
         axes.set_yticks(range(len(rows)), names, fontsize=8)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
         if together:
             axes.hlines(
-                np.arange(1, len(rows)) - 0.5, 0, 1, transform=axes.get_yaxis_transform(), colors="#ECECEC", linewidth=0.8
+                np.arange(1, len(rows)) - 0.5,
+                0,
+                1,
+                transform=axes.get_yaxis_transform(),
+                colors="#ECECEC",
+                linewidth=0.8,
             )
-            of_methods = [axes.plot([], [], dot(i), color=colour(i), label=label)[0] for i, label in enumerate(last)]
-            figure.legend(handles=of_methods, loc="outside lower left", ncols=4, frameon=False, fontsize=8)
-        said = [*(["triangle: at least"] if bounds else []), *(["diamond: published"] if published else [])]
-        figure.suptitle("; ".join(["dot: mean, with one standard deviation", *said]), x=0.01, ha="left", fontsize=8)
+            of_methods = [
+                axes.plot([], [], dot(i), color=colour(i), label=label)[0]
+                for i, label in enumerate(last)
+            ]
+            figure.legend(
+                handles=of_methods, loc="outside lower left", ncols=4, frameon=False, fontsize=8
+            )
+        said = [
+            *(["triangle: at least"] if bounds else []),
+            *(["diamond: published"] if published else []),
+        ]
+        figure.suptitle(
+            "; ".join(["dot: mean, with one standard deviation", *said]),
+            x=0.01,
+            ha="left",
+            fontsize=8,
+        )
         axes.set(xlabel=shown.titles[argument])
         about = f"{shown.titles[argument]}, measured and published, of {len(measured)} cells"
         yield PanelPicture("", last, to_svg(figure, "beside", about))
 
 
-def _draw_cell(axes: Axes, y: float, method: int, found: Spread, bound: bool, printed: float, small: bool) -> None:
-    """Draw one cell of ``beside`` at the height ``y``; ``small``: in a shared row, its diamond in its colour."""
-    std, hue, size = float(np.nan_to_num(found.std)), colour(method), 4 if small else 6
+def _draw_cell(
+    axes: Axes, y: float, method: int, found: Spread, bound: bool, printed: float, small: bool
+) -> None:
+    """Draw one cell of ``beside`` at the height ``y``; ``small``: in a shared row, its diamond in
+    its colour."""
+    std = float(np.nan_to_num(found.std))
+    hue = colour(method)
+    size = 4 if small else 6
     words = f"{'at least ' if bound else ''}{plus_minus(found)}"
-    mark(axes.plot([found.mean - std, found.mean + std], [y, y], color=hue, linewidth=size / 2, alpha=0.35)[0], method, words)
-    mark(axes.plot(found.mean, y, ">" if bound else dot(method), color=hue, markersize=size)[0], method, words)
+    mark(
+        axes.plot(
+            [found.mean - std, found.mean + std], [y, y], color=hue, linewidth=size / 2, alpha=0.35
+        )[0],
+        method,
+        words,
+    )
+    mark(
+        axes.plot(found.mean, y, ">" if bound else dot(method), color=hue, markersize=size)[0],
+        method,
+        words,
+    )
     if isfinite(printed):
-        drawn = axes.plot(printed, y, "D", color=hue if small else "#333333", markersize=size - 1, fillstyle="none")
+        drawn = axes.plot(
+            printed,
+            y,
+            "D",
+            color=hue if small else "#333333",
+            markersize=size - 1,
+            fillstyle="none",
+        )
         mark(drawn[0], method, f"published {short_number(printed)}")
 
 
 def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
-    """A measure against the first axis, a line for each combination of the others; diamonds: published, triangles: lower bounds."""
-    measured, published, bounds = shown.measured[argument], shown.published.get(argument, {}), shown.bounds[argument]
+    """A measure against the first axis, a line for each combination of the others; diamonds:
+    published, triangles: lower bounds."""
+    measured = shown.measured[argument]
+    published = shown.published.get(argument, {})
+    bounds = shown.bounds[argument]
     first, *others = shown.axes
-    ticks, lines = list(shown.axes[first]), list(itertools.product(*(shown.axes[axis] for axis in others)))
+    ticks = list(shown.axes[first])
+    lines = list(itertools.product(*(shown.axes[axis] for axis in others)))
     with styled():
         figure = new_figure(5.6, 3.5)
         axes = figure.add_subplot()
         for i, rest in enumerate(lines):
-            at = [x for x, tick in enumerate(ticks) if (tick, *rest) in measured and (tick, *rest) not in bounds]
+            at = [
+                x
+                for x, tick in enumerate(ticks)
+                if (tick, *rest) in measured and (tick, *rest) not in bounds
+            ]
             found = [measured[ticks[x], *rest] for x in at]
-            means, stds = np.array([s.mean for s in found]), np.nan_to_num([s.std for s in found])
+            means = np.array([s.mean for s in found])
+            stds = np.nan_to_num([s.std for s in found])
             label = " / ".join(rest) or "measured"
-            mark(axes.plot(at, means, marker=dot(i), color=colour(i), linestyle=dash(i), markersize=4, label=label)[0], i)
-            mark(axes.fill_between(at, means - stds, means + stds, color=colour(i), alpha=0.16, linewidth=0), i)
+            mark(
+                axes.plot(
+                    at,
+                    means,
+                    marker=dot(i),
+                    color=colour(i),
+                    linestyle=dash(i),
+                    markersize=4,
+                    label=label,
+                )[0],
+                i,
+            )
+            mark(
+                axes.fill_between(
+                    at, means - stds, means + stds, color=colour(i), alpha=0.16, linewidth=0
+                ),
+                i,
+            )
             least = [x for x, tick in enumerate(ticks) if (tick, *rest) in bounds]
             heights = [measured[ticks[x], *rest].mean for x in least]
             mark(axes.plot(least, heights, "^", color=colour(i), markersize=6)[0], i)
-            there = [x for x, tick in enumerate(ticks) if isfinite(published.get((tick, *rest), float("nan")))]
+            there = [
+                x
+                for x, tick in enumerate(ticks)
+                if isfinite(published.get((tick, *rest), float("nan")))
+            ]
             heights = [published[ticks[x], *rest] for x in there]
-            mark(axes.plot(there, heights, "D", color=colour(i), markersize=6, fillstyle="none")[0], i)
+            mark(
+                axes.plot(there, heights, "D", color=colour(i), markersize=6, fillstyle="none")[0],
+                i,
+            )
         axes.set_xticks(range(len(ticks)), ticks)
-        said = [*(["diamonds: published"] if published else []), *(["triangles: at least"] if bounds else [])]
+        said = [
+            *(["diamonds: published"] if published else []),
+            *(["triangles: at least"] if bounds else []),
+        ]
         title = shown.titles[argument] + (f" ({', '.join(said)})" if said else "")
         axes.set(xlabel=first, ylabel=shown.titles[argument], title=title)
         short = sum(len(" / ".join(rest)) for rest in lines) <= 40  # all beside each other
-        figure.legend(loc="outside lower left", ncols=len(lines) if short else 3, frameon=False, fontsize=8)
-        methods = [" / ".join(rest) for rest in lines if rest]  # one axis alone: one line, of no method
-        yield PanelPicture("", methods, to_svg(figure, "line", f"{shown.titles[argument]} against {first}"))
+        figure.legend(
+            loc="outside lower left", ncols=len(lines) if short else 3, frameon=False, fontsize=8
+        )
+        # one axis alone: one line, of no method
+        methods = [" / ".join(rest) for rest in lines if rest]
+        yield PanelPicture(
+            "", methods, to_svg(figure, "line", f"{shown.titles[argument]} against {first}")
+        )
 
 
 def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
-    """A measure over the first two axes, a panel for each value of the last; of two, their difference as well."""
+    """A measure over the first two axes, a panel for each value of the last; of two, their
+    difference as well."""
     measured = shown.measured[argument]
     rows, columns, last = (list(values) for values in list(shown.axes.values())[:3])
-    maps = {name: np.array([[_mean(measured, (r, c, name)) for c in columns] for r in rows]) for name in last}
+    maps = {
+        name: np.array([[_mean(measured, (r, c, name)) for c in columns] for r in rows])
+        for name in last
+    }
     if len(maps) == 2:
         (a, first), (b, second) = maps.items()
         maps[f"{a} - {b}"] = first - second
@@ -196,15 +307,22 @@ def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
         shared = np.concatenate([one.ravel() for one in list(maps.values())[: len(last)]])
         for number, (axes, (name, grid)) in enumerate(zip(panels, maps.items(), strict=True)):
             difference = number >= len(last)
-            low, high = (float(np.nanmin(shared)), float(np.nanmax(shared)))
+            low = float(np.nanmin(shared))
+            high = float(np.nanmax(shared))
             most = float(np.nanmax(np.abs(grid))) if np.isfinite(grid).any() else 1.0
             scale = (
-                {"cmap": "RdBu", "vmin": -most, "vmax": most} if difference else {"cmap": "cividis", "vmin": low, "vmax": high}
+                {"cmap": "RdBu", "vmin": -most, "vmax": most}
+                if difference
+                else {"cmap": "cividis", "vmin": low, "vmax": high}
             )
             image = axes.imshow(grid, aspect="auto", origin="lower", **scale)
             axes.set_xticks(range(len(columns)), columns)
             axes.set_yticks(range(len(rows)), rows)
-            axes.set(title=name, xlabel=list(shown.axes)[1], ylabel=next(iter(shown.axes)) if number == 0 else "")
+            axes.set(
+                title=name,
+                xlabel=list(shown.axes)[1],
+                ylabel=next(iter(shown.axes)) if number == 0 else "",
+            )
             axes.grid(visible=False)
             figure.colorbar(image, ax=axes, pad=0.02)
             for y, x in np.ndindex(grid.shape):
@@ -215,9 +333,13 @@ def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
                     ha="center",
                     va="center",
                     fontsize=6.5,
-                    color="#FFFFFF" if not difference and grid[y, x] < (low + high) / 2 else "#111111",
+                    color="#FFFFFF"
+                    if not difference and grid[y, x] < (low + high) / 2
+                    else "#111111",
                 )
-        about = f"{shown.titles[argument]} over {' and '.join(list(shown.axes)[:2])}: {', '.join(maps)}"
+        about = (
+            f"{shown.titles[argument]} over {' and '.join(list(shown.axes)[:2])}: {', '.join(maps)}"
+        )
         yield PanelPicture("", [], to_svg(figure, "heat", about))
 
 
@@ -239,7 +361,8 @@ PICTURES: dict[str, Callable[[ExhibitData, str], Iterator[PanelPicture]]] = {
     "line": _line,
     "heat": _heat,
 }
-"""Name -> the pictures of an exhibit. ``curves:AXIS``; ``beside``, ``line`` and ``heat:MEASURE``."""
+"""Name -> the pictures of an exhibit. ``curves:AXIS``; ``beside``, ``line`` and
+``heat:MEASURE``."""
 BY_MEASURE = ("beside", "line", "heat")
 """Pictures that show a measure, named after the colon."""
 AXES_OF = {"line": 1, "heat": 3}

@@ -1,8 +1,10 @@
-"""Measures of runs on quadratic objectives: how far the model is from the optimum, beside what closed forms say.
+"""Measures of runs on quadratic objectives: how far the model is from the optimum, beside what
+closed forms say.
 
-Client k has ``f_k(w) = a_k / 2 ||w - m_k||^2``, and the intended objective is ``F``, the plain mean of the ``f_k``: with ``a`` the
-mean of the ``a_k``, ``F(w) = F(w*) + a / 2 ||w - w*||^2``, so that the test loss of a round tells the distance of its model to ``w*``.
-The clients' minima are drawn again from the run's seed.
+Client k has ``f_k(w) = a_k / 2 ||w - m_k||^2``, and the intended objective is ``F``, the plain mean
+of the ``f_k``: with ``a`` the mean of the ``a_k``, ``F(w) = F(w*) + a / 2 ||w - w*||^2``, so that
+the test loss of a round tells the distance of its model to ``w*``. The clients' minima are drawn
+again from the run's seed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ from motley.results.load import Run
 from motley.results.measures import Censored, Curve
 from motley.tasks.quadratic import Quadratic, fedavg_fixed_point, fednova_fixed_point, minimum
 
-__all__ = ["closed_form_distance", "closed_form_gap", "optimum_distance", "optimum_distances", "rounds_to_optimum"]
+__all__ = [
+    "closed_form_distance",
+    "closed_form_gap",
+    "optimum_distance",
+    "optimum_distances",
+    "rounds_to_optimum",
+]
 
 FixedPoint = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike, float], Floats]
 FIXED_POINTS: dict[str, FixedPoint] = {"fedavg": fedavg_fixed_point, "fednova": fednova_fixed_point}
@@ -29,7 +37,8 @@ _NAN = float("nan")
 
 
 class _Objectives(NamedTuple):
-    """Curvatures ``[K]``, minima ``[K, d]``, the optimum ``[d]`` of their mean and the loss there."""
+    """Curvatures ``[K]``, minima ``[K, d]``, the optimum ``[d]`` of their mean and the loss
+    there."""
 
     a: Floats
     m: Floats
@@ -38,12 +47,15 @@ class _Objectives(NamedTuple):
 
 
 def optimum_distances(run: Run) -> Curve:
-    """Return the Euclidean distance of the model to the optimum of the intended objective, by round; empty for other tasks."""
+    """Return the Euclidean distance of the model to the optimum of the intended objective, by
+    round; empty for other tasks."""
     found = _objectives(run)
     if found is None:
         return Curve(np.empty(0), np.empty(0))
     losses = measures.curve(run, metric="loss")
-    return Curve(losses.x, np.sqrt(np.maximum(2.0 * (losses.y - found.least) / found.a.mean(), 0.0)))
+    return Curve(
+        losses.x, np.sqrt(np.maximum(2.0 * (losses.y - found.least) / found.a.mean(), 0.0))
+    )
 
 
 def optimum_distance(run: Run, target: float | None) -> Censored:
@@ -53,7 +65,8 @@ def optimum_distance(run: Run, target: float | None) -> Censored:
 
 
 def rounds_to_optimum(run: Run, target: float | None) -> Censored:
-    """Return the first round with at most ``target`` times the distance that the initial model has."""
+    """Return the first round with at most ``target`` times the distance that the initial model
+    has."""
     along = optimum_distances(run)
     if target is None or not len(along.y):
         return Censored(_NAN, True)
@@ -61,11 +74,14 @@ def rounds_to_optimum(run: Run, target: float | None) -> Censored:
 
 
 def closed_form_distance(kind: str, run: Run, target: float | None) -> Censored:
-    """Return the distance to the optimum of the point at which a kind of averaging stands still, by its closed form.
+    """Return the distance to the optimum of the point at which a kind of averaging stands still, by
+    its closed form.
 
-    NaN unless all clients take part with equal weights; steps are those that each client took, with plain SGD.
+    NaN unless all clients take part with equal weights; steps are those that each client took, with
+    plain SGD.
     """
-    found, steps = _objectives(run), _steps(run)
+    found = _objectives(run)
+    steps = _steps(run)
     if found is None or steps is None:
         return Censored(_NAN, True)
     rate = float(run.config["local"]["optimizer"]["lr"])
@@ -75,7 +91,8 @@ def closed_form_distance(kind: str, run: Run, target: float | None) -> Censored:
 
 def closed_form_gap(kind: str, run: Run, target: float | None) -> Censored:
     """Return how far apart the measured distance to the optimum and that of the closed form are."""
-    ours, theirs = optimum_distance(run, None).value, closed_form_distance(kind, run, None).value
+    ours = optimum_distance(run, None).value
+    theirs = closed_form_distance(kind, run, None).value
     return Censored(abs(ours - theirs), True)
 
 
@@ -83,17 +100,21 @@ def _objectives(run: Run) -> _Objectives | None:
     task: dict[str, Any] = dict(run.config.get("task") or {})
     if task.pop("name", None) != "quadratic":
         return None
-    options: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in task.items()}
+    options: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in task.items()
+    }
     key = Streams(run.seed, run.config.get("pin") or {}).key("data")
     data = Quadratic(**options).load(key, int(run.config["population"]))
     root = data.x[data.test].numpy()  # [K, 1]: sqrt(a_k)
-    a, m = root[:, 0] ** 2, data.y[data.test].numpy() / root
+    a = root[:, 0] ** 2
+    m = data.y[data.test].numpy() / root
     optimum = minimum(np.ones(len(a)), a, m)
     return _Objectives(a, m, optimum, float((a * ((optimum - m) ** 2).sum(1)).mean() / 2))
 
 
 def _steps(run: Run) -> Floats | None:
-    """Return the local steps of every client in the first round ``[K]``; None unless all took part, with equal weights."""
+    """Return the local steps of every client in the first round ``[K]``; None unless all took part,
+    with equal weights."""
     first = (run.column("clients", "round") == 1) & (run.column("clients", "outcome") == "accepted")
     clients = run.column("clients", "client")[first]
     if run.config.get("weights") != "uniform" or len(clients) != run.config.get("population"):

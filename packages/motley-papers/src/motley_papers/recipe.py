@@ -1,4 +1,5 @@
-"""A recipe: the tables, figures and claims of one paper, written as experiments. It is a folder with these files::
+"""A recipe: the tables, figures and claims of one paper, written as experiments. It is a folder
+with these files::
 
     recipe.toml     what every run shares, the exhibits (tables and figures) as axes of settings,
                     scales, claims
@@ -9,8 +10,9 @@
                     value in ``recipe.toml``
     measured/       tables and reports that were made here
 
-An *exhibit* is a table or a figure. Its *axes* are spanned by named settings (``method.random = { selector = "uniform" }``), a
-*cell* is one value of each axis, and every cell is run with every seed. Exhibits that come to the same experiment share the run.
+An *exhibit* is a table or a figure. Its *axes* are spanned by named settings
+(``method.random = { selector = "uniform" }``), a *cell* is one value of each axis, and every cell
+is run with every seed. Exhibits that come to the same experiment share the run.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ __all__ = ["Cell", "Claim", "Exhibit", "RankPlan", "Recipe", "Scale", "Scaled", 
 
 Scale = Literal["smoke", "small", "paper"]
 _FILES = ("recipe.toml", "expected.csv", "notes.md", "result.md", "tuned.toml")
-OWN, ELSEWHERE = "own", "elsewhere"
+OWN = "own"
+ELSEWHERE = "elsewhere"
 """Values of a tuned axis: what the setting chose itself, and what the others chose."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
 Settings = dict[str, Any]
@@ -66,9 +69,11 @@ class Scaled(RecipeTable):
     skip: str | None = None
     """Why the exhibit is not run at this scale."""
     looks: list[int] = Field(default_factory=list)
-    """Numbers of seeds at which results were seen before more were added, rising; the last is the number there is now."""
+    """Numbers of seeds at which results were seen before more were added, rising; the last is the
+    number there is now."""
     protocol: str = ""
-    """How much of the paper's protocol this is: ``whole``, ``reduced: WHAT`` or ``other data: WHAT``."""
+    """How much of the paper's protocol this is: ``whole``, ``reduced: WHAT`` or
+    ``other data: WHAT``."""
     minutes: float | None = None
     """Measured run time on two cores."""
     note: str = ""
@@ -98,7 +103,8 @@ class Exhibit(RecipeTable):
     title: str
     """Description of what the exhibit shows."""
     like: str | None = None
-    """Another exhibit, whose settings, axes, target, scales and ranks hold where this one gives none."""
+    """Another exhibit, whose settings, axes, target, scales and ranks hold where this one gives
+    none."""
     set: Settings = Field(default_factory=dict)
     """Settings of all its cells."""
     target: float | None = None
@@ -121,18 +127,26 @@ class Exhibit(RecipeTable):
     """What a scale changes."""
 
     def cells(self, scale: Scale) -> list[Cell]:
-        """Return the cells that are run at a scale, the first axis slowest; none where the exhibit is skipped."""
+        """Return the cells that are run at a scale, the first axis slowest; none where the exhibit
+        is skipped."""
         at = self.scale.get(scale, Scaled())
         if at.skip is not None:
             return []
-        values = [[v for v in axis if v in at.only.get(name, axis)] for name, axis in self.axes.items()]
+        values = [
+            [v for v in axis if v in at.only.get(name, axis)] for name, axis in self.axes.items()
+        ]
         every = [Cell(self, combination) for combination in itertools.product(*values)]
         return [
-            c for c in every if not any(all(c.at[a] in some for a, some in place.items()) for place in self.without.values())
+            c
+            for c in every
+            if not any(
+                all(c.at[a] in some for a, some in place.items()) for place in self.without.values()
+            )
         ]
 
     def tuned(self, axis: str | None) -> Exhibit:
-        """Return the exhibit with ``own`` and ``elsewhere`` as the values of an axis; the exhibit itself for None."""
+        """Return the exhibit with ``own`` and ``elsewhere`` as the values of an axis; the exhibit
+        itself for None."""
         if axis is None:
             return self
         return self.model_copy(update={"axes": {**self.axes, axis: {OWN: {}, ELSEWHERE: {}}}})
@@ -158,12 +172,20 @@ class Cell:
     @cached_property
     def settings(self) -> list[Settings]:
         """The settings of the exhibit and of each axis value; later ones win."""
-        return [self.exhibit.set, *(axis[value] for axis, value in zip(self.exhibit.axes.values(), self.values, strict=True))]
+        return [
+            self.exhibit.set,
+            *(
+                axis[value]
+                for axis, value in zip(self.exhibit.axes.values(), self.values, strict=True)
+            ),
+        ]
 
     @property
     def target(self) -> float | None:
         """Target of the measures ``*_to_target``."""
-        return next((s["target"] for s in reversed(self.settings) if "target" in s), self.exhibit.target)
+        return next(
+            (s["target"] for s in reversed(self.settings) if "target" in s), self.exhibit.target
+        )
 
 
 class Recipe(RecipeTable):
@@ -202,7 +224,8 @@ class Recipe(RecipeTable):
         return next(exhibit for exhibit in self.exhibit if exhibit.name == name)
 
     def choose(self, wanted: Sequence[str] = ()) -> list[Exhibit]:
-        """Return the exhibits of these names (``table 4`` means ``table 4a``, too); all of them for none.
+        """Return the exhibits of these names (``table 4`` means ``table 4a``, too); all of them for
+        none.
 
         Raises
         ------
@@ -215,8 +238,11 @@ class Recipe(RecipeTable):
             begun = [e for e in self.exhibit if name and e.name.startswith(name)]
             found = [e for e in begun if e.name == name or not e.name[len(name)].isdigit()]
             if not found:
-                names, said = [e.name for e in self.exhibit], name or "exhibit without a name"
-                raise ConfigError(f"{self.name} has no {said}{suggest(name, names)}; it has: {'; '.join(names)}")
+                names = [e.name for e in self.exhibit]
+                said = name or "exhibit without a name"
+                raise ConfigError(
+                    f"{self.name} has no {said}{suggest(name, names)}; it has: {'; '.join(names)}"
+                )
             chosen += [e for e in found if e not in chosen]
         return chosen
 
@@ -225,14 +251,27 @@ class Recipe(RecipeTable):
         own = exhibit.scale.get(scale, Scaled()).seeds
         return own if own is not None else self.scale[scale].seeds or [0]
 
-    def protocol(self, exhibit: Exhibit | None, scale: Scale, claim: Claim | None = None) -> Protocol:
-        """Return how much of the paper's protocol a scale is, an exhibit at it, or a claim's test: the most special that is said."""
-        own = [exhibit.scale.get(scale, Scaled()).protocol, exhibit.protocol] if exhibit is not None else []
+    def protocol(
+        self, exhibit: Exhibit | None, scale: Scale, claim: Claim | None = None
+    ) -> Protocol:
+        """Return how much of the paper's protocol a scale is, an exhibit at it, or a claim's test:
+        the most special that is said."""
+        own = (
+            [exhibit.scale.get(scale, Scaled()).protocol, exhibit.protocol]
+            if exhibit is not None
+            else []
+        )
         said = [claim.protocol if claim is not None else "", *own, self.scale[scale].protocol]
-        return Protocol.read(next((text for text in said if text), "whole" if scale == "paper" else "reduced: see the notes"))
+        return Protocol.read(
+            next(
+                (text for text in said if text),
+                "whole" if scale == "paper" else "reduced: see the notes",
+            )
+        )
 
     def printed(self, exhibit: Exhibit, measure: str) -> dict[tuple[str, ...], tuple[float, float]]:
-        """Return what the paper printed for an exhibit, or for the one it is like: cell -> value and spread."""
+        """Return what the paper printed for an exhibit, or for the one it is like: cell -> value
+        and spread."""
         out: dict[tuple[str, ...], tuple[float, float]] = {}
         for cell in itertools.product(*exhibit.axes.values()):
             for name in (exhibit.name, exhibit.like or exhibit.name):
@@ -242,20 +281,30 @@ class Recipe(RecipeTable):
         return out
 
     def measures(self, exhibit: Exhibit) -> list[str]:
-        """Return the measures that an exhibit shows, then those that claims about it look at beside them."""
+        """Return the measures that an exhibit shows, then those that claims about it look at beside
+        them."""
         claims = (claim for claim in self.claim if claim.exhibit == exhibit.name)
-        return list(dict.fromkeys([*exhibit.measures, *(name for claim in claims for name in claim.measures(exhibit))]))
+        return list(
+            dict.fromkeys(
+                [*exhibit.measures, *(name for claim in claims for name in claim.measures(exhibit))]
+            )
+        )
 
-    def experiment(self, cell: Cell, scale: Scale, seed: int, overrides: Iterable[str] = ()) -> Experiment:
-        """Return the experiment that is run for a cell. Later settings win: base, exhibit, axes in order, the scale's, the exhibit's
-        at that scale, its axes at that scale, ``overrides`` (as ``--set``).
+    def experiment(
+        self, cell: Cell, scale: Scale, seed: int, overrides: Iterable[str] = ()
+    ) -> Experiment:
+        """Return the experiment that is run for a cell. Later settings win: base, exhibit, axes in
+        order, the scale's, the exhibit's at that scale, its axes at that scale, ``overrides`` (as
+        ``--set``).
 
         Raises
         ------
         ConfigError: the settings are no experiment.
         """
         try:
-            keys = document.override(document.set_key(self._keys(cell, scale), "seed", seed), overrides)
+            keys = document.override(
+                document.set_key(self._keys(cell, scale), "seed", seed), overrides
+            )
             name = json.dumps(keys, sort_keys=True, default=repr)
             if name not in self._made:  # exhibits share experiments
                 self._made[name] = Experiment(**keys)
@@ -266,13 +315,20 @@ class Recipe(RecipeTable):
     def _keys(self, cell: Cell, scale: Scale) -> dict[str, Any]:
         keys: dict[str, Any] = {"name": f"{self.name}-{scale}", **copy.deepcopy(self.base)}
         own = cell.exhibit.scale.get(scale, Scaled())
-        last = [own.axes[axis][value] for axis, value in cell.at.items() if value in own.axes.get(axis, {})]
+        last = [
+            own.axes[axis][value]
+            for axis, value in cell.at.items()
+            if value in own.axes.get(axis, {})
+        ]
         for settings in (*cell.settings, self.scale[scale].set, own.set, *last):
-            keys = document.set_keys(keys, {key: value for key, value in settings.items() if key != "target"})
+            keys = document.set_keys(
+                keys, {key: value for key, value in settings.items() if key != "target"}
+            )
         return keys
 
     def data(self, scale: Scale) -> dict[str, float]:
-        """Return the public data sets that the cells of a scale read, and the sizes of their downloads in units of 10^6 bytes."""
+        """Return the public data sets that the cells of a scale read, and the sizes of their
+        downloads in units of 10^6 bytes."""
         found: dict[str, float] = {}
         for exhibit in self.exhibit:
             for cell in exhibit.cells(scale):
@@ -288,7 +344,9 @@ class Recipe(RecipeTable):
 def names() -> list[str]:
     """Return the names of the recipes that come with the package."""
     folder = resources.files("motley_papers")
-    return sorted(item.name for item in folder.iterdir() if item.is_dir() and (item / "recipe.toml").is_file())
+    return sorted(
+        item.name for item in folder.iterdir() if item.is_dir() and (item / "recipe.toml").is_file()
+    )
 
 
 def read(name: str | Path) -> Recipe:
@@ -304,11 +362,19 @@ def read(name: str | Path) -> Recipe:
     """
     folder, texts, where = _texts(name)
     keys = document.parse(texts.pop("recipe.toml"), f"{folder}/recipe.toml")
-    given = {"name": folder, "expected": _expected(texts), "notes": texts.get("notes.md", ""), "folder": where}
+    given = {
+        "name": folder,
+        "expected": _expected(texts),
+        "notes": texts.get("notes.md", ""),
+        "folder": where,
+    }
     given["result"] = texts.get("result.md", "")
     try:
         recipe = Recipe.model_validate(
-            {**with_tuned(_expanded(keys), f"{folder}/tuned.toml", texts.get("tuned.toml", "")), **given}
+            {
+                **with_tuned(_expanded(keys), f"{folder}/tuned.toml", texts.get("tuned.toml", "")),
+                **given,
+            }
         )
     except ValidationError as error:
         raise ConfigError(f"{folder}/recipe.toml: {config_error(error, Recipe)}") from None
@@ -318,38 +384,60 @@ def read(name: str | Path) -> Recipe:
 
 
 def _texts(name: str | Path) -> tuple[str, dict[str, str], Path | None]:
-    """Return the name of a recipe's folder, the texts of its files, and the folder, where it lies on the disk."""
+    """Return the name of a recipe's folder, the texts of its files, and the folder, where it lies
+    on the disk."""
     if str(name) in names():
         inside = resources.files("motley_papers") / str(name)
-        texts = {file: (inside / file).read_text(encoding="utf-8") for file in _FILES if (inside / file).is_file()}
+        texts = {
+            file: (inside / file).read_text(encoding="utf-8")
+            for file in _FILES
+            if (inside / file).is_file()
+        }
         return str(name), texts, inside if isinstance(inside, Path) else None
     folder = Path(name)
     if no_file(folder / "recipe.toml") is not None:
         raise ConfigError(
-            f"there is no recipe {str(name)!r}{suggest(str(name), names())}; expected one of: {', '.join(names())},"
-            " or a folder with a recipe.toml"
+            f"there is no recipe {str(name)!r}{suggest(str(name), names())}; expected one of: "
+            f"{', '.join(names())}, or a folder with a recipe.toml"
         )
     there = [file for file in _FILES if no_file(folder / file) != "does not exist"]
-    return folder.resolve().name, {file: document.read_text(folder / file, "the text of a recipe") for file in there}, folder
+    return (
+        folder.resolve().name,
+        {file: document.read_text(folder / file, "the text of a recipe") for file in there},
+        folder,
+    )
 
 
 def _expanded(keys: dict[str, Any]) -> dict[str, Any]:
     """Return the keys with exhibits that are ``like`` another written out."""
     expanded: dict[str, dict[str, Any]] = {}
-    if not isinstance(keys.get("exhibit", []), list) or not all(map(_has_shape, keys.get("exhibit", []))):
+    if not isinstance(keys.get("exhibit", []), list) or not all(
+        map(_has_shape, keys.get("exhibit", []))
+    ):
         return keys  # which is refused, with the key
     for exhibit in keys.get("exhibit", []):
         model = expanded.get(exhibit.get("like", ""), {})
         taken = {key: model[key] for key in ("target", "scale", "ranks") if key in model}
         axes = {**model.get("axes", {}), **exhibit.get("axes", {})}
-        over = {**taken, **exhibit, "axes": axes, "set": {**model.get("set", {}), **exhibit.get("set", {})}}
+        over = {
+            **taken,
+            **exhibit,
+            "axes": axes,
+            "set": {**model.get("set", {}), **exhibit.get("set", {})},
+        }
         expanded[exhibit.get("name", "")] = over
-    return {**keys, "exhibit": list(expanded.values())} if len(expanded) == len(keys.get("exhibit", [])) else keys
+    return (
+        {**keys, "exhibit": list(expanded.values())}
+        if len(expanded) == len(keys.get("exhibit", []))
+        else keys
+    )
 
 
 def _has_shape(exhibit: Any) -> bool:
     kinds = {"name": str, "like": str, "axes": dict, "set": dict}
-    return isinstance(exhibit, dict) and all(isinstance(exhibit[key], kind) for key, kind in kinds.items() if key in exhibit)
+    return isinstance(exhibit, dict) and all(
+        isinstance(exhibit[key], kind) for key, kind in kinds.items() if key in exhibit
+    )
 
 
 def _expected(texts: Mapping[str, str]) -> dict[tuple[str, str, str], tuple[float, float]]:
@@ -359,7 +447,10 @@ def _expected(texts: Mapping[str, str]) -> dict[tuple[str, str, str], tuple[floa
             printed = float(row["value"]), float(row["spread"] or "nan")
             out[row["exhibit"], row["cell"], row["measure"]] = printed
         except (KeyError, TypeError, ValueError) as error:
-            message = f"expected.csv: got {dict(row)}; expected the columns exhibit, cell, measure, value (a number) and spread"
+            message = (
+                f"expected.csv: got {dict(row)}; expected the columns exhibit, cell, "
+                "measure, value (a number) and spread"
+            )
             raise ConfigError(f"{message} (a number or nothing)") from error
     return out
 
@@ -382,7 +473,11 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     for claim in recipe.claim:
         yield from _claim_problems(claim, known)
     yield from _protocol_problems(recipe)
-    cells = {(e.name, cell.name) for e in recipe.exhibit for cell in e.model_copy(update={"scale": {}}).cells("paper")}
+    cells = {
+        (e.name, cell.name)
+        for e in recipe.exhibit
+        for cell in e.model_copy(update={"scale": {}}).cells("paper")
+    }
     for name, cell, measure in recipe.expected:
         if (name, cell) not in cells:
             yield f"expected.csv has {name}, {cell}, which is no cell"
@@ -391,18 +486,31 @@ def _problems(recipe: Recipe) -> Iterator[str]:
 
 
 def _protocol_problems(recipe: Recipe) -> Iterator[str]:
-    """Yield the protocols that are none, and looks that do not rise or do not end at the number of seeds."""
+    """Yield the protocols that are none, and looks that do not rise or do not end at the number of
+    seeds."""
     tables = [("scale " + name, scaled) for name, scaled in recipe.scale.items()]
-    tables += [(f"{exhibit.name} at {name}", scaled) for exhibit in recipe.exhibit for name, scaled in exhibit.scale.items()]
+    tables += [
+        (f"{exhibit.name} at {name}", scaled)
+        for exhibit in recipe.exhibit
+        for name, scaled in exhibit.scale.items()
+    ]
     said = [(name, scaled.protocol) for name, scaled in tables]
     said += [(exhibit.name, exhibit.protocol) for exhibit in recipe.exhibit]
     said += [(f"the claim {claim.text!r}", claim.protocol) for claim in recipe.claim]
     for name, text in said:
         if text and Protocol.read(text).problem:
-            yield f"{name}: got the protocol {text!r}; expected whole, reduced: WHAT or other data: WHAT"
+            yield (
+                f"{name}: got the protocol {text!r}; expected whole, reduced: WHAT or other "
+                "data: WHAT"
+            )
     for name, scaled in tables:
-        if scaled.looks and (sorted({*scaled.looks}) != scaled.looks or scaled.looks[-1] != len(scaled.seeds or [])):
-            yield f"{name}: got the looks {scaled.looks} at {len(scaled.seeds or [])} seeds; expected rising numbers up to it"
+        if scaled.looks and (
+            sorted({*scaled.looks}) != scaled.looks or scaled.looks[-1] != len(scaled.seeds or [])
+        ):
+            yield (
+                f"{name}: got the looks {scaled.looks} at {len(scaled.seeds or [])} seeds; "
+                "expected rising numbers up to it"
+            )
 
 
 def _exhibit_problems(exhibit: Exhibit, known: Mapping[str, Exhibit]) -> Iterator[str]:
@@ -412,13 +520,22 @@ def _exhibit_problems(exhibit: Exhibit, known: Mapping[str, Exhibit]) -> Iterato
     for picture in exhibit.pictures:
         kind, _, argument = picture.partition(":")
         if kind not in PICTURES:
-            yield f"{exhibit.name}: there is no picture {picture!r}; expected some of: {', '.join(PICTURES)}"
+            yield (
+                f"{exhibit.name}: there is no picture {picture!r}; expected some of: "
+                f"{', '.join(PICTURES)}"
+            )
         elif kind in BY_MEASURE:
             yield from _unknown_measures([argument], f"{exhibit.name}: {picture}")
         elif argument and (kind != "curves" or argument not in AXES):
-            yield f"{exhibit.name}: there is no picture {picture!r}; only curves take an axis: {', '.join(AXES)}"
+            yield (
+                f"{exhibit.name}: there is no picture {picture!r}; only curves take an axis: "
+                f"{', '.join(AXES)}"
+            )
         if len(exhibit.axes) < AXES_OF.get(kind, 0):
-            yield f"{exhibit.name}: {picture} needs at least {AXES_OF[kind]} axes; it has {len(exhibit.axes)}"
+            yield (
+                f"{exhibit.name}: {picture} needs at least {AXES_OF[kind]} axes; it has "
+                f"{len(exhibit.axes)}"
+            )
     if exhibit.ranks is not None:
         yield from _rank_problems(exhibit, exhibit.ranks)
     for place in exhibit.without.values():
@@ -434,7 +551,10 @@ def _rank_problems(exhibit: Exhibit, ranks: RankPlan) -> Iterator[str]:
     grouped = list(itertools.chain(*ranks.groups.values()))
     for value in exhibit.axes.get(ranks.of, {}):
         if grouped.count(value) != 1:
-            yield f"{exhibit.name}: ranks: {value!r} is in {grouped.count(value)} groups; expected one"
+            yield (
+                f"{exhibit.name}: ranks: {value!r} is in {grouped.count(value)} groups; "
+                "expected one"
+            )
 
 
 def _claim_problems(claim: Claim, known: Mapping[str, Exhibit]) -> Iterator[str]:
@@ -451,7 +571,10 @@ def _claim_problems(claim: Claim, known: Mapping[str, Exhibit]) -> Iterator[str]
         yield f"the claim {claim.text!r} needs a measure: {claim.exhibit} shows none"
     exhibit = known[claim.exhibit]
     if claim.tuned is not None and claim.tuned not in exhibit.axes:
-        yield f"the claim {claim.text!r}: {exhibit.name} has no axis {claim.tuned!r} to tune; it has: {', '.join(exhibit.axes)}"
+        yield (
+            f"the claim {claim.text!r}: {exhibit.name} has no axis {claim.tuned!r} to tune; it "
+            f"has: {', '.join(exhibit.axes)}"
+        )
         return
     for place in (claim.where, claim.higher or {}, claim.lower or {}, *claim.than):
         yield from _unknown_values(exhibit.tuned(claim.tuned), place, f"the claim {claim.text!r}")

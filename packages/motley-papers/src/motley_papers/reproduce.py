@@ -1,4 +1,5 @@
-"""Run the missing experiments of a recipe and collect the runs that its tables, figures and claims need."""
+"""Run the missing experiments of a recipe and collect the runs that its tables, figures and claims
+need."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from motley_papers.verdicts import Judged, corrected, judge
 __all__ = ["Reproduction", "distinct", "plan", "reproduce", "target_of"]
 
 SPREAD = 2.5
-"""How much longer, or shorter, another machine may take than the one on which a recipe's minutes were measured."""
+"""How much longer, or shorter, another machine may take than the one on which a recipe's minutes
+were measured."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +49,27 @@ class Reproduction:
     sequential: SequentialPlan = field(default_factory=SequentialPlan)
     """The claims that are tested after every seed."""
     own_plan: Sequence[int] = ()
-    """Seeds that were asked for in place of the recipe's, without what was measured earlier: a plan of one's own."""
+    """Seeds that were asked for in place of the recipe's, without what was measured earlier: a plan
+    of one's own."""
     asked: Set[tuple[str, tuple[str, ...], int]] = frozenset()
     """(exhibit, cell, seed) of the runs that were asked for."""
     _known: dict[tuple[Path, str, float | None], Censored] = field(default_factory=dict, repr=False)
 
     def cells(self, exhibit: Exhibit) -> list[Cell]:
         """Return the cells of an exhibit that have runs, here or earlier."""
-        return [cell for cell in exhibit.cells(self.scale) if self.runs_at(exhibit, cell) or self.earlier_at(exhibit, cell)]
+        return [
+            cell
+            for cell in exhibit.cells(self.scale)
+            if self.runs_at(exhibit, cell) or self.earlier_at(exhibit, cell)
+        ]
 
     def runs_at(self, exhibit: Exhibit, cell: Cell) -> Mapping[int, Run]:
         """Return the runs of a cell that are in the folder: seed -> run."""
         return self.runs.get((exhibit.name, cell.values), {})
 
     def earlier_at(self, exhibit: Exhibit, cell: Cell) -> dict[int, str]:
-        """Return the runs of a cell that were measured earlier and are not in the folder: seed -> name."""
+        """Return the runs of a cell that were measured earlier and are not in the folder: seed ->
+        name."""
         here = self.runs_at(exhibit, cell)
         found = self.earlier.runs.get((exhibit.name, cell.name), {})
         return {seed: name for seed, name in found.items() if seed not in here}
@@ -77,20 +85,35 @@ class Reproduction:
 
     def all_runs(self) -> list[Run]:
         """Return each run in the folder once."""
-        return list({run.directory: run for seeds in self.runs.values() for run in seeds.values()}.values())
+        return list(
+            {run.directory: run for seeds in self.runs.values() for run in seeds.values()}.values()
+        )
 
     def all_earlier(self) -> list[tuple[str, int]]:
-        """Return (name, seed) of each run that was measured earlier and stands for one that is not in the folder."""
+        """Return (name, seed) of each run that was measured earlier and stands for one that is not
+        in the folder."""
         pairs = [(exhibit, cell) for exhibit in self.exhibits for cell in exhibit.cells(self.scale)]
-        return list(dict.fromkeys((name, seed) for one in pairs for seed, name in self.earlier_at(*one).items()))
+        return list(
+            dict.fromkeys(
+                (name, seed) for one in pairs for seed, name in self.earlier_at(*one).items()
+            )
+        )
 
     def values(self, exhibit: Exhibit, measure: str) -> dict[tuple[str, ...], dict[int, Censored]]:
-        """Return a measure of an exhibit: cell -> seed -> value. Wall times of one seed come from one machine."""
+        """Return a measure of an exhibit: cell -> seed -> value. Wall times of one seed come from
+        one machine."""
         cells = self.cells(exhibit)
-        here = {seed for cell in cells for seed in self.runs_at(exhibit, cell)} if measure in WALL_TIMES else set()
+        here = (
+            {seed for cell in cells for seed in self.runs_at(exhibit, cell)}
+            if measure in WALL_TIMES
+            else set()
+        )
         out = {}
         for cell in cells:
-            now = {seed: self._measured(run, measure, cell.target) for seed, run in self.runs_at(exhibit, cell).items()}
+            now = {
+                seed: self._measured(run, measure, cell.target)
+                for seed, run in self.runs_at(exhibit, cell).items()
+            }
             kept = self.earlier.values.get(((exhibit.name, cell.name), measure), {})
             known = {seed: value for seed, value in kept.items() if seed not in here}
             if now or known:
@@ -98,9 +121,12 @@ class Reproduction:
         return out
 
     def _printed(self, exhibit: Exhibit, measure: str) -> dict[tuple[str, ...], float]:
-        """Return what the paper printed; of a measure that is a logarithm, the logarithm of what it printed of the plain one."""
+        """Return what the paper printed; of a measure that is a logarithm, the logarithm of what it
+        printed of the plain one."""
         if not measure_of(measure).log:
-            return {cell: value for cell, (value, _) in self.recipe.printed(exhibit, measure).items()}
+            return {
+                cell: value for cell, (value, _) in self.recipe.printed(exhibit, measure).items()
+            }
         plain = self.recipe.printed(exhibit, measure.removesuffix("_log"))
         return {cell: log(value) for cell, (value, _) in plain.items() if value > 0}
 
@@ -116,35 +142,55 @@ class Reproduction:
 
     @cached_property
     def judged(self) -> list[Judged]:
-        """The verdicts on the recipe's claims about the chosen exhibits, corrected for the number of their comparisons."""
+        """The verdicts on the recipe's claims about the chosen exhibits, corrected for the number
+        of their comparisons."""
         chosen = {exhibit.name: exhibit for exhibit in self.exhibits}
         out = []
         for claim in self.recipe.claim:
             if claim.exhibit in chosen:
                 exhibit = chosen[claim.exhibit]
-                looks, seeds = self.looks(claim), self.judged_seeds(exhibit, claim)
+                looks = self.looks(claim)
+                seeds = self.judged_seeds(exhibit, claim)
                 seen = {
                     (m, cell): {seed: value for seed, value in by.items() if seed in seeds}
                     for m in claim.measures(exhibit)
                     for cell, by in self.values(exhibit, m).items()
                 }
                 printed = {
-                    (m, cell): value for m in claim.measures(exhibit) for cell, value in self._printed(exhibit, m).items()
+                    (m, cell): value
+                    for m in claim.measures(exhibit)
+                    for cell, value in self._printed(exhibit, m).items()
                 }
-                out.append(judge(claim, exhibit, seen, printed, looks, self.recipe.protocol(exhibit, self.scale, claim)))
+                out.append(
+                    judge(
+                        claim,
+                        exhibit,
+                        seen,
+                        printed,
+                        looks,
+                        self.recipe.protocol(exhibit, self.scale, claim),
+                    )
+                )
         return corrected(out)
 
     def looks(self, claim: Claim) -> SpendingPlan | None:
-        """Return the looks at a claim, in seeds: those of its sequential test, or those that its recipe admits to."""
+        """Return the looks at a claim, in seeds: those of its sequential test, or those that its
+        recipe admits to."""
         own = self.recipe.named(claim.exhibit).scale.get(self.scale, Scaled())
         admitted = own.looks if own.seeds is not None else self.recipe.scale[self.scale].looks
-        return self.sequential.looks_of(claim.text) or (SpendingPlan(tuple(admitted), each=False) if admitted else None)
+        return self.sequential.looks_of(claim.text) or (
+            SpendingPlan(tuple(admitted), each=False) if admitted else None
+        )
 
     def judged_seeds(self, exhibit: Exhibit, claim: Claim) -> set[int]:
-        """Return the seeds that verdicts rest on: those planned before anything was seen, and those of a sequential test. Others that
-        were run are shown, and decide nothing."""
+        """Return the seeds that verdicts rest on: those planned before anything was seen, and those
+        of a sequential test. Others that were run are shown, and decide nothing."""
         planned = self.own_plan or self.recipe.seeds(exhibit, self.scale)
-        added = self.sequential.seeds.get(exhibit.name, ()) if claim.text in self.sequential.claims else ()
+        added = (
+            self.sequential.seeds.get(exhibit.name, ())
+            if claim.text in self.sequential.claims
+            else ()
+        )
         return {*planned, *added}
 
 
@@ -157,12 +203,15 @@ def plan(
     overrides: Iterable[str] = (),
 ) -> dict[tuple[str, tuple[str, ...], int], Experiment]:
     """Return (exhibit, cell, seed) -> experiment, exhibits in order, seeds fastest."""
-    settings, out = list(overrides), {}
+    settings = list(overrides)
+    out = {}
     for exhibit in exhibits:
         for cell in exhibit.cells(scale):
             if all(cell.at.get(axis, values[0]) in values for axis, values in (only or {}).items()):
                 for seed in seeds if seeds is not None else recipe.seeds(exhibit, scale):
-                    out[exhibit.name, cell.values, seed] = recipe.experiment(cell, scale, seed, settings)
+                    out[exhibit.name, cell.values, seed] = recipe.experiment(
+                        cell, scale, seed, settings
+                    )
     return out
 
 
@@ -189,17 +238,24 @@ def reproduce(
     Parameters
     ----------
     recipe: its name, its folder, or a recipe. exhibits: names like ``"table 3"``; all by default.
-    scale: ``smoke`` (every code path, two rounds), ``small`` (two cores, the minutes are in the recipe) or ``paper``.
-    seeds: instead of the recipe's. only: axis -> the values that are run now. overrides: settings as ``--set``.
-    out: folder of all, ``runs/<recipe>/<scale>`` by default. data: folder of data packs. progress: show the runs on standard error.
-    run: False gathers what is finished, and runs nothing. on_ray, jobs: as in :func:`motley.compare`.
-    earlier: whether numbers in the recipe's ``measured/SCALE`` stand where a run is not in the folder.
+    scale: ``smoke`` (every code path, two rounds), ``small`` (two cores, the minutes are in the
+    recipe) or ``paper``.
+    seeds: instead of the recipe's. only: axis -> the values that are run now. overrides: settings
+    as ``--set``.
+    out: folder of all, ``runs/<recipe>/<scale>`` by default. data: folder of data packs. progress:
+    show the runs on standard error.
+    run: False gathers what is finished, and runs nothing. on_ray, jobs: as in
+    :func:`motley.compare`.
+    earlier: whether numbers in the recipe's ``measured/SCALE`` stand where a run is not in the
+    folder.
     unmeasured: run only what has no such number.
-    tell: is called with a sentence before the first run: how many there are, and how long they take.
+    tell: is called with a sentence before the first run: how many there are, and how long they
+    take.
 
     Raises
     ------
-    ConfigError: no such recipe, exhibit, scale or value, or an experiment that cannot be, before anything is run.
+    ConfigError: no such recipe, exhibit, scale or value, or an experiment that cannot be, before
+    anything is run.
 
     Example
     -------
@@ -208,36 +264,51 @@ def reproduce(
     recipe = recipe if isinstance(recipe, Recipe) else read(recipe)
     size = _scale(scale)
     _check_only(recipe, only or {})
-    chosen, settings = recipe.choose(exhibits), list(overrides)
+    chosen = recipe.choose(exhibits)
+    settings = list(overrides)
     directory = out or Path("runs") / recipe.name / scale
     wanted = plan(recipe, chosen, size, seeds, only, settings)
     ids: dict[int, str] = {}
     points: dict[str, Point] = {}
     for (exhibit, cell, _), experiment in wanted.items():
         points.setdefault(_id(experiment, ids), Point(f"{exhibit} {' / '.join(cell)}", experiment))
-    kept_in = [recipe.folder / "measured" / size] if recipe.folder is not None and earlier and not settings else []
+    kept_in = (
+        [recipe.folder / "measured" / size]
+        if recipe.folder is not None and earlier and not settings
+        else []
+    )
     if unmeasured:
         names = {key: _id(experiment, ids) for key, experiment in wanted.items()}
-        missing = _without_rows(names, recipe, _earlier(recipe, size, chosen, _rows(kept_in), names))
+        missing = _without_rows(
+            names, recipe, _earlier(recipe, size, chosen, _rows(kept_in), names)
+        )
         points = {name: point for name, point in points.items() if name in missing}
-    todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []  # one seed of everything first
+    # one seed of everything first
+    todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []
     folders = [_folder(directory, point.experiment) for point in todo]
     if tell is not None and todo:
         tell(_forecast(recipe, size, folders))
     failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
-    found = _gather(recipe, size, chosen, directory, points, failures, seeds or (), settings, kept_in, ids)
+    found = _gather(
+        recipe, size, chosen, directory, points, failures, seeds or (), settings, kept_in, ids
+    )
     return replace(found, asked=set(wanted))
 
 
 def _forecast(recipe: Recipe, size: Scale, folders: Sequence[Path]) -> str:
-    """Say how many runs are missing, and how long they may take by the recipe's measured minutes."""
+    """Say how many runs are missing, and how long they may take by the recipe's measured
+    minutes."""
     missing = sum(not (RunFolder(folder).read() or {}).get("finished") for folder in folders)
-    said, minutes = f"{missing} of {len(folders)} runs are missing", recipe.scale[size].minutes
+    said = f"{missing} of {len(folders)} runs are missing"
+    minutes = recipe.scale[size].minutes
     if minutes and missing:
         ids: dict[int, str] = {}
         whole = {_id(experiment, ids) for experiment in plan(recipe, recipe.exhibit, size).values()}
         took_s = 60 * minutes * missing / len(whole)
-        said += f"; {range_in_words(took_s / SPREAD, SPREAD * took_s)} by what they took on two cores with --jobs 2"
+        said += (
+            f"; {range_in_words(took_s / SPREAD, SPREAD * took_s)} by what they took on two "
+            "cores with --jobs 2"
+        )
         said += ", which the first rounds here correct"
     return f"{said}. Stop when you like: the same command goes on."
 
@@ -258,13 +329,22 @@ def _gather(
     known = _rows(kept_in)
     sequential = read_plan([*kept_in, directory])
     shown: dict[tuple[str, tuple[str, ...], int], Experiment] = {}
-    for one in chosen:  # each shows its own seeds, those asked for, those measured earlier and those of a sequential test
-        there = {row.seed for row in known if row.exhibit == one.name} | {*sequential.seeds.get(one.name, ())}
-        shown |= plan(recipe, [one], size, sorted({*seeds, *recipe.seeds(one, size), *there}), None, settings)
+    # each shows its own seeds, those asked for, those measured earlier and those of a sequential
+    # test
+    for one in chosen:
+        there = {row.seed for row in known if row.exhibit == one.name} | {
+            *sequential.seeds.get(one.name, ())
+        }
+        shown |= plan(
+            recipe, [one], size, sorted({*seeds, *recipe.seeds(one, size), *there}), None, settings
+        )
     names = {key: _id(experiment, ids) for key, experiment in shown.items()}
     kept = _earlier(recipe, size, chosen, known, names)
-    own_plan, runs = () if kept_in else seeds, _finished(directory, names)
-    return Reproduction(recipe, size, chosen, runs, len(points), directory, failures, kept, sequential, own_plan)
+    own_plan = () if kept_in else seeds
+    runs = _finished(directory, names)
+    return Reproduction(
+        recipe, size, chosen, runs, len(points), directory, failures, kept, sequential, own_plan
+    )
 
 
 def _id(experiment: Experiment, known: dict[int, str]) -> str:
@@ -278,19 +358,30 @@ def _rows(kept_in: Sequence[Path]) -> list[MeasuredRow]:
     return [row for folder in kept_in for row in read_rows(folder / MEASURED)]
 
 
-def _without_rows(names: Mapping[tuple[str, tuple[str, ...], int], str], recipe: Recipe, kept: Earlier) -> set[str]:
-    """Return the names of the runs that have no number at all, or none in an exhibit that has measures.
+def _without_rows(
+    names: Mapping[tuple[str, tuple[str, ...], int], str], recipe: Recipe, kept: Earlier
+) -> set[str]:
+    """Return the names of the runs that have no number at all, or none in an exhibit that has
+    measures.
 
     Parameters
     ----------
     names: (exhibit, cell, seed) -> the name of a run.
     """
     there = {(row.exhibit, row.cell, row.seed) for row in kept.rows}
-    found = {name for (exhibit, cell, seed), name in names.items() if (exhibit, " / ".join(cell), seed) in there}
+    found = {
+        name
+        for (exhibit, cell, seed), name in names.items()
+        if (exhibit, " / ".join(cell), seed) in there
+    }
     return {
         name
         for (exhibit, cell, seed), name in names.items()
-        if name not in found or ((exhibit, " / ".join(cell), seed) not in there and recipe.measures(recipe.named(exhibit)))
+        if name not in found
+        or (
+            (exhibit, " / ".join(cell), seed) not in there
+            and recipe.measures(recipe.named(exhibit))
+        )
     }
 
 
@@ -301,14 +392,17 @@ def _earlier(
     rows: Sequence[MeasuredRow],
     names: Mapping[tuple[str, tuple[str, ...], int], str],
 ) -> Earlier:
-    """Return what was measured earlier of the chosen exhibits, as far as its runs are still planned."""
+    """Return what was measured earlier of the chosen exhibits, as far as its runs are still
+    planned."""
     cells = [cell for exhibit in chosen for cell in exhibit.cells(scale)]
     targets = {
         (cell.exhibit.name, cell.name, measure): target_of(cell, measure)
         for cell in cells
         for measure in recipe.measures(cell.exhibit)
     }
-    planned = {(exhibit, " / ".join(cell), seed): name for (exhibit, cell, seed), name in names.items()}
+    planned = {
+        (exhibit, " / ".join(cell), seed): name for (exhibit, cell, seed), name in names.items()
+    }
     gone = {exhibit.name for exhibit in recipe.exhibit} - {exhibit.name for exhibit in chosen}
     asked = [row for row in rows if row.exhibit not in gone]
     valid = still_planned(asked, planned, targets)
@@ -325,11 +419,14 @@ def _scale(name: str) -> Scale:
     for scale in SCALES:
         if scale == name:
             return scale
-    raise ConfigError(f"got {name!r}{suggest(name, SCALES)}; expected one of: {', '.join(SCALES)}", "scale")
+    raise ConfigError(
+        f"got {name!r}{suggest(name, SCALES)}; expected one of: {', '.join(SCALES)}", "scale"
+    )
 
 
 def distinct(experiments: Iterable[Experiment]) -> list[Experiment]:
-    """Return few of many experiments that together use every component, word and flag of all, chosen greedily."""
+    """Return few of many experiments that together use every component, word and flag of all,
+    chosen greedily."""
     left = [(experiment, set(_choices(experiment.resolved()))) for experiment in experiments]
     seen: set[tuple[str, ...]] = set()
     out = []
@@ -343,8 +440,15 @@ def distinct(experiments: Iterable[Experiment]) -> list[Experiment]:
 def _choices(keys: Mapping[str, Any], owner: str = "") -> Iterator[tuple[str, ...]]:
     for key, value in keys.items():
         if isinstance(value, Mapping):
-            yield from _choices(value, f"{owner}{value.get('name', '')}/{key}" if "name" in value else f"{owner}/{key}")
-        elif isinstance(value, str | bool) and key not in ("data", "model") and (owner or key not in ("name", "method")):
+            yield from _choices(
+                value,
+                f"{owner}{value.get('name', '')}/{key}" if "name" in value else f"{owner}/{key}",
+            )
+        elif (
+            isinstance(value, str | bool)
+            and key not in ("data", "model")
+            and (owner or key not in ("name", "method"))
+        ):
             yield owner, key, str(value)
 
 
@@ -355,11 +459,18 @@ def _check_only(recipe: Recipe, only: Place) -> None:
             axes.setdefault(axis, set()).update(values)
     for axis, wanted in only.items():
         if axis not in axes:
-            raise ConfigError(f"no exhibit has the axis {axis!r}{suggest(axis, axes)}; there are: {', '.join(axes)}", "only")
+            raise ConfigError(
+                f"no exhibit has the axis {axis!r}{suggest(axis, axes)}; there are: "
+                f"{', '.join(axes)}",
+                "only",
+            )
         for value in wanted:
             if value not in axes[axis]:
                 known = ", ".join(sorted(axes[axis]))
-                raise ConfigError(f"{axis} has no value {value!r}{suggest(value, axes[axis])}; it has: {known}", "only")
+                raise ConfigError(
+                    f"{axis} has no value {value!r}{suggest(value, axes[axis])}; it has: {known}",
+                    "only",
+                )
 
 
 def _folder(directory: Path, experiment: Experiment) -> Path:

@@ -1,6 +1,8 @@
-"""The record of a sequential test: which claims are tested so, with how many seeds at most, and the seeds that were added.
+"""The record of a sequential test: which claims are tested so, with how many seeds at most, and the
+seeds that were added.
 
-It lies beside the runs, and in ``measured/SCALE`` once they are kept, so that every later verdict allows for the looks.
+It lies beside the runs, and in ``measured/SCALE`` once they are kept, so that every later verdict
+allows for the looks.
 """
 
 from __future__ import annotations
@@ -23,17 +25,21 @@ SEQUENTIAL = "sequential.json"
 
 
 class SequentialPlan(BaseModel):
-    """Which claims of a recipe are tested after every seed, and the seeds that were added for them."""
+    """Which claims of a recipe are tested after every seed, and the seeds that were added for
+    them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     most: Annotated[int, Field(ge=2, le=1000)] = 2
     """The most seeds of a comparison."""
     lengthened: list[Annotated[int, Field(ge=2, le=1000)]] = Field(default_factory=list)
-    """The most seeds that were planned before, rising: results had been seen when there came to be more."""
+    """The most seeds that were planned before, rising: results had been seen when there came to be
+    more."""
     claims: list[str] = Field(default_factory=list)
     """The claims' texts."""
-    seeds: Mapping[str, list[Annotated[int, Field(ge=-(2**63), lt=2**63)]]] = Field(default_factory=dict)
+    seeds: Mapping[str, list[Annotated[int, Field(ge=-(2**63), lt=2**63)]]] = Field(
+        default_factory=dict
+    )
     """Exhibit -> seeds added."""
 
     def looks_of(self, claim: str) -> SpendingPlan | None:
@@ -42,14 +48,22 @@ class SequentialPlan(BaseModel):
 
     def with_seed(self, exhibit: str, seed: int) -> SequentialPlan:
         """Return the plan with one more seed of an exhibit."""
-        return self.model_copy(update={"seeds": {**self.seeds, exhibit: sorted({*self.seeds.get(exhibit, []), seed})}})
+        return self.model_copy(
+            update={"seeds": {**self.seeds, exhibit: sorted({*self.seeds.get(exhibit, []), seed})}}
+        )
 
     def joined(self, other: SequentialPlan) -> SequentialPlan:
-        """Return both plans together: the claims and seeds of both, and the larger number of seeds, which lengthens the smaller."""
+        """Return both plans together: the claims and seeds of both, and the larger number of seeds,
+        which lengthens the smaller."""
         names = dict.fromkeys([*self.seeds, *other.seeds])
-        seeds = {name: sorted({*self.seeds.get(name, []), *other.seeds.get(name, [])}) for name in names}
+        seeds = {
+            name: sorted({*self.seeds.get(name, []), *other.seeds.get(name, [])}) for name in names
+        }
         claims = list(dict.fromkeys([*self.claims, *other.claims]))
-        *before, most = sorted({end for plan in (self, other) if plan.claims for end in (*plan.lengthened, plan.most)} or {2})
+        *before, most = sorted(
+            {end for plan in (self, other) if plan.claims for end in (*plan.lengthened, plan.most)}
+            or {2}
+        )
         return SequentialPlan(most=most, lengthened=before, claims=claims, seeds=seeds)
 
     def write(self, folder: Path) -> None:
@@ -80,9 +94,14 @@ def read_plan(folders: Iterable[Path]) -> SequentialPlan:
         if no_file(path) == "does not exist":
             continue
         try:
-            plan = plan.joined(SequentialPlan.model_validate_json(document.read_text(path, "the record of a sequential test")))
+            plan = plan.joined(
+                SequentialPlan.model_validate_json(
+                    document.read_text(path, "the record of a sequential test")
+                )
+            )
         except ValidationError as error:
             raise DataError(
-                f"{path} is damaged ({error.errors()[0]['msg']}); restore it, or remove it to test each claim once"
+                f"{path} is damaged ({error.errors()[0]['msg']}); restore it, or remove it to test "
+                "each claim once"
             ) from None
     return plan

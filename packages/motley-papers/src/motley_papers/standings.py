@@ -1,4 +1,5 @@
-"""The standings of an exhibit with ranks: who leads, who beats the control, and what the ranks by other measures are."""
+"""The standings of an exhibit with ranks: who leads, who beats the control, and what the ranks by
+other measures are."""
 
 from __future__ import annotations
 
@@ -6,7 +7,17 @@ from collections.abc import Mapping, Sequence
 from math import inf, isfinite, isnan
 from typing import Literal
 
-from motley.results.blocks import DASH, Block, BulletList, Section, Table, TableCell, TableRow, Text, non_empty
+from motley.results.blocks import (
+    DASH,
+    Block,
+    BulletList,
+    Section,
+    Table,
+    TableCell,
+    TableRow,
+    Text,
+    non_empty,
+)
 from motley.results.measures import Censored
 from motley.results.power import LEVEL
 from motley.results.summary import short_number
@@ -30,9 +41,13 @@ def lower_is_better(measure: str) -> bool:
 def scores(exhibit: Exhibit, plan: RankPlan, values: Values) -> Scores:
     """Return a measure by (environment, entrant) and seed; a missed target is infinite."""
     axes = list(exhibit.axes)
-    over, of = axes.index(plan.over), axes.index(plan.of)
+    over = axes.index(plan.over)
+    of = axes.index(plan.of)
     return {
-        (cell[over], cell[of]): {seed: one.value if one.reached or isnan(one.value) else inf for seed, one in seeds.items()}
+        (cell[over], cell[of]): {
+            seed: one.value if one.reached or isnan(one.value) else inf
+            for seed, one in seeds.items()
+        }
         for cell, seeds in values.items()
     }
 
@@ -52,22 +67,32 @@ def rankings(exhibit: Exhibit, plan: RankPlan, values: Mapping[str, Values]) -> 
 
 
 def standings(exhibit: Exhibit, plan: RankPlan, ranked: Mapping[str, Ranking]) -> list[Block]:
-    """Return what a report shows of rankings: a summary, the map of differences, the table, and who is not in it."""
+    """Return what a report shows of rankings: a summary, the map of differences, the table, and who
+    is not in it."""
     first = next(iter(ranked), None)
     if first is None:
         return []
     found = ranked[first]
     excused = [f"{name}: {why}." for name, why in plan.excused.items()] + [
-        f"{', '.join(place.get(plan.of, ['nobody']))} in {', '.join(place.get(plan.over, ['any']))}: {why}."
+        f"{', '.join(place.get(plan.of, ['nobody']))} in "
+        f"{', '.join(place.get(plan.over, ['any']))}: {why}."
         for why, place in exhibit.without.items()
     ]
     unranked = [f"{entrant}: no number in some of the environments." for entrant in found.unranked]
     return list(
         non_empty(
-            *(Text(sentence) for sentence in [*summary(plan, found, first), f"In the map, {legend(plan.against)}"]),
+            *(
+                Text(sentence)
+                for sentence in [
+                    *summary(plan, found, first),
+                    f"In the map, {legend(plan.against)}",
+                ]
+            ),
             difference_map(found, plan.groups, measure_of(first).title),
             standings_table(plan, ranked) if found.standings else None,
-            Section("Not ranked", [BulletList([*unranked, *excused])], folded=True) if unranked or excused else None,
+            Section("Not ranked", [BulletList([*unranked, *excused])], folded=True)
+            if unranked or excused
+            else None,
         )
     )
 
@@ -76,11 +101,13 @@ def summary(plan: RankPlan, found: Ranking, measure: str) -> list[str]:
     """Return who leads, who is better and who is worse than the control, as sentences."""
     many = len(found.standings)
     if not many:
-        return [f"No ranks yet: nothing beside {plan.against} has numbers in the same environments."]
+        return [
+            f"No ranks yet: nothing beside {plan.against} has numbers in the same environments."
+        ]
     lead = found.standings[0]
     best = (
-        f"Ranked by {measure_of(measure).title} over {len(found.environments)} environments, {lead.entrant} has the best mean rank, "
-        f"{lead.mean_rank:.1f} of {many}"
+        f"Ranked by {measure_of(measure).title} over {len(found.environments)} environments, "
+        f"{lead.entrant} has the best mean rank, {lead.mean_rank:.1f} of {many}"
     )
     near = found.open[1:]
     told = (
@@ -92,8 +119,9 @@ def summary(plan: RankPlan, found: Ranking, measure: str) -> list[str]:
     worse = [one.entrant for one in found.standings if one.p <= LEVEL and one.median < 0]
     return [
         best + told,
-        f"Better than {plan.against} over environments, after Holm's correction: {_some(better)}. Worse: {_some(worse)}. The tests "
-        f"cannot tell the other {many - 1 - len(better) - len(worse)} from it.",
+        f"Better than {plan.against} over environments, after Holm's correction: {_some(better)}. "
+        f"Worse: {_some(worse)}. The tests cannot tell the other "
+        f"{many - 1 - len(better) - len(worse)} from it.",
     ]
 
 
@@ -109,8 +137,18 @@ def standings_table(plan: RankPlan, ranked: Mapping[str, Ranking]) -> Table:
     first, *others = ranked
     found = ranked[first]
     group = {entrant: title for title, names in plan.groups.items() for entrant in names}
-    places = {name: {one.entrant: one.mean_rank for one in ranked[name].standings} for name in others}
-    heads = ["entrant", "kind", "mean rank, 95 %", "median difference", "wins, ties, losses", "after Holm", "p"]
+    places = {
+        name: {one.entrant: one.mean_rank for one in ranked[name].standings} for name in others
+    }
+    heads = [
+        "entrant",
+        "kind",
+        "mean rank, 95 %",
+        "median difference",
+        "wins, ties, losses",
+        "after Holm",
+        "p",
+    ]
     rows = [
         TableRow(
             one.entrant,
@@ -127,11 +165,15 @@ def standings_table(plan: RankPlan, ranked: Mapping[str, Ranking]) -> Table:
 
 
 def _cells(one: Standing) -> list[TableCell]:
-    tone: Literal["", "good", "bad"] = "" if not one.p <= LEVEL else "good" if one.median > 0 else "bad"
+    tone: Literal["", "good", "bad"] = (
+        "" if not one.p <= LEVEL else "good" if one.median > 0 else "bad"
+    )
     held = f" [{one.low:.1f}, {one.high:.1f}]" if isfinite(one.low) else ""
     return [
         TableCell(f"{one.mean_rank:.1f}{held}", one.mean_rank),
-        TableCell(f"{one.median:+.2f}".replace("-", "−") if isfinite(one.median) else DASH, one.median),
+        TableCell(
+            f"{one.median:+.2f}".replace("-", "−") if isfinite(one.median) else DASH, one.median
+        ),
         TableCell(f"{one.wins}, {one.ties}, {one.losses}", one.wins - one.losses),
         TableCell(f"{one.sure_wins}, {one.sure_losses}", one.sure_wins - one.sure_losses),
         TableCell(short_number(one.p) if isfinite(one.p) else DASH, one.p, tone=tone),
@@ -144,10 +186,12 @@ def _number(value: float) -> TableCell:
 
 def _note(plan: RankPlan, found: Ranking) -> str:
     return (
-        f"Ranks are of mean differences to {plan.against}, paired by seed; 1 is the best, and a run that diverged is last. Wins and "
-        "losses: environments in which the paired 95 % t interval over seeds excludes zero, then those left after Holm's correction "
-        f"for every cell. p: Wilcoxon's signed-rank test against {plan.against} over environments, after Holm. All alike, by "
-        f"Friedman's test: p = {short_number(found.friedman)}. Nemenyi's critical difference of mean ranks is {found.critical:.1f}; "
-        "the signed-rank test needs less, for it compares two entrants alone. The environments are a designed grid, no sample of "
-        "the world: an interval over them says how much the grid matters."
+        f"Ranks are of mean differences to {plan.against}, paired by seed; 1 is the best, and a "
+        "run that diverged is last. Wins and losses: environments in which the paired 95 % t "
+        "interval over seeds excludes zero, then those left after Holm's correction for every "
+        f"cell. p: Wilcoxon's signed-rank test against {plan.against} over environments, after "
+        f"Holm. All alike, by Friedman's test: p = {short_number(found.friedman)}. Nemenyi's "
+        f"critical difference of mean ranks is {found.critical:.1f}; the signed-rank test needs "
+        "less, for it compares two entrants alone. The environments are a designed grid, no sample "
+        "of the world: an interval over them says how much the grid matters."
     )

@@ -20,12 +20,23 @@ def measured_rows(found: Reproduction) -> list[MeasuredRow]:
         for measure in found.recipe.measures(exhibit):
             for values, seeds in found.values(exhibit, measure).items():
                 cell = cells[values]
-                here, before = found.runs_at(exhibit, cell), found.earlier_at(exhibit, cell)
+                here = found.runs_at(exhibit, cell)
+                before = found.earlier_at(exhibit, cell)
                 for seed, one in sorted(seeds.items()):
                     run = here[seed].directory.name if seed in here else before[seed]
-                    value, exact = f"{one.value:.6g}", str(one.reached).lower()
+                    value = f"{one.value:.6g}"
+                    exact = str(one.reached).lower()
                     rows.append(
-                        MeasuredRow(exhibit.name, cell.name, measure, seed, value, exact, run, target_of(cell, measure))
+                        MeasuredRow(
+                            exhibit.name,
+                            cell.name,
+                            measure,
+                            seed,
+                            value,
+                            exact,
+                            run,
+                            target_of(cell, measure),
+                        )
                     )
     return rows
 
@@ -33,14 +44,21 @@ def measured_rows(found: Reproduction) -> list[MeasuredRow]:
 def verdicts_csv(found: Reproduction) -> str:
     """Return every comparison of every claim as a row.
 
-    Of the claim: text, source, protocol, published, measure. Of the comparison: words, means, the interval of their difference,
-    pairs, sign (its own verdict), p values of both sides, the difference that the pairs resolve, the one that the paper prints, the
-    pairs that it needs, the looks. Of the claim again: the interval of its weakest comparison, the difference printed for that,
-    whether it lies inside, the verdict, and the verdict without Holm's correction.
+    Of the claim: text, source, protocol, published, measure. Of the comparison: words, means, the
+    interval of their difference, pairs, sign (its own verdict), p values of both sides, the
+    difference that the pairs resolve, the one that the paper prints, the pairs that it needs, the
+    looks. Of the claim again: the interval of its weakest comparison, the difference printed for
+    that, whether it lies inside, the verdict, and the verdict without Holm's correction.
     """
     rows = []
     for one in found.judged:
-        head = (one.claim.text, one.claim.source, one.protocol.words, one.claim.published, one.measure)
+        head = (
+            one.claim.text,
+            one.claim.source,
+            one.protocol.words,
+            one.claim.published,
+            one.measure,
+        )
         whole = one.interval
         ends = (
             *(f"{number:.6g}" for number in (whole.mean, whole.low, whole.high, one.printed)),
@@ -49,7 +67,8 @@ def verdicts_csv(found: Reproduction) -> str:
             one.alone,
         )
         for contrast in one.contrasts:
-            got, other = contrast.interval, contrast.other.mean if contrast.other else nan
+            got = contrast.interval
+            other = contrast.other.mean if contrast.other else nan
             numbers = (contrast.ours.mean, other, got.mean, got.low, got.high)
             powers = (*contrast.sides, contrast.resolves, contrast.printed, contrast.needs)
             looks = " ".join(map(str, contrast.looks.ends)) if contrast.looks is not None else ""
@@ -61,23 +80,49 @@ def verdicts_csv(found: Reproduction) -> str:
                 looks,
             )
             rows.append((*head, contrast.label, *shown, *ends))
-    heads = ["claim", "source", "protocol", "published", "measure", "comparison", "ours", "other", "difference", "low", "high"]
+    heads = [
+        "claim",
+        "source",
+        "protocol",
+        "published",
+        "measure",
+        "comparison",
+        "ours",
+        "other",
+        "difference",
+        "low",
+        "high",
+    ]
     heads += ["pairs", "sign", "p_confirms", "p_refutes", "resolves", "printed", "needs", "looks"]
-    heads += ["claim_difference", "claim_low", "claim_high", "claim_printed", "size", "verdict", "alone"]
+    heads += [
+        "claim_difference",
+        "claim_low",
+        "claim_high",
+        "claim_printed",
+        "size",
+        "verdict",
+        "alone",
+    ]
     return csv_text([heads, *rows])
 
 
 def curves_gz(found: Reproduction) -> bytes:
-    """Return every round of every run, those measured earlier among them, as a compressed table; b"" where there is none."""
+    """Return every round of every run, those measured earlier among them, as a compressed table;
+    b"" where there is none."""
     points: list[CurvePoint] = []
     seen: set[str] = set()
     for exhibit in found.exhibits:
         for cell in found.cells(exhibit):
-            here, before = found.runs_at(exhibit, cell), found.earlier_at(exhibit, cell)
+            here = found.runs_at(exhibit, cell)
+            before = found.earlier_at(exhibit, cell)
             for seed in sorted({*here, *before}):
                 name = here[seed].directory.name if seed in here else before[seed]
                 if name not in seen:
-                    points += curve_points(here[seed], exhibit.name, cell.name) if seed in here else _kept(found, name)
+                    points += (
+                        curve_points(here[seed], exhibit.name, cell.name)
+                        if seed in here
+                        else _kept(found, name)
+                    )
                 seen.add(name)
     return to_gzip(csv_text([CurvePoint._fields, *points])) if points else b""
 

@@ -1,4 +1,5 @@
-"""Tuned settings of a recipe: ``tuned.toml``, which goes on top of the axis values of ``recipe.toml``."""
+"""Tuned settings of a recipe: ``tuned.toml``, which goes on top of the axis values of
+``recipe.toml``."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ __all__ = ["with_tuned"]
 
 
 def with_tuned(keys: dict[str, Any], where: str, text: str) -> dict[str, Any]:
-    """Return a recipe's keys with tuned settings on top of those of the axis values they name, in every exhibit that has them.
+    """Return a recipe's keys with tuned settings on top of those of the axis values they name, in
+    every exhibit that has them.
 
     Parameters
     ----------
@@ -24,14 +26,24 @@ def with_tuned(keys: dict[str, Any], where: str, text: str) -> dict[str, Any]:
     """
     left = copy.deepcopy(keys)
     for axis, values in document.parse(text, where).items() if text else ():
-        if not isinstance(values, dict) or not all(isinstance(settings, dict) for settings in values.values()):
-            raise ConfigError(f'{where}: got {axis} = {values!r}; expected a table [AXIS."VALUE"] of settings')
-        axes = [exhibit["axes"][axis] for exhibit in left.get("exhibit", []) if axis in exhibit.get("axes", {})]
+        if not isinstance(values, dict) or not all(
+            isinstance(settings, dict) for settings in values.values()
+        ):
+            raise ConfigError(
+                f'{where}: got {axis} = {values!r}; expected a table [AXIS."VALUE"] of settings'
+            )
+        axes = [
+            exhibit["axes"][axis]
+            for exhibit in left.get("exhibit", [])
+            if axis in exhibit.get("axes", {})
+        ]
         for value, settings in values.items():
             there = [known for known in axes if value in known]
             if not there:
                 close = suggest(value, [name for known in axes for name in known])
-                raise ConfigError(f'{where}: no exhibit has {axis} {value!r}{close}; remove [{axis}."{value}"]')
+                raise ConfigError(
+                    f'{where}: no exhibit has {axis} {value!r}{close}; remove [{axis}."{value}"]'
+                )
             for known in there:
                 known[value] = {**known[value], **settings}
     return left

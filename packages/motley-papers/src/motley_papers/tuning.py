@@ -1,8 +1,10 @@
-"""Does a tuned value transfer? What a claim with ``tuned = AXIS`` compares: each setting's own choice, and the choices of the others.
+"""Does a tuned value transfer? What a claim with ``tuned = AXIS`` compares: each setting's own
+choice, and the choices of the others.
 
-A *setting* is one value of each other axis. In every setting and with every seed, the value of the axis is chosen that has the highest
-``validation``; of equals the first. The axis then has two values: ``own``, a measure at the setting's own choice, and ``elsewhere``,
-the mean of the measure, in the same setting, over the choices of all other settings with that seed.
+A *setting* is one value of each other axis. In every setting and with every seed, the value of the
+axis is chosen that has the highest ``validation``; of equals the first. The axis then has two
+values: ``own``, a measure at the setting's own choice, and ``elsewhere``, the mean of the measure,
+in the same setting, over the choices of all other settings with that seed.
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ Values = Mapping[tuple[str, Cells], Mapping[int, Censored]]
 """(measure, cell) -> seed -> the number."""
 
 
-def after_tuning(exhibit: Exhibit, axis: str, values: Values) -> dict[tuple[str, Cells], dict[int, Censored]]:
-    """Return the values of the cells that are left when an axis has been tuned: (measure, cell) -> seed -> the number.
+def after_tuning(
+    exhibit: Exhibit, axis: str, values: Values
+) -> dict[tuple[str, Cells], dict[int, Censored]]:
+    """Return the values of the cells that are left when an axis has been tuned: (measure, cell) ->
+    seed -> the number.
 
     Parameters
     ----------
@@ -35,21 +40,35 @@ def after_tuning(exhibit: Exhibit, axis: str, values: Values) -> dict[tuple[str,
     out: dict[tuple[str, Cells], dict[int, Censored]] = {}
     for measure in dict.fromkeys(name for name, _ in values):
         for (setting, seed), own in chosen.items():
-            others = [value for (other, same), value in chosen.items() if same == seed and other != setting]
+            others = [
+                value
+                for (other, same), value in chosen.items()
+                if same == seed and other != setting
+            ]
             for name, picked in ((OWN, [own]), (ELSEWHERE, others)):
-                found = [values.get((measure, _cell(setting, at, value)), {}).get(seed) for value in picked]
+                found = [
+                    values.get((measure, _cell(setting, at, value)), {}).get(seed)
+                    for value in picked
+                ]
                 known = [one for one in found if one is not None]
                 if known and len(known) == len(picked):
-                    mean = Censored(float(np.mean([one.value for one in known])), all(one.reached for one in known))
+                    mean = Censored(
+                        float(np.mean([one.value for one in known])),
+                        all(one.reached for one in known),
+                    )
                     out.setdefault((measure, _cell(setting, at, name)), {})[seed] = mean
     return out
 
 
 def _choices(exhibit: Exhibit, at: int, axis: str, values: Values) -> dict[tuple[Cells, int], str]:
-    """Return (setting, seed) -> the value of the axis that validation chooses, where all of its values have been run."""
+    """Return (setting, seed) -> the value of the axis that validation chooses, where all of its
+    values have been run."""
     out = {}
     for setting in dict.fromkeys(cell[:at] + cell[at + 1 :] for _, cell in values):
-        seen = {value: values.get((CHOSEN_BY, _cell(setting, at, value)), {}) for value in exhibit.axes[axis]}
+        seen = {
+            value: values.get((CHOSEN_BY, _cell(setting, at, value)), {})
+            for value in exhibit.axes[axis]
+        }
         for seed in _common(seen):
             out[setting, seed] = max(seen, key=lambda value: seen[value][seed].value)
     return out
@@ -58,7 +77,11 @@ def _choices(exhibit: Exhibit, at: int, axis: str, values: Values) -> dict[tuple
 def _common(seen: Mapping[str, Mapping[int, Censored]]) -> Iterator[int]:
     """Yield the seeds of which every value has a finite number."""
     first = next(iter(seen.values()))
-    yield from (seed for seed in first if all(seed in by and isfinite(by[seed].value) for by in seen.values()))
+    yield from (
+        seed
+        for seed in first
+        if all(seed in by and isfinite(by[seed].value) for by in seen.values())
+    )
 
 
 def _cell(setting: Cells, at: int, value: str) -> Cells:

@@ -1,7 +1,9 @@
-"""Add seeds to a recipe until its claims are decided, the claim that is nearest to its decision per minute first.
+"""Add seeds to a recipe until its claims are decided, the claim that is nearest to its decision per
+minute first.
 
-The test is sequential (``packages/motley/src/motley/results/sequential.py``): verdicts allow for a look after every pair of seeds, up to a number of seeds
-that is stated before. So the runs may be stopped at any time, and gone on with on another day.
+The test is sequential (``packages/motley/src/motley/results/sequential.py``): verdicts allow for a
+look after every pair of seeds, up to a number of seeds that is stated before. So the runs may be
+stopped at any time, and gone on with on another day.
 """
 
 from __future__ import annotations
@@ -42,8 +44,10 @@ class OpenComparison:
 
     Parameters
     ----------
-    claim: the claim. contrast: what its pairs say so far. cells: those it needs. seed: the next one.
-    seeds_left: how many more decide it if mean and spread stay, at most as many as there may be. seed_s: wall seconds of a seed.
+    claim: the claim. contrast: what its pairs say so far. cells: those it needs. seed: the next
+    one.
+    seeds_left: how many more decide it if mean and spread stay, at most as many as there may be.
+    seed_s: wall seconds of a seed.
     """
 
     claim: Claim
@@ -71,10 +75,18 @@ def seconds_of(text: str) -> float:
     ------
     ConfigError: anything else, or nothing.
     """
-    found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?", text.strip())
-    total = sum(float(n) * unit for n, unit in zip(found.groups(), (3600, 60, 1), strict=True) if n) if found else 0.0
+    found = re.fullmatch(
+        r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?", text.strip()
+    )
+    total = (
+        sum(float(n) * unit for n, unit in zip(found.groups(), (3600, 60, 1), strict=True) if n)
+        if found
+        else 0.0
+    )
     if not 0 < total < 1e9:
-        raise ConfigError(f"got {text!r}; expected hours, minutes or seconds, e.g. 4h, 90m or 1h30m", "--budget")
+        raise ConfigError(
+            f"got {text!r}; expected hours, minutes or seconds, e.g. 4h, 90m or 1h30m", "--budget"
+        )
     return total
 
 
@@ -94,13 +106,17 @@ def until_decided(
     earlier: bool = True,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Reproduction:
-    """Run seeds of open claims, one comparison at a time, until all are decided, have the most seeds, or the budget is spent.
+    """Run seeds of open claims, one comparison at a time, until all are decided, have the most
+    seeds, or the budget is spent.
 
     Parameters
     ----------
-    budget_s: wall seconds of this call; no seed is begun that is expected to take longer than what is left.
-    claims: parts of claims' texts; all claims of the exhibits by default. most: seeds of a comparison at most.
-    tell: called with lines about what will be done and is done. The others are those of :func:`reproduce`.
+    budget_s: wall seconds of this call; no seed is begun that is expected to take longer than what
+    is left.
+    claims: parts of claims' texts; all claims of the exhibits by default. most: seeds of a
+    comparison at most.
+    tell: called with lines about what will be done and is done. The others are those of
+    :func:`reproduce`.
 
     Raises
     ------
@@ -111,32 +127,50 @@ def until_decided(
     ends = time.monotonic() + budget_s
     found = reproduce(recipe, exhibits, scale=scale, out=out, run=False, earlier=earlier)
     chosen = _named(found, claims)
-    pairs = (contrast.interval.n for one in found.judged if one.claim.pair == "seed" for contrast in one.contrasts)
-    planned = found.sequential.most if found.sequential.claims else 2  # fewer than planned before does not shorten the plan
-    plan = SequentialPlan(most=min(1000, max(most, planned, *pairs)), claims=[claim.text for claim in chosen])
+    pairs = (
+        contrast.interval.n
+        for one in found.judged
+        if one.claim.pair == "seed"
+        for contrast in one.contrasts
+    )
+    # fewer than planned before does not shorten the plan
+    planned = found.sequential.most if found.sequential.claims else 2
+    plan = SequentialPlan(
+        most=min(1000, max(most, planned, *pairs)), claims=[claim.text for claim in chosen]
+    )
     plan = found.sequential.joined(plan)
     plan.write(found.directory)
     found = replace(found, sequential=plan)
     _announce(found, budget_s, jobs, tell)
     failed: list[Failure] = []
     while True:
-        left, tried = ends - time.monotonic(), {(f.point.label, f.point.experiment.seed) for f in failed}
-        waiting = [one for one in open_comparisons(found, jobs) if not tried & {(_label(c), one.seed) for c in one.cells}]
+        left = ends - time.monotonic()
+        tried = {(f.point.label, f.point.experiment.seed) for f in failed}
+        waiting = [
+            one
+            for one in open_comparisons(found, jobs)
+            if not tried & {(_label(c), one.seed) for c in one.cells}
+        ]
         fitting = [one for one in waiting if one.seed_s <= left]
         if not fitting:
             tell(_ending(waiting))
             return replace(found, failures=failed, planned=len(found.all_runs()) + len(failed))
         best = min(fitting, key=lambda one: one.left_s)
-        tell(f"seed {best.seed} for {best.words}: {best.contrast.interval.n} pairs so far, {_duration(best.seed_s)} a seed")
+        tell(
+            f"seed {best.seed} for {best.words}: {best.contrast.interval.n} pairs so far, "
+            f"{_duration(best.seed_s)} a seed"
+        )
         found, failures = _run(found, best, data, progress, on_ray, jobs)
         failed += failures
 
 
 def open_comparisons(found: Reproduction, jobs: int = 1) -> list[OpenComparison]:
-    """Return the comparisons of open claims that more seeds may decide. A comparison of lower bounds alone is none."""
+    """Return the comparisons of open claims that more seeds may decide. A comparison of lower
+    bounds alone is none."""
     out = []
     for judged in found.judged:
-        claim, plan = judged.claim, found.sequential
+        claim = judged.claim
+        plan = found.sequential
         if claim.text not in plan.claims or judged.alone in DECIDED:
             continue
         exhibit = found.recipe.named(claim.exhibit)
@@ -144,12 +178,18 @@ def open_comparisons(found: Reproduction, jobs: int = 1) -> list[OpenComparison]
             there = exhibit.cells(found.scale)
             cells = there if claim.tuned is not None else cells_of(one, there)
             undecided = contrast.verdict not in DECIDED and not min(contrast.sides) <= LEVEL / 2
-            done = [{*found.runs_at(exhibit, cell), *found.earlier_at(exhibit, cell)} for cell in cells]
+            done = [
+                {*found.runs_at(exhibit, cell), *found.earlier_at(exhibit, cell)} for cell in cells
+            ]
             seeds = set.intersection(*done) if done else set()
             if cells and undecided and len(seeds) < plan.most:
                 seed = next(seed for seed in _seeds(found, claim) if seed not in seeds)
                 left = max(1, min(_seeds_left(contrast, plan.most, claim), plan.most - len(seeds)))
-                out.append(OpenComparison(claim, contrast, cells, seed, left, _seed_s(found, cells, seed) / jobs))
+                out.append(
+                    OpenComparison(
+                        claim, contrast, cells, seed, left, _seed_s(found, cells, seed) / jobs
+                    )
+                )
     return out
 
 
@@ -160,12 +200,17 @@ def _seeds(found: Reproduction, claim: Claim) -> Iterator[int]:
 
 
 def _seeds_left(contrast: Contrast, most_seeds: int, claim: Claim) -> int:
-    """The seeds after which a comparison is decided if mean and spread stay; as many as there may be if none does."""
-    n, looks = contrast.interval.n, contrast.looks or SpendingPlan((most_seeds,))
+    """The seeds after which a comparison is decided if mean and spread stay; as many as there may
+    be if none does."""
+    n = contrast.interval.n
+    looks = contrast.looks or SpendingPlan((most_seeds,))
     most = looks.most
     if n < 2 or not isfinite(contrast.std):
         return most_seeds if n else 2
-    off = abs(contrast.interval.mean + (claim.margin if claim.higher is not None or claim.above is not None else -claim.margin))
+    off = abs(
+        contrast.interval.mean
+        + (claim.margin if claim.higher is not None or claim.above is not None else -claim.margin)
+    )
     a_seed = most // most_seeds  # pairs
     for seeds, pairs in enumerate(range(n + a_seed, most + 1, a_seed), 1):
         if p_value(Spread(off, contrast.std, pairs)) <= looks.level(pairs):
@@ -178,36 +223,67 @@ def _seed_s(found: Reproduction, cells: Sequence[Cell], seed: int) -> float:
     lacking = [cell for cell in cells if seed not in found.runs_at(cell.exhibit, cell)]
     everywhere = [found.wall_s(run) for run in found.all_runs()]
     minutes = found.recipe.scale[found.scale].minutes
-    otherwise = [np.mean(everywhere)] if everywhere else [minutes * 60 / max(1, found.planned)] if minutes else [_UNKNOWN_S]
-    took = [[found.wall_s(run) for run in found.runs_at(cell.exhibit, cell).values()] or otherwise for cell in lacking]
+    otherwise = (
+        [np.mean(everywhere)]
+        if everywhere
+        else [minutes * 60 / max(1, found.planned)]
+        if minutes
+        else [_UNKNOWN_S]
+    )
+    took = [
+        [found.wall_s(run) for run in found.runs_at(cell.exhibit, cell).values()] or otherwise
+        for cell in lacking
+    ]
     return float(sum(np.mean(one) for one in took))
 
 
 def _named(found: Reproduction, words: Sequence[str]) -> list[Claim]:
     """The claims whose texts hold the words; all that have cells at the scale for none."""
-    claims = [one.claim for one in found.judged if found.recipe.named(one.claim.exhibit).cells(found.scale)]
+    claims = [
+        one.claim
+        for one in found.judged
+        if found.recipe.named(one.claim.exhibit).cells(found.scale)
+    ]
     for word in words:
         if not any(word.lower() in claim.text.lower() for claim in claims):
             texts = "; ".join(claim.text for claim in claims) or "there are none at this scale"
-            raise ConfigError(f"no claim holds {word!r}; expected part of one of: {texts}", "--claims")
-    chosen = [claim for claim in claims if not words or any(word.lower() in claim.text.lower() for word in words)]
+            raise ConfigError(
+                f"no claim holds {word!r}; expected part of one of: {texts}", "--claims"
+            )
+    chosen = [
+        claim
+        for claim in claims
+        if not words or any(word.lower() in claim.text.lower() for word in words)
+    ]
     if not chosen:
         raise ConfigError(
-            f"{found.recipe.name} has no claims with runs at {found.scale}; there is nothing to decide", "--until"
+            f"{found.recipe.name} has no claims with runs at {found.scale}; there is nothing to "
+            "decide",
+            "--until",
         )
     return chosen
 
 
 def _run(
-    found: Reproduction, one: OpenComparison, data: Path | None, progress: bool, on_ray: str | None, jobs: int
+    found: Reproduction,
+    one: OpenComparison,
+    data: Path | None,
+    progress: bool,
+    on_ray: str | None,
+    jobs: int,
 ) -> tuple[Reproduction, list[Failure]]:
     """Run a seed of a comparison; return the reproduction with it, and what failed."""
     plan = found.sequential.with_seed(one.claim.exhibit, one.seed)
     plan.write(found.directory)  # first: a run that is interrupted is gone on with
-    points = [Point(_label(cell), found.recipe.experiment(cell, found.scale, one.seed)) for cell in one.cells]
+    points = [
+        Point(_label(cell), found.recipe.experiment(cell, found.scale, one.seed))
+        for cell in one.cells
+    ]
     folders = [found.directory / "runs" / point.experiment.result_id() for point in points]
     different = dict(zip(folders, points, strict=True))
-    failures = run_points(list(different.values()), list(different), data, progress, on_ray, jobs)[1]
+    failures = run_points(list(different.values()), list(different), data, progress, on_ray, jobs)[
+        1
+    ]
     runs = dict(found.runs)
     for cell, folder in zip(one.cells, folders, strict=True):
         if (RunFolder(folder).read() or {}).get("finished"):
@@ -222,25 +298,36 @@ def _label(cell: Cell) -> str:
 
 def _announce(found: Reproduction, budget_s: float, jobs: int, tell: Callable[[str], None]) -> None:
     """Say what will be done, and how long it may take."""
-    plan, waiting = found.sequential, open_comparisons(found, jobs)
+    plan = found.sequential
+    waiting = open_comparisons(found, jobs)
     names = {one.claim.text for one in waiting}
     tell(
-        f"{len(names)} of {len(plan.claims)} claims are open, with {len(waiting)} comparisons; seeds are added where a decision is"
-        f" nearest, at most {plan.most} a comparison; verdicts are those of a sequential test"
+        f"{len(names)} of {len(plan.claims)} claims are open, with {len(waiting)} comparisons; "
+        f"seeds are added where a decision is nearest, at most {plan.most} a comparison; verdicts "
+        "are those of a sequential test"
     )
     if waiting:
         total = sum(one.left_s for one in waiting)
         tell(
-            f"if means and spreads stay as they are, this takes {_duration(total)} or less, for comparisons share runs; the"
-            f" budget is {_duration(budget_s)}"
+            f"if means and spreads stay as they are, this takes {_duration(total)} or less, for "
+            f"comparisons share runs; the budget is {_duration(budget_s)}"
         )
 
 
 def _ending(waiting: Sequence[OpenComparison]) -> str:
     if not waiting:
         return "every claim is decided, or has the most seeds"
-    return f"the budget ends before the next seed; {len(waiting)} comparisons are open; the same command goes on"
+    return (
+        f"the budget ends before the next seed; {len(waiting)} comparisons are open; the same "
+        "command goes on"
+    )
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
+    return (
+        f"{seconds / 3600:.1f} h"
+        if seconds >= 3600
+        else f"{seconds / 60:.1f} min"
+        if seconds >= 60
+        else f"{seconds:.0f} s"
+    )

@@ -1,4 +1,5 @@
-"""The picture a recipe's report opens with: where each comparison of each claim lies, on one scale."""
+"""The picture a recipe's report opens with: where each comparison of each claim lies, on one
+scale."""
 
 from __future__ import annotations
 
@@ -21,12 +22,18 @@ TONES: dict[Verdict, str] = {"confirmed": "#00694D", "contradicted": "#A84300"}
 
 
 def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
-    """Draw a row for each claim that was tested and a dot for each of its comparisons; None where none was tested.
+    """Draw a row for each claim that was tested and a dot for each of its comparisons; None where
+    none was tested.
 
-    A dot's place is the mean difference towards the claimed side, in half widths of its interval: right of the band the interval
-    lies wholly on the claimed side, left of it wholly on the other, and within the band the seeds cannot tell.
+    A dot's place is the mean difference towards the claimed side, in half widths of its interval:
+    right of the band the interval lies wholly on the claimed side, left of it wholly on the other,
+    and within the band the seeds cannot tell.
     """
-    rows = [(one, there) for one in judged if (there := [c for c in one.contrasts if isfinite(c.interval.low)])]
+    rows = [
+        (one, there)
+        for one in judged
+        if (there := [c for c in one.contrasts if isfinite(c.interval.low)])
+    ]
     if not rows:
         return None
     with styled():
@@ -36,7 +43,9 @@ def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
         axes.axvline(0, color="#888888", linewidth=0.8)
         for y, (one, contrasts) in enumerate(rows):
             axes.axhline(y + 0.5, color="#ECECEC", linewidth=0.8)
-            axes.text(-FARTHEST - 0.3, y - 0.2, shorter(one.claim.text, 70), fontsize=7.5, va="center")
+            axes.text(
+                -FARTHEST - 0.3, y - 0.2, shorter(one.claim.text, 70), fontsize=7.5, va="center"
+            )
             for contrast in contrasts:
                 _dot(axes, y, one, contrast)
         axes.set(xlim=(-FARTHEST - 0.3, FARTHEST + 0.3), ylim=(len(rows) - 0.5, -0.7), yticks=[])
@@ -44,7 +53,9 @@ def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
         axes.grid(visible=False)
         axes.set_xticks([-3, 0, 3], ["← contradicted", "cannot tell", "as claimed →"])
         axes.tick_params(axis="x", length=0)
-        return to_svg(figure, "verdicts", f"Where the comparisons of {len(rows)} claims lie: {_counted(rows)}")
+        return to_svg(
+            figure, "verdicts", f"Where the comparisons of {len(rows)} claims lie: {_counted(rows)}"
+        )
 
 
 def _dot(axes: Axes, y: int, one: Judged, contrast: Contrast) -> None:
@@ -57,7 +68,8 @@ def _dot(axes: Axes, y: int, one: Judged, contrast: Contrast) -> None:
 
 
 def distance(one: Judged, contrast: Contrast) -> float:
-    """Return how far the mean difference lies on the claimed side, in widths of its interval towards zero (above 1: all of it)."""
+    """Return how far the mean difference lies on the claimed side, in widths of its interval
+    towards zero (above 1: all of it)."""
     found = contrast.interval
     towards = (found.mean if one.up else -found.mean) + one.claim.margin
     half = found.mean - found.low if (towards > 0) == one.up else found.high - found.mean

@@ -1,4 +1,5 @@
-"""The claims of a recipe in tables: whose each is, how much of the paper's protocol tests it, its verdict, and every comparison."""
+"""The claims of a recipe in tables: whose each is, how much of the paper's protocol tests it, its
+verdict, and every comparison."""
 
 from __future__ import annotations
 
@@ -14,11 +15,29 @@ from motley_papers.claim import KINDS
 from motley_papers.measuring import measure_of
 from motley_papers.verdicts import Contrast, Judged, Verdict
 
-__all__ = ["ORDER", "TONES", "claim_blocks", "counted_words", "headline", "verdict_table", "words_of"]
+__all__ = [
+    "ORDER",
+    "TONES",
+    "claim_blocks",
+    "counted_words",
+    "headline",
+    "verdict_table",
+    "words_of",
+]
 
 TONES: dict[Verdict, Literal["", "good", "bad"]] = {"confirmed": "good", "contradicted": "bad"}
-ORDER: tuple[Verdict, ...] = ("confirmed", "not confirmed", "contradicted", "not seen here", "not tested")
-_TESTED_AT = {"whole": "with the whole protocol", "reduced": "on a reduced scale", "other data": "on other data"}
+ORDER: tuple[Verdict, ...] = (
+    "confirmed",
+    "not confirmed",
+    "contradicted",
+    "not seen here",
+    "not tested",
+)
+_TESTED_AT = {
+    "whole": "with the whole protocol",
+    "reduced": "on a reduced scale",
+    "other data": "on other data",
+}
 
 
 def headline(judged: Sequence[Judged]) -> dict[Verdict, int]:
@@ -44,17 +63,34 @@ def counted_words(judged: Sequence[Judged]) -> list[Block]:
     texts += [f"Claims of ours, corrected apart: {words_of(ours)}."] if ours else []
     sizes = [one.size for one in judged if one.claim.source and one.size]
     if sizes:
-        texts.append(f"The size: of {len(sizes)} printed differences {sizes.count('inside')} lie inside the measured interval.")
+        texts.append(
+            f"The size: of {len(sizes)} printed differences {sizes.count('inside')} lie inside the "
+            "measured interval."
+        )
     return [Text(" ".join(texts))] if texts else []
 
 
 def verdict_table(judged: Sequence[Judged]) -> Table:
-    """Return the table of verdicts, one row per claim: the paper's own first, claims without runs last."""
+    """Return the table of verdicts, one row per claim: the paper's own first, claims without runs
+    last."""
     rows = [
         TableRow(one.claim.text, _claim_cells(one))
-        for one in sorted(judged, key=lambda one: (one.verdict == "not tested", not one.claim.source))
+        for one in sorted(
+            judged, key=lambda one: (one.verdict == "not tested", not one.claim.source)
+        )
     ]
-    heads = ("claim", "whose", "tested on", "verdict", "alone", "published", "measured", "size", "resolves", "needs")
+    heads = (
+        "claim",
+        "whose",
+        "tested on",
+        "verdict",
+        "alone",
+        "published",
+        "measured",
+        "size",
+        "resolves",
+        "needs",
+    )
     return Table(heads, rows, _note(judged))
 
 
@@ -78,19 +114,25 @@ def _claim_cells(one: Judged) -> list[TableCell]:
 def _note(judged: Sequence[Judged]) -> str:
     theirs = sum(bool(one.claim.source) and one.verdict != "not tested" for one in judged)
     note = (
-        "95% t intervals of mean differences, paired by seed, simultaneous over what a claim compares. Confirmed: every interval lies "
-        "on the claimed side; contradicted: one lies wholly on the other, or, with other data than the paper's, not seen here; not "
-        "confirmed: neither; not tested: fewer than two pairs, or nothing measured tests it. The verdict is what Holm's correction "
-        f"leaves, over the paper's {theirs} claims and over ours apart; alone: without it. Size: whether the printed difference "
-        "lies inside the interval, above or below. Resolves: the smallest true difference that so many pairs find in 80 % of cases "
-        "at 5 %. Needs: the pairs that would find the printed difference as often. A > before a number: a target was missed, and "
-        "this is a lower bound."
+        "95% t intervals of mean differences, paired by seed, simultaneous over what a claim "
+        "compares. Confirmed: every interval lies on the claimed side; contradicted: one lies "
+        "wholly on the other, or, with other data than the paper's, not seen here; not confirmed: "
+        "neither; not tested: fewer than two pairs, or nothing measured tests it. The verdict is "
+        f"what Holm's correction leaves, over the paper's {theirs} claims and over ours apart; "
+        "alone: without it. Size: whether the printed difference lies inside the interval, above "
+        "or below. Resolves: the smallest true difference that so many pairs find in 80 % of cases "
+        "at 5 %. Needs: the pairs that would find the printed difference as often. A > before a "
+        "number: a target was missed, and this is a lower bound."
     )
-    looks = {contrast.looks for one in judged for contrast in one.contrasts if contrast.looks is not None}
+    looks = {
+        contrast.looks for one in judged for contrast in one.contrasts if contrast.looks is not None
+    }
     for one in sorted(looks):
-        ends, each = ", then ".join(map(str, one.ends)), "after every pair" if one.each else "at each of these numbers"
+        ends = ", then ".join(map(str, one.ends))
+        each = "after every pair" if one.each else "at each of these numbers"
         note += (
-            f" Looks: at most {ends} pairs, seen {each}; the last may spend {5 * one.share(one.most):.2g} % of chance, "
+            f" Looks: at most {ends} pairs, seen {each}; the last may spend "
+            f"{5 * one.share(one.most):.2g} % of chance, "
             f"{sum(5 * one.share(end) for end in one.ends):.3g} % with all before it."
         )
     return note
@@ -99,7 +141,10 @@ def _note(judged: Sequence[Judged]) -> str:
 def _range(numbers: Sequence[float], whole: bool = False) -> str:
     """Return the least and the most of some numbers, or of numbers of pairs (``whole``)."""
     known = sorted(number for number in numbers if not isnan(number))
-    ends = [f"> {MOST_PAIRS}" if isinf(end) else f"{end:.0f}" if whole else short_number(end) for end in known[:1] + known[-1:]]
+    ends = [
+        f"> {MOST_PAIRS}" if isinf(end) else f"{end:.0f}" if whole else short_number(end)
+        for end in known[:1] + known[-1:]
+    ]
     return " to ".join(dict.fromkeys(ends)) or DASH
 
 
@@ -107,13 +152,30 @@ def claim_blocks(judged: Sequence[Judged]) -> list[Block]:
     """Return the verdicts, the claims that were not tested, and every comparison."""
     tested = [one for one in judged if one.verdict != "not tested"]
     left = [
-        TableRow(one.claim.text, [TableCell(one.claim.published or DASH), TableCell(one.claim.untested or DASH)])
+        TableRow(
+            one.claim.text,
+            [TableCell(one.claim.published or DASH), TableCell(one.claim.untested or DASH)],
+        )
         for one in judged
         if one.verdict == "not tested"
     ]
-    heads = ["claim", "measure", "comparison", "ours", "other", "difference, 95% interval", "pairs", "sign"]
+    heads = [
+        "claim",
+        "measure",
+        "comparison",
+        "ours",
+        "other",
+        "difference, 95% interval",
+        "pairs",
+        "sign",
+    ]
     heads += ["p it holds", "p it fails", "resolves", "printed", "needs"]
-    rows = [_comparison(one, contrast) for one in judged for contrast in one.contrasts if contrast.interval.n]
+    rows = [
+        _comparison(one, contrast)
+        for one in judged
+        for contrast in one.contrasts
+        if contrast.interval.n
+    ]
     if not judged:
         return []
     return list(
@@ -130,7 +192,8 @@ def claim_blocks(judged: Sequence[Judged]) -> list[Block]:
 
 
 def _comparison(one: Judged, contrast: Contrast) -> TableRow:
-    other, got = contrast.other, contrast.interval
+    other = contrast.other
+    got = contrast.interval
     cells = [
         TableCell(measure_of(one.measure).title if one.measure else DASH),
         TableCell(contrast.label),
@@ -166,14 +229,17 @@ def _ends(mean: float, low: float, high: float) -> str:
 
 
 def _interval(judged: Judged, contrast: Contrast) -> str:
-    """Mean difference, interval, and how many times the other side ours is; or how far from the number of the claim."""
-    got, claim = contrast.interval, judged.claim
+    """Mean difference, interval, and how many times the other side ours is; or how far from the
+    number of the claim."""
+    got = contrast.interval
+    claim = judged.claim
     if not isfinite(got.mean) or not (contrast.ours_exact or contrast.other_exact):
         return DASH
     text = _ends(got.mean, got.low, got.high)
     if contrast.other is None:
         text = (
-            f"{short_number(contrast.ours.mean)}, that is {text} from {claim.above if claim.below is None else claim.below:g}"
+            f"{short_number(contrast.ours.mean)}, that is {text} from "
+            f"{claim.above if claim.below is None else claim.below:g}"
         )
     elif judged.measure and measure_of(judged.measure).log:
         text += f", x {exp(got.mean):.3g}"

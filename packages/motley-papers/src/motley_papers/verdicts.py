@@ -1,12 +1,13 @@
 """The verdict on a claim: whether it holds, and whether the size that the paper prints does.
 
-*Confirmed*: every comparison's interval lies on the claimed side. *Contradicted*: one lies wholly on the other side; where the
-data are not the paper's this is called *not seen here*. *Not confirmed*: neither. *Not tested*: runs are missing, or nothing
-measured tests it.
+*Confirmed*: every comparison's interval lies on the claimed side. *Contradicted*: one lies wholly
+on the other side; where the data are not the paper's this is called *not seen here*. *Not
+confirmed*: neither. *Not tested*: runs are missing, or nothing measured tests it.
 
-The intervals of one claim are simultaneous (``packages/motley/src/motley/results/sides.py``): the chance to confirm a claim that is false is at most
-2.5 %, and so is the chance to contradict one that is true, whether it makes one comparison or seven. A recipe makes many claims;
-the verdict is what is left after Holm's correction over the paper's claims, or over our own.
+The intervals of one claim are simultaneous (``packages/motley/src/motley/results/sides.py``): the
+chance to confirm a claim that is false is at most 2.5 %, and so is the chance to contradict one
+that is true, whether it makes one comparison or seven. A recipe makes many claims; the verdict is
+what is left after Holm's correction over the paper's claims, or over our own.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ Units = dict[Key, Censored]
 
 
 class ClaimComparison(NamedTuple):
-    """One comparison of a claim: the cells ``where`` it is made, and its sides; None of a claim against a number."""
+    """One comparison of a claim: the cells ``where`` it is made, and its sides; None of a claim
+    against a number."""
 
     where: Place
     ours: Place | None
@@ -66,8 +68,8 @@ class ClaimComparison(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """What claims are judged by: measured and printed values, the looks in seeds, how many comparisons a claim makes, and whether
-    the data are ``theirs``."""
+    """What claims are judged by: measured and printed values, the looks in seeds, how many
+    comparisons a claim makes, and whether the data are ``theirs``."""
 
     values: Values
     printed: Values
@@ -78,8 +80,9 @@ class _Numbers(NamedTuple):
 
 @dataclass(frozen=True)
 class Contrast:
-    """One comparison of a claim: ``ours`` against ``other`` (None: against a number), and the interval of their difference, whose end
-    towards the claimed side allows for the number of the claim's comparisons. Where a side is not exact, it is only a lower bound."""
+    """One comparison of a claim: ``ours`` against ``other`` (None: against a number), and the
+    interval of their difference, whose end towards the claimed side allows for the number of the
+    claim's comparisons. Where a side is not exact, it is only a lower bound."""
 
     label: str
     ours: Spread
@@ -89,17 +92,20 @@ class Contrast:
     ours_exact: bool
     other_exact: bool
     sides: Sides
-    """One-sided p values of the paired t test that allow for the looks; NaN for fewer than two pairs."""
+    """One-sided p values of the paired t test that allow for the looks; NaN for fewer than two
+    pairs."""
     resolves: float
     """The smallest difference that so many pairs find in 80 % of cases at the level of 5 %."""
     printed: float
     """The difference that the paper prints; NaN where it does not print both sides."""
     std: float
-    """Standard deviation of the differences, at least that which whole numbers have (:func:`motley.results.sides.least_std`)."""
+    """Standard deviation of the differences, at least that which whole numbers have
+    (:func:`motley.results.sides.least_std`)."""
     needs: float
     """The pairs with which the printed difference would be found in 80 % of cases."""
     looks: SpendingPlan | None = None
-    """The looks in pairs, for which intervals and p values allow; None: one look, at the number planned."""
+    """The looks in pairs, for which intervals and p values allow; None: one look, at the number
+    planned."""
 
     @property
     def exact(self) -> bool:
@@ -127,7 +133,11 @@ class Judged:
     def sides(self) -> Sides:
         """One-sided p values of the claim; NaN where it was not tested."""
         tested = [one.sides for one in self.contrasts]
-        return of_all([one.confirms for one in tested], [one.refutes for one in tested]) if tested else Sides(nan, nan)
+        return (
+            of_all([one.confirms for one in tested], [one.refutes for one in tested])
+            if tested
+            else Sides(nan, nan)
+        )
 
     @property
     def alone(self) -> Verdict:
@@ -137,27 +147,40 @@ class Judged:
     @property
     def verdict(self) -> Verdict:
         """The verdict after the correction."""
-        found, after = self.alone, self.after_holm
+        found = self.alone
+        after = self.after_holm
         if after is None or found not in DECIDED:
             return found
-        return found if (after.confirms if found == "confirmed" else after.refutes) <= LEVEL else "not confirmed"
+        return (
+            found
+            if (after.confirms if found == "confirmed" else after.refutes) <= LEVEL
+            else "not confirmed"
+        )
 
     @property
     def interval(self) -> Interval:
-        """The interval of the comparison that is weakest: of several, a claim says something of the least difference."""
+        """The interval of the comparison that is weakest: of several, a claim says something of the
+        least difference."""
         return _weakest([one.interval for one in self.contrasts], self.up)
 
     @property
     def printed(self) -> float:
-        """The difference that the paper prints for the comparison that is weakest in it; NaN where it does not print all."""
+        """The difference that the paper prints for the comparison that is weakest in it; NaN where
+        it does not print all."""
         least = min if self.up else max
-        return least((one.printed for one in self.contrasts), default=nan) if self._all_printed else nan
+        return (
+            least((one.printed for one in self.contrasts), default=nan)
+            if self._all_printed
+            else nan
+        )
 
     @property
     def size(self) -> str:
-        """Whether the printed difference lies ``inside``, ``above`` or ``below`` the interval; empty where none is printed of these
-        data, or the measured one is a bound or has no interval."""
-        found, said = self.interval, self.printed
+        """Whether the printed difference lies ``inside``, ``above`` or ``below`` the interval;
+        empty where none is printed of these data, or the measured one is a bound or has no
+        interval."""
+        found = self.interval
+        said = self.printed
         known = all(one.exact for one in self.contrasts) and isfinite(found.low) and isfinite(said)
         if not known or self.protocol.kind == "other data":
             return ""
@@ -169,18 +192,27 @@ class Judged:
 
 
 def _weakest(intervals: Sequence[Interval], up: bool) -> Interval:
-    """Return the interval of the least difference towards the claimed side, all whose comparisons were made; else one without ends."""
+    """Return the interval of the least difference towards the claimed side, all whose comparisons
+    were made; else one without ends."""
     if not intervals or any(one.n < 2 for one in intervals):
         return Interval(nan, nan, nan, min((one.n for one in intervals), default=0))
     least = min if up else max
-    means, lows, highs = ([getattr(one, end) for one in intervals] for end in ("mean", "low", "high"))
+    means, lows, highs = (
+        [getattr(one, end) for one in intervals] for end in ("mean", "low", "high")
+    )
     return Interval(least(means), least(lows), least(highs), min(one.n for one in intervals))
 
 
 def together(verdicts: Iterable[str]) -> Verdict:
     """Return the verdict on several comparisons together."""
     found = set(verdicts)
-    order: tuple[Verdict, ...] = ("contradicted", "not seen here", "not confirmed", "not tested", "confirmed")
+    order: tuple[Verdict, ...] = (
+        "contradicted",
+        "not seen here",
+        "not confirmed",
+        "not tested",
+        "confirmed",
+    )
     return next((verdict for verdict in order if verdict in found), "not tested")
 
 
@@ -196,23 +228,30 @@ def judge(
 
     Parameters
     ----------
-    values: of the exhibit's cells, as far as they have been run; those of every measure the claim needs.
-    printed: (measure, cell) -> the paper's number. looks: in seeds; None where there is one, at the number planned.
+    values: of the exhibit's cells, as far as they have been run; those of every measure the claim
+    needs.
+    printed: (measure, cell) -> the paper's number. looks: in seeds; None where there is one, at the
+    number planned.
     protocol: how much of the paper's the runs are.
     """
     if claim.tuned is not None:
         exhibit, values = exhibit.tuned(claim.tuned), after_tuning(exhibit, claim.tuned, values)
     paper = {key: {0: Censored(value, True)} for key, value in (printed or {}).items()}
-    named = any("measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {}))
+    named = any(
+        "measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {})
+    )
     measure = "" if named else claim.measure or exhibit.measures[0]
     made = [] if claim.untested else comparisons(claim)
     numbers = _Numbers(values, paper, looks, len(made), protocol.kind != "other data")
-    return Judged(claim, measure, [_compare(claim, exhibit, one, numbers) for one in made], protocol)
+    return Judged(
+        claim, measure, [_compare(claim, exhibit, one, numbers) for one in made], protocol
+    )
 
 
 def corrected(judged: Sequence[Judged]) -> list[Judged]:
-    """Return the verdicts with Holm's correction: over the paper's claims together, and over our own together. Each claim has two
-    hypotheses, that it is not true and that it is not false, of which both may hold."""
+    """Return the verdicts with Holm's correction: over the paper's claims together, and over our
+    own together. Each claim has two hypotheses, that it is not true and that it is not false, of
+    which both may hold."""
     out = list(judged)
     for theirs in (True, False):
         family = [i for i, one in enumerate(judged) if bool(one.claim.source) == theirs]
@@ -224,26 +263,43 @@ def corrected(judged: Sequence[Judged]) -> list[Judged]:
 
 def comparisons(claim: Claim) -> list[ClaimComparison]:
     """Return the comparisons that a claim makes."""
-    ours, out = claim.higher if claim.higher is not None else claim.lower, []
+    ours = claim.higher if claim.higher is not None else claim.lower
+    out = []
     for where in _split(claim.where):
-        others = [other for than in claim.than for other in _split(than)] if ours is not None else [None]
+        others = (
+            [other for than in claim.than for other in _split(than)] if ours is not None else [None]
+        )
         out += [ClaimComparison(where, ours, other) for other in others]
     return out
 
 
 def cells_of(one: ClaimComparison, cells: Sequence[Cell]) -> list[Cell]:
     """Return those of an exhibit's cells that a comparison looks at."""
-    sides = [{**one.where, **side} for side in (one.ours, one.other) if side is not None] or [one.where]
-    return [c for c in cells if any(all(c.at[a] in values for a, values in side.items() if a != "measure") for side in sides)]
+    sides = [{**one.where, **side} for side in (one.ours, one.other) if side is not None] or [
+        one.where
+    ]
+    return [
+        c
+        for c in cells
+        if any(
+            all(c.at[a] in values for a, values in side.items() if a != "measure") for side in sides
+        )
+    ]
 
 
 def _split(place: Place) -> list[dict[str, list[str]]]:
     """One place for each combination of the values named: a claim holds in each of them."""
-    return [dict(zip(place, ([v] for v in one), strict=True)) for one in itertools.product(*place.values())]
+    return [
+        dict(zip(place, ([v] for v in one), strict=True))
+        for one in itertools.product(*place.values())
+    ]
 
 
-def _units(claim: Claim, exhibit: Exhibit, values: Values, place: Place, rest: Sequence[str]) -> Units:
-    """The mean over the cells of a place, for each value of the axes in ``rest`` and each seed that has all of these cells."""
+def _units(
+    claim: Claim, exhibit: Exhibit, values: Values, place: Place, rest: Sequence[str]
+) -> Units:
+    """The mean over the cells of a place, for each value of the axes in ``rest`` and each seed that
+    has all of these cells."""
     measure = place.get("measure", [claim.measure or exhibit.measures[0]])[0]
     axes = list(exhibit.axes)
     wanted = [place.get(axis, list(exhibit.axes[axis])) for axis in axes]
@@ -275,7 +331,9 @@ def _by_seed(units: Units) -> Units:
     return {((), seed): _mean(found) for seed, found in seeds.items() if len(found) == most}
 
 
-def _sides(claim: Claim, exhibit: Exhibit, values: Values, where: Place, ours: Place, other: Place) -> tuple[Units, Units]:
+def _sides(
+    claim: Claim, exhibit: Exhibit, values: Values, where: Place, ours: Place, other: Place
+) -> tuple[Units, Units]:
     """The numbers of both sides, of the same cells and seeds."""
     rest = [axis for axis in exhibit.axes if axis not in {*where, *ours, *other}]
     a = _units(claim, exhibit, values, {**where, **ours}, rest)
@@ -288,24 +346,34 @@ def _compare(claim: Claim, exhibit: Exhibit, one: ClaimComparison, numbers: _Num
     if one.ours is None or one.other is None:
         return _against_number(claim, exhibit, one.where, numbers)
     a, b = _sides(claim, exhibit, numbers.values, one.where, one.ours, one.other)
-    x, y = [unit.value for unit in a.values()], [unit.value for unit in b.values()]
+    x = [unit.value for unit in a.values()]
+    y = [unit.value for unit in b.values()]
     up = claim.higher is not None
     # a lower bound can only show that its side is higher than it seems
     exact = [all(unit.reached for unit in side.values()) for side in (a, b)]
     proves, refutes = (exact[1], exact[0]) if up else (exact[0], exact[1])
-    label = f"{_place(one.ours)} against {_place(one.other)}" + (f" ({one.words})" if one.where else "")
+    label = f"{_place(one.ours)} against {_place(one.other)}" + (
+        f" ({one.words})" if one.where else ""
+    )
     sides = _sides(claim, exhibit, numbers.printed, one.where, one.ours, one.other)
     paper = [spread([unit.value for unit in side.values()]).mean for side in sides]
-    off, looks = paper[0] - paper[1], _looks(a, numbers.looks)
-    tested = _test(x, y, _Question(up, claim.margin, proves, refutes, off, looks, numbers.of, numbers.theirs))
-    return Contrast(label, spread(x), spread(y), ours_exact=exact[0], other_exact=exact[1], **tested)
+    off = paper[0] - paper[1]
+    looks = _looks(a, numbers.looks)
+    tested = _test(
+        x, y, _Question(up, claim.margin, proves, refutes, off, looks, numbers.of, numbers.theirs)
+    )
+    return Contrast(
+        label, spread(x), spread(y), ours_exact=exact[0], other_exact=exact[1], **tested
+    )
 
 
 def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numbers) -> Contrast:
     up = claim.above is not None
     bound = float(claim.above if claim.above is not None else claim.below or 0.0)
     rest = [axis for axis in exhibit.axes if axis not in where]
-    units, paper = (_units(claim, exhibit, found, where, rest) for found in (numbers.values, numbers.printed))
+    units, paper = (
+        _units(claim, exhibit, found, where, rest) for found in (numbers.values, numbers.printed)
+    )
     units, paper = (_by_seed(units), _by_seed(paper)) if claim.pair == "seed" else (units, paper)
     x = [one.value for one in units.values()]
     exact = all(one.reached for one in units.values())
@@ -313,7 +381,9 @@ def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numb
     label = f"{'above' if up else 'below'} {bound:g}" + (f" ({words})" if words else "")
     off = spread([one.value for one in paper.values()]).mean - bound
     looks = _looks(units, numbers.looks)
-    question = _Question(up, claim.margin, exact or up, exact or not up, off, looks, numbers.of, numbers.theirs)
+    question = _Question(
+        up, claim.margin, exact or up, exact or not up, off, looks, numbers.of, numbers.theirs
+    )
     tested = _test(x, bound, question)
     return Contrast(label, spread(x), None, ours_exact=exact, other_exact=True, **tested)
 
@@ -325,7 +395,8 @@ def _looks(units: Units, seeds: SpendingPlan | None) -> SpendingPlan | None:
 
 
 class _Question(NamedTuple):
-    """What is asked of the differences: whether they are ``up``, whether they can prove or refute it, and what is printed."""
+    """What is asked of the differences: whether they are ``up``, whether they can prove or refute
+    it, and what is printed."""
 
     up: bool
     margin: float
@@ -338,8 +409,8 @@ class _Question(NamedTuple):
 
 
 def _test(x: Sequence[float], y: Sequence[float] | float, asked: _Question) -> dict[str, Any]:
-    """Return the interval of the differences of ``x`` from ``y`` (the other side, or one number), the verdict, and what so many pairs
-    can tell; of more pairs than there may be, the first."""
+    """Return the interval of the differences of ``x`` from ``y`` (the other side, or one number),
+    the verdict, and what so many pairs can tell; of more pairs than there may be, the first."""
     looks = asked.looks
     most = looks.most if looks is not None else None
     ours = np.asarray(x, float)[:most]
@@ -349,8 +420,12 @@ def _test(x: Sequence[float], y: Sequence[float] | float, asked: _Question) -> d
     n = got.n
     if n > 1:
         got = replace(got, std=max(got.std, float(least_std(ours, other, got.mean - null))))
-    whole = {of: LEVEL / of if looks is None or n < 2 else looks.level(n, LEVEL / of) for of in (1, max(1, asked.of))}
-    found, sides = _bounds(got, whole[1], whole[max(1, asked.of)], asked.up), _sides_of(got, null, asked)
+    whole = {
+        of: LEVEL / of if looks is None or n < 2 else looks.level(n, LEVEL / of)
+        for of in (1, max(1, asked.of))
+    }
+    found = _bounds(got, whole[1], whole[max(1, asked.of)], asked.up)
+    sides = _sides_of(got, null, asked)
     return {
         "interval": found,
         "verdict": _verdict(found, asked),
@@ -364,13 +439,15 @@ def _test(x: Sequence[float], y: Sequence[float] | float, asked: _Question) -> d
 
 
 def _bounds(got: Spread, near: float, far: float, up: bool) -> Interval:
-    """Return the interval: its end on the side of the null has the two-sided level ``near``, that on the claimed side ``far``."""
+    """Return the interval: its end on the side of the null has the two-sided level ``near``, that
+    on the claimed side ``far``."""
     if got.n < 2 or not isfinite(got.std):
         return Interval(got.mean, nan, nan, got.n)
     from scipy.special import stdtrit
 
     below, above = (
-        -float(stdtrit(got.n - 1, level / 2)) * got.std / sqrt(got.n) for level in ((near, far) if up else (far, near))
+        -float(stdtrit(got.n - 1, level / 2)) * got.std / sqrt(got.n)
+        for level in ((near, far) if up else (far, near))
     )
     return Interval(got.mean, got.mean - below, got.mean + above, got.n)
 
@@ -383,7 +460,10 @@ def _sides_of(got: Spread, null: float, asked: _Question) -> Sides:
     found = sides_of(towards, got.std, got.n) if got.std else Sides(*(0.5, 0.5))
     if asked.looks is not None:
         found = Sides(*(asked.looks.p(min(1.0, 2 * float(p)), got.n) / 2 for p in found))
-    return Sides(float(found.confirms) if asked.proves else 1.0, float(found.refutes) if asked.refutes else 1.0)
+    return Sides(
+        float(found.confirms) if asked.proves else 1.0,
+        float(found.refutes) if asked.refutes else 1.0,
+    )
 
 
 def _verdict(interval: Interval, asked: _Question) -> Verdict:

@@ -1,4 +1,5 @@
-"""Motley: federated learning where clients differ in data, label quality, speed, bandwidth and availability.
+"""Motley: federated learning where clients differ in data, label quality, speed, bandwidth and
+availability.
 
 >>> import motley
 >>> selector = motley.Selector(motley.selectors.build("uniform").rule, seed=0)
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
     from motley.core.keys import Key
     from motley.core.layout import Layout
     from motley.core.paper import Paper
-    from motley.core.records import Cohort, Outcome, Report, Reports, SelectionContext, SignalRequirements
+    from motley.core.records import (
+        Cohort,
+        Outcome,
+        Report,
+        Reports,
+        SelectionContext,
+        SignalRequirements,
+    )
     from motley.core.table import ClientTable
     from motley.experiments.build import build
     from motley.experiments.config import Experiment
@@ -86,13 +94,28 @@ __all__ = [
 
 _NAMES = {
     "motley.core.errors": (
-        "CodecError", "ConfigError", "ContractError", "DataError", "EngineError", "ModelError", "MotleyError",
-        "NumericsError", "StoreError", "UserError",
+        "CodecError",
+        "ConfigError",
+        "ContractError",
+        "DataError",
+        "EngineError",
+        "ModelError",
+        "MotleyError",
+        "NumericsError",
+        "StoreError",
+        "UserError",
     ),
     "motley.core.keys": ("Key",),
     "motley.core.layout": ("Layout",),
     "motley.core.paper": ("Paper",),
-    "motley.core.records": ("Cohort", "Outcome", "Report", "Reports", "SelectionContext", "SignalRequirements"),
+    "motley.core.records": (
+        "Cohort",
+        "Outcome",
+        "Report",
+        "Reports",
+        "SelectionContext",
+        "SignalRequirements",
+    ),
     "motley.core.table": ("ClientTable",),
     "motley.experiments.build": ("build",),
     "motley.experiments.config": ("Experiment",),
@@ -106,7 +129,7 @@ _NAMES = {
     "motley.results.report": ("report",),
     "motley.selectors.base": ("SelectionRule", "Selector"),
     "motley.tuning.study": ("tune",),
-}  # fmt: skip
+}
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 _ROOMS = frozenset(
     (

@@ -1,7 +1,8 @@
 """The command ``motley``.
 
-Exit codes: 0 done; 2 the user's mistake, in one sentence; 1 ours (``motley --debug`` shows the traceback); 130 interrupted.
-Everything heavy is imported inside the commands, so that ``motley --help`` is quick.
+Exit codes: 0 done; 2 the user's mistake, in one sentence; 1 ours (``motley --debug`` shows the
+traceback); 130 interrupted. Everything heavy is imported inside the commands, so that
+``motley --help`` is quick.
 """
 
 from __future__ import annotations
@@ -59,12 +60,21 @@ Examples:
 motley COMMAND --help has the options of a command."""
 """What ``motley --help`` ends with; the first character keeps the lines as they are."""
 
-app = typer.Typer(name="motley", pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=False, epilog=EXAMPLES)
+app = typer.Typer(
+    name="motley",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    no_args_is_help=False,
+    epilog=EXAMPLES,
+)
 
 app.add_typer(data_command.app, name="data")
 
-# Typer carries its own copy of click in some versions and the real one in others: ask it for the class.
-_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+# Typer carries its own copy of click in some versions and the real one in others: ask it for the
+# class.
+_UsageError: type[Exception] = next(
+    c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException"
+)
 
 _LONGEST = 1000
 """Characters of an error message; the middle of a longer one is left out."""
@@ -82,13 +92,16 @@ def _missing(name: str) -> Callable[[], None]:
 
 
 def _add_commands() -> None:
-    """Add the commands of the distributions beside this one; one that is missing says where it is."""
+    """Add the commands of the distributions beside this one; one that is missing says where it
+    is."""
     for name in ("deployment", "reproduce"):
         found = extension("command", name)
         if found is None:
             about = f"Comes with {COMES_WITH[name]}, which is not installed."
             lenient = {"allow_extra_args": True, "ignore_unknown_options": True}
-            app.command(name, help=about, context_settings=lenient, add_help_option=False)(_missing(name))
+            app.command(name, help=about, context_settings=lenient, add_help_option=False)(
+                _missing(name)
+            )
             continue
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
@@ -97,25 +110,46 @@ def _add_commands() -> None:
 
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
+]
 Page = Annotated[
     Path | None,
     typer.Option(
-        "--out", metavar="FILE", help="report.html in DIR unless given, or .md; with --format a folder, DIR/paper unless given."
+        "--out",
+        metavar="FILE",
+        help="report.html in DIR unless given, or .md; with --format a folder, DIR/paper unless "
+        "given.",
     ),
 ]
 Follow = Annotated[
-    bool, typer.Option("--follow", help="Write it again while runs go on; the page loads itself again until all have ended.")
+    bool,
+    typer.Option(
+        "--follow",
+        help="Write it again while runs go on; the page loads itself again until all have ended.",
+    ),
 ]
 Target = Annotated[
     float | None,
-    typer.Option("--target", metavar="0.9", help="How long until the headline metric is this; no run is cut short."),
+    typer.Option(
+        "--target",
+        metavar="0.9",
+        help="How long until the headline metric is this; no run is cut short.",
+    ),
 ]
 AllowImport = Annotated[
-    bool, typer.Option("--allow-import", help="Let components be named module:Class, which runs the module's code.")
+    bool,
+    typer.Option(
+        "--allow-import", help="Let components be named module:Class, which runs the module's code."
+    ),
 ]
 OtherNumerics = Annotated[
-    bool, typer.Option("--allow-other-numerics", help="Resume under another torch build, thread count, engine or device.")
+    bool,
+    typer.Option(
+        "--allow-other-numerics",
+        help="Resume under another torch build, thread count, engine or device.",
+    ),
 ]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
 Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
@@ -139,7 +173,8 @@ def call(argv: Sequence[str]) -> int:
             return _fail(str(error))
         except MemoryError as error:
             return _fail(
-                f"there is not enough memory for this experiment ({error}); choose a smaller model, population or batch"
+                f"there is not enough memory for this experiment ({error}); choose a smaller "
+                "model, population or batch"
             )
         except (KeyboardInterrupt, typer.Abort):
             code = 130
@@ -166,13 +201,16 @@ def _subcommand(argv: Sequence[str]) -> str:
 
 
 def _ours(error: Exception, debug: bool) -> int:
-    """Say that the error is Motley's, and keep its traceback: it is never passed off as a mistake of the user's."""
+    """Say that the error is Motley's, and keep its traceback: it is never passed off as a mistake
+    of the user's."""
     text = "".join(traceback.format_exception(error))
     what = shortened(" ".join(traceback.format_exception_only(error)[-1].split()), _LONGEST)
     try:
         if debug:
             raise OSError
-        with tempfile.NamedTemporaryFile("w", prefix="motley-", suffix=".log", delete=False, encoding="utf-8") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="motley-", suffix=".log", delete=False, encoding="utf-8"
+        ) as file:
             file.write(printable(text))
         where = f"{file.name}, which holds the traceback (motley --debug shows it)"
     except OSError:  # no room for it
@@ -206,7 +244,9 @@ def _note(
 def motley(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error that is ours.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error that is ours.")
+    ] = False,
 ) -> None:
     """Federated learning where clients differ."""
     from motley import __version__
@@ -224,7 +264,11 @@ def run(
     data: Data = None,
     out: Out = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run, or with a finished one under a later stop.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with an interrupted run, or with a finished one under a later stop.",
+        ),
     ] = False,
     allow_other_numerics: OtherNumerics = False,
     allow_import: AllowImport = False,
@@ -235,9 +279,15 @@ def run(
 
     check_data(data)
     done = run_experiment(
-        file, out=out, resume=resume, data=data, overrides=set or [], progress=True, allow_other_numerics=allow_other_numerics,
+        file,
+        out=out,
+        resume=resume,
+        data=data,
+        overrides=set or [],
+        progress=True,
+        allow_other_numerics=allow_other_numerics,
         allow_import=_import_from_here(allow_import),
-    )  # fmt: skip
+    )
     started = done.meta.get("task", {}).get("notes", {}).get("initial weights")
     if started:
         say(f"initial weights: {started}")
@@ -247,9 +297,16 @@ def run(
 @app.command()
 def compare(
     file: File,
-    over: Annotated[list[str] | None, typer.Option("--over", metavar="KEY=A,B", help="Values of a key.")] = None,
-    seeds: Annotated[str | None, typer.Option("--seeds", metavar="0,1,2", help="Values of the seed.")] = None,
-    grid: Annotated[list[str] | None, typer.Option("--grid", metavar="NAME", help="This [[grid]] of the file only.")] = None,
+    over: Annotated[
+        list[str] | None, typer.Option("--over", metavar="KEY=A,B", help="Values of a key.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="0,1,2", help="Values of the seed.")
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option("--grid", metavar="NAME", help="This [[grid]] of the file only."),
+    ] = None,
     set: Settings = None,
     data: Data = None,
     out: Out = None,
@@ -260,16 +317,27 @@ def compare(
     allow_import: AllowImport = False,
     report: WithReport = True,
 ) -> None:
-    """Run an experiment in several variants and compare them. What is finished already is not run again."""
+    """Run an experiment in several variants and compare them. What is finished already is not run
+    again."""
     from motley.experiments.sweep import compare as compare_experiments
     from motley.experiments.sweep import parse_over
 
     check_data(data)
     values = dict(parse_over(text) for text in over or [])
     found = compare_experiments(
-        file, values, seeds_of(seeds), out=out, data=data, overrides=set or [], progress=True, on_ray=on_ray, jobs=jobs,
-        allow_import=_import_from_here(allow_import), grids=grid, allow_other_numerics=allow_other_numerics,
-    )  # fmt: skip
+        file,
+        values,
+        seeds_of(seeds),
+        out=out,
+        data=data,
+        overrides=set or [],
+        progress=True,
+        on_ray=on_ray,
+        jobs=jobs,
+        allow_import=_import_from_here(allow_import),
+        grids=grid,
+        allow_other_numerics=allow_other_numerics,
+    )
     if found.runs:
         _show(found.runs, found.directory, report, target)
     raise_failures(found.failures, len(found.runs))
@@ -282,7 +350,9 @@ def _import_from_here(allowed: bool) -> bool:
     return allowed
 
 
-def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float | None = None) -> None:
+def _show(
+    runs: Sequence[Run], directory: Path, with_report: bool, target: float | None = None
+) -> None:
     """Print the summary and the path of the report."""
     from rich.console import Console
 
@@ -292,21 +362,34 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
     from motley.results.model_health import model_health
     from motley.results.new_clients import new_clients_table
     from motley.results.privacy import claims
-    from motley.results.summary import metrics_table, served_table, summary_table, target_table, widths_table
+    from motley.results.summary import (
+        metrics_table,
+        served_table,
+        summary_table,
+        target_table,
+        widths_table,
+    )
 
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
     tables = (
-        summary_table(runs), metrics_table(runs), widths_table(runs), served_table(runs), gains_table(runs), new_clients_table(runs),
+        summary_table(runs),
+        metrics_table(runs),
+        widths_table(runs),
+        served_table(runs),
+        gains_table(runs),
+        new_clients_table(runs),
         target_table(runs, target),
-    )  # fmt: skip
+    )
     for table in tables:
         if table is not None:
             console.print(table)
     for block in claims(group_runs(runs)):
         tell("\n".join((block.title, *(f"- {item}" for item in block.items))))
-    if any(run.meta.get("personal") for run in runs) and (advice := missing_local(group_runs(runs))):
+    if any(run.meta.get("personal") for run in runs) and (
+        advice := missing_local(group_runs(runs))
+    ):
         say(f"note: {advice}")
     rejected = sum(costs(run).rejected for run in runs)
     if rejected:
@@ -330,8 +413,15 @@ app.command()(watch_command.watch)
 
 
 @app.command()
-def report(where: Where, out: Page = None, format: Format = None, target: Target = None, follow: Follow = False) -> None:
-    """Write the report of a run, or of a folder of runs: a page, or figures and tables for a paper."""
+def report(
+    where: Where,
+    out: Page = None,
+    format: Format = None,
+    target: Target = None,
+    follow: Follow = False,
+) -> None:
+    """Write the report of a run, or of a folder of runs: a page, or figures and tables for a
+    paper."""
     from motley.results.load import load_all
     from motley.results.report import report as write_report
 
@@ -339,7 +429,11 @@ def report(where: Where, out: Page = None, format: Format = None, target: Target
     if follow:
         watch_command.follow_report(where, out, formats, target)
         return
-    tell(write_report(load_all(where), out or where / ("paper" if formats else "report.html"), target, formats))
+    tell(
+        write_report(
+            load_all(where), out or where / ("paper" if formats else "report.html"), target, formats
+        )
+    )
 
 
 def _kinds(incomplete: str) -> list[str]:
@@ -353,15 +447,28 @@ def _kinds(incomplete: str) -> list[str]:
 def list_(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="KIND", help="selectors, partitions, ..., presets, recipes.", autocompletion=_kinds),
+        typer.Argument(
+            metavar="KIND",
+            help="selectors, partitions, ..., presets, recipes.",
+            autocompletion=_kinds,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List the components of one kind, the presets or the recipes; without a kind, list the kinds."""
+    """List the components of one kind, the presets or the recipes; without a kind, list the
+    kinds."""
     from motley.experiments import registry
 
-    rows = _listing(kind) if kind else [{"name": name} for name in (*registry.KINDS, "preset", "recipe")]
-    typer.echo(json.dumps(rows, indent=1) if as_json else "\n".join(line for row in rows for line in _lines(row)))
+    rows = (
+        _listing(kind)
+        if kind
+        else [{"name": name} for name in (*registry.KINDS, "preset", "recipe")]
+    )
+    typer.echo(
+        json.dumps(rows, indent=1)
+        if as_json
+        else "\n".join(line for row in rows for line in _lines(row))
+    )
 
 
 def _listing(kind: str) -> list[dict[str, Any]]:
@@ -382,7 +489,9 @@ def _lines(row: Mapping[str, Any]) -> list[str]:
 
         lines += [f"    {what:<20} {said}" for what, said in leaving(row["leaves"])]
     for option in row.get("options", []):
-        default = "must be given" if option["required"] else f"default {json.dumps(option['default'])}"
+        default = (
+            "must be given" if option["required"] else f"default {json.dumps(option['default'])}"
+        )
         lines.append(f"    {option['name']:<20} {option['accepts']}; {default}")
     return lines
 
@@ -397,9 +506,15 @@ def cite(where: Where) -> None:
 
 @app.command()
 def new(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="selector, algorithm, task, partition, compressor")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case with underscores, e.g. my_rule.")],
-    package: Annotated[bool, typer.Option("--package", help="A folder that others can install.")] = False,
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="selector, algorithm, task, partition, compressor")
+    ],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Lower case with underscores, e.g. my_rule.")
+    ],
+    package: Annotated[
+        bool, typer.Option("--package", help="A folder that others can install.")
+    ] = False,
 ) -> None:
     """Write the skeleton of a component of your own, with its test, into the working directory."""
     from motley.experiments.skeleton import skeleton

@@ -1,4 +1,5 @@
-"""What the tests hold against each tracker: the tool itself, or a small fake of what is used of it, and how its store is read back."""
+"""What the tests hold against each tracker: the tool itself, or a small fake of what is used of it,
+and how its store is read back."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ Place = tuple[Any, str]
 
 
 class Backend:
-    """One tool. ``places``: where it fails at the beginning, in the middle and at the end: object and name of the function."""
+    """One tool. ``places``: where it fails at the beginning, in the middle and at the end: object
+    and name of the function."""
 
     name: str
     places: tuple[Place, Place, Place]
@@ -61,7 +63,7 @@ class Board(Backend):
             return once([(name, p.step, p.value) for name, held in points.items() for p in held])
 
 
-# ------------------------------------------------------------------------------------------------------------ fakes
+# -------------------------------------------------------------------------------------------- fakes
 
 
 def install(monkeypatch: pytest.MonkeyPatch, name: str, **content: Any) -> types.ModuleType:
@@ -98,7 +100,14 @@ class FakeClient:
 
     def create_run(self, experiment_id: str, run_name: str) -> Any:
         run_id = f"run-{len(self.store['runs'])}"
-        new = {"name": run_name, "of": experiment_id, "status": "RUNNING", "params": {}, "tags": {}, "points": []}
+        new = {
+            "name": run_name,
+            "of": experiment_id,
+            "status": "RUNNING",
+            "params": {},
+            "tags": {},
+            "points": [],
+        }
         self.store["runs"][run_id] = new
         return record(info=record(run_id=run_id))
 
@@ -113,16 +122,26 @@ class FakeClient:
         self.store["runs"][run_id]["tags"][key] = value
 
     def get_run(self, run_id: str) -> Any:
-        return record(data=record(metrics={name: value for name, _, value in self.store["runs"][run_id]["points"]}))
+        return record(
+            data=record(
+                metrics={name: value for name, _, value in self.store["runs"][run_id]["points"]}
+            )
+        )
 
     def get_metric_history(self, run_id: str, name: str) -> list[Any]:
-        return [record(step=step, value=value) for of, step, value in self.store["runs"][run_id]["points"] if of == name]
+        return [
+            record(step=step, value=value)
+            for of, step, value in self.store["runs"][run_id]["points"]
+            if of == name
+        ]
 
     def log_batch(self, run_id: str, metrics: Any = (), params: Any = ()) -> None:
         held = self.store["runs"][run_id]
         assert len(params) <= 100
         for one in params:
-            assert held["params"].setdefault(one.key, one.value) == one.value, "parameters cannot be changed"
+            assert held["params"].setdefault(one.key, one.value) == one.value, (
+                "parameters cannot be changed"
+            )
         held["points"] += [(one.key, one.step, one.value) for one in metrics]
 
 
@@ -135,15 +154,23 @@ class FakeMLflow(Backend):
         monkeypatch.setattr(FakeClient, "stores", {})
         module = install(monkeypatch, "mlflow", MlflowClient=FakeClient)
         install(
-            monkeypatch, "mlflow.entities", Metric=lambda key, value, timestamp, step: record(key=key, value=value, step=step),
+            monkeypatch,
+            "mlflow.entities",
+            Metric=lambda key, value, timestamp, step: record(key=key, value=value, step=step),
             Param=lambda key, value: record(key=key, value=value),
-        )  # fmt: skip
+        )
         install(monkeypatch, "mlflow.exceptions", MlflowException=FakeMLflowError)
-        self.places = (module, "MlflowClient"), (FakeClient, "log_batch"), (FakeClient, "set_terminated")
+        self.places = (
+            (module, "MlflowClient"),
+            (FakeClient, "log_batch"),
+            (FakeClient, "set_terminated"),
+        )
 
     def store(self, run: Path) -> dict[str, Any]:
         run_id = json.loads((run / "mlflow.json").read_text())["run_id"]
-        (held,) = [one["runs"][run_id] for one in FakeClient.stores.values() if run_id in one["runs"]]
+        (held,) = [
+            one["runs"][run_id] for one in FakeClient.stores.values() if run_id in one["runs"]
+        ]
         return held
 
     def steps(self, run: Path) -> Steps:
@@ -155,17 +182,24 @@ class FakeRun:
 
     def __init__(self, **keys: Any) -> None:
         assert keys.pop("mode") == "offline"
-        self.keys, self.summary = keys, {}
+        self.keys = keys
+        self.summary = {}
         self.folder = Path(keys["dir"]) / "wandb" / f"offline-run-{keys['id']}"
         self.folder.mkdir()
 
     def log(self, figures: dict[str, float], step: int) -> None:
         with (self.folder / "points").open("a") as file:
-            file.writelines(json.dumps([name, step, value]) + "\n" for name, value in figures.items())
+            file.writelines(
+                json.dumps([name, step, value]) + "\n" for name, value in figures.items()
+            )
 
     def finish(self, exit_code: int) -> None:
-        about = {name: self.keys[name] for name in ("project", "name", "group", "job_type", "config")}
-        (self.folder / "end").write_text(json.dumps({**about, "summary": self.summary, "exit_code": exit_code}))
+        about = {
+            name: self.keys[name] for name in ("project", "name", "group", "job_type", "config")
+        }
+        (self.folder / "end").write_text(
+            json.dumps({**about, "summary": self.summary, "exit_code": exit_code})
+        )
 
 
 class FakeWandB(Backend):
@@ -185,7 +219,7 @@ class FakeWandB(Backend):
         return once([tuple(json.loads(line)) for line in file.read_text().splitlines()])
 
 
-# ------------------------------------------------------------------------------------------- the tools themselves
+# ----------------------------------------------------------------------------- the tools themselves
 
 
 class RealMLflow(Backend):
@@ -196,16 +230,24 @@ class RealMLflow(Backend):
         monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
         mlflow = pytest.importorskip("mlflow")
         self.client = mlflow.MlflowClient
-        self.places = (mlflow, "MlflowClient"), (self.client, "log_batch"), (self.client, "set_terminated")
+        self.places = (
+            (mlflow, "MlflowClient"),
+            (self.client, "log_batch"),
+            (self.client, "set_terminated"),
+        )
 
     def read(self, run: Path) -> tuple[Any, Any]:
-        stores = [folder / "mlruns" for folder in run.resolve().parents if (folder / "mlruns").is_dir()]
+        stores = [
+            folder / "mlruns" for folder in run.resolve().parents if (folder / "mlruns").is_dir()
+        ]
         client = self.client(tracking_uri=stores[0].as_uri())
         return client, client.get_run(json.loads((run / "mlflow.json").read_text())["run_id"])
 
     def steps(self, run: Path) -> Steps:
         client, held = self.read(run)
-        points = {name: client.get_metric_history(held.info.run_id, name) for name in held.data.metrics}
+        points = {
+            name: client.get_metric_history(held.info.run_id, name) for name in held.data.metrics
+        }
         return once([(name, p.step, p.value) for name, history in points.items() for p in history])
 
 
@@ -215,27 +257,43 @@ class RealWandB(Backend):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
         wandb = pytest.importorskip("wandb")
-        self.places = (wandb, "init"), (wandb.sdk.wandb_run.Run, "log"), (wandb.sdk.wandb_run.Run, "finish")
+        self.places = (
+            (wandb, "init"),
+            (wandb.sdk.wandb_run.Run, "log"),
+            (wandb.sdk.wandb_run.Run, "finish"),
+        )
 
     def records(self, run: Path, kind: str) -> list[Any]:
         """Return the records of one kind of the one offline run in a run's folder."""
         from wandb.proto import wandb_internal_pb2
 
         (file,) = (run / "wandb").glob("offline-run-*/*.wandb")
-        found = [wandb_internal_pb2.Record.FromString(data) for data in log_records(file.read_bytes())]
+        found = [
+            wandb_internal_pb2.Record.FromString(data) for data in log_records(file.read_bytes())
+        ]
         return [getattr(one, kind) for one in found if one.WhichOneof("record_type") == kind]
 
     def steps(self, run: Path) -> Steps:
         points = []
         for row in self.records(run, "history"):
-            items = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in row.item}
-            points += [(name, int(items["_step"]), value) for name, value in items.items() if not name.startswith("_")]
+            items = {
+                item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                for item in row.item
+            }
+            points += [
+                (name, int(items["_step"]), value)
+                for name, value in items.items()
+                if not name.startswith("_")
+            ]
         return once(points)
 
 
 def log_records(data: bytes) -> list[bytes]:
-    """Return the records of a W&B file: LevelDB's log format (blocks of 32 KiB; checksum, length, type) behind a header of 7 bytes."""
-    records, parts, at = [], b"", 7
+    """Return the records of a W&B file: LevelDB's log format (blocks of 32 KiB; checksum, length,
+    type) behind a header of 7 bytes."""
+    records = []
+    parts = b""
+    at = 7
     while at + 7 <= len(data):
         if 32768 - at % 32768 < 7:  # no room for a head: the rest of the block is empty
             at += 32768 - at % 32768

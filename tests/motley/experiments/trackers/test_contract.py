@@ -1,4 +1,5 @@
-"""Every tracker holds each round once, also of runs that went on; one that fails costs a warning and nothing else."""
+"""Every tracker holds each round once, also of runs that went on; one that fails costs a warning
+and nothing else."""
 
 from __future__ import annotations
 
@@ -64,22 +65,31 @@ def test_the_store_says_what_the_tables_say(tool: Backend, tmp_path: Path) -> No
     found = tool.steps(tmp_path / "run")
     for name in ("train_loss", "time_s", "accepted"):
         assert list(found[name]) == [1, 2, 3, 4, 5]
-        assert list(found[name].values()) == pytest.approx(done.column("rounds", name).tolist(), rel=1e-6)
+        assert list(found[name].values()) == pytest.approx(
+            done.column("rounds", name).tolist(), rel=1e-6
+        )
     bytes_sent = (done.column("rounds", "total_bits") / 8).tolist()
     assert list(found["traffic_bytes"].values()) == pytest.approx(bytes_sent, rel=1e-6)
     evaluations = done.tables["evaluations"].to_pylist()
-    losses = {row["round"]: row["loss"] for row in evaluations if row["scope"] == "mean" and row["round"] > 0}
+    losses = {
+        row["round"]: row["loss"]
+        for row in evaluations
+        if row["scope"] == "mean" and row["round"] > 0
+    }
     assert list(losses) == [2, 4, 5]
     assert found["loss"] == pytest.approx(losses, rel=1e-6)
     assert "accuracy" not in found  # a quadratic has none
 
 
-def test_a_run_that_was_interrupted_is_held_as_one_that_was_not(tool: Backend, tmp_path: Path) -> None:
+def test_a_run_that_was_interrupted_is_held_as_one_that_was_not(
+    tool: Backend, tmp_path: Path
+) -> None:
     run(tmp_path / "whole", tool.name)
     with pytest.raises(KeyboardInterrupt):
         motley.run({**KEYS, "log": [tool.name]}, out=tmp_path / "run", on_round=stop_at(3))
     assert list(tool.steps(tmp_path / "run")["train_loss"]) == [1, 2, 3]
-    done, said = run(tmp_path / "run", tool.name)  # from the checkpoint of round 2: round 3 is run again
+    # from the checkpoint of round 2: round 3 is run again
+    done, said = run(tmp_path / "run", tool.name)
     assert (said, same(done, motley.load(tmp_path / "whole"))) == ([], True)
     assert tool.steps(tmp_path / "run") == tool.steps(tmp_path / "whole")
 
@@ -97,7 +107,8 @@ def test_a_run_that_is_extended_goes_on(tool: Backend, tmp_path: Path) -> None:
     run(tmp_path / "run", tool.name, stop={"rounds": 4})
     run(tmp_path / "run", tool.name, stop={"rounds": 8})
     run(tmp_path / "whole", tool.name, stop={"rounds": 8})
-    longer, whole = tool.steps(tmp_path / "run"), tool.steps(tmp_path / "whole")
+    longer = tool.steps(tmp_path / "run")
+    whole = tool.steps(tmp_path / "whole")
     assert {name: longer[name] for name in ("train_loss", "loss", "time_s")} == {
         name: whole[name] for name in ("train_loss", "loss", "time_s")
     }
@@ -122,7 +133,11 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_that_fails_costs_a_warning(
-    tool: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: motley.TrainedRun, fault: str
+    tool: Backend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plain: motley.TrainedRun,
+    fault: str,
 ) -> None:
     place, error = FAULTS[fault]
 
@@ -135,13 +150,17 @@ def test_one_that_fails_costs_a_warning(
     assert done.finished
     reason = str(error).partition("\n")[0]
     assert said == [
-        f"log: {tool.name} failed ({type(error).__name__}: {reason}); the run goes on and is no longer logged there"
+        f"log: {tool.name} failed ({type(error).__name__}: {reason}); the run goes on and is no "
+        "longer logged there"
     ]
 
 
-def test_one_that_fails_late_keeps_what_it_has(tool: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_fails_late_keeps_what_it_has(
+    tool: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, name = tool.places[1]
-    works, calls = getattr(target, name), []
+    works = getattr(target, name)
+    calls = []
 
     def fail(*args: Any, **keys: Any) -> Any:
         calls.append(args)
@@ -155,7 +174,9 @@ def test_one_that_fails_late_keeps_what_it_has(tool: Backend, tmp_path: Path, mo
     assert list(tool.steps(tmp_path / "run")["train_loss"])[:2] == [1, 2]
 
 
-def test_one_that_is_not_installed_costs_a_warning(tool: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_not_installed_costs_a_warning(
+    tool: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     package = {"tensorboard": "torch.utils.tensorboard"}.get(tool.name, tool.name)
@@ -163,12 +184,17 @@ def test_one_that_is_not_installed_costs_a_warning(tool: Backend, tmp_path: Path
     done, said = run(tmp_path / "run", tool.name)
     assert done.finished
     assert said == [
-        f"log: {tool.name} is not installed, so the run is not logged there; pip install './packages/motley[{tool.name}]' in a checkout of Motley"
+        f"log: {tool.name} is not installed, so the run is not logged there; pip install "
+        f"'./packages/motley[{tool.name}]' in a checkout of Motley"
     ]
 
 
-def test_logging_changes_no_bit_and_no_id(tool: Backend, tmp_path: Path, plain: motley.TrainedRun) -> None:
+def test_logging_changes_no_bit_and_no_id(
+    tool: Backend, tmp_path: Path, plain: motley.TrainedRun
+) -> None:
     logged, _ = run(tmp_path / "logged", tool.name)
     assert same(plain, logged)
     assert plain.meta["run_id"] == logged.meta["run_id"]
-    assert (plain.directory / "model.safetensors").read_bytes() == (tmp_path / "logged/model.safetensors").read_bytes()
+    assert (plain.directory / "model.safetensors").read_bytes() == (
+        tmp_path / "logged/model.safetensors"
+    ).read_bytes()

@@ -17,30 +17,54 @@ from tests.motley.experiments.trackers.test_contract import KEYS, stop_at
 OVER = {"selector.name": ["uniform", "power_of_choice"]}
 
 
-def test_mlflow_has_the_runs_of_a_comparison_in_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_has_the_runs_of_a_comparison_in_one_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     FakeMLflow(monkeypatch)
     motley.compare({**KEYS, "log": "mlflow"}, OVER, seeds=[0, 1], out=tmp_path)
     ((address, store),) = FakeClient.stores.items()
     assert address == (tmp_path / "mlruns").resolve().as_uri()
     assert list(store["experiments"]) == ["small"]
     runs = {run["name"]: run for run in store["runs"].values()}
-    assert list(runs) == ["uniform seed 0", "uniform seed 1", "power_of_choice seed 0", "power_of_choice seed 1"]
+    assert list(runs) == [
+        "uniform seed 0",
+        "uniform seed 1",
+        "power_of_choice seed 0",
+        "power_of_choice seed 1",
+    ]
     one = runs["power_of_choice seed 1"]
     assert one["status"] == "FINISHED"
-    assert {"selector.name": "power_of_choice", "seed": "1", "cohort": "2", "task.name": "quadratic"}.items() <= one[
-        "params"
-    ].items()
-    assert not [key for key in one["params"] if key.partition(".")[0] in ("log", "stop", "name", "checkpoint", "engine")]
+    assert {
+        "selector.name": "power_of_choice",
+        "seed": "1",
+        "cohort": "2",
+        "task.name": "quadratic",
+    }.items() <= one["params"].items()
+    assert not [
+        key
+        for key in one["params"]
+        if key.partition(".")[0] in ("log", "stop", "name", "checkpoint", "engine")
+    ]
     tags = one["tags"]
     found = json.loads(next(tmp_path.glob("power_of_choice/*/run.json")).read_text())
     assert found["run_id"] in {run["tags"]["motley.run_id"] for run in runs.values()}
-    assert (tags["motley.label"], tags["motley.seed"], tags["motley.kind"]) == ("power_of_choice", "1", "simulation")
-    assert (json.loads(tags["motley.stop"]), tags["mlflow.source.name"]) == ({"rounds": 5}, "motley")
+    assert (tags["motley.label"], tags["motley.seed"], tags["motley.kind"]) == (
+        "power_of_choice",
+        "1",
+        "simulation",
+    )
+    assert (json.loads(tags["motley.stop"]), tags["mlflow.source.name"]) == (
+        {"rounds": 5},
+        "motley",
+    )
     final = {name: step for name, step, _ in one["points"] if name.startswith("loss_")}
-    assert final == {"loss_final": 5, "loss_peak": 5, "loss_worst_tenth": 5}  # five rounds have no stable value
+    # five rounds have no stable value
+    assert final == {"loss_final": 5, "loss_peak": 5, "loss_worst_tenth": 5}
 
 
-def test_a_run_alone_is_called_by_its_preset_or_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_alone_is_called_by_its_preset_or_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     FakeMLflow(monkeypatch)
     motley.run({**KEYS, "log": ["mlflow"]}, out=tmp_path / "a" / "run")
     motley.run({**KEYS, "method": "fedavg", "log": ["mlflow"]}, out=tmp_path / "a" / "other")
@@ -49,8 +73,11 @@ def test_a_run_alone_is_called_by_its_preset_or_name(tmp_path: Path, monkeypatch
     assert [run["name"] for run in store["runs"].values()] == ["small seed 0", "fedavg seed 0"]
 
 
-def test_mlflow_goes_on_in_the_same_run_and_says_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool, keys = FakeMLflow(monkeypatch), {**KEYS, "log": ["mlflow"]}
+def test_mlflow_goes_on_in_the_same_run_and_says_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = FakeMLflow(monkeypatch)
+    keys = {**KEYS, "log": ["mlflow"]}
     with pytest.raises(KeyboardInterrupt):
         motley.run(keys, out=tmp_path / "run", on_round=stop_at(3))
     assert tool.store(tmp_path / "run")["status"] == "KILLED"
@@ -71,7 +98,8 @@ def test_mlflow_goes_on_in_the_same_run_and_says_how_it_ended(tmp_path: Path, mo
 def test_a_note_of_an_mlflow_run_that_is_gone_begins_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, note: str
 ) -> None:
-    tool, keys = FakeMLflow(monkeypatch), {**KEYS, "log": ["mlflow"]}
+    tool = FakeMLflow(monkeypatch)
+    keys = {**KEYS, "log": ["mlflow"]}
     with pytest.raises(KeyboardInterrupt):
         motley.run(keys, out=tmp_path / "run", on_round=stop_at(3))
     (tmp_path / "run" / "mlflow.json").write_text(note)
@@ -79,9 +107,13 @@ def test_a_note_of_an_mlflow_run_that_is_gone_begins_another(
     assert list(tool.steps(tmp_path / "run")["train_loss"]) == [1, 2, 3, 4, 5]
 
 
-def test_weights_and_biases_have_projects_groups_and_a_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_and_biases_have_projects_groups_and_a_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool = FakeWandB(monkeypatch)
-    found = motley.compare({**KEYS, "name": "who: 50%?", "log": "wandb"}, OVER, seeds=[0, 1], out=tmp_path).runs
+    found = motley.compare(
+        {**KEYS, "name": "who: 50%?", "log": "wandb"}, OVER, seeds=[0, 1], out=tmp_path
+    ).runs
     ends = [tool.end(run.directory) for run in found]
     assert [(end["project"], end["group"], end["name"], end["job_type"]) for end in ends] == [
         ("who- 50--", "uniform", "uniform seed 0", "simulation"),
@@ -93,7 +125,11 @@ def test_weights_and_biases_have_projects_groups_and_a_summary(tmp_path: Path, m
         assert end["exit_code"] == 0
         assert end["config"]["selector"] == run.config["selector"]
         assert end["config"]["motley"]["run_id"] == run.meta["run_id"]
-        losses = [row["loss"] for row in run.tables["evaluations"].to_pylist() if row["scope"] == "mean" and row["round"]]
+        losses = [
+            row["loss"]
+            for row in run.tables["evaluations"].to_pylist()
+            if row["scope"] == "mean" and row["round"]
+        ]
         assert end["summary"]["loss_final"] == losses[-1]
         assert end["summary"]["loss_peak"] == min(losses)
     assert len({next((run.directory / "wandb").iterdir()).name for run in found}) == 4
@@ -113,7 +149,11 @@ def test_the_key_takes_names_a_name_and_the_table_that_it_was() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("mlfow", "log: got 'mlfow' (did you mean 'mlflow'?); expected some of: mlflow, tensorboard, wandb"),
+        (
+            "mlfow",
+            "log: got 'mlfow' (did you mean 'mlflow'?); expected some of: mlflow, tensorboard, "
+            "wandb",
+        ),
         (["wandb", 3], "log: got 3; expected some of"),
         ({"tensorbord": True}, "did you mean 'tensorboard'"),
         ([["mlflow"]], "log: got ['mlflow']; expected some of"),

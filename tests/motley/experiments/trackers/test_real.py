@@ -1,4 +1,5 @@
-"""MLflow and W&B themselves: several processes at one store, names as their own tools show them, a process that is killed."""
+"""MLflow and W&B themselves: several processes at one store, names as their own tools show them, a
+process that is killed."""
 
 from __future__ import annotations
 
@@ -34,20 +35,31 @@ motley.run(json.loads(sys.argv[1]), out=sys.argv[2], on_round=die)
 
 def test_processes_share_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = RealMLflow(monkeypatch)
-    found = motley.compare({**KEYS, "log": ["mlflow", "wandb"]}, OVER, seeds=[0, 1], out=tmp_path, jobs=4)
+    found = motley.compare(
+        {**KEYS, "log": ["mlflow", "wandb"]}, OVER, seeds=[0, 1], out=tmp_path, jobs=4
+    )
     assert found.failures == []
     client = tool.client(tracking_uri=(tmp_path / "mlruns").as_uri())
     assert [one.name for one in client.search_experiments() if one.name != "Default"] == ["small"]
     runs = client.search_runs(
-        [client.get_experiment_by_name("small").experiment_id], "params.`selector.name` = 'power_of_choice'"
+        [client.get_experiment_by_name("small").experiment_id],
+        "params.`selector.name` = 'power_of_choice'",
     )
-    assert sorted(run.info.run_name for run in runs) == ["power_of_choice seed 0", "power_of_choice seed 1"]
+    assert sorted(run.info.run_name for run in runs) == [
+        "power_of_choice seed 0",
+        "power_of_choice seed 1",
+    ]
     for run in found.runs:
         held = tool.read(run.directory)[1]
-        assert (held.info.status, held.data.tags["motley.run_id"]) == ("FINISHED", run.meta["run_id"])
+        assert (held.info.status, held.data.tags["motley.run_id"]) == (
+            "FINISHED",
+            run.meta["run_id"],
+        )
         losses = run.column("rounds", "train_loss").tolist()
         assert tool.steps(run.directory)["train_loss"] == pytest.approx(dict(enumerate(losses, 1)))
-        assert RealWandB(monkeypatch).steps(run.directory)["train_loss"] == pytest.approx(dict(enumerate(losses, 1)))
+        assert RealWandB(monkeypatch).steps(run.directory)["train_loss"] == pytest.approx(
+            dict(enumerate(losses, 1))
+        )
 
 
 def test_names_in_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +82,14 @@ def test_names_in_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert summary["loss_final"] == summary["loss"]
     assert [one.exit_code for one in tool.records(run.directory, "exit")] == [0]
     folders = [str(path) for path in (run.directory / "wandb").glob("offline-run-*")]
-    command = [sys.executable, "-m", "wandb", "sync", *folders, "--help"]  # the command that the page names is there
+    # the command that the page names is there
+    command = [sys.executable, "-m", "wandb", "sync", *folders, "--help"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def test_a_process_that_is_killed_loses_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_killed_loses_no_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = {**KEYS, "log": ["mlflow", "wandb"]}
     command = [sys.executable, "-c", KILLED, json.dumps(keys), str(tmp_path / "run")]
     env = {**os.environ, "PYTHONPATH": PYTHONPATH}

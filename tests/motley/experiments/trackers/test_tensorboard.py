@@ -26,7 +26,9 @@ KEYS: dict[str, Any] = {
 def points(folder: Path, tag: str) -> dict[int, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TensorBoard's own imports
-        event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+        event_accumulator = pytest.importorskip(
+            "tensorboard.backend.event_processing.event_accumulator"
+        )
         events = event_accumulator.EventAccumulator(str(folder))
         events.Reload()
         return {point.step: point.value for point in events.Scalars(tag)}
@@ -42,8 +44,12 @@ def test_each_round_is_a_point(tmp_path: Path) -> None:
     board = tmp_path / "run" / "tensorboard"
     losses = points(board, "train_loss")
     assert list(losses) == [1, 2, 3, 4]
-    assert list(losses.values()) == pytest.approx(done.column("rounds", "train_loss").tolist(), rel=1e-6)
-    assert list(points(board, "time_s").values()) == pytest.approx(done.column("rounds", "time_s").tolist(), rel=1e-6)
+    assert list(losses.values()) == pytest.approx(
+        done.column("rounds", "train_loss").tolist(), rel=1e-6
+    )
+    assert list(points(board, "time_s").values()) == pytest.approx(
+        done.column("rounds", "time_s").tolist(), rel=1e-6
+    )
     assert set(points(board, "accepted").values()) == {2.0}
 
 

@@ -1,1 +1,2 @@
-"""The round loop of Motley on real clients: the server app, the client app, and the messages between them."""
+"""The round loop of Motley on real clients: the server app, the client app, and the messages
+between them."""

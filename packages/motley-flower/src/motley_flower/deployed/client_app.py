@@ -3,8 +3,8 @@
     app = ClientApp()
     serve(app, Path(__file__).with_name("experiment.toml"))
 
-torch and the data are loaded with the first order: Flower starts a process for every message, also for the short one that
-asks a node which client it is.
+torch and the data are loaded with the first order: Flower starts a process for every message, also
+for the short one that asks a node which client it is.
 """
 
 from __future__ import annotations
@@ -43,13 +43,17 @@ class Node:
         key: str = "partition-id",
         secrets: ClientSecrets | None = None,
     ) -> None:
-        self.experiment, self.folder, self.task, self.data, self.key = experiment, folder, task, data, key
+        self.experiment = experiment
+        self.folder = folder
+        self.task = task
+        self.data = data
+        self.key = key
         self.secrets = secrets
         self._runtime: tuple[object, ClientRuntime] | None = None
 
     def runtime(self, client: int, config: Mapping[str, Any]) -> ClientRuntime:
-        """Return the runtime of a client: one for all clients of this process where the experiment brings the data, else its
-        own.
+        """Return the runtime of a client: one for all clients of this process where the experiment
+        brings the data, else its own.
 
         Raises
         ------
@@ -58,15 +62,23 @@ class Node:
         from motley.experiments.run import as_experiment
         from motley_flower.deployed.client_runtime import ClientRuntime
 
-        folder, data = self.folder or config.get("folder"), self.data or config.get("data")
+        folder = self.folder or config.get("folder")
+        data = self.data or config.get("data")
         if not folder:
             raise ConfigError(
-                'this node has no folder for what its clients keep; start the node with --node-config folder="/..."'
+                "this node has no folder for what its clients keep; start the node with "
+                '--node-config folder="/..."'
             )
         which = (client if self.task is not None else None, str(folder), str(data))
         if self._runtime is None or self._runtime[0] != which:
             task = None if self.task is None else self.task(client, config)
-            made = ClientRuntime(as_experiment(self.experiment), Path(folder), task, Path(data) if data else None, self.secrets)
+            made = ClientRuntime(
+                as_experiment(self.experiment),
+                Path(folder),
+                task,
+                Path(data) if data else None,
+                self.secrets,
+            )
             self._runtime = which, made
         return self._runtime[1]
 
@@ -79,7 +91,10 @@ class Node:
         """
         value = context.node_config.get(self.key)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(f'got {self.key} = {value!r}; start the node with --node-config "{self.key}=<whole number>"')
+            raise ConfigError(
+                f'got {self.key} = {value!r}; start the node with --node-config "{self.key}=<whole '
+                'number>"'
+            )
         return value
 
     def enrol(self, message: Any, context: Any) -> Any:
@@ -95,7 +110,9 @@ class Node:
         client = self.client(context)
         with private_files():
             runtime = self.runtime(client, context.node_config)
-            return flower().Message(content_of(runtime.answer(client, bytes_in(message))), reply_to=message)
+            return flower().Message(
+                content_of(runtime.answer(client, bytes_in(message))), reply_to=message
+            )
 
 
 def serve(
@@ -112,20 +129,24 @@ def serve(
     cap: int | None = None,
     agreements: int = 8,
 ) -> Node:
-    """Let a Flower ``ClientApp`` answer the requests of :func:`motley_flower.deployed.server_app.run`; its other
-    functions stay as they are.
+    """Let a Flower ``ClientApp`` answer the requests of
+    :func:`motley_flower.deployed.server_app.run`; its other functions stay as they are.
 
     Parameters
     ----------
-    app: the ClientApp. experiment: the same as the server's. folder: for what its clients keep between rounds, an absolute
-    path; None: as the node's configuration says, ``--node-config 'partition-id=3 folder="/srv/client"'``.
-    task: makes a client's data and model (:func:`~motley_flower.deployed.own_data.client_task`), for ``task = "own"``;
-    None: as the experiment says. data: folder to look into first for data packs; None: as the node's configuration says, or
-    none.
-    key: of ``--node-config``. secure_aggregation: as the server's; then the client sends masked updates only. identity: file of the
-    client's private key; ``{client}`` in it stands for the client's number. register: all clients' public keys, or their file.
-    cap: rounds that the client takes part in at most, where draws are verified; None: all. agreements: on draws that it takes part
-    in at most, in all runs with this register: a server that begins anew chooses among draws.
+    app: the ClientApp. experiment: the same as the server's. folder: for what its clients keep
+    between rounds, an absolute path; None: as the node's configuration says,
+    ``--node-config 'partition-id=3 folder="/srv/client"'``.
+    task: makes a client's data and model (:func:`~motley_flower.deployed.own_data.client_task`),
+    for ``task = "own"``;
+    None: as the experiment says. data: folder to look into first for data packs; None: as the
+    node's configuration says, or none.
+    key: of ``--node-config``. secure_aggregation: as the server's; then the client sends masked
+    updates only. identity: file of the client's private key; ``{client}`` in it stands for the
+    client's number. register: all clients' public keys, or their file.
+    cap: rounds that the client takes part in at most, where draws are verified; None: all.
+    agreements: on draws that it takes part in at most, in all runs with this register: a server
+    that begins anew chooses among draws.
     """
     secrets = None
     if secure_aggregation is not None:

@@ -1,8 +1,10 @@
-"""What a client has released under ``[privacy]``: noisy values and a number of updates, in a file on its own disk.
+"""What a client has released under ``[privacy]``: noisy values and a number of updates, in a file
+on its own disk.
 
-Every value and every update is written down before it leaves. A request that was answered before gets the same value again, so that
-noise does not average away; one beyond a cap is refused. The server names runs, so a new name begins no new budget: the file counts
-over all runs of one experiment file. Only the client's operator begins one, by removing the file.
+Every value and every update is written down before it leaves. A request that was answered before
+gets the same value again, so that noise does not average away; one beyond a cap is refused. The
+server names runs, so a new name begins no new budget: the file counts over all runs of one
+experiment file. Only the client's operator begins one, by removing the file.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ __all__ = ["ClientLedger"]
 
 
 class ClientLedger:
-    """The releases of one client, in a file that its owner alone can read; processes of the client take turns.
+    """The releases of one client, in a file that its owner alone can read; processes of the client
+    take turns.
 
     Parameters
     ----------
@@ -35,18 +38,19 @@ class ClientLedger:
 
     def __init__(
         self, folder: Path, terms: str, client: int, max_signals: int, max_rounds: int
-    ) -> None:  # fmt: skip
+    ) -> None:
         # no run is named so, and runs have folders beside it
         self.path = folder / ".privacy" / f"{terms}-{client}.json"
-        self.max_signals, self.max_rounds = max_signals, max_rounds
+        self.max_signals = max_signals
+        self.max_rounds = max_rounds
 
     def check(self, occasion: str, names: Mapping[str, object], update: bool) -> None:
         """Refuse what would go beyond a cap.
 
         Parameters
         ----------
-        occasion: of the request; asked again on the same one, a client sends what it sent. names: of signals. update: whether an
-        update is asked for.
+        occasion: of the request; asked again on the same one, a client sends what it sent. names:
+        of signals. update: whether an update is asked for.
 
         Raises
         ------
@@ -56,12 +60,14 @@ class ClientLedger:
 
     def release(
         self, occasion: str, draws: Mapping[str, Callable[[], Told]], update: bool
-    ) -> dict[str, Told]:  # fmt: skip
-        """Return the values that leave, each drawn once an occasion, after they are written down; count an update.
+    ) -> dict[str, Told]:
+        """Return the values that leave, each drawn once an occasion, after they are written down;
+        count an update.
 
         Parameters
         ----------
-        occasion, update: as in :meth:`check`, and so are the errors. draws: signal -> what draws its noisy value.
+        occasion, update: as in :meth:`check`, and so are the errors. draws: signal -> what draws
+        its noisy value.
         """
         with self._locked():
             record = self._read()
@@ -79,7 +85,7 @@ class ClientLedger:
 
     def _check(
         self, record: Mapping[str, Any], occasion: str, names: Mapping[str, object], update: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         for name in names:
             sent = record["signals"].get(name, {})
             if occasion not in sent and len(sent) >= self.max_signals:
@@ -89,8 +95,8 @@ class ClientLedger:
 
     def _full(self, sent: str, key: str) -> ConfigError:
         return ConfigError(
-            f"this client has sent {sent}, as many as its [privacy] allows; remove {self.path} to begin a new budget, which adds to "
-            "what has left it",
+            f"this client has sent {sent}, as many as its [privacy] allows; remove {self.path} to "
+            "begin a new budget, which adds to what has left it",
             f"privacy.{key}",
         )
 
@@ -113,13 +119,14 @@ class ClientLedger:
 
     def _damaged(self, why: str) -> StoreError:
         return StoreError(
-            f"{self.path} counts what this client has released and cannot be read ({why}); restore it, or remove it to begin a new "
-            "budget, which adds to what has left the client"
+            f"{self.path} counts what this client has released and cannot be read ({why}); restore "
+            "it, or remove it to begin a new budget, which adds to what has left the client"
         )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of the file; another process of the same client waits, and then sees what this one released."""
+        """Hold the lock of the file; another process of the same client waits, and then sees what
+        this one released."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.parent.chmod(0o700)

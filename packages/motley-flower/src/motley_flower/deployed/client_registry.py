@@ -1,5 +1,5 @@
-"""The clients of a deployment: which have been met, what they reported once, how fast they were; and short questions to
-many."""
+"""The clients of a deployment: which have been met, what they reported once, how fast they were;
+and short questions to many."""
 
 from __future__ import annotations
 
@@ -29,17 +29,22 @@ _LOG = logging.getLogger("motley.flower")
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a deployment waits; no wait is without a limit. And how much a client's own word of its samples counts.
+    """How long a deployment waits; no wait is without a limit. And how much a client's own word of
+    its samples counts.
 
     Parameters
     ----------
-    start_s: for the whole population to come, before round 1, and for those it knows when a deployment goes on.
+    start_s: for the whole population to come, before round 1, and for those it knows when a
+    deployment goes on.
     work_s: for a client's upload; then it counts as dropped. Also how long a message may live.
-    query_s: for answers to short questions (enrolment, probes). poll_s: between two polls for answers.
-    look_s: between two looks at who is there. pause_s, longest_pause_s: how long a connected client that did not answer is not
-    asked, the first time and at most; doubled each time, and forgotten when it answers. link_s: for the SuperLink to answer a call.
-    sample_cap: how many times the median number of samples of the clients met one client's number counts at most, in weights and for
-    the selector, where the file of clients gives no ``examples``; the number itself is fixed at enrolment.
+    query_s: for answers to short questions (enrolment, probes). poll_s: between two polls for
+    answers.
+    look_s: between two looks at who is there. pause_s, longest_pause_s: how long a connected client
+    that did not answer is not asked, the first time and at most; doubled each time, and forgotten
+    when it answers. link_s: for the SuperLink to answer a call.
+    sample_cap: how many times the median number of samples of the clients met one client's number
+    counts at most, in weights and for the selector, where the file of clients gives no
+    ``examples``; the number itself is fixed at enrolment.
     """
 
     start_s: float = 300.0
@@ -56,7 +61,10 @@ class Limits:
         for name, value in vars(self).items():
             if not (isinstance(value, int | float) and 0 < value < np.inf):
                 what = "seconds" if name.endswith("_s") else "times the median number of samples"
-                raise ConfigError(f"got {name} = {value!r}; expected a positive number of {what}", f"limits.{name}")
+                raise ConfigError(
+                    f"got {name} = {value!r}; expected a positive number of {what}",
+                    f"limits.{name}",
+                )
 
 
 class ClientRegistry:
@@ -64,19 +72,30 @@ class ClientRegistry:
 
     Parameters
     ----------
-    run: the name of the deployment. codec: writes requests and reads answers. transport: carries them. population: K.
+    run: the name of the deployment. codec: writes requests and reads answers. transport: carries
+    them. population: K.
     limits: of waiting.
 
     Attributes
     ----------
-    met: bool ``[K]``. examples: int64 ``[K]``, as each client said once, 0 for a client that was never met. signals: name ->
-    ``[K, d]``, reported at enrolment.
+    met: bool ``[K]``. examples: int64 ``[K]``, as each client said once, 0 for a client that was
+    never met. signals: name -> ``[K, d]``, reported at enrolment.
     incidents: what went wrong with clients, until it is written.
-    speed: ``[K, 3]``, measured the last time a client delivered: seconds per local step, of the download, of the upload;
-    else NaN."""
+    speed: ``[K, 3]``, measured the last time a client delivered: seconds per local step, of the
+    download, of the upload; else NaN."""
 
-    def __init__(self, run: str, codec: RequestCodec, transport: WaitingTransport, population: int, limits: Limits) -> None:
-        self.run, self.codec, self.transport, self.limits = run, codec, transport, limits
+    def __init__(
+        self,
+        run: str,
+        codec: RequestCodec,
+        transport: WaitingTransport,
+        population: int,
+        limits: Limits,
+    ) -> None:
+        self.run = run
+        self.codec = codec
+        self.transport = transport
+        self.limits = limits
         self.met = np.zeros(population, bool)
         self.examples = np.zeros(population, np.int64)
         self.signals: dict[str, Floats] = {}
@@ -84,23 +103,29 @@ class ClientRegistry:
         self.incidents = IncidentLog(lambda: transport.now_s)
         self._unknown_ids: set[int] = set()
         self._connected: set[int] = set()  # clients met that were present at the last look
-        self._gone: set[int] = set()  # those that were present at an earlier one, or should have come
+        # those that were present at an earlier one, or should have come
+        self._gone: set[int] = set()
         self._capped: set[int] = set()  # clients whose number of samples does not count in full
         self._refusal = ""  # why the client that answered last cannot be asked
         self._refused: set[int] = set()  # clients whose app failed, or answered what cannot be read
         self._asked: dict[str, Order] = {}  # message -> enrolment request that is not answered yet
-        self._pauses: dict[int, tuple[float, float]] = {}  # client that did not answer -> until when it is left alone, how long
+        # client that did not answer -> until when it is left alone, how long
+        self._pauses: dict[int, tuple[float, float]] = {}
 
     def present(self, fresh: bool = True) -> Ids:
-        """Return the clients that can be reached, met or not; ids beyond the experiment's population are logged once and
-        ignored.
+        """Return the clients that can be reached, met or not; ids beyond the experiment's
+        population are logged once and ignored.
 
         ``fresh``: now, else as of the last look."""
         ids = np.array(sorted(self.transport.present(fresh)), np.int64)
         beyond = set(ids[(ids < 0) | (ids >= len(self.met))].tolist()) - self._unknown_ids
         if beyond:
             self._unknown_ids |= beyond
-            _LOG.warning("clients %s are there, and the experiment has clients 0 to %d", sorted(beyond)[:5], len(self.met) - 1)
+            _LOG.warning(
+                "clients %s are there, and the experiment has clients 0 to %d",
+                sorted(beyond)[:5],
+                len(self.met) - 1,
+            )
         known = ids[(ids >= 0) & (ids < len(self.met))]
         for client, event, reason in self.transport.transport.happened():
             self.incidents.note(client, event, reason)
@@ -118,9 +143,15 @@ class ClientRegistry:
         self._connected = connected
 
     def answering(self) -> Ids:
-        """Return the clients present at the last look, but those that are left alone because they did not answer."""
+        """Return the clients present at the last look, but those that are left alone because they
+        did not answer."""
         ids = self.present(fresh=False)
-        return ids[~np.isin(ids, [k for k, (until_s, _) in self._pauses.items() if until_s > self.transport.now_s])]
+        return ids[
+            ~np.isin(
+                ids,
+                [k for k, (until_s, _) in self._pauses.items() if until_s > self.transport.now_s],
+            )
+        ]
 
     def silent(self, client: int) -> None:
         """Leave a client that did not answer in time alone for a while, twice as long each time."""
@@ -133,10 +164,17 @@ class ClientRegistry:
         self._pauses.pop(client, None)
 
     def ask(
-        self, ledger: Ledger, orders: Mapping[int, Order], read: Callable[[Order, object], T], kind: Kind, step: int
+        self,
+        ledger: Ledger,
+        orders: Mapping[int, Order],
+        read: Callable[[Order, object], T],
+        kind: Kind,
+        step: int,
     ) -> dict[int, T]:
-        """Send short requests, wait, and return what was read from sound answers, by client; bill all of it as ``kind``."""
-        sent, until_s = self._send(ledger, orders, kind, step), self.transport.now_s + self.limits.query_s
+        """Send short requests, wait, and return what was read from sound answers, by client; bill
+        all of it as ``kind``."""
+        sent = self._send(ledger, orders, kind, step)
+        until_s = self.transport.now_s + self.limits.query_s
         found: dict[int, T] = {}
         while sent:
             replies = self.transport.wait(list(sent), until_s)
@@ -145,11 +183,17 @@ class ClientRegistry:
                 break
         for order in sent.values():
             _LOG.warning("client %d did not answer within %g s", order.client, self.limits.query_s)
-            self.incidents.note(order.client, "unanswered", f"no answer to a question within {self.limits.query_s:g} s")
+            self.incidents.note(
+                order.client,
+                "unanswered",
+                f"no answer to a question within {self.limits.query_s:g} s",
+            )
             self.silent(order.client)
         return found
 
-    def _send(self, ledger: Ledger, orders: Mapping[int, Order], kind: Kind, step: int) -> dict[str, Order]:
+    def _send(
+        self, ledger: Ledger, orders: Mapping[int, Order], kind: Kind, step: int
+    ) -> dict[str, Order]:
         """Return the requests by the numbers of their messages."""
         sealed = {client: order.seal() for client, order in orders.items()}
         sent = self.transport.transport.push(sealed, "query", self.limits.query_s) if sealed else {}
@@ -157,11 +201,18 @@ class ClientRegistry:
         return {message: orders[client] for client, message in sent.items()}
 
     def _read(
-        self, ledger: Ledger, sent: dict[str, Order], replies: list[Reply], read: Callable[[Order, object], T], kind: Kind,
-        step: int
-    ) -> dict[int, T]:  # fmt: skip
-        """Return what was read from sound replies, by client; answered requests are taken out of ``sent``."""
-        found, sizes = {}, {}
+        self,
+        ledger: Ledger,
+        sent: dict[str, Order],
+        replies: list[Reply],
+        read: Callable[[Order, object], T],
+        kind: Kind,
+        step: int,
+    ) -> dict[int, T]:
+        """Return what was read from sound replies, by client; answered requests are taken out of
+        ``sent``."""
+        found = {}
+        sizes = {}
         for reply in replies:
             order = sent.pop(reply.message, None)
             if order is None:
@@ -184,23 +235,32 @@ class ClientRegistry:
         return found
 
     def meet(self, ledger: Ledger, step: int, until_s: float | None = None) -> Ids:
-        """Ask clients that are present and were never met what they have; return those met now, sorted.
+        """Ask clients that are present and were never met what they have; return those met now,
+        sorted.
 
-        ``until_s``: when to stop waiting for answers; None: answers that are not here already are taken in by a later call,
-        so that a newcomer keeps no other client waiting."""
+        ``until_s``: when to stop waiting for answers; None: answers that are not here already are
+        taken in by a later call, so that a newcomer keeps no other client waiting."""
         self.present()
         asked = {order.client for order in self._asked.values()}
         new = [int(k) for k in self.answering() if not self.met[k] and int(k) not in asked]
-        self._asked |= self._send(ledger, {k: self.codec.enrol(self.run, k) for k in new}, "enrol", step)
+        self._asked |= self._send(
+            ledger, {k: self.codec.enrol(self.run, k) for k in new}, "enrol", step
+        )
         now: list[int] = []
         while self._asked:
-            replies = self.transport.wait(list(self._asked), self.transport.now_s if until_s is None else until_s)
-            found = self._read(ledger, self._asked, replies, self.codec.read_enrolment, "enrol", step)
+            replies = self.transport.wait(
+                list(self._asked), self.transport.now_s if until_s is None else until_s
+            )
+            found = self._read(
+                ledger, self._asked, replies, self.codec.read_enrolment, "enrol", step
+            )
             for client, (examples, signals) in found.items():
                 self.met[client], self.examples[client] = True, examples
                 now.append(client)
                 for name, value in signals.items():
-                    self.signals.setdefault(name, np.full((len(self.met), len(value)), np.nan))[client] = value
+                    self.signals.setdefault(name, np.full((len(self.met), len(value)), np.nan))[
+                        client
+                    ] = value
             if not replies:
                 break
         if now:
@@ -209,47 +269,67 @@ class ClientRegistry:
 
     @property
     def counted(self) -> Ids:
-        """The numbers of samples as they count, ``[K]``: at most those in the file of clients, else ``limits.sample_cap`` times the
-        median of the clients met."""
+        """The numbers of samples as they count, ``[K]``: at most those in the file of clients, else
+        ``limits.sample_cap`` times the median of the clients met."""
         return np.minimum(self.examples, self._caps()).astype(np.int64)
 
     def _caps(self) -> Floats:
         caps = np.full(len(self.met), weight_cap(self.examples, self.limits.sample_cap))
-        listed = {client: most for client, most in self.transport.transport.examples.items() if client < len(caps)}
+        listed = {
+            client: most
+            for client, most in self.transport.transport.examples.items()
+            if client < len(caps)
+        }
         caps[list(listed)] = list(listed.values())
         return caps
 
     def _note_capped(self) -> None:
-        """Note the clients whose number of samples has begun to count in part, now that others have been met."""
-        caps, listed = self._caps(), self.transport.transport.examples
+        """Note the clients whose number of samples has begun to count in part, now that others have
+        been met."""
+        caps = self._caps()
+        listed = self.transport.transport.examples
         capped = set(np.flatnonzero(self.examples > caps).tolist())
         for client in sorted(capped - self._capped):
-            why = "as the file of clients has it" if client in listed else f"{self.limits.sample_cap:g} times the median"
+            why = (
+                "as the file of clients has it"
+                if client in listed
+                else f"{self.limits.sample_cap:g} times the median"
+            )
             said = f"its {self.examples[client]} samples count as {caps[client]:.0f}, {why}"
             _LOG.warning("client %d: %s", client, said)
             self.incidents.note(client, "capped", said)
         self._capped = capped
 
     def gather(self, ledger: Ledger, step: int) -> Ids:
-        """Wait for all clients that were met before or, where none was, for the population; return those met now, sorted.
+        """Wait for all clients that were met before or, where none was, for the population; return
+        those met now, sorted.
 
         Raises
         ------
         ConfigError: no client came in all the time there is.
         """
         until_s = self.transport.now_s + self.limits.start_s
-        expected, new = self.met.copy() if self.met.any() else ~self.met, np.zeros(0, np.int64)
+        expected = self.met.copy() if self.met.any() else ~self.met
+        new = np.zeros(0, np.int64)
         while True:
-            new = np.union1d(new, self.meet(ledger, step, min(until_s, self.transport.now_s + self.limits.look_s)))
+            new = np.union1d(
+                new,
+                self.meet(ledger, step, min(until_s, self.transport.now_s + self.limits.look_s)),
+            )
             present = self.present(fresh=False)
             there = np.isin(np.flatnonzero(expected), present)
-            refusing = len(self._refused.intersection(present.tolist()))  # one node cannot be two of them at a time
+            # one node cannot be two of them at a time
+            refusing = len(self._refused.intersection(present.tolist()))
             hopeless = refusing == len(self.met) and not self.met.any()
             if (self.met[expected] & there).all() or hopeless or self.transport.now_s >= until_s:
                 break
             self.transport.wait([], min(until_s, self.transport.now_s + self.limits.look_s))
         if not self.met.any():
-            refusal = f"all {len(self.met)} clients refuse" if hopeless else f"no client came within {self.limits.start_s:g} s"
+            refusal = (
+                f"all {len(self.met)} clients refuse"
+                if hopeless
+                else f"no client came within {self.limits.start_s:g} s"
+            )
             silent = self.transport.transport.refusal
             why = self._refusal or (f" ({silent})" if silent else "")
             raise ConfigError(
@@ -258,7 +338,11 @@ class ClientRegistry:
             )
         for client in sorted(set(np.flatnonzero(expected).tolist()) - self._connected - self._gone):
             self._gone.add(client)
-            self.incidents.note(client, "disconnected", f"it was not there within {self.limits.start_s:g} s, and the run began")
+            self.incidents.note(
+                client,
+                "disconnected",
+                f"it was not there within {self.limits.start_s:g} s, and the run began",
+            )
         return new
 
     def learn(self, reports: Reports) -> None:
@@ -269,30 +353,46 @@ class ClientRegistry:
         self.speed[reports.ids[good]] = seen[good]
 
     def estimates(self, ids: Ids, steps: Ids, up_bits: int) -> dict[str, Floats]:
-        """Return the planner's signals ``[n]``: what was measured of these clients the last time they delivered.
+        """Return the planner's signals ``[n]``: what was measured of these clients the last time
+        they delivered.
 
-        READING: a client that never delivered counts as the mean of those that did, and while none has, one second is taken
-        for each transfer and each step."""
+        READING: a client that never delivered counts as the mean of those that did, and while none
+        has, one second is taken for each transfer and each step."""
         known = self.speed[np.isfinite(self.speed).all(axis=1)]
         usual = known.mean(axis=0) if len(known) else np.ones(3)
         step_s, down_s, up_s = np.where(np.isfinite(self.speed[ids]), self.speed[ids], usual).T
         with np.errstate(divide="ignore"):
             mbps = up_bits / up_s / 1e6
         return {
-            "compute_estimate_s": step_s * steps, "download_estimate_s": down_s, "upload_estimate_s": up_s, "uplink_mbps": mbps,
-        }  # fmt: skip
+            "compute_estimate_s": step_s * steps,
+            "download_estimate_s": down_s,
+            "upload_estimate_s": up_s,
+            "uplink_mbps": mbps,
+        }
 
     def save(self) -> dict[str, Any]:
         """Return what is known as plain arrays."""
-        return {"run": self.run, "met": self.met, "examples": self.examples, "signals": dict(self.signals), "speed": self.speed}
+        return {
+            "run": self.run,
+            "met": self.met,
+            "examples": self.examples,
+            "signals": dict(self.signals),
+            "speed": self.speed,
+        }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` returned."""
-        self.run, self.met, self.examples, self.speed = (saved[name] for name in ("run", "met", "examples", "speed"))
+        self.run, self.met, self.examples, self.speed = (
+            saved[name] for name in ("run", "met", "examples", "speed")
+        )
         self.signals = dict(saved["signals"])
         self._capped = set(np.flatnonzero(self.examples > self._caps()).tolist())
 
 
-def _bill(ledger: Ledger, kind: Kind, direction: Direction, sizes: Mapping[int, int], step: int) -> None:
+def _bill(
+    ledger: Ledger, kind: Kind, direction: Direction, sizes: Mapping[int, int], step: int
+) -> None:
     if sizes:
-        ledger.post(kind, direction, list(sizes), [8 * size for size in sizes.values()], step, paper_bits=0)
+        ledger.post(
+            kind, direction, list(sizes), [8 * size for size in sizes.values()], step, paper_bits=0
+        )

@@ -1,11 +1,14 @@
-"""The client's side of a deployment: it answers the server's orders with its own data, engine and disk.
+"""The client's side of a deployment: it answers the server's orders with its own data, engine and
+disk.
 
-A client has the experiment's file, as the server does, and carries out an order with the simulator's parts: the engine
-trains the job that a simulation would train, with the same batches; the update goes through the experiment's compressor and
-error feedback (:func:`motley.transport.feedback.compress_update`); what the client keeps between rounds lies on its
-own disk, in a :mod:`~motley_flower.deployed.client_state`.
+A client has the experiment's file, as the server does, and carries out an order with the
+simulator's parts: the engine trains the job that a simulation would train, with the same batches;
+the update goes through the experiment's compressor and error feedback
+(:func:`motley.transport.feedback.compress_update`); what the client keeps between rounds lies on
+its own disk, in a :mod:`~motley_flower.deployed.client_state`.
 
-An order can make a client do nothing else: it names an experiment, which must be the client's own, and brings numbers.
+An order can make a client do nothing else: it names an experiment, which must be the client's own,
+and brings numbers.
 """
 
 from __future__ import annotations
@@ -47,9 +50,10 @@ class ClientRuntime:
 
     Parameters
     ----------
-    experiment: the same as the server's. folder: where client states are stored. task: data and model of the client's own;
-    None: the experiment's. data: folder to look into first for data packs. secrets: of secure aggregation; None: updates are sent in
-    the clear.
+    experiment: the same as the server's. folder: where client states are stored. task: data and
+    model of the client's own;
+    None: the experiment's. data: folder to look into first for data packs. secrets: of secure
+    aggregation; None: updates are sent in the clear.
 
     Raises
     ------
@@ -57,65 +61,103 @@ class ClientRuntime:
     """
 
     def __init__(
-        self, experiment: Experiment, folder: Path, task: Task | None = None, data: Path | None = None,
+        self,
+        experiment: Experiment,
+        folder: Path,
+        task: Task | None = None,
+        data: Path | None = None,
         secrets: ClientSecrets | None = None,
-    ) -> None:  # fmt: skip
-        # one client at a time; the account of a private run is the server's, unless no server is trusted with it
+    ) -> None:
+        # one client at a time; the account of a private run is the server's, unless no server is
+        # trusted with it
         options = experiment.privacy
         own = {} if options is not None and options.noise_by == "clients" else {"privacy": None}
         alone = experiment.replace({"engine.name": "sequential", **own})
         self.config, self.engine, _, model = prepare(alone, data, task)
-        self.setting, self.folder, self.agreed = self.config.setting, folder, agreement(experiment)
-        algorithm, population = self.setting.algorithm, len(self.setting.task.federation)
-        self.like = algorithm.correction.download(algorithm.server.init(algorithm.correction.sent(model), population))
-        self.first, self.secrets = initial_client_state(self.config, model), secrets
+        self.setting = self.config.setting
+        self.folder = folder
+        self.agreed = agreement(experiment)
+        algorithm = self.setting.algorithm
+        population = len(self.setting.task.federation)
+        self.like = algorithm.correction.download(
+            algorithm.server.init(algorithm.correction.sent(model), population)
+        )
+        self.first = initial_client_state(self.config, model)
+        self.secrets = secrets
         self.signals = ClientSignals(experiment, folder)
         plan = self.config.privacy
         noise = None if plan is None else plan.client_noise
         if noise is not None and secrets is None:
             raise ConfigError(
-                'noise_by = "clients" is noise for a sum, and unmasked updates have too little; give serve(...) '
+                'noise_by = "clients" is noise for a sum, and unmasked updates have too little; '
+                "give serve(...) "
                 f"secure_aggregation=SecureOptions(clip={noise.clip:g})",
                 "privacy.noise_by",
             )
-        self.sums = None if plan is None or noise is None else NoisySums(noise, plan.max_rounds, folder, self.agreed)
+        self.sums = (
+            None
+            if plan is None or noise is None
+            else NoisySums(noise, plan.max_rounds, folder, self.agreed)
+        )
 
     def answer(self, client: int, message: object) -> bytes:
         """Return the answer to an order for this client.
 
         Raises
         ------
-        CodecError: no sound order, or one for another client. ConfigError: an order of another experiment, or without data
-        here."""
+        CodecError: no sound order, or one for another client. ConfigError: an order of another
+        experiment, or without data here."""
         began = time.perf_counter()
         order = open_order(message)
         if order.client != client:
-            raise CodecError(f"got an order for client {order.client}; this node is client {client}")
+            raise CodecError(
+                f"got an order for client {order.client}; this node is client {client}"
+            )
         if order.agreed != self.agreed:
             raise ConfigError(
-                f"the server runs another experiment ({order.agreed}) than this client has ({self.agreed}); "
-                f"give both the same file, and the same version of Motley ({__version__} here)"
+                f"the server runs another experiment ({order.agreed}) than this client has "
+                f"({self.agreed}); give both the same file, and the same version of Motley "
+                f"({__version__} here)"
             )
         data = self.setting.task.federation
         if client >= len(data):
             raise ConfigError(
-                f"this node is client {client}, and the experiment has clients 0 to {len(data) - 1}", "population"
+                f"this node is client {client}, and the experiment has clients 0 to "
+                f"{len(data) - 1}",
+                "population",
             )
         if order.kind in ("train", "secure") and bool(order.secure) != (self.secrets is not None):
             asked, own = ("masked", "clear") if order.secure else ("clear", "masked")
-            raise ConfigError(f"the server asks for {asked} updates, and this client sends {own} ones", "secure_aggregation")
+            raise ConfigError(
+                f"the server asks for {asked} updates, and this client sends {own} ones",
+                "secure_aggregation",
+            )
         self.signals.check(order)
-        done = {"enrol": self._enrol, "probe": self._probe, "train": self._train, "secure": self._secure}[order.kind](order)
+        done = {
+            "enrol": self._enrol,
+            "probe": self._probe,
+            "train": self._train,
+            "secure": self._secure,
+        }[order.kind](order)
         spent = _number(time.perf_counter() - began)
-        return Answer(order.run, client, order.round, order.dispatch, compute_s=spent, **done).seal()
+        return Answer(
+            order.run, client, order.round, order.dispatch, compute_s=spent, **done
+        ).seal()
 
     def _enrol(self, order: Order) -> dict[str, Any]:
-        """Report, where wanted, the number of training samples of a client and their label counts."""
+        """Report, where wanted, the number of training samples of a client and their label
+        counts."""
         data = self.setting.task.federation
-        known: dict[str, Callable[[], Any]] = {"num_examples": lambda: data.train.sizes, "label_histogram": data.histogram}
+        known: dict[str, Callable[[], Any]] = {
+            "num_examples": lambda: data.train.sizes,
+            "label_histogram": data.histogram,
+        }
         unknown = sorted(set(order.want) - known.keys())
         if unknown:
-            raise CodecError(f"got an order to report {unknown[0][:40]!r} at enrolment; known are: {', '.join(known)}")
+            raise CodecError(
+                f"got an order to report {unknown[0][:40]!r} at enrolment; known are: "
+                f"{', '.join(known)}"
+            )
         report = {name: _number(known[name]()[order.client]) for name in order.want}
         return {"signals": self.signals.sent(order, report)}
 
@@ -123,10 +165,14 @@ class ClientRuntime:
         """Measure signals of the model sent, on the batches that a simulation would measure."""
         unknown = sorted(order.probed.keys() - MEASURED.keys())
         if unknown:
-            raise CodecError(f"got an order to measure {unknown[0][:40]!r}; a probe measures: {', '.join(sorted(MEASURED))}")
+            raise CodecError(
+                f"got an order to measure {unknown[0][:40]!r}; a probe measures: "
+                f"{', '.join(sorted(MEASURED))}"
+            )
         memory, forgot = self._store(order).take(order.kept)
         key = self.setting.streams.key("probe").fold(order.round)
-        who, own = np.array([order.client]), {order.client: split_state(memory)[0]}
+        who = np.array([order.client])
+        own = {order.client: split_state(memory)[0]}
         met = self.engine.measure(who, unpack(order.model, self.like), own, order.probed, key)
         told = {name: _number(value[0]) for name, value in met.items()}
         return {"signals": self.signals.sent(order, told), "forgot": forgot}
@@ -134,54 +180,87 @@ class ClientRuntime:
     def _secure(self, order: Order) -> dict[str, Any]:
         """Answer a step of secure aggregation."""
         secrets: Any = self.secrets
-        return {"upload": secrets.answer(self.folder, order.run, order.client, order.secure, self.sums)}
+        return {
+            "upload": secrets.answer(self.folder, order.run, order.client, order.secure, self.sums)
+        }
 
     def _train(self, order: Order) -> dict[str, Any]:
         """Train one job, store the state that follows from its upload, and report the upload."""
-        store, compressor = self._store(order), self.config.upload_config.compressor
+        store = self._store(order)
+        compressor = self.config.upload_config.compressor
         memory, forgot = store.take(order.kept)
         own, before = split_state(memory)
         job = Job(order.client, order.dispatch, order.steps, order.lr)
-        key, layout = self.setting.key("compress", job), self.setting.task.layout
+        key = self.setting.key("compress", job)
+        layout = self.setting.task.layout
         layers = compressor.curvature_layers(order.theta, layout, key, before)
         job = Job(order.client, order.dispatch, order.steps, order.lr, layers=layers)
         want = frozenset(order.want) & REPORTED | {"loss", "update_norm"}
-        (result,) = self.engine.train([job], unpack(order.model, self.like), {order.client: own}, want)
+        (result,) = self.engine.train(
+            [job], unpack(order.model, self.like), {order.client: own}, want
+        )
         told = {name: _number(result.signals[name]) for name in order.want}
-        report = {"steps": result.steps, "signals": self.signals.sent(order, told), "forgot": forgot}
-        if not result.finite and self.sums is None:  # else zeros and noise are sent, and nobody sees it
+        report = {
+            "steps": result.steps,
+            "signals": self.signals.sent(order, told),
+            "forgot": forgot,
+        }
+        # else zeros and noise are sent, and nobody sees it
+        if not result.finite and self.sums is None:
             return {**report, "finite": False}
         try:
             upload, after = self._upload(order, result, before)
         except CodecError:  # with its error memory it overflows
             return {**report, "finite": False}
-        store.put(order.dispatch, merge_state(result.client_state if result.finite else own, after) or None)
+        store.put(
+            order.dispatch,
+            merge_state(result.client_state if result.finite else own, after) or None,
+        )
         return {**report, "upload": upload}
 
-    def _upload(self, order: Order, result: TrainResult, before: Mapping[str, Tensor]) -> tuple[bytes, Mapping[str, Tensor]]:
-        """Return the bytes of an upload and the compression state that follows; the update is compressed, other parts are
-        sent whole."""
-        upload_config, layout = self.config.upload_config, self.setting.task.layout
+    def _upload(
+        self, order: Order, result: TrainResult, before: Mapping[str, Tensor]
+    ) -> tuple[bytes, Mapping[str, Tensor]]:
+        """Return the bytes of an upload and the compression state that follows; the update is
+        compressed, other parts are sent whole."""
+        upload_config = self.config.upload_config
+        layout = self.setting.task.layout
         if self.secrets is not None and self.sums is not None:
             update = result.parts["delta"].value if result.finite else torch.zeros(layout.size)
-            return self.secrets.masked(self.folder, order.run, order.client, order.secure, update, 1, self.sums), before
+            return self.secrets.masked(
+                self.folder, order.run, order.client, order.secure, update, 1, self.sums
+            ), before
         values = {name: self._weighed(order, part) for name, part in result.parts.items()}
         if self.secrets is not None:
             examples = int(self.setting.task.federation.train.sizes[order.client])
-            return self.secrets.masked(self.folder, order.run, order.client, order.secure, values["delta"], examples), before
+            return self.secrets.masked(
+                self.folder, order.run, order.client, order.secure, values["delta"], examples
+            ), before
         if "delta" not in values or upload_config.plain:
             return pack(values), before
         job = Job(order.client, order.dispatch, order.steps, order.lr)
         key = self.setting.key("compress", job)
         sent = compress_update(
-            upload_config.feedback, upload_config.compressor, values["delta"], before, order.theta, order.budget, layout,
-            key, result.curvature
-        )  # fmt: skip
-        whole = {name: Packet(value.numel(), value.reshape(-1)) for name, value in values.items() if name != "delta"}
+            upload_config.feedback,
+            upload_config.compressor,
+            values["delta"],
+            before,
+            order.theta,
+            order.budget,
+            layout,
+            key,
+            result.curvature,
+        )
+        whole = {
+            name: Packet(value.numel(), value.reshape(-1))
+            for name, value in values.items()
+            if name != "delta"
+        }
         return wire.encode({**whole, "delta": sent.packet}), sent.client_state
 
     def _weighed(self, order: Order, part: Part) -> Tensor:
-        """Return a part of an upload, times the client's weight ``min(n, n_max) / n_max`` where it is averaged in a private run."""
+        """Return a part of an upload, times the client's weight ``min(n, n_max) / n_max`` where it
+        is averaged in a private run."""
         if not order.most_examples or part.fold != "mean":
             return part.value
         examples = int(self.setting.task.federation.train.sizes[order.client])

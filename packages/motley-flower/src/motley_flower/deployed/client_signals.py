@@ -1,8 +1,11 @@
-"""A client's own numbers as they leave it in a private run: clipped and with noise of the operating system's generator.
+"""A client's own numbers as they leave it in a private run: clipped and with noise of the operating
+system's generator.
 
-A client whose own experiment has ``[privacy]`` sends signals with exactly that table's noise, and no more values and updates than its
-caps, whatever the server asks: :mod:`~motley_flower.deployed.client_ledger` counts them. A client without ``[privacy]`` does
-as the server says: a signal has the noise that the order names for it, none where it names none, and nothing is counted.
+A client whose own experiment has ``[privacy]`` sends signals with exactly that table's noise, and
+no more values and updates than its caps, whatever the server asks:
+:mod:`~motley_flower.deployed.client_ledger` counts them. A client without ``[privacy]`` does as the
+server says: a signal has the noise that the order names for it, none where it names none, and
+nothing is counted.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class ClientSignals:
     """
 
     def __init__(self, experiment: Experiment, folder: Path) -> None:
-        self.own, self.folder = experiment.privacy, folder
+        self.own = experiment.privacy
+        self.folder = folder
         if self.own is None:
             return
         rounds = experiment.stop.rounds
@@ -56,7 +60,8 @@ class ClientSignals:
 
         Raises
         ------
-        ConfigError: other noise, or none; a cap that is reached; noise that cannot be. StoreError: as of the client's ledger.
+        ConfigError: other noise, or none; a cap that is reached; noise that cannot be. StoreError:
+        as of the client's ledger.
         """
         for name, noise in order.noise.items():
             _noise(name, noise)
@@ -66,31 +71,42 @@ class ClientSignals:
         public -= self.own.signal_noise.keys()
         names = {name: None for name in (*order.want, *order.probed) if name not in public}
         for name in names:
-            own, asked = self.own.signal_noise.get(name), order.noise.get(name)
+            own = self.own.signal_noise.get(name)
+            asked = order.noise.get(name)
             if own is None:
-                raise ConfigError(f"the server asks for {name!r}, and this client's [privacy] has no noise for it", "privacy")
+                raise ConfigError(
+                    f"the server asks for {name!r}, and this client's [privacy] has no noise for "
+                    "it",
+                    "privacy",
+                )
             if asked != (own.noise, own.low, own.high, own.multiplier):
                 raise ConfigError(
-                    f"the server asks for {name!r} {_words(asked)}, and this client's [privacy] for it "
-                    f"{_words((own.noise, own.low, own.high, own.multiplier))}; give both the same [privacy]",
+                    f"the server asks for {name!r} {_words(asked)}, and this client's [privacy] "
+                    f"for it {_words((own.noise, own.low, own.high, own.multiplier))}; give both "
+                    "the same [privacy]",
                     f"privacy.signal_noise.{name}",
                 )
         if order.kind == "train" and order.most_examples != (self.own.max_examples or 0):
             raise ConfigError(
-                f"the server caps weights at {order.most_examples} samples, and this client's [privacy] at "
-                f"{self.own.max_examples or 0}; give both the same [privacy]",
+                f"the server caps weights at {order.most_examples} samples, and this client's "
+                f"[privacy] at {self.own.max_examples or 0}; give both the same [privacy]",
                 "privacy.max_examples",
             )
         self._ledger(order).check(_occasion(order), names, order.kind == "train")
 
     def sent(self, order: Order, signals: Mapping[str, Told]) -> dict[str, Told]:
-        """Return these signals as they are sent, and count them, and the update of an order to train.
+        """Return these signals as they are sent, and count them, and the update of an order to
+        train.
 
         Raises
         ------
-        ConfigError: a cap is reached, or the signal is no single number. StoreError: as of the client's ledger.
+        ConfigError: a cap is reached, or the signal is no single number. StoreError: as of the
+        client's ledger.
         """
-        draws = {name: partial(_sent, name, value, order.noise.get(name)) for name, value in signals.items()}
+        draws = {
+            name: partial(_sent, name, value, order.noise.get(name))
+            for name, value in signals.items()
+        }
         if self.own is None:
             return {name: draw() for name, draw in draws.items()}
         return self._ledger(order).release(_occasion(order), draws, order.kind == "train")
@@ -100,7 +116,8 @@ class ClientSignals:
 
 
 def _occasion(order: Order) -> str:
-    """Return the occasion on which each signal leaves once: enrolment, whatever the run, or a round's probe or training."""
+    """Return the occasion on which each signal leaves once: enrolment, whatever the run, or a
+    round's probe or training."""
     return "enrol" if order.kind == "enrol" else f"{order.run} {order.kind} {order.round}"
 
 
@@ -124,16 +141,28 @@ def _noise(name: str, asked: Noise) -> SignalNoise:
     how = SignalNoise(multiplier, low, high, law)
     check_noise(name, how)
     if not (math.isfinite(how.scale) and multiplier > 0):
-        raise ConfigError(f"got a multiplier of {multiplier:g}; expected a positive number", f"privacy.signal_noise.{name}")
+        raise ConfigError(
+            f"got a multiplier of {multiplier:g}; expected a positive number",
+            f"privacy.signal_noise.{name}",
+        )
     return how
 
 
 def _sent(name: str, value: Told, asked: Noise | None) -> Told:
-    """Return a signal with the noise asked for; Gumbel noise is the server's, and the client clips alone."""
+    """Return a signal with the noise asked for; Gumbel noise is the server's, and the client clips
+    alone."""
     if asked is None:
         return value
-    how, row = _noise(name, asked), np.asarray(value, np.float64)[None]
+    how = _noise(name, asked)
+    row = np.asarray(value, np.float64)[None]
     if row.ndim != (2 if name == HISTOGRAM else 1):
-        raise ConfigError("it is no single number, and noise on whole vectors is not built", f"privacy.signal_noise.{name}")
-    noisy = bounded(row, how) if how.noise == "gumbel" else released(SystemRandomness(), [0], name, row, how)
+        raise ConfigError(
+            "it is no single number, and noise on whole vectors is not built",
+            f"privacy.signal_noise.{name}",
+        )
+    noisy = (
+        bounded(row, how)
+        if how.noise == "gumbel"
+        else released(SystemRandomness(), [0], name, row, how)
+    )
     return np.asarray(noisy[0], np.float64)

@@ -1,7 +1,8 @@
 """What a client keeps between rounds, in a file on its own disk; it never leaves the client.
 
-A client does not know whether its upload was accepted. So the file holds two states, the current one and the one that would
-follow from the last upload, and the server's next order says which dispatch of this client was accepted last::
+A client does not know whether its upload was accepted. So the file holds two states, the current
+one and the one that would follow from the last upload, and the server's next order says which
+dispatch of this client was accepted last::
 
     order.kept    the current state
     -1            the initial state, the same for every client
@@ -10,9 +11,10 @@ follow from the last upload, and the server's next order says which dispatch of 
     another       lost (a new disk, a restored backup): the client begins anew, and the server is
                   told
 
-A file is written new and then replaces the old one, so a kill in the middle of a write loses nothing; what such a kill leaves is
-removed by the next write. A server that goes on from its last checkpoint names a dispatch of that checkpoint, whose state still
-lies here. A file that does not agree with its digest counts as lost."""
+A file is written new and then replaces the old one, so a kill in the middle of a write loses
+nothing; what such a kill leaves is removed by the next write. A server that goes on from its last
+checkpoint names a dispatch of that checkpoint, whose state still lies here. A file that does not
+agree with its digest counts as lost."""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ from motley.core.files import disk_error, private_folder, replacing, sync_folder
 __all__ = ["ClientStateFile"]
 
 _LOG = logging.getLogger("motley.flower")
-_LAST, _NEXT, _DIGEST = "last", "next", "digest"
+_LAST = "last"
+_NEXT = "next"
+_DIGEST = "digest"
 
 
 class ClientStateFile:
@@ -42,7 +46,8 @@ class ClientStateFile:
 
     Parameters
     ----------
-    folder: of the client. run: the deployment. first: the initial state; None for methods that keep nothing.
+    folder: of the client. run: the deployment. first: the initial state; None for methods that keep
+    nothing.
     """
 
     def __init__(self, folder: Path, run: str, client: int, first: ClientState | None) -> None:
@@ -63,7 +68,8 @@ class ClientStateFile:
         return self._last[1], forgot
 
     def put(self, dispatch: int, state: ClientState | None) -> None:
-        """Write the state that follows from an upload about to be sent, beside the one that :meth:`take` returned.
+        """Write the state that follows from an upload about to be sent, beside the one that
+        :meth:`take` returned.
 
         Raises
         ------
@@ -86,7 +92,8 @@ class ClientStateFile:
             raise disk_error(error, self.path) from None
 
     def _fresh(self, process: int | str) -> Path:
-        """Return the name under which a process writes, by its number; an order of a killed server may be under way, too."""
+        """Return the name under which a process writes, by its number; an order of a killed server
+        may be under way, too."""
         return self.path.with_suffix(f".{process}.new")
 
     def _remove_leftovers(self) -> None:
@@ -107,7 +114,8 @@ class ClientStateFile:
             with safe_open(self.path, "pt") as file:
                 about = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            if about.pop(_DIGEST, None) not in (None, _digest(tensors, about)):  # a file of an older version has none
+            # a file of an older version has none
+            if about.pop(_DIGEST, None) not in (None, _digest(tensors, about)):
                 raise ValueError("its digest differs")
             found = {int(about[which]): self._state(tensors, which) for which in (_LAST, _NEXT)}
         except (OSError, SafetensorError, KeyError, ValueError) as error:

@@ -1,4 +1,5 @@
-"""What a client does to its update where clients add the noise: it trusts no number of the server's.
+"""What a client does to its update where clients add the noise: it trusts no number of the
+server's.
 
 Clip, noise, fewest survivors and the cap on sums are those of the client's own experiment. A sum is
 counted before the masked update leaves, in a file that all runs of one experiment share, so that
@@ -37,7 +38,10 @@ class NoisySums:
     """
 
     def __init__(self, noise: ClientNoise, cap: int, folder: Path, agreed: str) -> None:
-        self.noise, self.cap, self.folder, self.agreed = noise, cap, folder, agreed
+        self.noise = noise
+        self.cap = cap
+        self.folder = folder
+        self.agreed = agreed
 
     def check(self, client: int, terms: SecureTerms | None) -> None:
         """Refuse a round whose sum would not be private, and any after the last.
@@ -95,7 +99,8 @@ class _Count:
     """An open file that holds a number."""
 
     def __init__(self, path: Path, handle: int) -> None:
-        self.path, self.handle = path, handle
+        self.path = path
+        self.handle = handle
 
     def read(self) -> str:
         """Return the number; empty in a new file.

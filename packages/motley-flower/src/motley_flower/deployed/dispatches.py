@@ -1,4 +1,5 @@
-"""Dispatches of a deployment: one record per client that was sent out, and the tables that the round loop reads."""
+"""Dispatches of a deployment: one record per client that was sent out, and the tables that the
+round loop reads."""
 
 from __future__ import annotations
 
@@ -24,12 +25,14 @@ class DeployedDispatch:
 
     Parameters
     ----------
-    client, dispatch, version, steps: of the request. start_s, expires_s: when it was sent, and when it is given up.
-    draw_index .. paper_bits: the columns of :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`. want: signals that it is to report.
-    bits_down: of the request. message: the transport's number of it. arrives_s: when the answer came; infinite before.
-    compute_s: seconds of work, as the client says. bits_up: of its answer. outcome: as soon as it is known. result: the upload,
-    checked. masked: the upload under secure aggregation. scale: factor for
-    its staleness."""
+    client, dispatch, version, steps: of the request. start_s, expires_s: when it was sent, and when
+    it is given up. draw_index .. paper_bits: the columns of
+    :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`. want: signals that it is to report.
+    bits_down: of the request. message: the transport's number of it. arrives_s: when the answer
+    came; infinite before.
+    compute_s: seconds of work, as the client says. bits_up: of its answer. outcome: as soon as it
+    is known. result: the upload, checked. masked: the upload under secure aggregation. scale:
+    factor for its staleness."""
 
     client: int
     dispatch: int
@@ -60,31 +63,54 @@ class DeployedDispatch:
 
 
 def waiting_table(dispatches: Sequence[DeployedDispatch]) -> InFlight:
-    """Return dispatches as a synchrony sees them: a client that has not delivered yet arrives never."""
-    start_s, arrives_s = _column(dispatches, "start_s", np.float64), _column(dispatches, "arrives_s", np.float64)
+    """Return dispatches as a synchrony sees them: a client that has not delivered yet arrives
+    never."""
+    start_s = _column(dispatches, "start_s", np.float64)
+    arrives_s = _column(dispatches, "arrives_s", np.float64)
     dropped = np.array([one.outcome == Outcome.DROPPED for one in dispatches], bool)
-    ints = {name: _column(dispatches, name, np.int64) for name in ("client", "dispatch", "version", "steps")}
+    ints = {
+        name: _column(dispatches, name, np.int64)
+        for name in ("client", "dispatch", "version", "steps")
+    }
     lines = Timelines(
-        **ints, start_s=start_s, downloaded_s=arrives_s, computed_s=arrives_s, arrives_s=arrives_s, dropped=dropped
+        **ints,
+        start_s=start_s,
+        downloaded_s=arrives_s,
+        computed_s=arrives_s,
+        arrives_s=arrives_s,
+        dropped=dropped,
     )
-    return InFlight(lines, {name: _column(dispatches, name, dtype) for name, dtype in DISPATCH_COLUMNS.items()})
+    return InFlight(
+        lines, {name: _column(dispatches, name, dtype) for name, dtype in DISPATCH_COLUMNS.items()}
+    )
 
 
 def landed_table(dispatches: Sequence[DeployedDispatch]) -> InFlight:
     """Return dispatches as reports and table rows are made of them.
 
-    READING: the server measures how long an answer took, and the client says how long it worked; the rest was transfer, and
-    is divided between download and upload as their bytes are."""
+    READING: the server measures how long an answer took, and the client says how long it worked;
+    the rest was transfer, and is divided between download and upload as their bytes are."""
     seen = waiting_table(dispatches)
-    lines, down, up = seen.timelines, seen.columns["bits_down"].astype(float), seen.columns["bits_up"].astype(float)
+    lines = seen.timelines
+    down = seen.columns["bits_down"].astype(float)
+    up = seen.columns["bits_up"].astype(float)
     whole = np.where(np.isfinite(lines.arrives_s), lines.arrives_s - lines.start_s, np.nan)
     work = np.fmin(np.fmax(_column(dispatches, "compute_s", np.float64), 0.0), whole)
     downloaded = lines.start_s + (whole - work) * down / np.maximum(down + up, 1.0)
-    computed, arrives = downloaded + work, np.where(np.isfinite(lines.arrives_s), lines.arrives_s, np.nan)
+    computed = downloaded + work
+    arrives = np.where(np.isfinite(lines.arrives_s), lines.arrives_s, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         up_mbps = np.where(arrives > computed, up / (arrives - computed) / 1e6, np.nan)
     timed = Timelines(
-        lines.client, lines.dispatch, lines.version, lines.steps, lines.start_s, downloaded, computed, arrives, lines.dropped
+        lines.client,
+        lines.dispatch,
+        lines.version,
+        lines.steps,
+        lines.start_s,
+        downloaded,
+        computed,
+        arrives,
+        lines.dropped,
     )
     return InFlight(timed, {**seen.columns, "up_mbps": up_mbps})
 

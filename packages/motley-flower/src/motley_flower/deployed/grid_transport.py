@@ -1,7 +1,8 @@
-"""A transport on a Flower grid: a message becomes a Flower message, and a client the node that it runs on.
+"""A transport on a Flower grid: a message becomes a Flower message, and a client the node that it
+runs on.
 
-A message travels as one value of bytes in one ``ConfigRecord``, as ``train.motley`` (local work) or ``query.motley``
-(questions)."""
+A message travels as one value of bytes in one ``ConfigRecord``, as ``train.motley`` (local work) or
+``query.motley`` (questions)."""
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ from motley_flower.node_registry import NodeRegistry
 __all__ = ["ACTION", "GridTransport", "bytes_in", "content_of"]
 
 ACTION = "motley"
-"""What a client app's functions are registered under: ``@app.train("motley")``, ``@app.query("motley")``."""
-_RECORD, _KEY = "motley", "message"
+"""What a client app's functions are registered under: ``@app.train("motley")``,
+``@app.query("motley")``."""
+_RECORD = "motley"
+_KEY = "message"
 
 
 def content_of(data: bytes, unique: bytes = b"") -> Any:
@@ -30,8 +33,9 @@ def content_of(data: bytes, unique: bytes = b"") -> Any:
 
     Parameters
     ----------
-    unique: random bytes of a message to a client. A reply names the message that it answers by a hash of it, and Flower does not
-    look whose key the sender of a reply has; so nobody but the receiver must be able to compute that hash.
+    unique: random bytes of a message to a client. A reply names the message that it answers by a
+    hash of it, and Flower does not look whose key the sender of a reply has; so nobody but the
+    receiver must be able to compute that hash.
     """
     app = flower()
     more = {"unique": unique} if unique else {}
@@ -49,10 +53,10 @@ class GridTransport(Transport):
 
     Parameters
     ----------
-    grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new node to say which client it
-    is; nobody waits for it.
-    clock: of the server. link_s: for the SuperLink to answer one call. clients: the file that says who is a client; None: a node is
-    the client that it says.
+    grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new
+    node to say which client it is; nobody waits for it.
+    clock: of the server. link_s: for the SuperLink to answer one call. clients: the file that says
+    who is a client; None: a node is the client that it says.
     """
 
     def __init__(
@@ -64,7 +68,8 @@ class GridTransport(Transport):
         link_s: float = 300.0,
         clients: ClientList | None = None,
     ) -> None:
-        self.grid, self.clock = LimitedGrid(grid, link_s), clock
+        self.grid = LimitedGrid(grid, link_s)
+        self.clock = clock
         self.registry = NodeRegistry(key, limit_s=limit_s, clock=clock, wait=False, clients=clients)
         self.outbox = Outbox(self.grid, clock)
         self._came: dict[str, Reply] = {}
@@ -99,10 +104,12 @@ class GridTransport(Transport):
         self.clock.sleep(seconds)
 
     def clients(self) -> Collection[int]:
-        """Return the clients whose nodes are connected; new nodes are asked which client they are. What a node was sent before it
-        was started again is lost: Flower delivers a message once."""
+        """Return the clients whose nodes are connected; new nodes are asked which client they are.
+        What a node was sent before it was started again is lost: Flower delivers a message once."""
         self.registry.refresh(self.grid)
-        lost = [sent for sent in self.outbox.pending.values() if sent.node in self.registry.restarted]
+        lost = [
+            sent for sent in self.outbox.pending.values() if sent.node in self.registry.restarted
+        ]
         self.outbox.give_up(lost, "its node was started again")
         self._came |= {sent.message_id: Reply(sent.message_id, None, sent.error) for sent in lost}
         return [int(client) for client in self.registry.clients]
@@ -110,19 +117,28 @@ class GridTransport(Transport):
     def push(self, messages: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
         """Send one message to each client's node."""
         app = flower()
-        nodes = {client: self.registry.node_of[client] for client in messages if client in self.registry.node_of}
+        nodes = {
+            client: self.registry.node_of[client]
+            for client in messages
+            if client in self.registry.node_of
+        }
         kind = f"{channel}.{ACTION}"
         sending = [
-            app.Message(content_of(messages[client], secrets.token_bytes(16)), node, kind, ttl=ttl_s)
+            app.Message(
+                content_of(messages[client], secrets.token_bytes(16)), node, kind, ttl=ttl_s
+            )
             for client, node in nodes.items()
         ]
         sent = zip(nodes, self.outbox.send(sending), strict=True)
         return {client: one.message_id for client, one in sent if not one.error}
 
     def pull(self, messages: Sequence[str]) -> list[Reply]:
-        """Return the replies that have come; an error in place of an answer means that the client is lost."""
+        """Return the replies that have come; an error in place of an answer means that the client
+        is lost."""
         for answer in self.outbox.collect():
             lost = b"" if answer.unreadable else None
             said = lost if answer.error or answer.reply is None else bytes_in(answer.reply)
-            self._came[answer.message_id] = Reply(answer.message_id, said, answer.error, answer.unanswered)
+            self._came[answer.message_id] = Reply(
+                answer.message_id, said, answer.error, answer.unanswered
+            )
         return [self._came.pop(name) for name in messages if name in self._came]

@@ -1,4 +1,5 @@
-"""What goes wrong between a server and its clients, one row per event, for the table ``incidents`` of the run.
+"""What goes wrong between a server and its clients, one row per event, for the table ``incidents``
+of the run.
 
 >>> log = IncidentLog(lambda: 12.5)
 >>> log.note(3, "lost", "no answer within 600 s", dispatch=7)
@@ -16,13 +17,24 @@ from typing import Any, Literal, NamedTuple
 __all__ = ["Event", "IncidentLog", "in_a_line"]
 
 Event = Literal[
-    "lost", "rejected", "answered late", "unanswered", "disconnected", "connected", "state lost", "refused", "changed", "waits",
-    "set aside", "capped",
-]  # fmt: skip
-"""What happened to a client: its dispatch was given up; its upload cannot be used; its upload came after the server's step; it did
-not answer a question, or not as it should; its node went away, or came back; it began anew without what it had kept; a node is not it
-(client -1: no client at all), has taken its place from another, or claims it while another has it; it is asked no more, because its
-uploads would have ruined steps; what it says of its number of samples counts in part."""
+    "lost",
+    "rejected",
+    "answered late",
+    "unanswered",
+    "disconnected",
+    "connected",
+    "state lost",
+    "refused",
+    "changed",
+    "waits",
+    "set aside",
+    "capped",
+]
+"""What happened to a client: its dispatch was given up; its upload cannot be used; its upload came
+after the server's step; it did not answer a question, or not as it should; its node went away, or
+came back; it began anew without what it had kept; a node is not it (client -1: no client at all),
+has taken its place from another, or claims it while another has it; it is asked no more, because
+its uploads would have ruined steps; what it says of its number of samples counts in part."""
 
 LONGEST = 300
 """Characters of a reason that are kept."""
@@ -38,8 +50,8 @@ class _Incident(NamedTuple):
 
 
 def in_a_line(reason: object) -> str:
-    """Return a reason, in which a client's own words may stand, in one line of printable signs, at most :data:`LONGEST`: as it is
-    logged, raised and written."""
+    """Return a reason, in which a client's own words may stand, in one line of printable signs, at
+    most :data:`LONGEST`: as it is logged, raised and written."""
     return "".join(letter if letter.isprintable() else " " for letter in str(reason)[:LONGEST])
 
 
@@ -56,11 +68,20 @@ class IncidentLog:
         self._incidents: list[_Incident] = []
 
     def note(self, client: int, event: Event, reason: str, dispatch: int | None = None) -> None:
-        """Add what happened to a client now, and why in words, which may be the client's own: they are kept short and printable."""
+        """Add what happened to a client now, and why in words, which may be the client's own: they
+        are kept short and printable."""
         at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        self._incidents.append(_Incident(self._now_s(), at, int(client), event, dispatch, in_a_line(reason)))
+        self._incidents.append(
+            _Incident(self._now_s(), at, int(client), event, dispatch, in_a_line(reason))
+        )
 
     def take(self) -> dict[str, Any]:
-        """Return the incidents since the last call as columns, and forget them; empty where there were none."""
-        taken, self._incidents = self._incidents, []
-        return {name: [getattr(one, name) for one in taken] for name in _Incident._fields} if taken else {}
+        """Return the incidents since the last call as columns, and forget them; empty where there
+        were none."""
+        taken = self._incidents
+        self._incidents = []
+        return (
+            {name: [getattr(one, name) for one in taken] for name in _Incident._fields}
+            if taken
+            else {}
+        )

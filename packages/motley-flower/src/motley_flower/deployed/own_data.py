@@ -1,4 +1,5 @@
-"""Tasks whose data no machine has as a whole: each client has its own, the server has a model and, perhaps, test samples.
+"""Tasks whose data no machine has as a whole: each client has its own, the server has a model and,
+perhaps, test samples.
 
 >>> import numpy as np
 >>> from torch import nn
@@ -30,16 +31,25 @@ Make = Callable[[], nn.Module]
 
 
 def client_task(
-    client: int, population: int, x: ArrayLike, y: ArrayLike, model: Make, *, classes: int | None, loss: str | None = None,
+    client: int,
+    population: int,
+    x: ArrayLike,
+    y: ArrayLike,
+    model: Make,
+    *,
+    classes: int | None,
+    loss: str | None = None,
     transform: Transform | None = None,
-) -> Task:  # fmt: skip
-    """Return one client's training samples as a task of the whole federation, in which the other clients have none.
+) -> Task:
+    """Return one client's training samples as a task of the whole federation, in which the other
+    clients have none.
 
     Parameters
     ----------
-    client, population: its number, and K. x, y: ``[n, ...]`` inputs, ``[n]`` classes from 0, ``[n, T]`` a class per position,
-    or ``[n]``, ``[n, d]`` numbers.
-    model, loss, transform: as for :func:`motley.tasks.own_task`. classes: C, all of the federation's; None in regression.
+    client, population: its number, and K. x, y: ``[n, ...]`` inputs, ``[n]`` classes from 0,
+    ``[n, T]`` a class per position, or ``[n]``, ``[n, d]`` numbers.
+    model, loss, transform: as for :func:`motley.tasks.own_task`. classes: C, all of the
+    federation's; None in regression.
 
     Raises
     ------
@@ -51,23 +61,35 @@ def client_task(
     sizes = np.zeros(population, np.int64)
     sizes[client] = len(rows)
     mine = Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), np.arange(len(rows)))
-    return own_task(_federation(rows, targets, mine, None, classes), model, loss=loss, transform=transform)
+    return own_task(
+        _federation(rows, targets, mine, None, classes), model, loss=loss, transform=transform
+    )
 
 
 def server_task(
-    population: int, x: ArrayLike, y: ArrayLike, model: Make, *, classes: int | None, loss: str | None = None,
-    transform: Transform | None = None, test: bool = True,
-) -> Task:  # fmt: skip
+    population: int,
+    x: ArrayLike,
+    y: ArrayLike,
+    model: Make,
+    *,
+    classes: int | None,
+    loss: str | None = None,
+    transform: Transform | None = None,
+    test: bool = True,
+) -> Task:
     """Return the server's side of a task: the model, and samples ``x, y`` on which it is evaluated.
 
     Parameters
     ----------
-    test: False where the samples only show what inputs look like and nothing is evaluated. The rest as :func:`client_task`.
+    test: False where the samples only show what inputs look like and nothing is evaluated. The rest
+    as :func:`client_task`.
     """
     rows, targets = _samples(x, y, classes)
     nobody = Ragged(np.zeros(population + 1, np.int64), np.zeros(0, np.int64))
     held = np.arange(len(rows)) if test else None
-    return own_task(_federation(rows, targets, nobody, held, classes), model, loss=loss, transform=transform)
+    return own_task(
+        _federation(rows, targets, nobody, held, classes), model, loss=loss, transform=transform
+    )
 
 
 def _samples(x: ArrayLike, y: ArrayLike, classes: int | None) -> tuple[Tensor, Tensor]:
@@ -81,7 +103,18 @@ def _samples(x: ArrayLike, y: ArrayLike, classes: int | None) -> tuple[Tensor, T
     return rows, targets.view(len(rows), -1)
 
 
-def _federation(x: Tensor, y: Tensor, train: Ragged, held: Ints | None, classes: int | None) -> Federation:
+def _federation(
+    x: Tensor, y: Tensor, train: Ragged, held: Ints | None, classes: int | None
+) -> Federation:
     none = Ragged(np.zeros(len(train) + 1, np.int64), np.zeros(0, np.int64))
     labels = y[torch.from_numpy(train.values)]
-    return Federation(x=x, y=y, train=train, labels=labels, validation=none, test=none, global_test=held, classes=classes)
+    return Federation(
+        x=x,
+        y=y,
+        train=train,
+        labels=labels,
+        validation=none,
+        test=none,
+        global_test=held,
+        classes=classes,
+    )

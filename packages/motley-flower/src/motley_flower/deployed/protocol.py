@@ -1,13 +1,14 @@
-"""The messages between a server and its clients, as bytes that are checked before anything is believed.
+"""The messages between a server and its clients, as bytes that are checked before anything is
+believed.
 
     Order   server -> client     enrol | probe | train | secure, the model, and which of the
                                  client's uploads was accepted last
     Answer  client -> server     what was measured, how long it took, and the upload
 
-A message is a magic number, the number of the protocol, and a :mod:`motley.core.codec` record around messages of
-:mod:`motley.transport.wire`: nothing is unpickled, and bytes can make nothing but numbers, strings and arrays. A message that is
-cut off, too long, of other types, or of another experiment or protocol is a :class:`~motley.core.errors.CodecError`, never half
-an answer.
+A message is a magic number, the number of the protocol, and a :mod:`motley.core.codec` record
+around messages of :mod:`motley.transport.wire`: nothing is unpickled, and bytes can make nothing
+but numbers, strings and arrays. A message that is cut off, too long, of other types, or of another
+experiment or protocol is a :class:`~motley.core.errors.CodecError`, never half an answer.
 
 >>> order = Order("train", "demo-1", "c0ffee", client=3, round=1, dispatch=7, steps=2, lr=0.1)
 >>> open_order(order.seal()) == order
@@ -56,24 +57,46 @@ __all__ = [
 Kind = Literal["enrol", "probe", "train", "secure"]
 Told = NDArray[np.float64]
 Noise = tuple[NoiseLaw, float | None, float | None, float]
-"""How a signal is noised: law, interval (none for shares of labels), and scale of the noise over the interval's width."""
+"""How a signal is noised: law, interval (none for shares of labels), and scale of the noise over
+the interval's width."""
 
 PROTOCOL = 5
-"""The number of the messages' form and meaning: raised with every change of what a server and its clients must read or compute
-alike. Messages of before there was a number have none."""
-_MAGIC, _NUMBER = b"MTLD", struct.Struct("<H")
+"""The number of the messages' form and meaning: raised with every change of what a server and its
+clients must read or compute alike. Messages of before there was a number have none."""
+_MAGIC = b"MTLD"
+_NUMBER = struct.Struct("<H")
 _HEAD_SIZE = len(_MAGIC) + _NUMBER.size
 SPARE = 65_536
 """Bytes of a message besides its upload and its vectors: names and numbers."""
 
 _AGREED = (
-    "seed", "pin", "population", "task", "split", "partition", "label_noise", "feature_shift", "concept_shift", "drift",
-    "local", "algorithm", "loss", "compressor", "quantizer", "feedback", "dtype", "precision",
-)  # fmt: skip
+    "seed",
+    "pin",
+    "population",
+    "task",
+    "split",
+    "partition",
+    "label_noise",
+    "feature_shift",
+    "concept_shift",
+    "drift",
+    "local",
+    "algorithm",
+    "loss",
+    "compressor",
+    "quantizer",
+    "feedback",
+    "dtype",
+    "precision",
+)
 _AGREED_NOISE = ("privacy", "selector", "weights", "cohort", "participation", "synchrony", "stop")
 """What decides on the noise that clients add, where they do: alike, too."""
 _RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
-_CODING: dict[torch.dtype, Coding] = {torch.float32: "float32", torch.float64: "float64", torch.int64: "int64"}
+_CODING: dict[torch.dtype, Coding] = {
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.int64: "int64",
+}
 
 
 @dataclass(frozen=True)
@@ -82,13 +105,18 @@ class Order:
 
     Parameters
     ----------
-    kind: enrol (report what you have), probe (measure this model), train or secure (a step of secure aggregation). run: name of
-    the deployment. agreed: fingerprint of the experiment, :func:`agreement`. client: the receiver. round, dispatch: repeated in the
-    answer. kept: dispatch of the client's last accepted upload, whose state it goes on from; -1: none. steps, lr: local work.
-    theta, budget: the client's share of the update, and the round's mean. want: signals reported with an update, or at enrolment.
-    probed: signals to measure, and on how many batches (None: all). noise: signal -> what the client adds to it before it sends it.
-    most_examples: samples at which a client's weight is capped, where it multiplies its upload by it; 0: it does not. model: the
-    packed download. secure: a message of secure aggregation; the upload is the answer to it.
+    kind: enrol (report what you have), probe (measure this model), train or secure (a step of
+    secure aggregation). run: name of the deployment. agreed: fingerprint of the experiment,
+    :func:`agreement`. client: the receiver. round, dispatch: repeated in the answer. kept: dispatch
+    of the client's last accepted upload, whose state it goes on from; -1: none. steps, lr: local
+    work.
+    theta, budget: the client's share of the update, and the round's mean. want: signals reported
+    with an update, or at enrolment.
+    probed: signals to measure, and on how many batches (None: all). noise: signal -> what the
+    client adds to it before it sends it.
+    most_examples: samples at which a client's weight is capped, where it multiplies its upload by
+    it; 0: it does not. model: the packed download. secure: a message of secure aggregation; the
+    upload is the answer to it.
     """
 
     kind: str
@@ -120,10 +148,11 @@ class Answer:
 
     Parameters
     ----------
-    run, client, round, dispatch: of the order. steps: taken. compute_s: seconds of work. signals: those asked for, by name;
-    both as float64 arrays, single numbers of no dimension, so that no length depends on values. finite: whether there is an
-    upload; an update that is not finite is not sent. forgot: whether the state of the last accepted upload is gone, and the
-    client began anew.
+    run, client, round, dispatch: of the order. steps: taken. compute_s: seconds of work. signals:
+    those asked for, by name; both as float64 arrays, single numbers of no dimension, so that no
+    length depends on values. finite: whether there is an upload; an update that is not finite is
+    not sent. forgot: whether the state of the last accepted upload is gone, and the client began
+    anew.
     upload: the parts, encoded.
     """
 
@@ -144,11 +173,29 @@ class Answer:
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    "kind": (str,), "run": (str,), "agreed": (str,), "client": (int,), "round": (int,), "dispatch": (int,), "kept": (int,),
-    "steps": (int,), "lr": (int, float), "theta": (int, float), "budget": (int, float), "want": (tuple,), "probed": (dict,),
-    "noise": (dict,), "most_examples": (int,), "model": (bytes,), "secure": (bytes,), "compute_s": (np.ndarray,), "signals": (dict,),
-    "finite": (bool,), "forgot": (bool,), "upload": (bytes,),
-}  # fmt: skip
+    "kind": (str,),
+    "run": (str,),
+    "agreed": (str,),
+    "client": (int,),
+    "round": (int,),
+    "dispatch": (int,),
+    "kept": (int,),
+    "steps": (int,),
+    "lr": (int, float),
+    "theta": (int, float),
+    "budget": (int, float),
+    "want": (tuple,),
+    "probed": (dict,),
+    "noise": (dict,),
+    "most_examples": (int,),
+    "model": (bytes,),
+    "secure": (bytes,),
+    "compute_s": (np.ndarray,),
+    "signals": (dict,),
+    "finite": (bool,),
+    "forgot": (bool,),
+    "upload": (bytes,),
+}
 
 
 def _sealed(message: Order | Answer) -> bytes:
@@ -164,15 +211,26 @@ def open_order(data: object) -> Order:
     """
     order: Order = _opened(data, Order)
     kinds = ("enrol", "probe", "train", "secure")
-    if order.kind not in kinds or not _RUN.fullmatch(order.run) or order.client < 0 or order.steps < 0:
+    if (
+        order.kind not in kinds
+        or not _RUN.fullmatch(order.run)
+        or order.client < 0
+        or order.steps < 0
+    ):
         raise CodecError(
-            f"got an order {order.kind!r} of run {order.run[:80]!r} for client {order.client}; expected one of {kinds}"
+            f"got an order {order.kind!r} of run {order.run[:80]!r} for client {order.client}; "
+            f"expected one of {kinds}"
         )
     names = [*order.want, *order.probed]
     batches = [n for n in order.probed.values() if n is not None]
-    if any(type(name) is not str for name in names) or any(type(n) is not int or n < 1 for n in batches):
+    if any(type(name) is not str for name in names) or any(
+        type(n) is not int or n < 1 for n in batches
+    ):
         raise CodecError("got an order that wants signals without names or measured on no batches")
-    if not all(type(name) is str and _is_noise(noise) for name, noise in order.noise.items()) or order.most_examples < 0:
+    if (
+        not all(type(name) is str and _is_noise(noise) for name, noise in order.noise.items())
+        or order.most_examples < 0
+    ):
         raise CodecError("got an order with noise or weights that are none")
     return order
 
@@ -211,45 +269,55 @@ def _opened(data: object, kind: type) -> Any:
         message = codec.decode(memoryview(data)[_HEAD_SIZE:], kind, header=SPARE)
     except CodecError:
         raise
-    except Exception as error:  # a sound checksum around what no program of ours writes: whatever reading it may raise
-        raise CodecError(f"these {len(data)} bytes cannot be read: {type(error).__name__}") from error
+    except Exception as error:
+        # a sound checksum around what no program of ours writes: whatever reading it may raise
+        raise CodecError(
+            f"these {len(data)} bytes cannot be read: {type(error).__name__}"
+        ) from error
     if not isinstance(message, kind):
-        raise CodecError(f"got a message that holds {type(message).__name__}; expected {kind.__name__}")
+        raise CodecError(
+            f"got a message that holds {type(message).__name__}; expected {kind.__name__}"
+        )
     for f in dataclasses.fields(message):  # type: ignore[arg-type]  # kind is one of the two above
         value = getattr(message, f.name)
         if type(value) not in _TYPES[f.name]:
             expected = " or ".join(t.__name__ for t in _TYPES[f.name])
-            raise CodecError(f"got {type(value).__name__} for {f.name!r} in a message; expected {expected}")
+            raise CodecError(
+                f"got {type(value).__name__} for {f.name!r} in a message; expected {expected}"
+            )
     return message
 
 
 def _check_protocol(data: bytes, sender: str) -> None:
-    """Refuse a message of another protocol than this Motley's; bytes that are no message are left to the codec."""
+    """Refuse a message of another protocol than this Motley's; bytes that are no message are left
+    to the codec."""
     if data[: len(_MAGIC)] == _MAGIC and len(data) >= _HEAD_SIZE:
         (number,) = _NUMBER.unpack(data[len(_MAGIC) : _HEAD_SIZE])
         spoken = f"protocol {number}"
     else:
-        number, spoken = None, "a protocol without a number, of an older Motley"
+        number = None
+        spoken = "a protocol without a number, of an older Motley"
         if data[: len(codec.MAGIC)] != codec.MAGIC:
             raise CodecError(f"these {len(data)} bytes are no message of a Motley {sender}")
     if number != PROTOCOL:
         raise CodecError(
-            f"the {sender} speaks {spoken}, and this Motley {__version__} speaks protocol {PROTOCOL}; "
-            "install the same version of Motley at the server and at all clients"
+            f"the {sender} speaks {spoken}, and this Motley {__version__} speaks protocol "
+            f"{PROTOCOL}; install the same version of Motley at the server and at all clients"
         )
 
 
 def agreement(experiment: Experiment) -> str:
-    """Return twelve hex digits of what a server and its clients must have alike: task, initial weights, local work, algorithm,
-    compression, seeds. Selection, synchrony and the end of the run are the server's own, unless clients add noise by them."""
-    resolved, options = experiment.resolved(), experiment.privacy
+    """Return twelve hex digits of what a server and its clients must have alike: task, initial
+    weights, local work, algorithm, compression, seeds. Selection, synchrony and the end of the run
+    are the server's own, unless clients add noise by them."""
+    resolved = experiment.resolved()
+    options = experiment.privacy
     by_clients = options is not None and options.noise_by == "clients"
     agreed = (*_AGREED, *_AGREED_NOISE) if by_clients else _AGREED
     telling = {key: resolved[key] for key in agreed if key in resolved}
     telling["init"] = (resolved["init"] or {}).get("digest")
-    telling["task"] = {
-        key: value for key, value in telling["task"].items() if key != "fingerprint"
-    }  # each client has its own data
+    # each client has its own data
+    telling["task"] = {key: value for key, value in telling["task"].items() if key != "fingerprint"}
     text = json.dumps(telling, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
@@ -263,7 +331,9 @@ def packet_spec(value: Tensor) -> PacketSpec:
     """
     if value.dtype not in _CODING:
         known = ", ".join(sorted(set(CODINGS)))
-        raise ContractError(f"a tensor of dtype {value.dtype} cannot travel; the wire knows {known}")
+        raise ContractError(
+            f"a tensor of dtype {value.dtype} cannot travel; the wire knows {known}"
+        )
     return PacketSpec(value.numel(), value.numel(), coding=_CODING[value.dtype])
 
 
@@ -274,11 +344,17 @@ def pack(tensors: Mapping[str, Tensor]) -> bytes:
     ------
     CodecError: one of them is not finite.
     """
-    return wire.encode({name: Packet(value.numel(), value.detach().cpu().reshape(-1)) for name, value in tensors.items()})
+    return wire.encode(
+        {
+            name: Packet(value.numel(), value.detach().cpu().reshape(-1))
+            for name, value in tensors.items()
+        }
+    )
 
 
 def unpack(data: bytes, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the packed tensors; names, sizes and dtypes must be those of ``like``, whose shapes they get.
+    """Return the packed tensors; names, sizes and dtypes must be those of ``like``, whose shapes
+    they get.
 
     Raises
     ------

@@ -1,8 +1,10 @@
-"""Writes requests and reads answers: what a client sends is checked against what was agreed, before it is used.
+"""Writes requests and reads answers: what a client sends is checked against what was agreed, before
+it is used.
 
-The form of every upload is known when it is requested: names, sizes and dtypes of its parts, and how many values of the
-update travel. An answer that is longer, of another form, for another dispatch, or that holds a number that is not finite is a
-:class:`~motley.core.errors.CodecError`: it costs its sender this round, and no other client anything.
+The form of every upload is known when it is requested: names, sizes and dtypes of its parts, and
+how many values of the update travel. An answer that is longer, of another form, for another
+dispatch, or that holds a number that is not finite is a :class:`~motley.core.errors.CodecError`: it
+costs its sender this round, and no other client anything.
 """
 
 from __future__ import annotations
@@ -27,7 +29,15 @@ from motley.transport import wire
 from motley.transport.packet import PacketSpec
 from motley_flower.checks import signal_shape
 from motley_flower.deployed.dispatches import DeployedDispatch
-from motley_flower.deployed.protocol import SPARE, Answer, Noise, Order, agreement, open_answer, packet_spec
+from motley_flower.deployed.protocol import (
+    SPARE,
+    Answer,
+    Noise,
+    Order,
+    agreement,
+    open_answer,
+    packet_spec,
+)
 
 __all__ = ["RequestCodec"]
 
@@ -41,8 +51,8 @@ class RequestCodec:
 
     Parameters
     ----------
-    experiment, config: of the run. requirements: signals that the selector needs. parts: of a whole upload. masked: bytes of an upload
-    under secure aggregation; None: uploads are read one by one.
+    experiment, config: of the run. requirements: signals that the selector needs. parts: of a whole
+    upload. masked: bytes of an upload under secure aggregation; None: uploads are read one by one.
     """
 
     def __init__(
@@ -53,7 +63,10 @@ class RequestCodec:
         parts: Parts,
         masked: int | None = None,
     ) -> None:
-        self.agreed, self.config, self.setting, self.whole = agreement(experiment), config, config.setting, parts
+        self.agreed = agreement(experiment)
+        self.config = config
+        self.setting = config.setting
+        self.whole = parts
         self.specs = {name: packet_spec(part.value) for name, part in parts.items()}
         self.masked = masked
         self.private = config.privacy is not None
@@ -65,33 +78,74 @@ class RequestCodec:
         self.most_examples = 0
         if config.privacy is not None:
             options = config.privacy.options
-            self.noise = {name: (how.noise, how.low, how.high, how.multiplier) for name, how in options.signal_noise.items()}
+            self.noise = {
+                name: (how.noise, how.low, how.high, how.multiplier)
+                for name, how in options.signal_noise.items()
+            }
             self.most_examples = options.max_examples or 0
 
     def enrol(self, run: str, client: int) -> Order:
         """Return the request to report what a client has."""
-        return Order("enrol", run, self.agreed, client, want=self.enrolled, noise=self._noise(self.enrolled))
+        return Order(
+            "enrol", run, self.agreed, client, want=self.enrolled, noise=self._noise(self.enrolled)
+        )
 
-    def probe(self, run: str, client: int, round: int, accepted: int, wanted: Mapping[str, int | None], model: bytes) -> Order:
-        """Return the request to measure a model; ``accepted``: number of the client's last accepted dispatch, -1 for none."""
+    def probe(
+        self,
+        run: str,
+        client: int,
+        round: int,
+        accepted: int,
+        wanted: Mapping[str, int | None],
+        model: bytes,
+    ) -> Order:
+        """Return the request to measure a model; ``accepted``: number of the client's last accepted
+        dispatch, -1 for none."""
         noise = self._noise(wanted)
-        return Order("probe", run, self.agreed, client, round, kept=accepted, probed=dict(wanted), noise=noise, model=model)
+        return Order(
+            "probe",
+            run,
+            self.agreed,
+            client,
+            round,
+            kept=accepted,
+            probed=dict(wanted),
+            noise=noise,
+            model=model,
+        )
 
     def secure(self, run: str, client: int, round: int, data: bytes) -> Order:
         """Return a step of secure aggregation."""
         return Order("secure", run, self.agreed, client, round, secure=data)
 
     def read_secure(self, order: Order, data: object) -> bytes:
-        """Return a client's answer to a step of secure aggregation; raises as :meth:`read_enrolment`."""
+        """Return a client's answer to a step of secure aggregation; raises as
+        :meth:`read_enrolment`."""
         return self._read(order, data, SPARE + (self.masked or 0)).upload
 
-    def train(self, run: str, dispatch: DeployedDispatch, accepted: int, model: bytes, secure: bytes = b"") -> Order:
-        """Return the request to train a model; ``secure``: what the client needs to mask its update."""
+    def train(
+        self, run: str, dispatch: DeployedDispatch, accepted: int, model: bytes, secure: bytes = b""
+    ) -> Order:
+        """Return the request to train a model; ``secure``: what the client needs to mask its
+        update."""
         return Order(
-            "train", run, self.agreed, dispatch.client, dispatch.draw_index, dispatch.dispatch, accepted, dispatch.steps,
-            dispatch.lr, dispatch.theta, dispatch.budget, dispatch.want, noise=self._noise(dispatch.want),
-            most_examples=self.most_examples, model=model, secure=secure,
-        )  # fmt: skip
+            "train",
+            run,
+            self.agreed,
+            dispatch.client,
+            dispatch.draw_index,
+            dispatch.dispatch,
+            accepted,
+            dispatch.steps,
+            dispatch.lr,
+            dispatch.theta,
+            dispatch.budget,
+            dispatch.want,
+            noise=self._noise(dispatch.want),
+            most_examples=self.most_examples,
+            model=model,
+            secure=secure,
+        )
 
     def _noise(self, names: Iterable[str]) -> dict[str, Noise]:
         return {name: self.noise[name] for name in names if name in self.noise}
@@ -110,24 +164,34 @@ class RequestCodec:
         signals = self._read_signals(order, data, shapes)
         if self.private:
             for name, value in signals.items():
-                if np.isinf(value).any() or (np.isnan(value).any() and name != HISTOGRAM):  # of a histogram nothing may be left
+                # of a histogram nothing may be left
+                if np.isinf(value).any() or (np.isnan(value).any() and name != HISTOGRAM):
                     raise CodecError(f"got {name} that are not finite")
             return 1, {name: np.atleast_1d(value) for name, value in signals.items()}
         for name, value in signals.items():
-            if not (np.isfinite(value).all() and (value >= 0).all() and (value == np.floor(value)).all()):
+            if not (
+                np.isfinite(value).all() and (value >= 0).all() and (value == np.floor(value)).all()
+            ):
                 raise CodecError(f"got {name} that are not whole numbers of at least 0")
         examples = float(signals["num_examples"])
         if examples > MOST_EXAMPLES:
-            raise CodecError(f"got a client with {examples:g} samples; expected at most {MOST_EXAMPLES}")
+            raise CodecError(
+                f"got a client with {examples:g} samples; expected at most {MOST_EXAMPLES}"
+            )
         return int(examples), {name: signals[name] for name in order.want if name == HISTOGRAM}
 
     def read_measured(self, order: Order, data: object) -> dict[str, Floats]:
         """Return what a probe measured; raises as :meth:`read_enrolment`."""
         size = self.setting.task.layout.size
-        return self._read_signals(order, data, {name: signal_shape(name, size) for name in order.probed})
+        return self._read_signals(
+            order, data, {name: signal_shape(name, size) for name in order.probed}
+        )
 
-    def read_trained(self, run: str, dispatch: DeployedDispatch, data: object) -> tuple[TrainResult, Answer]:
-        """Return what a client sends after training; ``finite`` is False where it says itself that it has nothing to send.
+    def read_trained(
+        self, run: str, dispatch: DeployedDispatch, data: object
+    ) -> tuple[TrainResult, Answer]:
+        """Return what a client sends after training; ``finite`` is False where it says itself that
+        it has nothing to send.
 
         Raises
         ------
@@ -137,45 +201,63 @@ class RequestCodec:
         length = wire.length(specs) if self.masked is None else self.masked
         answer = self._read(self.train(run, dispatch, -1, b""), data, length + SPARE)
         checked = _checked(answer, dict.fromkeys(dispatch.want, ()))
-        signals = {name: float(checked.get(name, np.nan)) for name in self.want}  # those at their cap are not asked for
+        # those at their cap are not asked for
+        signals = {name: float(checked.get(name, np.nan)) for name in self.want}
         if not 0 <= answer.steps <= dispatch.steps:
             raise CodecError(f"got {answer.steps} local steps; expected 0 to {dispatch.steps}")
-        if not answer.finite or (answer.steps and not math.isfinite(signals.get("loss", 0.0)) and "loss" in dispatch.want):
+        if not answer.finite or (
+            answer.steps and not math.isfinite(signals.get("loss", 0.0)) and "loss" in dispatch.want
+        ):
             return TrainResult(dispatch.client, {}, None, answer.steps, signals, False), answer
         if self.masked is not None:
             dispatch.masked = answer.upload
             return TrainResult(dispatch.client, {}, None, answer.steps, signals, True), answer
         packets = wire.decode(answer.upload, specs)
         parts = {
-            name: Part(_sound(name, packets[name].dense()).reshape(p.value.shape), p.fold) for name, p in self.whole.items()
+            name: Part(_sound(name, packets[name].dense()).reshape(p.value.shape), p.fold)
+            for name, p in self.whole.items()
         }
         return TrainResult(dispatch.client, parts, None, answer.steps, signals, True), answer
 
     def expected(self, dispatch: DeployedDispatch) -> dict[str, PacketSpec]:
         """Return how each part of the upload that this client was asked for is written."""
-        job, upload = Job(dispatch.client, dispatch.dispatch, dispatch.steps, dispatch.lr), self.config.upload_config
+        job = Job(dispatch.client, dispatch.dispatch, dispatch.steps, dispatch.lr)
+        upload = self.config.upload_config
         if upload.plain or "delta" not in self.specs:
             return self.specs
-        key, layout = self.setting.key("compress", job), self.setting.task.layout
-        return {**self.specs, "delta": upload.compressor.spec(dispatch.theta, layout, key, self.setting.dtype)}
+        key = self.setting.key("compress", job)
+        layout = self.setting.task.layout
+        return {
+            **self.specs,
+            "delta": upload.compressor.spec(dispatch.theta, layout, key, self.setting.dtype),
+        }
 
-    def _read_signals(self, order: Order, data: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:
-        answer = self._read(order, data, SPARE + 8 * sum(math.prod(shape) for shape in shapes.values()))
+    def _read_signals(
+        self, order: Order, data: object, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, Floats]:
+        answer = self._read(
+            order, data, SPARE + 8 * sum(math.prod(shape) for shape in shapes.values())
+        )
         return _checked(answer, shapes)
 
     def _read(self, order: Order, data: object, limit: int) -> Answer:
         answer = open_answer(data, limit)
         named, asked = ((a.run, a.client, a.round, a.dispatch) for a in (answer, order))
         if named != asked:
-            got, expected = (f"client {a.client}, round {a.round}, dispatch {a.dispatch}" for a in (answer, order))
+            got, expected = (
+                f"client {a.client}, round {a.round}, dispatch {a.dispatch}"
+                for a in (answer, order)
+            )
             other = "" if answer.run == order.run else " of another deployment"
-            raise CodecError(f"got the answer to another request{other} ({got}); expected {expected}")
+            raise CodecError(
+                f"got the answer to another request{other} ({got}); expected {expected}"
+            )
         return answer
 
 
 def _sound(name: str, value: Tensor) -> Tensor:
-    """Return the values of a part, if nothing that a server computes from them overflows: codes times a scale may be
-    infinite, and so may the square of a number.
+    """Return the values of a part, if nothing that a server computes from them overflows: codes
+    times a scale may be infinite, and so may the square of a number.
 
     Raises
     ------
@@ -185,17 +267,24 @@ def _sound(name: str, value: Tensor) -> Tensor:
         largest = math.sqrt(torch.finfo(value.dtype).max)
         low, high = (float(end) for end in value.aminmax())  # NaN and infinity come along
         if not -largest <= low <= high <= largest:
-            raise CodecError(f"part {name!r} holds a number that is not finite, or larger than {largest:.0e}")
+            raise CodecError(
+                f"part {name!r} holds a number that is not finite, or larger than {largest:.0e}"
+            )
     return value
 
 
 def _checked(answer: Answer, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:
     """Return the signals of an answer by name, sorted: exactly those asked for, of these shapes."""
     if answer.signals.keys() != shapes.keys():
-        other = ", ".join(one_line(name, 40) for name in sorted(answer.signals.keys() ^ shapes.keys())[:4])
+        other = ", ".join(
+            one_line(name, 40) for name in sorted(answer.signals.keys() ^ shapes.keys())[:4]
+        )
         raise CodecError(f"got other signals than were asked for: {other}")
     found = {name: np.asarray(answer.signals[name], np.float64) for name in sorted(shapes)}
     for name, value in found.items():
         if value.shape != shapes[name]:
-            raise CodecError(f"got the signal {name!r} of shape {list(value.shape)}; expected {list(shapes[name])}")
+            raise CodecError(
+                f"got the signal {name!r} of shape {list(value.shape)}; expected "
+                f"{list(shapes[name])}"
+            )
     return found

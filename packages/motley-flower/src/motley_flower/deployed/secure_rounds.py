@@ -1,8 +1,9 @@
 """Secure aggregation in Motley's own loop on Flower: the server's half of a round, and a client's.
 
-The keys and shares are exchanged when a cohort is dispatched; the order to train carries the peers' envelopes, and the upload is the
-masked update. At the server's step the sum is unmasked, and every client in it is given the weighted mean as its upload, so that a
-weighted mean of them is that mean. A client that is late, lost or rejected has dropped out of the sum.
+The keys and shares are exchanged when a cohort is dispatched; the order to train carries the peers'
+envelopes, and the upload is the masked update. At the server's step the sum is unmasked, and every
+client in it is given the weighted mean as its upload, so that a weighted mean of them is that mean.
+A client that is late, lost or rejected has dropped out of the sum.
 """
 
 from __future__ import annotations
@@ -56,34 +57,47 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
     """Return why an experiment cannot be run under secure aggregation, in a sentence; None: it can.
 
     ``rounds_done``: rounds that the selector has behind it."""
-    config, rule = ready.config, ready.selector.rule
-    algorithm, name = config.setting.algorithm, type(ready.selector.rule).__name__
+    config = ready.config
+    rule = ready.selector.rule
+    algorithm = config.setting.algorithm
+    name = type(ready.selector.rule).__name__
     if rule.upload_visibility == "each":
-        return f"{name} needs numbers of single updates, and secure aggregation shows none; take another selector"
+        return (
+            f"{name} needs numbers of single updates, and secure aggregation shows none; take "
+            "another selector"
+        )
     if algorithm.aggregator.upload_visibility != "sum" or algorithm.correction.uploads != {"delta"}:
         said = "the algorithm needs single updates, or clients send more than an update"
         return f"{said}; take one whose server averages, such as fedavg, fedprox or feddyn"
     if config.privacy is not None and config.privacy.client_noise is None:
         return (
-            "the server of a private run clips single uploads and adds the noise itself, and under masks it sees no upload; let "
-            'clients do both, privacy.noise_by = "clients", or leave privacy or secure_aggregation out'
+            "the server of a private run clips single uploads and adds the noise itself, and under "
+            "masks it sees no upload; let "
+            'clients do both, privacy.noise_by = "clients", or leave privacy or secure_aggregation '
+            "out"
         )
     if not config.upload_config.plain:
         return "compressed updates cannot be masked; leave compressor and feedback out"
     if type(config.synchrony) not in (Synchronous, Deadline):
-        return f"{type(config.synchrony).__name__} has no cohort that is summed as a whole; take synchronous or deadline"
-    if config.weights not in ("uniform", "examples") or (config.weights == "uniform") != (options.max_weight == 1):
         return (
-            f'weights = "{config.weights}" and max_weight = {options.max_weight} do not go together; take weights = "uniform" with '
-            'max_weight = 1, or weights = "examples" with the largest number of samples of a client'
+            f"{type(config.synchrony).__name__} has no cohort that is summed as a whole; take "
+            "synchronous or deadline"
+        )
+    if config.weights not in ("uniform", "examples") or (config.weights == "uniform") != (
+        options.max_weight == 1
+    ):
+        return (
+            f'weights = "{config.weights}" and max_weight = {options.max_weight} do not go '
+            'together; take weights = "uniform" with max_weight = 1, or weights = "examples" with '
+            "the largest number of samples of a client"
         )
     asked = _asked(config)
     try:
         options.check_cohort(asked)
         if options.needed(asked) > config.cohort:
             return (
-                f"over_select asks {asked} clients, of which {options.needed(asked)} must remain, and the server steps when "
-                f"{config.cohort} have delivered; lower over_select"
+                f"over_select asks {asked} clients, of which {options.needed(asked)} must remain, "
+                f"and the server steps when {config.cohort} have delivered; lower over_select"
             )
         if options.draws:
             check_drawable(rule, options.draw_rule, options.draws)
@@ -100,8 +114,8 @@ def _unlike(plan: PrivacyPlan | None, options: SecureOptions, asked: int) -> str
         return None
     if options.clip != noise.clip:
         return (
-            f"its clip is {options.clip:g} and that of [privacy], which clients use, {noise.clip:g}; "
-            f"write SecureOptions(clip={noise.clip:g}) at both ends"
+            f"its clip is {options.clip:g} and that of [privacy], which clients use, "
+            f"{noise.clip:g}; write SecureOptions(clip={noise.clip:g}) at both ends"
         )
     if options.modulus_bits != noise.modulus_bits:
         return (
@@ -116,28 +130,38 @@ def _unlike(plan: PrivacyPlan | None, options: SecureOptions, asked: int) -> str
 
 def _asked(config: RunConfig) -> int:
     """Return how many clients a round asks."""
-    return config.synchrony.asked(config.cohort) if isinstance(config.synchrony, Deadline) else config.cohort
+    return (
+        config.synchrony.asked(config.cohort)
+        if isinstance(config.synchrony, Deadline)
+        else config.cohort
+    )
 
 
 def secure_claim(config: RunConfig, options: SecureOptions) -> dict[str, Any]:
-    """Return what ``run.json`` says of secure aggregation: its options, and against whom it hides updates; it is logged, too."""
+    """Return what ``run.json`` says of secure aggregation: its options, and against whom it hides
+    updates; it is logged, too."""
     _LOG.info("secure aggregation: %s", options.claim(_asked(config)))
     return options.record(_asked(config))
 
 
 def _undrawable(ready: Ready, options: SecureOptions, rounds_done: int) -> str | None:
-    """Return why the cohorts of an experiment whose rule can be recomputed cannot be drawn, in a sentence; None: they can."""
+    """Return why the cohorts of an experiment whose rule can be recomputed cannot be drawn, in a
+    sentence; None: they can."""
     if ready.selector.defence is not None:
-        return "a defence holds clients back, so that they cannot recompute the cohorts; leave defence or draws out"
+        return (
+            "a defence holds clients back, so that they cannot recompute the cohorts; leave "
+            "defence or draws out"
+        )
     rounds = ready.config.stop.rounds
     if rounds is None:
         return (
-            f"got draws = {options.draws} and an end that no number of rounds sets; write stop = {{ rounds = {options.draws} }}"
+            f"got draws = {options.draws} and an end that no number of rounds sets; write stop "
+            f"= {{ rounds = {options.draws} }}"
         )
     if rounds_done + rounds > options.draws:
         return (
-            f"draws = {options.draws} are too few for round {rounds_done + rounds}, the last; write SecureOptions(..., "
-            f"draws={rounds_done + rounds}) at both ends"
+            f"draws = {options.draws} are too few for round {rounds_done + rounds}, the last; "
+            f"write SecureOptions(..., draws={rounds_done + rounds}) at both ends"
         )
     return None
 
@@ -147,16 +171,26 @@ class DeployedSums:
 
     Parameters
     ----------
-    options: of the protocol. register: client -> public key, or the file. clients: those of the deployment. codec: writes requests.
-    parts: of a plain upload, which is the update alone. noise: that clients add before they mask; None: they add none.
+    options: of the protocol. register: client -> public key, or the file. clients: those of the
+    deployment. codec: writes requests.
+    parts: of a plain upload, which is the update alone. noise: that clients add before they mask;
+    None: they add none.
     """
 
     def __init__(
-        self, options: SecureOptions, register: Register, clients: ClientRegistry, codec: RequestCodec, parts: Parts,
+        self,
+        options: SecureOptions,
+        register: Register,
+        clients: ClientRegistry,
+        codec: RequestCodec,
+        parts: Parts,
         noise: ClientNoise | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.noise = noise
-        self.options, self.keys, self.clients, self.codec = options, as_register(register), clients, codec
+        self.options = options
+        self.keys = as_register(register)
+        self.clients = clients
+        self.codec = codec
         self.delta: Part = parts["delta"]
         self.history: CohortHistory | None = None
         self._round: SecureRound | None = None
@@ -168,28 +202,34 @@ class DeployedSums:
 
         Parameters
         ----------
-        saved: the draws' state; empty before the first round, in which the clients agree on them. count: clients a round.
+        saved: the draws' state; empty before the first round, in which the clients agree on them.
+        count: clients a round.
 
         Raises
         ------
         ConfigError: too few clients agree, or they agreed on other draws.
         """
         if self.draws is None:
-            self.draws = DrawServer.restored(saved, self.keys) if saved else self._agreed(state, count)
+            self.draws = (
+                DrawServer.restored(saved, self.keys) if saved else self._agreed(state, count)
+            )
         self._drawn = self.draws.draw(state.draw_index)
         return self._drawn[0], self.draws.save()
 
     def transcript(self, saved: bytes) -> str:
-        """Return all that was published of draws with this state, as :meth:`~motley_flower.secure.draws.DrawServer.transcript`."""
+        """Return all that was published of draws with this state, as
+        :meth:`~motley_flower.secure.draws.DrawServer.transcript`."""
         return DrawServer.restored(saved, self.keys).transcript()
 
     def _agreed(self, state: RunState, count: int) -> DrawServer:
-        """Freeze the rule and its numbers, as the selector knows them now, and let the clients agree on the draws."""
+        """Freeze the rule and its numbers, as the selector knows them now, and let the clients
+        agree on the draws."""
         strange = [client for client in sorted(self.keys) if client >= len(self.clients.met)]
         if strange:
             raise ConfigError(
-                f"the register, from which cohorts are drawn, names client {strange[0]}, and the experiment has clients 0 to "
-                f"{len(self.clients.met) - 1}; give one that names these alone",
+                f"the register, from which cohorts are drawn, names client {strange[0]}, and the "
+                f"experiment has clients 0 to {len(self.clients.met) - 1}; give one that names "
+                "these alone",
                 "register",
             )
         table = DrawTable.of(self.options.draw_rule, state.selector, sorted(self.keys))
@@ -198,9 +238,9 @@ class DeployedSums:
         return draws
 
     def open(self, state: RunState, cohort: Collection[int]) -> dict[int, bytes]:
-        """Exchange keys and shares; return the message that each client must have to mask its update. Clients without one take no
-        part; none has one where the round is abandoned. Of a drawn cohort only these clients are asked; the others have dropped
-        out."""
+        """Exchange keys and shares; return the message that each client must have to mask its
+        update. Clients without one take no part; none has one where the round is abandoned. Of a
+        drawn cohort only these clients are asked; the others have dropped out."""
         self._round = None
         run = hashlib.blake2b(self.clients.run.encode(), digest_size=16).digest()
         asked = tuple(sorted(set(cohort) & self.keys.keys()))
@@ -208,11 +248,23 @@ class DeployedSums:
         try:
             if self.draws is not None:
                 self.draws.check(state.draw_index)
-            terms = SecureTerms(run, state.draw_index, time.time_ns() // 10**6, self.options, self.delta.value.numel(), members)
+            terms = SecureTerms(
+                run,
+                state.draw_index,
+                time.time_ns() // 10**6,
+                self.options,
+                self.delta.value.numel(),
+                members,
+            )
             unsafe = self.noise and self.noise.refuses(terms.threshold, len(members))
             if unsafe:
                 raise RoundAbandonedError(unsafe)
-            begun = SecureRound(terms, self.keys, lambda told: self._ask(state, {k: told[k] for k in asked if k in told}), link)
+            begun = SecureRound(
+                terms,
+                self.keys,
+                lambda told: self._ask(state, {k: told[k] for k in asked if k in told}),
+                link,
+            )
             envelopes = begun.open()
         except (ConfigError, RoundAbandonedError) as problem:
             _LOG.warning("round %d: no secure sum: %s", state.version + 1, problem)
@@ -220,19 +272,28 @@ class DeployedSums:
         self._round = begun
         return envelopes
 
-    def close(self, state: RunState, dispatches: Collection[DeployedDispatch], summed: list[tuple[int, ...]]) -> None:
-        """Unmask the sum of the accepted updates: their dispatches get the mean, or are rejected. The cohort of the sum is added to
-        those that were summed before."""
+    def close(
+        self,
+        state: RunState,
+        dispatches: Collection[DeployedDispatch],
+        summed: list[tuple[int, ...]],
+    ) -> None:
+        """Unmask the sum of the accepted updates: their dispatches get the mean, or are rejected.
+        The cohort of the sum is added to those that were summed before."""
         accepted = [one for one in dispatches if one.outcome == Outcome.ACCEPTED]
-        begun, self._round = self._round, None
+        begun = self._round
+        self._round = None
         if not accepted:
             return
         survivors: tuple[int, ...] = ()
         try:
             if begun is None:
-                raise RoundAbandonedError("the server was started again in mid-round; nothing is unmasked")
+                raise RoundAbandonedError(
+                    "the server was started again in mid-round; nothing is unmasked"
+                )
             mean = self._mean(begun, {one.client: one.masked for one in accepted})
-            survivors, value = begun.server.survivors, torch.from_numpy(mean).to(self.delta.value.dtype)
+            survivors = begun.server.survivors
+            value = torch.from_numpy(mean).to(self.delta.value.dtype)
             why = begun.server.problems
         except RoundAbandonedError as problem:
             why = {one.client: str(problem) for one in accepted}
@@ -248,27 +309,37 @@ class DeployedSums:
         self._warn(state, survivors, summed)
 
     def _mean(self, begun: SecureRound, masked: Mapping[int, bytes]) -> Floats:
-        """Return the mean of the masked updates, weighted, or with the noise that clients have added."""
+        """Return the mean of the masked updates, weighted, or with the noise that clients have
+        added."""
         if self.noise is None:
             return begun.close(masked)[0]
         total = self.noise.opened(begun.opened(masked)[:-1])
         return total / len(begun.server.survivors)
 
-    def _warn(self, state: RunState, survivors: tuple[int, ...], summed: list[tuple[int, ...]]) -> None:
+    def _warn(
+        self, state: RunState, survivors: tuple[int, ...], summed: list[tuple[int, ...]]
+    ) -> None:
         """Warn of clients whose update this sum and those before disclose together."""
         self.history = self.history or CohortHistory(summed)
         for client in self.history.add(survivors) if survivors else []:
             _LOG.warning(
-                "round %d: the cohorts so far disclose the update of client %d, if updates change slowly: a combination of the sums "
-                "is its alone; let fixed groups of clients take part together",
-                state.version + 1, client,
-            )  # fmt: skip
+                "round %d: the cohorts so far disclose the update of client %d, if updates change "
+                "slowly: a combination of the sums is its alone; let fixed groups of clients take "
+                "part together",
+                state.version + 1,
+                client,
+            )
         summed[:] = self.history.sums
 
     def _ask(self, state: RunState, asked: Mapping[int, bytes]) -> Mapping[int, object]:
         """Send one step's messages and return the answers by client; they are billed as uploads."""
-        orders = {k: self.codec.secure(self.clients.run, k, state.draw_index, data) for k, data in asked.items()}
-        return self.clients.ask(state.ledger, orders, self.codec.read_secure, "upload", state.version + 1)
+        orders = {
+            k: self.codec.secure(self.clients.run, k, state.draw_index, data)
+            for k, data in asked.items()
+        }
+        return self.clients.ask(
+            state.ledger, orders, self.codec.read_secure, "upload", state.version + 1
+        )
 
 
 class ClientSecrets:
@@ -276,29 +347,43 @@ class ClientSecrets:
 
     Parameters
     ----------
-    options: as the server's. identity: file of the client's private key; ``{client}`` in it stands for the client's number.
-    register: all clients' public keys, or the file. cap: rounds that the client takes part in at most, where draws are verified;
+    options: as the server's. identity: file of the client's private key; ``{client}`` in it stands
+    for the client's number.
+    register: all clients' public keys, or the file. cap: rounds that the client takes part in at
+    most, where draws are verified;
     None: all. agreements: on draws that it takes part in at most, in all runs with this register.
     """
 
     def __init__(
-        self, options: SecureOptions, identity: str | os.PathLike[str], register: Register, cap: int | None = None,
+        self,
+        options: SecureOptions,
+        identity: str | os.PathLike[str],
+        register: Register,
+        cap: int | None = None,
         agreements: int = AGREEMENTS,
-    ) -> None:  # fmt: skip
-        self.options, self.identity, self.register = options, str(identity), as_register(register)
-        self.cap, self.agreements = cap, agreements
+    ) -> None:
+        self.options = options
+        self.identity = str(identity)
+        self.register = as_register(register)
+        self.cap = cap
+        self.agreements = agreements
 
     def endpoint(self, folder: Path, run: str, client: int) -> SecureEndpoint:
         """Return the client's endpoint in one run, whose state lies in its folder."""
         own = read_identity(self.identity.format(client=client))
-        return SecureEndpoint(folder, run, client, own, self.register, self.options, self.cap, self.agreements)
+        return SecureEndpoint(
+            folder, run, client, own, self.register, self.options, self.cap, self.agreements
+        )
 
-    def answer(self, folder: Path, run: str, client: int, message: bytes, sums: NoisySums | None) -> bytes:
+    def answer(
+        self, folder: Path, run: str, client: int, message: bytes, sums: NoisySums | None
+    ) -> bytes:
         """Return the answer to a step of a round, or of draws.
 
         Raises
         ------
-        SecureAggregationError: the message is refused; with ``sums`` also a round that these refuse, at its first step.
+        SecureAggregationError: the message is refused; with ``sums`` also a round that these
+        refuse, at its first step.
         """
         endpoint = self.endpoint(folder, run, client)
         answer = endpoint.answer(message)
@@ -307,14 +392,21 @@ class ClientSecrets:
         return answer
 
     def masked(
-        self, folder: Path, run: str, client: int, message: bytes, update: Tensor, examples: int,
+        self,
+        folder: Path,
+        run: str,
+        client: int,
+        message: bytes,
+        update: Tensor,
+        examples: int,
         sums: NoisySums | None = None,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """Return a client's update under its masks; with ``sums`` clipped and noised as these say.
 
         Raises
         ------
-        SecureAggregationError: the message is refused, or there is none: the server asks for the update in the clear.
+        SecureAggregationError: the message is refused, or there is none: the server asks for the
+        update in the clear.
         """
         if sums is not None:
             endpoint = self.endpoint(folder, run, client)

@@ -8,14 +8,15 @@ It does what Flower's strategies cannot, because they wait for all clients, roun
     def main(grid, context):
         run(grid, load("experiment.toml"), out="/srv/federation/run-1")
 
-The experiment is the one that a simulation would run: selector, algorithm, synchrony (deadline with over-selection, buffered
-and asynchronous steps), compression with error feedback, ``stop``. Its seconds are seconds of the wall clock; its devices,
-networks, availability and failures are ignored, for these are real. The folder it leaves is a run's folder with the tables of
-a simulation, its report and its model; what went wrong with clients is in the table ``incidents``. A line about every round is
-printed.
+The experiment is the one that a simulation would run: selector, algorithm, synchrony (deadline with
+over-selection, buffered and asynchronous steps), compression with error feedback, ``stop``. Its
+seconds are seconds of the wall clock; its devices, networks, availability and failures are ignored,
+for these are real. The folder it leaves is a run's folder with the tables of a simulation, its
+report and its model; what went wrong with clients is in the table ``incidents``. A line about every
+round is printed.
 
-After every server step the state is written to a new file, which then replaces the old one. Started again with the same
-``out``, a deployment goes on at the next step; a finished one is only loaded.
+After every server step the state is written to a new file, which then replaces the old one. Started
+again with the same ``out``, a deployment goes on at the next step; a finished one is only loaded.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.private_time import looks_at_time
 from motley.experiments.progress import OneRun, RoundLog
-from motley.experiments.run import as_experiment, best_record, run_record, save_best_model, save_model
+from motley.experiments.run import (
+    as_experiment,
+    best_record,
+    run_record,
+    save_best_model,
+    save_model,
+)
 from motley.experiments.store import RunFolder, default_folder, ensure_space
 from motley.experiments.trackers.running import Trackers, tracked
 from motley.experiments.trained import save_preparation
@@ -82,51 +89,69 @@ def run(
     progress: bool | OneRun = True,
     report: bool = True,
     selector: Selector[Any] | None = None,
-    rounds_done: int = 0, clients_sent: int = 0, clients: str | Path | None = None,
-    secure_aggregation: SecureOptions | None = None, register: Mapping[int, bytes] | str | Path = "",
-) -> Run:  # fmt: skip
+    rounds_done: int = 0,
+    clients_sent: int = 0,
+    clients: str | Path | None = None,
+    secure_aggregation: SecureOptions | None = None,
+    register: Mapping[int, bytes] | str | Path = "",
+) -> Run:
     """Run an experiment on real clients to its end, and load its results.
 
     Parameters
     ----------
     grid: Flower's ``Grid``, or a :class:`~motley_flower.deployed.transport.Transport`.
-    experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
-    out: folder of the run, ``runs/<name>/<result id>-deployed`` by default; an interrupted deployment goes on there.
-    data: folder to look into first for data packs. task: the server's model and test samples, where data lies with the
-    clients alone.
+    experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like
+    ``"local.epochs=2"``.
+    out: folder of the run, ``runs/<name>/<result id>-deployed`` by default; an interrupted
+    deployment goes on there.
+    data: folder to look into first for data packs. task: the server's model and test samples, where
+    data lies with the clients alone.
     limits: how long to wait for what. key: of ``--node-config``, a client's stable whole number.
-    told: called with the summary of every server step. progress: print a line about every round on standard error; or an object of
-    your own that is told of them. report: write ``report.html`` at the end.
+    told: called with the summary of every server step. progress: print a line about every round on
+    standard error; or an object of your own that is told of them. report: write ``report.html`` at
+    the end.
     selector: one that has learned elsewhere, in place of a new one;
-    rounds_done, clients_sent: what lies behind it (``loop.state.draw_index``, ``loop.state.dispatch``), so that it goes on counting.
-    secure_aggregation: the server learns the sum of the updates alone. register: all clients' public keys, or their file.
-    clients: the file of clients, ``clients.toml``: only nodes whose key it names are clients, and each is the client that it names.
+    rounds_done, clients_sent: what lies behind it (``loop.state.draw_index``,
+    ``loop.state.dispatch``), so that it goes on counting.
+    secure_aggregation: the server learns the sum of the updates alone. register: all clients'
+    public keys, or their file.
+    clients: the file of clients, ``clients.toml``: only nodes whose key it names are clients, and
+    each is the client that it names.
     None: a node is the client that it says, and an id is worth nothing.
 
     Raises
     ------
     UserError: one sentence about what is wrong.
     """
-    experiment, limits = as_experiment(experiment, overrides), limits or Limits()
+    experiment = as_experiment(experiment, overrides)
+    limits = limits or Limits()
     ready = _ready(experiment, data, task, selector, secure_aggregation, rounds_done)
     transport = _transport(grid, key, limits, clients, len(ready.config.setting.task.federation))
-    name = f"{experiment.result_id()}-deployed"  # a simulation is another run, and a deployment that has ended is not extended
+    # a simulation is another run, and a deployment that has ended is not extended
+    name = f"{experiment.result_id()}-deployed"
     path = Path(out) if out is not None else default_folder(experiment).with_name(name)
     with private_files(), (folder := RunFolder(path)).lock():
         if (state := folder.state(experiment, True, name)) == "finished":
             _tidy(path)
             return _ended(path, report)
         ensure_space(path)
-        folder.write(record := _record(experiment, ready, name, transport.names, secure_aggregation))
+        folder.write(
+            record := _record(experiment, ready, name, transport.names, secure_aggregation)
+        )
         save_preparation(ready.config.setting.task.federation, path, experiment.privacy is not None)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
-        loop = deployment(experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register))
-        loop.state.draw_index, loop.state.dispatch = rounds_done, clients_sent
+        loop = deployment(
+            experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register)
+        )
+        loop.state.draw_index = rounds_done
+        loop.state.dispatch = clients_sent
         marks = _restored(loop, saved) if state == "interrupted" else None
         shown = _shown(progress, experiment, loop, path, bool(saved), limits, transport.names)
         with stopping_in_a_sentence(path), tracked(experiment, path, kind="deployment") as trackers:
             written = _go(loop, checkpoints, marks, path, shown, told, trackers)
-        folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
+        folder.write(
+            {**record, **best_record(loop), "tables": pack_marks(written), "finished": True}
+        )
         _tidy(path)
         return _ended(path, report)
 
@@ -142,7 +167,11 @@ def _record(
 
     ``names``: of its clients, by id."""
     # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
-    record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
+    record = {
+        **run_record(experiment, ready.config, ready.engine, REAL),
+        "run_id": name,
+        "command": "",
+    }
     if names:
         record["clients"] = {str(client): named for client, named in names.items()}
     if options is None:
@@ -158,7 +187,8 @@ def _spent_s(saved: Mapping[str, Any] | None) -> float:
 
 
 def _restored(loop: RoundLoop, saved: dict[str, Any] | None) -> Mapping[str, Mark]:
-    """Restore the last checkpoint of a deployment, where there is one, and return what counts of its tables."""
+    """Restore the last checkpoint of a deployment, where there is one, and return what counts of
+    its tables."""
     if saved is None:
         return {}
     loop.state.restore(saved)
@@ -173,7 +203,8 @@ def _tidy(path: Path) -> None:
 
 
 def _ended(path: Path, report: bool) -> Run:
-    """Return the results of a finished deployment; write its report beside them where there is none and one is wanted."""
+    """Return the results of a finished deployment; write its report beside them where there is none
+    and one is wanted."""
     done = load_results(path)
     if report and not (path / "report.html").exists():
         write_report([done], path / "report.html")
@@ -181,11 +212,16 @@ def _ended(path: Path, report: bool) -> Run:
 
 
 def _shown(
-    progress: bool | OneRun, experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, limits: Limits,
+    progress: bool | OneRun,
+    experiment: Experiment,
+    loop: RoundLoop,
+    path: Path,
+    resumed: bool,
+    limits: Limits,
     names: Mapping[int, str],
-) -> OneRun:  # fmt: skip
-    """Return what is told of the rounds; a log of rounds has said where the deployment begins, into which folder it
-    writes, and whom it waits for."""
+) -> OneRun:
+    """Return what is told of the rounds; a log of rounds has said where the deployment begins, into
+    which folder it writes, and whom it waits for."""
     if not isinstance(progress, bool):
         return progress
     if not progress:
@@ -198,25 +234,35 @@ def _shown(
 
 
 def deployment(
-    experiment: Experiment, ready: Ready, transport: Transport, limits: Limits, now_s: float = 0.0,
+    experiment: Experiment,
+    ready: Ready,
+    transport: Transport,
+    limits: Limits,
+    now_s: float = 0.0,
     secure: tuple[SecureOptions | None, Mapping[int, bytes] | str | Path] = (None, ""),
-) -> RoundLoop:  # fmt: skip
+) -> RoundLoop:
     """Return the round loop of a deployed federation.
 
     Parameters
     ----------
-    ready: what the experiment prepares. transport: carries messages. now_s: seconds that the deployment has run already.
+    ready: what the experiment prepares. transport: carries messages. now_s: seconds that the
+    deployment has run already.
     secure: options of secure aggregation, None for none, and the register of keys.
     """
     config, engine, selector, model = ready
-    needs, waiting = selector.rule.needs(), WaitingTransport(transport, limits.poll_s, limits.look_s, now_s)
+    needs = selector.rule.needs()
+    waiting = WaitingTransport(transport, limits.poll_s, limits.look_s, now_s)
     label = f"{experiment.run_id()}-{secrets.token_hex(4)}"
     population, (options, register) = len(config.setting.task.federation), secure
 
     def backend(pipeline: UploadPipeline, watch: Stopwatch) -> DeployedBackend:
         parts = pipeline.channel.parts
         codec = RequestCodec(
-            experiment, config, needs, parts, None if options is None else options.upload_bytes(parts["delta"].value.numel())
+            experiment,
+            config,
+            needs,
+            parts,
+            None if options is None else options.upload_bytes(parts["delta"].value.numel()),
         )
         registry = ClientRegistry(label, codec, waiting, population, limits)
         clients = DeployedClients(registry, ClientStates(initial_client_state(config, model)))
@@ -228,7 +274,12 @@ def deployment(
 
 
 def _sums(
-    options: SecureOptions, register: Any, clients: ClientRegistry, codec: RequestCodec, parts: Parts, noise: ClientNoise | None
+    options: SecureOptions,
+    register: Any,
+    clients: ClientRegistry,
+    codec: RequestCodec,
+    parts: Parts,
+    noise: ClientNoise | None,
 ) -> DeployedSums:
     from motley_flower.deployed.secure_rounds import DeployedSums  # needs the extra
 
@@ -236,7 +287,8 @@ def _sums(
 
 
 def refuses(experiment: Experiment, ready: Ready) -> str | None:
-    """Return why an experiment cannot be deployed, in one sentence with the way out; None: it can."""
+    """Return why an experiment cannot be deployed, in one sentence with the way out; None: it
+    can."""
     return (
         _refuses_work(experiment, ready)
         or _refuses_exchange(ready)
@@ -249,40 +301,74 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
     """Return what is computed only where all clients' data is, as :func:`refuses`."""
     config = ready.config
     if experiment.recalibrate is not None:
-        return "clients estimate BatchNorm statistics anew only in a simulation; leave recalibrate out"
+        return (
+            "clients estimate BatchNorm statistics anew only in a simulation; leave recalibrate out"
+        )
     if experiment.split.holdout_clients:
         return (
-            "new clients adapt and are examined only in a simulation, which has their samples; leave split.holdout_clients out"
+            "new clients adapt and are examined only in a simulation, which has their samples; "
+            "leave split.holdout_clients out"
         )
     if config.evaluate.diagnostics:
-        return "diagnostics need every client's gradient, which only a simulation has; leave evaluate.diagnostics out"
+        return (
+            "diagnostics need every client's gradient, which only a simulation has; leave "
+            "evaluate.diagnostics out"
+        )
     algorithm = config.setting.algorithm
     if algorithm.server.asks_clients:
-        return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"
+        return (
+            f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a "
+            "simulation does; use another algorithm"
+        )
     if config.setting.task.heads:
-        return "a head is averaged over the clients that hold it only in a simulation, which knows their classes; leave task.heads out"
+        return (
+            "a head is averaged over the clients that hold it only in a simulation, which "
+            "knows their classes; leave task.heads out"
+        )
     if algorithm.correction.slices:
-        return "clients train slices of the model only in a simulation, which knows what they can hold; use another algorithm"
+        return (
+            "clients train slices of the model only in a simulation, which knows what they can "
+            "hold; use another algorithm"
+        )
     if config.setting.work.client_batch_sizes is not None:
-        return "which batches a client can hold is known only in a simulation; leave capacity out and set local.batch_size"
-    data, personal = config.setting.task.federation, not algorithm.correction.shared
+        return (
+            "which batches a client can hold is known only in a simulation; leave capacity out "
+            "and set local.batch_size"
+        )
+    data = config.setting.task.federation
+    personal = not algorithm.correction.shared
     if data.statistics is not None:
-        return 'clients exchange statistics of their rows only in a simulation; prepare the columns first, task.scale = "none"'
-    if config.stop.target and (personal or (data.global_test is None and not len(data.test.values))):
-        return "stop.target is never reached, for the server has nothing to evaluate; give it test samples, or another end"
+        return (
+            "clients exchange statistics of their rows only in a simulation; prepare the "
+            'columns first, task.scale = "none"'
+        )
+    if config.stop.target and (
+        personal or (data.global_test is None and not len(data.test.values))
+    ):
+        return (
+            "stop.target is never reached, for the server has nothing to evaluate; give it "
+            "test samples, or another end"
+        )
     return None
 
 
 def _refuses_exchange(ready: Ready) -> str | None:
     """Return what the server must know of uploads and links and cannot, as :func:`refuses`."""
-    upload, needs = ready.config.upload_config, ready.selector.rule.needs()
+    upload = ready.config.upload_config
+    needs = ready.selector.rule.needs()
     signals = sorted((needs.reported | needs.probed.keys()) & SERVER_SIGNALS)
     if upload.feedback.incremental and signals:
         name = type(upload.feedback).__name__
-        return f"the selector wants {signals[0]!r} of updates, and under {name} only their changes arrive; use another feedback"
+        return (
+            f"the selector wants {signals[0]!r} of updates, and under {name} only their "
+            "changes arrive; use another feedback"
+        )
     if "uplink_mbps" in upload.allocator.requires:
         name = type(upload.allocator).__name__
-        return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
+        return (
+            f"{name} must know every uplink beforehand, as only a simulation does; use uniform "
+            "or by_score"
+        )
     return None
 
 
@@ -297,7 +383,8 @@ def _refuses_world(ready: Ready) -> str | None:
 
 
 _ONCE = (
-    "a client learns with its next request whether its last upload was accepted, so none is asked again before a server step takes "
+    "a client learns with its next request whether its last upload was accepted, so none is asked "
+    "again before a server step takes "
     'that; write synchrony = { name = "buffered", refill = "idle" }'
 )
 
@@ -308,27 +395,39 @@ def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
     if config.privacy is None:
         return None
     if config.setting.work.steps is None:
-        return "local steps tell the server numbers of samples where work is counted in epochs; write local = { steps = 10 }"
+        return (
+            "local steps tell the server numbers of samples where work is counted in epochs; "
+            "write local = { steps = 10 }"
+        )
     looks = looks_at_time(experiment, config, ready.selector.rule)
     if looks is not None and config.privacy.options.sizes == "private":
-        said = f"real clients take as long as their data makes them, and {looks[0]}; write {looks[1]}"
+        said = (
+            f"real clients take as long as their data makes them, and {looks[0]}; write {looks[1]}"
+        )
         return f'{said}, or, where the numbers of samples are no secret, privacy.sizes = "public"'
     if config.weights == "examples" and isinstance(config.synchrony, Asynchronous):
-        return 'clients weigh their uploads themselves, before they are mixed with the newest model; write weights = "uniform"'
+        return (
+            "clients weigh their uploads themselves, before they are mixed with the newest "
+            'model; write weights = "uniform"'
+        )
     return None
 
 
-def _transport(grid: Any, key: str, limits: Limits, clients: str | Path | None, population: int) -> Transport:
+def _transport(
+    grid: Any, key: str, limits: Limits, clients: str | Path | None, population: int
+) -> Transport:
     """Return the transport on Flower's grid, or the one that is given.
 
     Raises
     ------
-    ConfigError: a file of clients that cannot be used, is not the transport's, or names a client beyond the population.
+    ConfigError: a file of clients that cannot be used, is not the transport's, or names a client
+    beyond the population.
     """
     if isinstance(grid, Transport):
         transport = grid
     else:
-        from motley_flower.deployed.grid_transport import GridTransport  # the only module that needs Flower
+        # the only module that needs Flower
+        from motley_flower.deployed.grid_transport import GridTransport
 
         listed = None if clients is None else ClientList(clients)
         if listed is not None:
@@ -337,22 +436,29 @@ def _transport(grid: Any, key: str, limits: Limits, clients: str | Path | None, 
     names = transport.names
     if clients is not None and not names:
         raise ConfigError(
-            "got a transport without a file of clients; give it GridTransport(clients=ClientList(...))", "clients"
+            "got a transport without a file of clients; give it "
+            "GridTransport(clients=ClientList(...))",
+            "clients",
         )
     beyond = [client for client in names if client >= population]
     if beyond:
         raise ConfigError(
-            f"{clients or 'the file'} names client {beyond[0]} ({names[beyond[0]]}), and the experiment has clients 0 to "
-            f"{population - 1}; write population = {max(names) + 1}, or take the client out of the file",
+            f"{clients or 'the file'} names client {beyond[0]} ({names[beyond[0]]}), and the "
+            f"experiment has clients 0 to {population - 1}; write population = {max(names) + 1}, "
+            "or take the client out of the file",
             "clients",
         )
     return transport
 
 
 def _ready(
-    experiment: Experiment, data: Path | str | None, task: Task | None, selector: Selector[Any] | None,
-    options: SecureOptions | None = None, rounds_done: int = 0,
-) -> Ready:  # fmt: skip
+    experiment: Experiment,
+    data: Path | str | None,
+    task: Task | None,
+    selector: Selector[Any] | None,
+    options: SecureOptions | None = None,
+    rounds_done: int = 0,
+) -> Ready:
     """Return what the experiment prepares, with the selector given in place of a new one.
 
     Raises
@@ -362,15 +468,24 @@ def _ready(
     alone = experiment.replace({"engine.name": "sequential"})  # the server trains no client
     ready = prepare(alone, Path(data) if data is not None else None, task)
     if selector is not None and selector.rule != ready.selector.rule:
-        raise ConfigError(f"got a selector {selector.rule!r}; expected the experiment's, {ready.selector.rule!r}", "selector")
+        raise ConfigError(
+            f"got a selector {selector.rule!r}; expected the experiment's, {ready.selector.rule!r}",
+            "selector",
+        )
     ready = ready if selector is None else ready._replace(selector=selector)
     reason = refuses(experiment, ready)
     if reason:
         raise ConfigError(f"this experiment cannot be deployed: {reason}")
     plan = ready.config.privacy
     if options is None and plan is not None and plan.client_noise is not None:
-        said = 'noise_by = "clients" is noise for a sum, and the server would see every upload with too little'
-        mend = f"give run(...) secure_aggregation=SecureOptions(clip={plan.options.clip:g}) and a register"
+        said = (
+            'noise_by = "clients" is noise for a sum, and the server would see every upload '
+            "with too little"
+        )
+        mend = (
+            f"give run(...) secure_aggregation=SecureOptions(clip={plan.options.clip:g}) and a "
+            "register"
+        )
         raise ConfigError(f"{said}; {mend}", "privacy.noise_by")
     if options is not None:
         from motley_flower.deployed.secure_rounds import secure_refusal  # needs the extra
@@ -382,10 +497,16 @@ def _ready(
 
 
 def _go(
-    loop: RoundLoop, checkpoints: Checkpoints, marks: Mapping[str, Mark] | None, path: Path, shown: OneRun,
-    told: Callable[[RoundSummary], None] | None, trackers: Trackers,
-) -> Mapping[str, Mark]:  # fmt: skip
-    """Run from wherever the deployment is to its end; ``marks``: what counts of the tables of one that goes on, None for a new one."""
+    loop: RoundLoop,
+    checkpoints: Checkpoints,
+    marks: Mapping[str, Mark] | None,
+    path: Path,
+    shown: OneRun,
+    told: Callable[[RoundSummary], None] | None,
+    trackers: Trackers,
+) -> Mapping[str, Mark]:
+    """Run from wherever the deployment is to its end; ``marks``: what counts of the tables of one
+    that goes on, None for a new one."""
     writer = Writer(path, marks)
     loop.write_to(writer)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)

@@ -1,7 +1,8 @@
-"""The transport of a deployment: how messages reach clients and answers come back. It knows neither their contents nor Flower.
+"""The transport of a deployment: how messages reach clients and answers come back. It knows neither
+their contents nor Flower.
 
-The server pushes messages and polls for answers; it never blocks in a call without an end. Time is the transport's own, so
-that a test can let hours pass at once.
+The server pushes messages and polls for answers; it never blocks in a call without an end. Time is
+the transport's own, so that a test can let hours pass at once.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ class Reply(NamedTuple):
 
     Parameters
     ----------
-    message: the message's number. data: what the client sent, unchecked; None when the client is lost. reason: of the loss,
-    in words. unanswered: whether it is lost because it said nothing in time, though it may be connected."""
+    message: the message's number. data: what the client sent, unchecked; None when the client is
+    lost. reason: of the loss, in words. unanswered: whether it is lost because it said nothing in
+    time, though it may be connected."""
 
     message: str
     data: object
@@ -47,7 +49,8 @@ class Transport(ABC):
 
     @property
     def examples(self) -> Mapping[int, float]:
-        """The largest number of samples that counts of a client, by id, where a file of clients gives it."""
+        """The largest number of samples that counts of a client, by id, where a file of clients
+        gives it."""
         return {}
 
     def happened(self) -> Sequence[Happened]:
@@ -68,7 +71,8 @@ class Transport(ABC):
 
     @abstractmethod
     def push(self, messages: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
-        """Send one message to each of these clients, to be answered within ``ttl_s``; return the messages' numbers by client.
+        """Send one message to each of these clients, to be answered within ``ttl_s``; return the
+        messages' numbers by client.
 
         A client that is left out could not be reached."""
 
@@ -82,14 +86,20 @@ class WaitingTransport:
 
     Parameters
     ----------
-    transport: of the deployment. poll_s: seconds between two polls for answers. look_s: seconds between two looks at which
-    clients are connected. start_s: seconds that the deployment has run already.
+    transport: of the deployment. poll_s: seconds between two polls for answers. look_s: seconds
+    between two looks at which clients are connected. start_s: seconds that the deployment has run
+    already.
     """
 
-    def __init__(self, transport: Transport, poll_s: float, look_s: float, start_s: float = 0.0) -> None:
-        self.transport, self.poll_s, self.look_s = transport, poll_s, look_s
+    def __init__(
+        self, transport: Transport, poll_s: float, look_s: float, start_s: float = 0.0
+    ) -> None:
+        self.transport = transport
+        self.poll_s = poll_s
+        self.look_s = look_s
         self._zero = transport.now_s() - start_s
-        self._looked_s, self._present = -math.inf, frozenset[int]()
+        self._looked_s = -math.inf
+        self._present = frozenset[int]()
 
     @property
     def now_s(self) -> float:
@@ -97,17 +107,24 @@ class WaitingTransport:
         return self.transport.now_s() - self._zero
 
     def present(self, fresh: bool = True) -> frozenset[int]:
-        """Return the clients that can be reached; ``fresh``: now, else as of the last look, at most ``look_s`` ago."""
+        """Return the clients that can be reached; ``fresh``: now, else as of the last look, at most
+        ``look_s`` ago."""
         if fresh or self.now_s >= self._looked_s + self.look_s:
             self._looked_s, self._present = self.now_s, frozenset(self.transport.clients())
         return self._present
 
-    def wait(self, messages: Sequence[str], until_s: float, known: Collection[int] | None = None) -> list[Reply]:
-        """Return the replies to these messages as soon as there is one; none at ``until_s``, or when a client connects that
-        is not among the ``known``."""
+    def wait(
+        self, messages: Sequence[str], until_s: float, known: Collection[int] | None = None
+    ) -> list[Reply]:
+        """Return the replies to these messages as soon as there is one; none at ``until_s``, or
+        when a client connects that is not among the ``known``."""
         while True:
             replies = self.transport.pull(messages) if messages else []
             left = until_s - self.now_s
-            if replies or left <= 0 or (known is not None and not self.present(fresh=False) <= set(known)):
+            if (
+                replies
+                or left <= 0
+                or (known is not None and not self.present(fresh=False) <= set(known))
+            ):
                 return replies
             self.transport.sleep(min(self.poll_s, left))

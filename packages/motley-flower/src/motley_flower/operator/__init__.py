@@ -1,1 +1,2 @@
-"""What the operator of a deployment gets: kits of keys and certificates for each party, a proxy, and a check of the doors."""
+"""What the operator of a deployment gets: kits of keys and certificates for each party, a proxy,
+and a check of the doors."""

@@ -1,4 +1,5 @@
-"""Single calls of a SuperLink's interfaces, as a SuperNode, an operator or an outsider would make them."""
+"""Single calls of a SuperLink's interfaces, as a SuperNode, an operator or an outsider would make
+them."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class Address(NamedTuple):
 
 
 class Called(NamedTuple):
-    """What a call was answered: the HTTP status, 0 where there was no connection; the body; the server's date; in words, why not."""
+    """What a call was answered: the HTTP status, 0 where there was no connection; the body; the
+    server's date; in words, why not."""
 
     status: int
     body: bytes = b""
@@ -37,16 +39,23 @@ class Called(NamedTuple):
     why: str = ""
 
 
-def call(at: Address, path: str, message: Any = None, headers: dict[str, str] | None = None) -> Called:
-    """Post a protobuf message over TLS, and return what came back; the server must be known by the authority."""
+def call(
+    at: Address, path: str, message: Any = None, headers: dict[str, str] | None = None
+) -> Called:
+    """Post a protobuf message over TLS, and return what came back; the server must be known by the
+    authority."""
     try:
-        context = ssl.create_default_context(cafile=None if at.authority is None else str(at.authority))
+        context = ssl.create_default_context(
+            cafile=None if at.authority is None else str(at.authority)
+        )
     except (OSError, ssl.SSLError) as problem:
         return Called(0, why=f"{at.authority} cannot be read: {problem}")
     there = http.client.HTTPSConnection(at.host, at.port, timeout=LIMIT_S, context=context)
     body = b"" if message is None else message.SerializeToString()
     try:
-        there.request("POST", path, body, {"Content-Type": MEDIA, "Accept": MEDIA, **(headers or {})})
+        there.request(
+            "POST", path, body, {"Content-Type": MEDIA, "Accept": MEDIA, **(headers or {})}
+        )
         answer = there.getresponse()
         return Called(answer.status, answer.read(MOST_BYTES), answer.getheader("date") or "")
     except (OSError, http.client.HTTPException) as problem:
@@ -56,13 +65,15 @@ def call(at: Address, path: str, message: Any = None, headers: dict[str, str] | 
 
 
 def signed(key: Any) -> dict[str, str]:
-    """Return the headers by which Flower's SuperNode proves its key: the key, the time, and the time's signature."""
+    """Return the headers by which Flower's SuperNode proves its key: the key, the time, and the
+    time's signature."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 
     now = datetime.now(UTC).isoformat()
     signature = key.sign(now.encode("ascii"), ec.ECDSA(hashes.SHA256()))
-    constants, names = flower("supercore.constant"), flower("common.constant")
+    constants = flower("supercore.constant")
+    names = flower("common.constant")
     return {
         constants.FLEET_HTTP_PUBLIC_KEY_HEADER: base64.b64encode(pem_of(key.public_key())).decode(),
         names.TIMESTAMP_HEADER: now,
@@ -89,12 +100,19 @@ def load_private_key(path: Path) -> Any:
     try:
         return load_ssh_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError) as problem:
-        raise ConfigError(f"{path} holds no private key ({problem}); expected one of ssh-keygen without a password") from None
+        raise ConfigError(
+            f"{path} holds no private key ({problem}); expected one of ssh-keygen without a "
+            "password"
+        ) from None
 
 
 def pem_of(key: Any) -> bytes:
     """Return a public key, or its OpenSSH line, as Flower has it."""
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        PublicFormat,
+        load_ssh_public_key,
+    )
 
     known = load_ssh_public_key(key.encode()) if isinstance(key, str) else key
     return bytes(known.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))

@@ -1,4 +1,5 @@
-"""The keys and certificates of a deployment: an authority of its own, the server's certificate, the clients' key pairs."""
+"""The keys and certificates of a deployment: an authority of its own, the server's certificate, the
+clients' key pairs."""
 
 from __future__ import annotations
 
@@ -24,11 +25,14 @@ try:
     )
     from cryptography.x509.oid import ExtendedKeyUsageOID
 except ModuleNotFoundError:
-    raise ConfigError(f"keys and certificates need cryptography; {install_hint(folder='motley-flower')}") from None
+    raise ConfigError(
+        f"keys and certificates need cryptography; {install_hint(folder='motley-flower')}"
+    ) from None
 
 __all__ = ["new_authority", "new_client_key", "new_server_certificate", "write_secret"]
 
-AUTHORITY_DAYS, SERVER_DAYS = 3650, 397
+AUTHORITY_DAYS = 3650
+SERVER_DAYS = 397
 """How long certificates are valid."""
 
 
@@ -42,7 +46,9 @@ def write_secret(path: Path, data: bytes | str, mode: int = 0o600) -> Path:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
-        raise StoreError(f"{path} is there already and is not overwritten; choose another folder") from None
+        raise StoreError(
+            f"{path} is there already and is not overwritten; choose another folder"
+        ) from None
     except OSError as error:
         raise disk_error(error, path) from None
     with os.fdopen(handle, "wb") as file:
@@ -51,11 +57,20 @@ def write_secret(path: Path, data: bytes | str, mode: int = 0o600) -> Path:
 
 
 def new_authority(folder: Path, name: str) -> None:
-    """Write ``ca.key`` and ``ca.crt`` of an authority that signs for one deployment and no other authority."""
+    """Write ``ca.key`` and ``ca.crt`` of an authority that signs for one deployment and no other
+    authority."""
     key = ec.generate_private_key(ec.SECP384R1())
     named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
     usage = x509.KeyUsage(
-        False, False, False, False, False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False
+        False,
+        False,
+        False,
+        False,
+        False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
     )
     certificate = (
         _begun(named, named, key, AUTHORITY_DAYS)
@@ -69,23 +84,35 @@ def new_authority(folder: Path, name: str) -> None:
 
 
 def new_server_certificate(authority: Path, folder: Path, names: Sequence[str]) -> None:
-    """Write ``server.key`` and ``server.crt`` for the names and addresses at which the server is reached.
+    """Write ``server.key`` and ``server.crt`` for the names and addresses at which the server is
+    reached.
 
     Parameters
     ----------
-    authority: folder with ``ca.key`` and ``ca.crt``. names: host names and IP addresses; the first is the subject.
+    authority: folder with ``ca.key`` and ``ca.crt``. names: host names and IP addresses; the first
+    is the subject.
     """
     signer = load_pem_private_key((authority / "ca.key").read_bytes(), None)
     issuer = x509.load_pem_x509_certificate((authority / "ca.crt").read_bytes())
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0][:64])])
     usage = x509.KeyUsage(
-        True, False, False, False, False, key_cert_sign=False, crl_sign=False, encipher_only=False, decipher_only=False
+        True,
+        False,
+        False,
+        False,
+        False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
     )
     issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())  # type: ignore[arg-type]
     certificate = (
         _begun(subject, issuer.subject, key, SERVER_DAYS)
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -97,15 +124,20 @@ def new_server_certificate(authority: Path, folder: Path, names: Sequence[str]) 
 
 
 def new_client_key(folder: Path) -> str:
-    """Write ``node.key`` and ``node.pub`` as Flower's SuperNode takes them, and return the public key as OpenSSH's line."""
+    """Write ``node.key`` and ``node.pub`` as Flower's SuperNode takes them, and return the public
+    key as OpenSSH's line."""
     key = ec.generate_private_key(ec.SECP384R1())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    write_secret(folder / "node.key", key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    write_secret(
+        folder / "node.key", key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    )
     write_secret(folder / "node.pub", public + "\n")
     return public
 
 
-def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()

@@ -1,7 +1,8 @@
-"""Try the doors of a deployment as an outsider would: each is open or shut, and says what was found.
+"""Try the doors of a deployment as an outsider would: each is open or shut, and says what was
+found.
 
-Nothing is changed by a door that is shut. One that turns out to be open is closed again where it can be: a node that could be
-activated is deactivated.
+Nothing is changed by a door that is shut. One that turns out to be open is closed again where it
+can be: a node that could be activated is deactivated.
 """
 
 from __future__ import annotations
@@ -16,13 +17,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from motley_flower.messages import flower
-from motley_flower.operator.calls import Address, Called, call, load_private_key, new_private_key, pem_of, signed
+from motley_flower.operator.calls import (
+    Address,
+    Called,
+    call,
+    load_private_key,
+    new_private_key,
+    pem_of,
+    signed,
+)
 from motley_flower.operator.kits import Deployment
 
 __all__ = ["Door", "doors"]
 
 MOST_APART_S = 4.0
-"""Seconds that the clocks of two machines may differ: Flower refuses a signature that is 5 s from the future, or 305 s old."""
+"""Seconds that the clocks of two machines may differ: Flower refuses a signature that is 5 s from
+the future, or 305 s old."""
 LEAST_DAYS = 14
 REFUSED = (400, 401, 403, 404, 405, 412)
 OLDER_PORTS = (9091, 9092, 9093)
@@ -43,7 +53,8 @@ class Door(NamedTuple):
 
     Parameters
     ----------
-    name: what was tried. open: whether it is; None: it could not be tried. found: what was found, in words.
+    name: what was tried. open: whether it is; None: it could not be tried. found: what was found,
+    in words.
     """
 
     name: str
@@ -56,7 +67,10 @@ def doors(there: Deployment) -> Iterator[Door]:
     public = Address(there.server, there.port, _authority(there))
     alive = call(public, "/")
     if alive.status == 0:
-        why = f"{there.server}:{there.port} does not answer ({alive.why}); start server/start, and try again"
+        why = (
+            f"{there.server}:{there.port} does not answer ({alive.why}); start server/start, "
+            "and try again"
+        )
         yield Door("the server", None, why)
     else:
         yield from _reached(there, public, alive)
@@ -88,7 +102,8 @@ def _refused(name: str, found: Called) -> Door:
 
 
 def _registration(public: Address) -> Called:
-    fleet, key = flower("proto.fleet_pb2"), new_private_key()
+    fleet = flower("proto.fleet_pb2")
+    key = new_private_key()
     request = fleet.RegisterNodeFleetRequest(public_key=pem_of(key.public_key()))
     return call(public, "/v1/fleet/register-node", request, signed(key))
 
@@ -96,12 +111,19 @@ def _registration(public: Address) -> Called:
 def _activation(public: Address, name: str, key: Any) -> Door:
     """Try to activate a node with a key that must not be able to."""
     fleet = flower("proto.fleet_pb2")
-    request = fleet.ActivateNodeRequest(public_key=pem_of(key.public_key()), heartbeat_interval=30.0)
+    request = fleet.ActivateNodeRequest(
+        public_key=pem_of(key.public_key()), heartbeat_interval=30.0
+    )
     found = call(public, "/v1/fleet/activate-node", request, signed(key))
     if found.status == 200:
         answer = fleet.ActivateNodeResponse()
         answer.ParseFromString(found.body)
-        call(public, "/v1/fleet/deactivate-node", fleet.DeactivateNodeRequest(node_id=answer.node_id), signed(key))
+        call(
+            public,
+            "/v1/fleet/deactivate-node",
+            fleet.DeactivateNodeRequest(node_id=answer.node_id),
+            signed(key),
+        )
     return _refused(name, found)
 
 
@@ -115,7 +137,10 @@ def _foreign_authority(there: Deployment) -> Door:
             context.wrap_socket(raw, server_hostname=there.server),
         ):
             return Door(
-                name, True, "the server's certificate is also one of a public authority's: any other of its customers may pass"
+                name,
+                True,
+                "the server's certificate is also one of a public authority's: any other of its "
+                "customers may pass",
             )
     except ssl.SSLError:
         return Door(name, False, "clients know the server by this deployment's authority alone")
@@ -125,8 +150,12 @@ def _foreign_authority(there: Deployment) -> Door:
 
 def _direct(there: Deployment) -> Door:
     """Look whether the SuperLink itself is reached at the server's public addresses."""
-    name, found = "the SuperLink's own port", []
-    for host in {one[4][0] for one in socket.getaddrinfo(there.server, None, socket.AF_UNSPEC, socket.SOCK_STREAM)} - {
+    name = "the SuperLink's own port"
+    found = []
+    for host in {
+        one[4][0]
+        for one in socket.getaddrinfo(there.server, None, socket.AF_UNSPEC, socket.SOCK_STREAM)
+    } - {
         "127.0.0.1",
         "::1",
     }:
@@ -135,25 +164,38 @@ def _direct(there: Deployment) -> Door:
                 tried.settimeout(5)
                 if tried.connect_ex((str(host), port)) == 0:
                     found.append(f"{host}:{port}")
-    return Door(name, bool(found), f"{', '.join(found)} answers" if found else "not reached from outside")
+    return Door(
+        name, bool(found), f"{', '.join(found)} answers" if found else "not reached from outside"
+    )
 
 
 def _known_keys(there: Deployment, public: Address) -> Iterator[Door]:
-    """Try what a client could do with its own key as another, and what one that was revoked can still do."""
+    """Try what a client could do with its own key as another, and what one that was revoked can
+    still do."""
     fleet = flower("proto.fleet_pb2")
     clients = there.clients.clients
     path: Callable[[str], Path] = lambda name: there.folder / "clients" / name / "node.key"  # noqa: E731
     active = next((one for one in clients if not one.revoked and path(one.name).exists()), None)
     if active is None:
-        yield Door("another client's id", None, "no client's key is here, as it should be; tried where one is")
+        yield Door(
+            "another client's id",
+            None,
+            "no client's key is here, as it should be; tried where one is",
+        )
     else:
         request = fleet.PullMessagesRequest()
         request.node.node_id = 1 + hash(active.name) % 2**62
-        found = call(public, "/v1/fleet/pull-messages", request, signed(load_private_key(path(active.name))))
-        yield _refused("another client's id", found)._replace(found=f"with the key of {active.name}: HTTP {found.status}")
+        found = call(
+            public, "/v1/fleet/pull-messages", request, signed(load_private_key(path(active.name)))
+        )
+        yield _refused("another client's id", found)._replace(
+            found=f"with the key of {active.name}: HTTP {found.status}"
+        )
     for one in clients:
         if one.revoked and path(one.name).exists():
-            yield _activation(public, f"{one.name}, revoked {one.revoked}", load_private_key(path(one.name)))
+            yield _activation(
+                public, f"{one.name}, revoked {one.revoked}", load_private_key(path(one.name))
+            )
 
 
 def _clocks(alive: Called) -> Door:
@@ -161,13 +203,17 @@ def _clocks(alive: Called) -> Door:
         apart = abs((datetime.now(UTC) - parsedate_to_datetime(alive.date)).total_seconds())
     except (TypeError, ValueError):
         return Door("clocks", None, "the server tells no date")
-    return Door("clocks", apart > MOST_APART_S, f"this machine and the server differ by {apart:.0f} s")
+    return Door(
+        "clocks", apart > MOST_APART_S, f"this machine and the server differ by {apart:.0f} s"
+    )
 
 
 def _certificate(there: Deployment) -> Door:
     from cryptography import x509
 
-    certificate = x509.load_pem_x509_certificate((there.folder / "server" / "server.crt").read_bytes())
+    certificate = x509.load_pem_x509_certificate(
+        (there.folder / "server" / "server.crt").read_bytes()
+    )
     days = (certificate.not_valid_after_utc - datetime.now(UTC)).days
     return Door("the server's certificate", days < LEAST_DAYS, f"valid for {days} days")
 
@@ -181,5 +227,7 @@ def _file_modes(there: Deployment) -> Door:
     ]
     shown = ", ".join(loose[:5]) + (f" and {len(loose) - 5} more" if len(loose) > 5 else "")
     return Door(
-        "file modes", bool(loose), f"others can open {shown}; chmod -R go= {there.folder}" if loose else "the owner's alone"
+        "file modes",
+        bool(loose),
+        f"others can open {shown}; chmod -R go= {there.folder}" if loose else "the owner's alone",
     )

@@ -1,4 +1,5 @@
-"""Begin a deployment's folder, add a client, revoke one: keys, the file of clients, a kit folder for each party, a dated log.
+"""Begin a deployment's folder, add a client, revoke one: keys, the file of clients, a kit folder
+for each party, a dated log.
 
 DIR/clients.toml, log.jsonl        who is a client, and what was done when, by whom
 DIR/deployment.toml                the server's name and ports
@@ -21,11 +22,17 @@ from motley.core.errors import ConfigError, StoreError
 from motley.core.files import disk_error
 from motley_flower.client_list import LOG_NAME, ClientList, ListedClient, fingerprint, openssh_key
 from motley_flower.operator import pages
-from motley_flower.operator.certificates import new_authority, new_client_key, new_server_certificate, write_secret
+from motley_flower.operator.certificates import (
+    new_authority,
+    new_client_key,
+    new_server_certificate,
+    write_secret,
+)
 
 __all__ = ["Deployment", "add_client", "begin", "open_deployment", "revoke_client"]
 
-PORT, LINK_PORT = 8443, 8000
+PORT = 8443
+LINK_PORT = 8000
 _HOST = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z.-]{0,251}[0-9A-Za-z])?")
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}")
 
@@ -36,8 +43,8 @@ class Deployment:
 
     Parameters
     ----------
-    folder: an absolute path. server: the name or address that clients connect to. port: of the proxy. link_port: of the SuperLink,
-    on 127.0.0.1.
+    folder: an absolute path. server: the name or address that clients connect to. port: of the
+    proxy. link_port: of the SuperLink, on 127.0.0.1.
     """
 
     folder: Path
@@ -51,30 +58,45 @@ class Deployment:
         return ClientList(self.folder / "clients.toml")
 
 
-def begin(folder: Path, server: str, names: Sequence[str], link_port: int = LINK_PORT) -> Deployment:
-    """Write the folder of a new deployment: an authority, the server's certificate, and a kit for each client.
+def begin(
+    folder: Path, server: str, names: Sequence[str], link_port: int = LINK_PORT
+) -> Deployment:
+    """Write the folder of a new deployment: an authority, the server's certificate, and a kit for
+    each client.
 
     Parameters
     ----------
-    server: ``fl.example.org``, or ``fl.example.org:443``. names: of the clients, who are numbered from 0.
+    server: ``fl.example.org``, or ``fl.example.org:443``. names: of the clients, who are numbered
+    from 0.
 
     Raises
     ------
-    ConfigError: a name that cannot be one. StoreError: the folder holds something, or the disk refuses.
+    ConfigError: a name that cannot be one. StoreError: the folder holds something, or the disk
+    refuses.
     """
     host, _, port = server.partition(":")
-    if not _HOST.fullmatch(host) or not (port or "1").isdecimal() or not 0 < int(port or PORT) < 65536:
+    if (
+        not _HOST.fullmatch(host)
+        or not (port or "1").isdecimal()
+        or not 0 < int(port or PORT) < 65536
+    ):
         raise ConfigError(
-            f"got {server!r:.80}; expected a name or address that clients connect to, fl.example.org:8443", "--server"
+            f"got {server!r:.80}; expected a name or address that clients connect to, "
+            "fl.example.org:8443",
+            "--server",
         )
     _check_names(names)
     there = Deployment(folder.absolute(), host, int(port or PORT), link_port)
     if folder.exists() and any(folder.iterdir()):
-        raise StoreError(f"{folder} holds something; expected a new folder, for nothing is overwritten")
+        raise StoreError(
+            f"{folder} holds something; expected a new folder, for nothing is overwritten"
+        )
     for part in (".", "authority", "server", "server/flwr", "clients"):
         _make(there.folder / part)
     new_authority(there.folder / "authority", f"authority of {host}")
-    new_server_certificate(there.folder / "authority", there.folder / "server", [host, "localhost", "127.0.0.1"])
+    new_server_certificate(
+        there.folder / "authority", there.folder / "server", [host, "localhost", "127.0.0.1"]
+    )
     told = f'server = "{host}"\nport = {there.port}\nlink_port = {link_port}\n'
     write_secret(there.folder / "deployment.toml", told)
     _write_server(there)
@@ -94,13 +116,19 @@ def open_deployment(folder: Path) -> Deployment:
     """
     try:
         told = tomllib.loads((folder / "deployment.toml").read_text())
-        return Deployment(folder.absolute(), str(told["server"]), int(told["port"]), int(told["link_port"]))
+        return Deployment(
+            folder.absolute(), str(told["server"]), int(told["port"]), int(told["link_port"])
+        )
     except (OSError, tomllib.TOMLDecodeError, KeyError, ValueError):
-        raise ConfigError(f"{folder} holds no deployment; expected the DIR of motley deployment init DIR, with --dir") from None
+        raise ConfigError(
+            f"{folder} holds no deployment; expected the DIR of motley deployment init DIR, with "
+            "--dir"
+        ) from None
 
 
 def add_client(there: Deployment, name: str, key: Path | None = None) -> ListedClient:
-    """Add a client, or give one that was revoked a new key; write its kit and return what the file says of it.
+    """Add a client, or give one that was revoked a new key; write its kit and return what the file
+    says of it.
 
     Parameters
     ----------
@@ -114,11 +142,19 @@ def add_client(there: Deployment, name: str, key: Path | None = None) -> ListedC
     known = {one.name: one for one in there.clients.clients}
     before = known.get(name)
     if before is not None and not before.revoked:
-        raise ConfigError(f"{name} is a client already; give it a new key with motley deployment revoke {name}, then add again")
-    number = max((one.id for one in known.values()), default=-1) + 1 if before is None else before.id
+        raise ConfigError(
+            f"{name} is a client already; give it a new key with motley deployment revoke {name}, "
+            "then add again"
+        )
+    number = (
+        max((one.id for one in known.values()), default=-1) + 1 if before is None else before.id
+    )
     public = None if key is None else _public_key(key)
     if public is not None and fingerprint(public) in _revoked(there):
-        raise ConfigError(f"the key in {key} was revoked; expected a new pair, ssh-keygen -t ecdsa -b 384 -f node.key")
+        raise ConfigError(
+            f"the key in {key} was revoked; expected a new pair, ssh-keygen -t ecdsa -b 384 -f "
+            "node.key"
+        )
     kit = there.folder / "clients" / name
     if kit.exists():
         kit.rename(kit.with_name(f".{name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
@@ -132,7 +168,8 @@ def add_client(there: Deployment, name: str, key: Path | None = None) -> ListedC
     _write_clients(there, [*(other for other in known.values() if other.name != name), one])
     about: dict[str, object] = {"client": number, "name": name, "key": fingerprint(public)}
     there.clients.log(
-        "added" if before is None else "changed", about | ({} if before is None else {"before": fingerprint(before.key)})
+        "added" if before is None else "changed",
+        about | ({} if before is None else {"before": fingerprint(before.key)}),
     )
     return one
 
@@ -148,7 +185,9 @@ def revoke_client(there: Deployment, name: str) -> ListedClient:
     found = next((one for one in listed if one.name == name), None)
     if found is None or found.revoked:
         active = ", ".join(one.name for one in listed if not one.revoked)
-        raise ConfigError(f"got {name!r:.80}, which is no client; expected one of {active or 'nobody'}")
+        raise ConfigError(
+            f"got {name!r:.80}, which is no client; expected one of {active or 'nobody'}"
+        )
     gone = ListedClient(found.name, found.id, found.key, f"{datetime.now(UTC):%Y-%m-%d}")
     _write_clients(there, [gone if one.name == name else one for one in listed])
     there.clients.log("revoked", {"client": gone.id, "name": name, "key": fingerprint(gone.key)})
@@ -158,7 +197,10 @@ def revoke_client(there: Deployment, name: str) -> ListedClient:
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if not _NAME.fullmatch(name) or names.count(name) > 1:
-            raise ConfigError(f"got the name {name!r:.80}; expected names of their own of letters, digits, _ . -", "--clients")
+            raise ConfigError(
+                f"got the name {name!r:.80}; expected names of their own of letters, digits, _ . -",
+                "--clients",
+            )
     if not names:
         raise ConfigError("got no client; expected --clients site_alder,site_birch", "--clients")
 
@@ -168,11 +210,14 @@ def _public_key(path: Path) -> str:
         public = openssh_key(path.read_bytes())
     except (OSError, ValueError):
         raise ConfigError(
-            f"{path} holds no public key; expected the .pub file of ssh-keygen -t ecdsa -b 384", "--key"
+            f"{path} holds no public key; expected the .pub file of ssh-keygen -t ecdsa -b 384",
+            "--key",
         ) from None
     if not public.startswith("ecdsa-sha2-nistp"):
         raise ConfigError(
-            f"{path} holds a key {public.split()[0]}, which Flower does not take; expected ssh-keygen -t ecdsa -b 384", "--key"
+            f"{path} holds a key {public.split()[0]}, which Flower does not take; expected "
+            "ssh-keygen -t ecdsa -b 384",
+            "--key",
         )
     return public
 
@@ -201,7 +246,8 @@ def _write_clients(there: Deployment, clients: Sequence[ListedClient]) -> None:
         lines += ["", "[[client]]", f'name = "{one.name}"', f"id = {one.id}", f'key = "{one.key}"']
         lines += [f'revoked = "{one.revoked}"'] if one.revoked else []
         lines += [f"examples = {one.examples:.0f}"] if one.examples is not None else []
-    path, new = there.folder / "clients.toml", there.folder / ".clients.toml.new"
+    path = there.folder / "clients.toml"
+    new = there.folder / ".clients.toml.new"
     text = "\n".join(lines) + "\n"
     new.unlink(missing_ok=True)
     write_secret(new, text if clients else "client = []\n")
@@ -210,19 +256,35 @@ def _write_clients(there: Deployment, clients: Sequence[ListedClient]) -> None:
 
 def _write_server(there: Deployment) -> None:
     folder = there.folder / "server"
-    names = {"server": there.server, "port": there.port, "link_port": there.link_port, "folder": str(there.folder)}
+    names = {
+        "server": there.server,
+        "port": there.port,
+        "link_port": there.link_port,
+        "folder": str(there.folder),
+    }
     write_secret(folder / "ca.crt", (there.folder / "authority" / "ca.crt").read_bytes())
-    write_secret(folder / "nginx.conf", pages.PROXY.format(calls="|".join(pages.FLEET_CALLS), **names))
+    write_secret(
+        folder / "nginx.conf", pages.PROXY.format(calls="|".join(pages.FLEET_CALLS), **names)
+    )
     write_secret(folder / "start", pages.SERVER_START.format(**names), 0o700)
-    write_secret(folder / "flwr" / "config.toml", pages.FLOWER_CONFIG.format(**{**names, "folder": str(folder)}))
+    write_secret(
+        folder / "flwr" / "config.toml",
+        pages.FLOWER_CONFIG.format(**{**names, "folder": str(folder)}),
+    )
     write_secret(there.folder / "README.md", pages.SERVER_PAGE.format(**names))
 
 
 def _write_kit(there: Deployment, one: ListedClient, kit: Path, made_here: bool) -> None:
     names = {
-        "name": one.name, "client": one.id, "server": there.server, "port": there.port, "fingerprint": fingerprint(one.key),
-        "origin": (pages.KEY_MADE_HERE if made_here else pages.KEY_MADE_THERE).format(name=one.name),
-    }  # fmt: skip
+        "name": one.name,
+        "client": one.id,
+        "server": there.server,
+        "port": there.port,
+        "fingerprint": fingerprint(one.key),
+        "origin": (pages.KEY_MADE_HERE if made_here else pages.KEY_MADE_THERE).format(
+            name=one.name
+        ),
+    }
     write_secret(kit / "ca.crt", (there.folder / "server" / "ca.crt").read_bytes())
     write_secret(kit / "start", pages.CLIENT_START.format(**names), 0o700)
     write_secret(kit / "README.md", pages.CLIENT_PAGE.format(**names))

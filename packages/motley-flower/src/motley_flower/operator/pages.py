@@ -1,14 +1,32 @@
-"""The files of a deployment that are text: the proxy's configuration, one command to start and one page for each party."""
+"""The files of a deployment that are text: the proxy's configuration, one command to start and one
+page for each party."""
 
 from __future__ import annotations
 
-__all__ = ["CLIENT_PAGE", "CLIENT_START", "FLEET_CALLS", "FLOWER_CONFIG", "PROXY", "SERVER_PAGE", "SERVER_START"]
+__all__ = [
+    "CLIENT_PAGE",
+    "CLIENT_START",
+    "FLEET_CALLS",
+    "FLOWER_CONFIG",
+    "PROXY",
+    "SERVER_PAGE",
+    "SERVER_START",
+]
 
 FLEET_CALLS = (
-    "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "get-run", "get-fab",
-    "push-object", "pull-object", "confirm-message-received",
-)  # fmt: skip
-"""What a SuperNode with a registered key asks of the SuperLink; ``register-node`` and ``unregister-node`` are for nodes without."""
+    "activate-node",
+    "deactivate-node",
+    "send-node-heartbeat",
+    "pull-messages",
+    "push-messages",
+    "get-run",
+    "get-fab",
+    "push-object",
+    "pull-object",
+    "confirm-message-received",
+)
+"""What a SuperNode with a registered key asks of the SuperLink; ``register-node`` and
+``unregister-node`` are for nodes without."""
 
 PROXY = """\
 # What clients can reach of the SuperLink: the calls of a SuperNode, over TLS, and nothing else.
@@ -170,7 +188,8 @@ that only you have, make one, `ssh-keygen -t ecdsa -b 384 -N "" -f node.key`, se
 and no other file, and ask the operator for `motley deployment revoke {name}` and
 `motley deployment add {name} --key node.key.pub`."""
 KEY_MADE_THERE = (
-    "You made the key pair yourself: put its private key beside this file as `node.key`. The operator does not have it."
+    "You made the key pair yourself: put its private key beside this file as "
+    "`node.key`. The operator does not have it."
 )
 
 SERVER_PAGE = """\

@@ -15,7 +15,8 @@ __all__ = ["register_clients"]
 
 
 def register_clients(there: Deployment, wait_s: float = 0.0) -> dict[str, list[str]]:
-    """Register the keys of the file of clients at the SuperLink on this machine and unregister all others; return who was.
+    """Register the keys of the file of clients at the SuperLink on this machine and unregister all
+    others; return who was.
 
     Parameters
     ----------
@@ -25,20 +26,32 @@ def register_clients(there: Deployment, wait_s: float = 0.0) -> dict[str, list[s
     ------
     ConfigError: it does not answer, or refuses.
     """
-    at, clients = Address("127.0.0.1", there.link_port, there.folder / "server" / "ca.crt"), there.clients
-    control, end_s = flower("proto.control_pb2"), time.monotonic() + wait_s
+    at = Address("127.0.0.1", there.link_port, there.folder / "server" / "ca.crt")
+    clients = there.clients
+    control = flower("proto.control_pb2")
+    end_s = time.monotonic() + wait_s
     listing = control.ListNodesResponse()
-    while (found := call(at, "/v1/control/list-nodes", control.ListNodesRequest())).status == 0 and time.monotonic() < end_s:
+    while (
+        found := call(at, "/v1/control/list-nodes", control.ListNodesRequest())
+    ).status == 0 and time.monotonic() < end_s:
         time.sleep(0.5)
     listing.ParseFromString(_checked(at, "list-nodes", found))
-    nodes = {openssh_key(node.public_key): node for node in listing.nodes_info if node.status != "unregistered"}
+    nodes = {
+        openssh_key(node.public_key): node
+        for node in listing.nodes_info
+        if node.status != "unregistered"
+    }
     wanted = {one.key: one.name for one in clients.clients if not one.revoked}
     done: dict[str, list[str]] = {"registered": [], "unregistered": []}
     for key in nodes.keys() - wanted.keys():
         _do(at, "unregister-node", control.UnregisterNodeRequest(node_id=nodes[key].node_id))
         done["unregistered"].append(nodes[key].name or f"node {nodes[key].node_id}")
     for key in sorted(wanted.keys() - nodes.keys(), key=wanted.__getitem__):
-        _do(at, "register-node", control.RegisterNodeRequest(public_key=pem_of(key), name=wanted[key]))
+        _do(
+            at,
+            "register-node",
+            control.RegisterNodeRequest(public_key=pem_of(key), name=wanted[key]),
+        )
         done["registered"].append(wanted[key])
     for event, names in done.items():
         for name in names:
@@ -53,5 +66,8 @@ def _do(at: Address, what: str, message: Any) -> None:
 def _checked(at: Address, what: str, found: Any) -> bytes:
     if found.status != 200:
         said = found.why or f"HTTP {found.status} {found.body[:200]!r}"
-        raise ConfigError(f"the SuperLink at {at.host}:{at.port} does not answer {what} ({said}); start it with server/start")
+        raise ConfigError(
+            f"the SuperLink at {at.host}:{at.port} does not answer {what} ({said}); start it with "
+            "server/start"
+        )
     return bytes(found.body)

@@ -1,1 +1,2 @@
-"""The folder of a run of a Flower strategy with a selector: its tables, its checkpoints, and how it goes on after a crash."""
+"""The folder of a run of a Flower strategy with a selector: its tables, its checkpoints, and how it
+goes on after a crash."""

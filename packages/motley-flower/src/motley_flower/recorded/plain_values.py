@@ -1,4 +1,5 @@
-"""Flower's records and a strategy's own attributes as values that a checkpoint holds, and back, bit for bit and without pickle."""
+"""Flower's records and a strategy's own attributes as values that a checkpoint holds, and back, bit
+for bit and without pickle."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class UnwritableError(Exception):
 
 
 def pack(value: Any) -> Any:
-    """Return a value as plain ones: numbers, texts, arrays, lists and dicts of these, and Flower's records.
+    """Return a value as plain ones: numbers, texts, arrays, lists and dicts of these, and Flower's
+    records.
 
     Raises
     ------
@@ -69,19 +71,23 @@ def unpack(packed: Any) -> Any:
 
 
 def attributes_of(strategy: Any) -> list[dict[str, Any]]:
-    """Return the attributes of a strategy, and of each that it wraps (differential privacy), the outermost first."""
+    """Return the attributes of a strategy, and of each that it wraps (differential privacy), the
+    outermost first."""
     return [
-        {name: value for name, value in vars(one).items() if name not in ("motley", "strategy")} for one in nested(strategy)
+        {name: value for name, value in vars(one).items() if name not in ("motley", "strategy")}
+        for one in nested(strategy)
     ]
 
 
 @dataclasses.dataclass(frozen=True)
 class AttributeValues:
-    """What a strategy's attributes were before round 1, by which those are found that change from round to round.
+    """What a strategy's attributes were before round 1, by which those are found that change from
+    round to round.
 
     Parameters
     ----------
-    strategy: that is watched. before: by strategy and name, an attribute's digest, or itself where it has none.
+    strategy: that is watched. before: by strategy and name, an attribute's digest, or itself where
+    it has none.
     """
 
     strategy: Any
@@ -90,16 +96,25 @@ class AttributeValues:
     @classmethod
     def of(cls, strategy: Any) -> AttributeValues:
         """Return the values of now."""
-        return cls(strategy, [{name: _digest(value) for name, value in one.items()} for one in attributes_of(strategy)])
+        return cls(
+            strategy,
+            [
+                {name: _digest(value) for name, value in one.items()}
+                for one in attributes_of(strategy)
+            ],
+        )
 
     def changed(self) -> tuple[list[dict[str, Any]], list[str], list[str]]:
-        """Return the attributes that have changed, packed; the names and types of those that have and cannot be written; and those of
-        objects that may have changed inside."""
-        found, lost, unsure = [], [], []
+        """Return the attributes that have changed, packed; the names and types of those that have
+        and cannot be written; and those of objects that may have changed inside."""
+        found = []
+        lost = []
+        unsure = []
         for before, now in zip(self.before, attributes_of(self.strategy), strict=True):
             kept = {}
             for name, value in now.items():
-                was, digest = before.get(name), _digest(value)
+                was = before.get(name)
+                digest = _digest(value)
                 if digest is not value and digest != was:
                     kept[name] = pack(value)
                 elif digest is value and was is not value:

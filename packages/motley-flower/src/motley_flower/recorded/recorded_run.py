@@ -1,10 +1,14 @@
-"""Write the rounds of a Flower strategy with a selector into a run's folder, and go on there after the server was killed.
+"""Write the rounds of a Flower strategy with a selector into a run's folder, and go on there after
+the server was killed.
 
-Flower's loop always begins at round 1. A server that is started again therefore *replays* the rounds that its folder holds: no client
-is asked, the strategy's methods return what they returned then, and at the last of these rounds the model of that round. The rounds
-after it are the strategy's own. So any loop over numbered rounds goes on, and its result is that of a run that was never killed.
+Flower's loop always begins at round 1. A server that is started again therefore *replays* the
+rounds that its folder holds: no client is asked, the strategy's methods return what they returned
+then, and at the last of these rounds the model of that round. The rounds after it are the
+strategy's own. So any loop over numbered rounds goes on, and its result is that of a run that was
+never killed.
 
-A checkpoint is written when a round is trained, before anybody evaluates it, and again when the round is over.
+A checkpoint is written when a round is trained, before anybody evaluates it, and again when the
+round is over.
 """
 
 from __future__ import annotations
@@ -32,7 +36,11 @@ from motley_flower.recorded.run_tables import (
     round_row,
     traffic_columns,
 )
-from motley_flower.recorded.selection_state import participation_rows, restore_selection, save_selection
+from motley_flower.recorded.selection_state import (
+    participation_rows,
+    restore_selection,
+    save_selection,
+)
 from motley_flower.strategy.round_observer import Metrics, RoundObserver, named_metrics
 from motley_flower.strategy.state import OpenRound
 
@@ -51,7 +59,8 @@ class RecordedRun(RoundObserver):
 
     Parameters
     ----------
-    out: the run's folder. strategy: name of its class. See :class:`~motley_flower.strategy.round_observer.RoundObserver`.
+    out: the run's folder. strategy: name of its class. See
+    :class:`~motley_flower.strategy.round_observer.RoundObserver`.
 
     Attributes
     ----------
@@ -59,14 +68,19 @@ class RecordedRun(RoundObserver):
     """
 
     def __init__(
-        self, coordinator: SelectionCoordinator, out: str | os.PathLike[str], strategy: str, shown: bool = True
+        self,
+        coordinator: SelectionCoordinator,
+        out: str | os.PathLike[str],
+        strategy: str,
+        shown: bool = True,
     ) -> None:
         super().__init__(coordinator, Path(out).resolve().name, shown)
         self.files = RunFiles(Path(out), coordinator, strategy)
         self.trained_step = self.ended_step = 0
         self._replay = (0, -1)  # rounds up to which training, and evaluation, are replayed
         self._history: dict[str, dict[int, Any]] = {kind: {} for kind in _KINDS}
-        self._rows: list[tuple[str, dict[str, Any]]] = []  # of the open round, written when it is over
+        # of the open round, written when it is over
+        self._rows: list[tuple[str, dict[str, Any]]] = []
         self._row: dict[str, Any] | None = None
         self._counted: dict[str, float] = {}
         self._start_s = 0.0
@@ -80,7 +94,9 @@ class RecordedRun(RoundObserver):
         if self._attributes.strategy is None:
             self._attributes = AttributeValues.of(strategy)
         with self.files.held():
-            saved = self.files.open(self.rounds, given.get("initial_arrays"), attributes_of(strategy))
+            saved = self.files.open(
+                self.rounds, given.get("initial_arrays"), attributes_of(strategy)
+            )
             if saved is not None:
                 self._restore(saved)
             self._announce(saved is not None)
@@ -89,7 +105,9 @@ class RecordedRun(RoundObserver):
                     yield
                 self.files.finish(self.trained_step, self._saved)
         self.files.report()
-        self.say(f"finished after round {self.ended_step}, report in {self.files.path / 'report.html'}")
+        self.say(
+            f"finished after round {self.ended_step}, report in {self.files.path / 'report.html'}"
+        )
 
     @contextmanager
     def _quiet_replay(self) -> Iterator[None]:
@@ -114,52 +132,92 @@ class RecordedRun(RoundObserver):
             where = f"finished before, after round {self.ended_step}"
         self.say(f"{where}, tables in {self.files.path}")
 
-    # ------------------------------------------------------------------------------------- rounds of before
+    # ----------------------------------------------------------------------------- rounds of before
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         """Take over a checkpoint.
 
         Raises
         ------
-        ConfigError: the run cannot go on from it. StoreError: it goes further than the strategy's loop.
+        ConfigError: the run cannot go on from it. StoreError: it goes further than the strategy's
+        loop.
         """
         self._check_resumable(saved)
-        rows = participation_rows(*(self.files.rows(table, saved["rows"]) for table in ("clients", "incidents")))
+        rows = participation_rows(
+            *(self.files.rows(table, saved["rows"]) for table in ("clients", "incidents"))
+        )
         restore_selection(self.coordinator, saved["selection"], rows, saved["trained"])
-        self.trained_step, self.ended_step, self.model = saved["trained"], saved["ended"], unpack(saved["model"])
+        self.trained_step = saved["trained"]
+        self.ended_step = saved["ended"]
+        self.model = unpack(saved["model"])
         self._replay = (self.trained_step, self.ended_step)
-        self._history = {kind: {step: unpack(one) for step, one in saved["history"][kind].items()} for kind in _KINDS}
-        self._rows, self._row, self._counted = list(saved["rows"]), saved["row"], saved["counted"]
-        self._zero_s, self._start_s = self.coordinator.clock.now() - saved["now_s"], saved["start_s"]
-        self._written, self.score = set(saved["written"]), saved["score"]
-        self.asked, self.accepted = saved["asked"], saved["accepted"]
+        self._history = {
+            kind: {step: unpack(one) for step, one in saved["history"][kind].items()}
+            for kind in _KINDS
+        }
+        self._rows = list(saved["rows"])
+        self._row = saved["row"]
+        self._counted = saved["counted"]
+        self._zero_s = self.coordinator.clock.now() - saved["now_s"]
+        self._start_s = saved["start_s"]
+        self._written = set(saved["written"])
+        self.score = saved["score"]
+        self.asked = saved["asked"]
+        self.accepted = saved["accepted"]
         self._attributes.restore(saved["strategy"])
 
     def _check_resumable(self, saved: Mapping[str, Any]) -> None:
-        path, trained = self.files.path, saved["trained"]
+        path = self.files.path
+        trained = saved["trained"]
         if self.rounds is not None and trained > self.rounds:
-            raise StoreError(f"{path} holds {trained} rounds already, and num_rounds is {self.rounds}; choose another folder")
+            raise StoreError(
+                f"{path} holds {trained} rounds already, and num_rounds is {self.rounds}; choose "
+                "another folder"
+            )
         if trained == self.rounds:
             return
         anew = _ANEW.format(path=path)
         if saved["lost"]:
-            raise ConfigError(f"{_kept(self.files.strategy, saved['lost'])}, and it was lost with the server; {anew}")
+            raise ConfigError(
+                f"{_kept(self.files.strategy, saved['lost'])}, and it was lost with the server; "
+                f"{anew}"
+            )
         if saved["unsure"]:
-            LOG.warning("%s: what changed inside since round 1 begins anew", _kept(self.files.strategy, saved["unsure"]))
+            LOG.warning(
+                "%s: what changed inside since round 1 begins anew",
+                _kept(self.files.strategy, saved["unsure"]),
+            )
 
     def _saved(self) -> dict[str, Any]:
         """Return everything from which the run goes on, as plain values and arrays."""
         attributes, lost, unsure = self._attributes.changed()
         if lost and self.trained_step == 1 == self.ended_step:
-            LOG.warning("%s: a server that is started again cannot go on with it", _kept(self.files.strategy, lost))
+            LOG.warning(
+                "%s: a server that is started again cannot go on with it",
+                _kept(self.files.strategy, lost),
+            )
         return {
-            "trained": self.trained_step, "ended": self.ended_step, "model": pack(self.model), "now_s": self.now_s,
-            "history": {kind: {step: pack(one) for step, one in steps.items()} for kind, steps in self._history.items()},
-            "rows": self._rows, "row": self._row, "counted": self._counted, "start_s": self._start_s, "score": self.score,
-            "asked": self.asked, "accepted": self.accepted,
-            "written": sorted(self._written), "selection": save_selection(self.coordinator),
-            "strategy": attributes, "lost": lost, "unsure": unsure,
-        }  # fmt: skip
+            "trained": self.trained_step,
+            "ended": self.ended_step,
+            "model": pack(self.model),
+            "now_s": self.now_s,
+            "history": {
+                kind: {step: pack(one) for step, one in steps.items()}
+                for kind, steps in self._history.items()
+            },
+            "rows": self._rows,
+            "row": self._row,
+            "counted": self._counted,
+            "start_s": self._start_s,
+            "score": self.score,
+            "asked": self.asked,
+            "accepted": self.accepted,
+            "written": sorted(self._written),
+            "selection": save_selection(self.coordinator),
+            "strategy": attributes,
+            "lost": lost,
+            "unsure": unsure,
+        }
 
     @override
     def replays_training(self, step: int) -> bool:
@@ -174,7 +232,9 @@ class RecordedRun(RoundObserver):
         if step == self._replay[0] > self._replay[1]:
             self.step, self._open = step, True  # its evaluation is still to come
             self.coordinator.current = OpenRound(None, self.model, "")  # type: ignore[arg-type]
-        return (self.model if step == self._replay[0] else None), self._history["training"].get(step)
+        return (self.model if step == self._replay[0] else None), self._history["training"].get(
+            step
+        )
 
     @override
     def evaluation(self, step: int) -> Any:
@@ -186,7 +246,7 @@ class RecordedRun(RoundObserver):
             return self._history["server"].get(step)
         return super().evaluate(evaluate, step, arrays)
 
-    # ------------------------------------------------------------------------------------- rounds of now
+    # -------------------------------------------------------------------------------- rounds of now
 
     @override
     def begin_round(self, step: int) -> None:
@@ -199,15 +259,17 @@ class RecordedRun(RoundObserver):
     def trained(self, step: int, arrays: Any, metrics: Metrics | None) -> None:
         super().trained(step, arrays, metrics)
         coordinator = self.coordinator
-        self.trained_step, self.model = step, self.model if arrays is None else arrays
+        self.trained_step = step
+        self.model = self.model if arrays is None else arrays
         if metrics is not None:
             self._history["training"][step] = metrics
         new = sorted(coordinator.registry.enrolled.keys() - self._written)
         self._written.update(new)
         tables = {
-            "clients": client_rows(coordinator, step, self._start_s), "incidents": incident_rows(coordinator, step, self.now_s),
+            "clients": client_rows(coordinator, step, self._start_s),
+            "incidents": incident_rows(coordinator, step, self.now_s),
             "federation": federation_rows(coordinator, new),
-        }  # fmt: skip
+        }
         self._rows += [(table, rows) for table, rows in tables.items() if rows.get("client")]
         self._row = round_row(coordinator, step, self._start_s)
         self.files.save(2 * step - 1, self._saved())
@@ -219,7 +281,13 @@ class RecordedRun(RoundObserver):
             return
         self._history["clients"][step] = metrics
         each = self.coordinator.evaluations
-        self._measured(step, {"client": each, "mean": {-1: mean_metrics(each.values(), self.coordinator.reader.weight_key)}})
+        self._measured(
+            step,
+            {
+                "client": each,
+                "mean": {-1: mean_metrics(each.values(), self.coordinator.reader.weight_key)},
+            },
+        )
         self._measured(step, {"pooled": {-1: metrics}})
 
     @override
@@ -231,9 +299,11 @@ class RecordedRun(RoundObserver):
     def _measured(self, step: int, records: Mapping[str, Mapping[int, Metrics]]) -> None:
         """Add the rows of metric records by scope and client."""
         place = {
-            "round": step, "selections": self.trained_step, "time_s": self.now_s,
+            "round": step,
+            "selections": self.trained_step,
+            "time_s": self.now_s,
             "total_bits": sum(self.coordinator.traffic.values()),
-        }  # fmt: skip
+        }
         for scope, by_client in records.items():
             for client, metrics in by_client.items():
                 where = {**place, "scope": scope, "client": client}
@@ -253,18 +323,24 @@ class RecordedRun(RoundObserver):
         if self._row is not None:
             traffic = self.coordinator.traffic
             row = {**self._row, **traffic_columns(traffic, self._counted), "time_s": self.now_s}
-            self._rows += [("rounds", row), ("timings", {"round": row["round"], "wall_s": self.now_s - self._start_s})]
-            self._counted, self._row = dict(traffic), None
+            self._rows += [
+                ("rounds", row),
+                ("timings", {"round": row["round"], "wall_s": self.now_s - self._start_s}),
+            ]
+            self._counted = dict(traffic)
+            self._row = None
         self.files.add(self._rows)
         self._rows = []
         self.files.save(2 * self.ended_step, self._saved(), self.model)
 
 
 def _kept(strategy: str, attributes: list[str]) -> str:
-    return f"{strategy} keeps {' and '.join(attributes)} from round to round, which no file can hold"
+    return (
+        f"{strategy} keeps {' and '.join(attributes)} from round to round, which no file can hold"
+    )
 
 
 _ANEW = (
-    "begin another run in a new folder from {path}/model.safetensors and {path}/selector.bin, with rounds_done and clients_sent "
-    "(docs/deploy/your-app.md)"
+    "begin another run in a new folder from {path}/model.safetensors and {path}/selector.bin, with "
+    "rounds_done and clients_sent (docs/deploy/your-app.md)"
 )

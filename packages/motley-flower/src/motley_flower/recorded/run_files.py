@@ -1,4 +1,5 @@
-"""The files of a recorded run: the record, the tables, the checkpoints, the model and the selector."""
+"""The files of a recorded run: the record, the tables, the checkpoints, the model and the
+selector."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ class RunFiles:
     """
 
     def __init__(self, path: Path, coordinator: SelectionCoordinator, strategy: str) -> None:
-        self.path, self.coordinator, self.strategy = path, coordinator, strategy
+        self.path = path
+        self.coordinator = coordinator
+        self.strategy = strategy
         self._folder = RunFolder(path)
         self._record: dict[str, Any] = {}
         self._metric: str | None = None
@@ -66,19 +69,24 @@ class RunFiles:
                 if self._writer is not None:
                     self._writer.close()
 
-    def open(self, rounds: int | None, model: Any, attributes: list[dict[str, Any]]) -> dict[str, Any] | None:
+    def open(
+        self, rounds: int | None, model: Any, attributes: list[dict[str, Any]]
+    ) -> dict[str, Any] | None:
         """Begin the run, or return the last checkpoint of one that goes on.
 
         Parameters
         ----------
-        rounds: of the strategy's loop; None where it does not say. model: the first model, an ArrayRecord.
+        rounds: of the strategy's loop; None where it does not say. model: the first model, an
+        ArrayRecord.
 
         Raises
         ------
-        StoreError: the folder holds something else, or a run with another selector, strategy or number of clients.
+        StoreError: the folder holds something else, or a run with another selector, strategy or
+        number of clients.
         """
         self._writer = None
-        before, now = self._folder.held(), self._described(rounds, model, attributes)
+        before = self._folder.held()
+        now = self._described(rounds, model, attributes)
         if before is not None:
             _check_same(self.path, before, now)
         ensure_space(self.path)
@@ -86,14 +94,19 @@ class RunFiles:
         saved = None if before is None else self._checkpoints.load()
         if before is not None and before.get("finished"):
             if saved is None:
-                raise StoreError(f"{self.path} holds this run, finished, without its last checkpoint; choose another folder")
+                raise StoreError(
+                    f"{self.path} holds this run, finished, without its last checkpoint; choose "
+                    "another folder"
+                )
             self._marks = unpack_marks(before["tables"])
             if rounds is not None and saved["trained"] >= rounds:
                 return saved
         elif saved is not None:
             self._marks = saved["tables"]
         if before is not None:
-            self._metric = before["task"]["metric"] if saved is not None and saved["trained"] else None
+            self._metric = (
+                before["task"]["metric"] if saved is not None and saved["trained"] else None
+            )
             self._record["task"]["metric"] = before["task"]["metric"]
         self._folder.write(self._record)
         self._writer = Writer(self.path, None if before is None else self._marks)
@@ -103,39 +116,74 @@ class RunFiles:
     def _checkpoints(self) -> Checkpoints:
         return Checkpoints(self.path / "checkpoints", str(self._record["run_id"]))
 
-    def _described(self, rounds: int | None, model: Any, attributes: list[dict[str, Any]]) -> dict[str, Any]:
+    def _described(
+        self, rounds: int | None, model: Any, attributes: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         """Return the record of a run that is not finished yet."""
-        selector, rule = self.coordinator.selector, self.coordinator.selector.rule
-        numbers = {name: value for one in attributes for name, value in one.items() if type(value) in (int, float, bool)}
+        selector = self.coordinator.selector
+        rule = self.coordinator.selector.rule
+        numbers = {
+            name: value
+            for one in attributes
+            for name, value in one.items()
+            if type(value) in (int, float, bool)
+        }
         paper = rule.paper
         config = {
-            "name": self.path.resolve().name, "seed": selector.seed, "cohort": self.coordinator.m,
-            "selector": record_of("selector", rule), "algorithm": {"name": self.strategy, **numbers},
-            "horizon": selector.horizon if rule.needs().horizon else None, "stop": {"rounds": rounds}, "task": {"name": "Flower app"},
-        }  # fmt: skip
+            "name": self.path.resolve().name,
+            "seed": selector.seed,
+            "cohort": self.coordinator.m,
+            "selector": record_of("selector", rule),
+            "algorithm": {"name": self.strategy, **numbers},
+            "horizon": selector.horizon if rule.needs().horizon else None,
+            "stop": {"rounds": rounds},
+            "task": {"name": "Flower app"},
+        }
         known = json.dumps([config[key] for key in _SAME], sort_keys=True)
         return {
-            "name": config["name"], "run_id": f"{hashlib.blake2b(known.encode(), digest_size=8).hexdigest()}-strategy",
-            "seed": selector.seed, "config": config, "numerics": {}, "finished": False, "command": "", "commit": source_commit(),
+            "name": config["name"],
+            "run_id": f"{hashlib.blake2b(known.encode(), digest_size=8).hexdigest()}-strategy",
+            "seed": selector.seed,
+            "config": config,
+            "numerics": {},
+            "finished": False,
+            "command": "",
+            "commit": source_commit(),
             "versions": installed_versions("flwr"),
-            "citations": [{**dataclasses.asdict(paper), "bibtex": paper.bibtex(), "of": ["selector"]}],
+            "citations": [
+                {**dataclasses.asdict(paper), "bibtex": paper.bibtex(), "of": ["selector"]}
+            ],
             "task": {"metric": "accuracy", "notes": REAL},
-            **({"clients": {str(k): named for k, named in names.items()}} if (names := self.coordinator.names) else {}),
-            "parameters": sum(math.prod(array.shape) for array in model.values()) if model is not None else None,
-            **({} if self.coordinator.secure is None else self.coordinator.secure.options.record(self.coordinator.m)),
-        }  # fmt: skip
+            **(
+                {"clients": {str(k): named for k, named in names.items()}}
+                if (names := self.coordinator.names)
+                else {}
+            ),
+            "parameters": sum(math.prod(array.shape) for array in model.values())
+            if model is not None
+            else None,
+            **(
+                {}
+                if self.coordinator.secure is None
+                else self.coordinator.secure.options.record(self.coordinator.m)
+            ),
+        }
 
-    def rows(self, table: str, waiting: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    def rows(
+        self, table: str, waiting: Iterable[tuple[str, Mapping[str, Any]]]
+    ) -> list[dict[str, Any]]:
         """Return the rows of a table, and after them those that wait to be written."""
         rows: list[dict[str, Any]] = read_table(self.path, table, self._marks).to_pylist()
-        return rows + [row for name, columns in waiting if name == table for row in as_rows(table, columns)]
+        return rows + [
+            row for name, columns in waiting if name == table for row in as_rows(table, columns)
+        ]
 
     def _opened(self) -> Writer:
         if self._writer is None:
             raise ContractError(f"{self.path} is not open")
         return self._writer
 
-    # ------------------------------------------------------------------------------------- while the run goes on
+    # ------------------------------------------------------------------------ while the run goes on
 
     def add(self, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         """Write rows (table, columns).
@@ -150,7 +198,8 @@ class RunFiles:
         writer.flush()
 
     def tells(self, found: Mapping[str, float]) -> None:
-        """Note the names of metrics; the first of accuracy and loss that is measured leads the report."""
+        """Note the names of metrics; the first of accuracy and loss that is measured leads the
+        report."""
         metric = next((name for name in ("accuracy", "loss") if name in found), None)
         if self._metric is None and metric is not None:
             self._metric = self._record["task"]["metric"] = metric
@@ -166,7 +215,8 @@ class RunFiles:
         self._checkpoints.save(number, state, self._opened().sync())
         if model is not None and all(array.stype == "numpy.ndarray" for array in model.values()):
             self._replace(
-                "model.safetensors", save({name: np.ascontiguousarray(array.numpy()) for name, array in model.items()})
+                "model.safetensors",
+                save({name: np.ascontiguousarray(array.numpy()) for name, array in model.items()}),
             )
         self._replace("selector.bin", self.coordinator.selector.to_bytes())
 
@@ -177,7 +227,7 @@ class RunFiles:
         except OSError as error:
             raise disk_error(error, self.path / name) from None
 
-    # ------------------------------------------------------------------------------------- at the end
+    # ----------------------------------------------------------------------------------- at the end
 
     def finish(self, step: int, state: Callable[[], Mapping[str, Any]]) -> None:
         """Compact the tables and record that the run is finished; nothing where it was before."""
@@ -187,7 +237,9 @@ class RunFiles:
         self._checkpoints.save(2 * step, state(), written)
         population = len(self.coordinator.registry.enrolled)
         config = {**self._record["config"], "population": population or None}
-        self._folder.write({**self._record, "config": config, "tables": pack_marks(written), "finished": True})
+        self._folder.write(
+            {**self._record, "config": config, "tables": pack_marks(written), "finished": True}
+        )
         remove_streams(self.path)
         self._checkpoints.prune(1)
 
@@ -198,7 +250,8 @@ class RunFiles:
 
 
 def as_rows(table: str, columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of columns as the table will have them: single values repeated, absent ones and NaN None."""
+    """Return the rows of columns as the table will have them: single values repeated, absent ones
+    and NaN None."""
     batch: list[dict[str, Any]] = to_batch(table, TABLES[table], columns).to_pylist()
     return batch
 
@@ -210,14 +263,26 @@ def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -
     ------
     StoreError: it does, with what differs.
     """
-    held, new = ({key: one.get("config", {}).get(key) for key in _SAME} for one in (before, json.loads(json.dumps(now))))
+    held, new = (
+        {key: one.get("config", {}).get(key) for key in _SAME}
+        for one in (before, json.loads(json.dumps(now)))
+    )
     for key in _SAME:
         pairs = [(key, held[key], new[key])]
         if isinstance(held[key], Mapping) and isinstance(new[key], Mapping):
-            pairs = [(f"{key}.{name}", held[key].get(name), new[key].get(name)) for name in {**held[key], **new[key]}]
+            pairs = [
+                (f"{key}.{name}", held[key].get(name), new[key].get(name))
+                for name in {**held[key], **new[key]}
+            ]
         for name, old, wanted in pairs:
             if old != wanted:
                 held_here = f"{path} holds a run with {name} = {json.dumps(old)}"
-                raise StoreError(f"{held_here}, and this one has {name} = {json.dumps(wanted)}; choose another folder")
+                raise StoreError(
+                    f"{held_here}, and this one has {name} = {json.dumps(wanted)}; choose another "
+                    "folder"
+                )
     if before.get("run_id") != now["run_id"]:
-        raise StoreError(f"{path} holds another run ({before.get('name')}, {before.get('run_id')}); choose another folder")
+        raise StoreError(
+            f"{path} holds another run ({before.get('name')}, {before.get('run_id')}); choose "
+            "another folder"
+        )

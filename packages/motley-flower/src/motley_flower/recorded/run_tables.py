@@ -1,4 +1,5 @@
-"""Make rows of a run's tables of what the selection knows after a round; the columns are those of :mod:`motley.results.schema`."""
+"""Make rows of a run's tables of what the selection knows after a round; the columns are those of
+:mod:`motley.results.schema`."""
 
 from __future__ import annotations
 
@@ -14,33 +15,56 @@ from motley_flower.deployed.incidents import IncidentLog
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.round_observer import named_metrics
 
-__all__ = ["client_rows", "evaluation_rows", "federation_rows", "incident_rows", "mean_metrics", "round_row", "traffic_columns"]
+__all__ = [
+    "client_rows",
+    "evaluation_rows",
+    "federation_rows",
+    "incident_rows",
+    "mean_metrics",
+    "round_row",
+    "traffic_columns",
+]
 
 _HEADLINES = ("loss", "accuracy")
 _AS_REPORTED = ("num_examples", "local_steps", "compute_s", "bits_down", "bits_up")
 
 
 def client_rows(coordinator: SelectionCoordinator, step: int, start_s: float) -> dict[str, Any]:
-    """Return the rows of ``clients`` of the round that was trained last. A client's whole round trip stands under ``compute_s``: how
-    much of it was download and upload is not known."""
-    current, state = coordinator.opened, coordinator.state
-    reports, cohort = current.reports, current.cohort
-    scores = dict(zip(cohort.ids.tolist(), [] if cohort.scores is None else cohort.scores.tolist(), strict=False))
+    """Return the rows of ``clients`` of the round that was trained last. A client's whole round
+    trip stands under ``compute_s``: how much of it was download and upload is not known."""
+    current = coordinator.opened
+    state = coordinator.state
+    reports = current.reports
+    cohort = current.cohort
+    scores = dict(
+        zip(
+            cohort.ids.tolist(),
+            [] if cohort.scores is None else cohort.scores.tolist(),
+            strict=False,
+        )
+    )
     first = state.dispatched - len(reports)
     return {
-        "round": step, "dispatch": list(range(first, first + len(reports))), "client": [one.id for one in reports],
-        "outcome": [one.outcome.name.lower() for one in reports], "version": step - 1, "staleness": 0,
-        "score": np.array([scores.get(one.id, math.nan) for one in reports]), "start_s": start_s,
+        "round": step,
+        "dispatch": list(range(first, first + len(reports))),
+        "client": [one.id for one in reports],
+        "outcome": [one.outcome.name.lower() for one in reports],
+        "version": step - 1,
+        "staleness": 0,
+        "score": np.array([scores.get(one.id, math.nan) for one in reports]),
+        "start_s": start_s,
         "loss": np.array([_scalar(one.signals, "loss", "loss_rms") for one in reports]),
         "update_norm": np.array([_scalar(one.signals, "update_norm") for one in reports]),
         **{name: np.array([getattr(one, name) for one in reports], float) for name in _AS_REPORTED},
-    }  # fmt: skip
+    }
 
 
 def incident_rows(coordinator: SelectionCoordinator, step: int, now_s: float) -> dict[str, Any]:
-    """Return the rows of ``incidents`` of the round that was trained last: whose update was lost or rejected, which node
-    was refused or is another client's now, and why; empty where nothing was."""
-    log, state = IncidentLog(lambda: now_s), coordinator.state
+    """Return the rows of ``incidents`` of the round that was trained last: whose update was lost or
+    rejected, which node was refused or is another client's now, and why; empty where nothing
+    was."""
+    log = IncidentLog(lambda: now_s)
+    state = coordinator.state
     for row in state.rows:
         if row.round == state.round and row.reason:
             log.note(row.client, "rejected" if row.outcome == "rejected" else "lost", row.reason)
@@ -55,35 +79,52 @@ def federation_rows(coordinator: SelectionCoordinator, clients: Iterable[int]) -
     known = [coordinator.registry.enrolled[client] for client in clients]
     labels = [one.signals.get("label_histogram") for one in known]
     return {
-        "client": [one.client for one in known], "num_train": np.array([one.num_examples for one in known]), "held_out": 0,
+        "client": [one.client for one in known],
+        "num_train": np.array([one.num_examples for one in known]),
+        "held_out": 0,
         "labels": [None if counts is None else np.asarray(counts, np.int64) for counts in labels],
-    }  # fmt: skip
+    }
 
 
 def round_row(coordinator: SelectionCoordinator, step: int, start_s: float) -> dict[str, Any]:
-    """Return the row of ``rounds`` of the round that was trained last, without what is known only at its end: time and traffic."""
-    current, state = coordinator.opened, coordinator.state
+    """Return the row of ``rounds`` of the round that was trained last, without what is known only
+    at its end: time and traffic."""
+    current = coordinator.opened
+    state = coordinator.state
     accepted = [one for one in current.reports if one.outcome == Outcome.ACCEPTED]
     outcomes = [one.outcome.name.lower() for one in current.reports]
-    losses, norms = ([_scalar(one.signals, *names) for one in accepted] for names in (("loss", "loss_rms"), ("update_norm",)))
+    losses, norms = (
+        [_scalar(one.signals, *names) for one in accepted]
+        for names in (("loss", "loss_rms"), ("update_norm",))
+    )
     return {
-        "round": step, "selections": step, "dispatch": state.dispatched, "start_s": start_s,
-        "available": len(coordinator.registry.node_of), "probed": len(current.candidates) if coordinator.prober.learning else 0,
-        "selected": len(current.reports), **{kind: outcomes.count(kind) for kind in ("accepted", "late", "dropped", "rejected")},
-        "train_loss": _mean(losses), "update_norm": _mean(norms),
-        "notes": json.dumps({name: float(value) for name, value in current.cohort.notes.items()}) if current.cohort.notes else None,
-    }  # fmt: skip
+        "round": step,
+        "selections": step,
+        "dispatch": state.dispatched,
+        "start_s": start_s,
+        "available": len(coordinator.registry.node_of),
+        "probed": len(current.candidates) if coordinator.prober.learning else 0,
+        "selected": len(current.reports),
+        **{kind: outcomes.count(kind) for kind in ("accepted", "late", "dropped", "rejected")},
+        "train_loss": _mean(losses),
+        "update_norm": _mean(norms),
+        "notes": json.dumps({name: float(value) for name, value in current.cohort.notes.items()})
+        if current.cohort.notes
+        else None,
+    }
 
 
 def traffic_columns(traffic: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    """Return the columns of ``rounds`` on traffic: bits of this round by purpose, and all since the run began.
+    """Return the columns of ``rounds`` on traffic: bits of this round by purpose, and all since the
+    run began.
 
     Parameters
     ----------
     traffic, before: bits by purpose and direction, now and when the round before was over.
     """
     columns = {
-        f"{kind}{way}_bits": traffic[f"{purpose}_bits_{way}"] - before.get(f"{purpose}_bits_{way}", 0.0)
+        f"{kind}{way}_bits": traffic[f"{purpose}_bits_{way}"]
+        - before.get(f"{purpose}_bits_{way}", 0.0)
         for kind, purpose in (("", "train"), ("probe_", "probe"))
         for way in ("down", "up")
     }
@@ -98,29 +139,51 @@ def evaluation_rows(
 
     Parameters
     ----------
-    place: the columns that say of what it is: round, selections, time, traffic, scope, client. weight_key: of the number of samples.
+    place: the columns that say of what it is: round, selections, time, traffic, scope, client.
+    weight_key: of the number of samples.
     """
     found = named_metrics(metrics)
-    place = {**place, "examples": math.nan if weight_key is None else found.pop(weight_key, math.nan)}
-    first = _HEADLINES if place["scope"] != "pooled" else ()  # which is a scope of the table of metrics alone
+    place = {
+        **place,
+        "examples": math.nan if weight_key is None else found.pop(weight_key, math.nan),
+    }
+    # which is a scope of the table of metrics alone
+    first = _HEADLINES if place["scope"] != "pooled" else ()
     rows: list[tuple[str, dict[str, Any]]] = []
     if found.keys() & set(first):
         rows.append(("evaluations", {**place, **{name: found.get(name) for name in first}}))
     others = [name for name in found if name not in first]
     if others:
-        rows.append(("metrics", {**place, "metric": others, "value": [found[name] for name in others], "undefined": 0}))
+        rows.append(
+            (
+                "metrics",
+                {
+                    **place,
+                    "metric": others,
+                    "value": [found[name] for name in others],
+                    "undefined": 0,
+                },
+            )
+        )
     return rows
 
 
 def mean_metrics(each: Iterable[Mapping[str, Any]], weight_key: str | None) -> dict[str, float]:
-    """Return the mean over clients of the single numbers that all of them report but their weight, each client counting alike."""
-    found = [{name: value for name, value in named_metrics(metrics).items() if name != weight_key} for metrics in each]
+    """Return the mean over clients of the single numbers that all of them report but their weight,
+    each client counting alike."""
+    found = [
+        {name: value for name, value in named_metrics(metrics).items() if name != weight_key}
+        for metrics in each
+    ]
     names = [name for name in (found[0] if found else ()) if all(name in one for one in found)]
     return {name: sum(one[name] for one in found) / len(found) for name in names}
 
 
 def _scalar(signals: Mapping[str, Any], *names: str) -> float:
-    return next((float(signals[name]) for name in names if name in signals and not np.ndim(signals[name])), math.nan)
+    return next(
+        (float(signals[name]) for name in names if name in signals and not np.ndim(signals[name])),
+        math.nan,
+    )
 
 
 def _mean(values: list[float]) -> float:

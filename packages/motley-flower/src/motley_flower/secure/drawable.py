@@ -7,8 +7,8 @@
     tiers     a tier, each as likely, then m of its clients uniformly
               numbers: the tier of every client, 0 the fastest
 
-The draws are those of the selectors ``uniform``, ``uniform`` with ``variant = "weighted_wor"``, and ``tifl`` as long as it neither
-looks at losses nor groups anew nor spends all credits of a tier.
+The draws are those of the selectors ``uniform``, ``uniform`` with ``variant = "weighted_wor"``, and
+``tifl`` as long as it neither looks at losses nor groups anew nor spends all credits of a tier.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class DrawTable:
 
     Parameters
     ----------
-    rule: of the draws. numbers: client -> its number of samples or its tier; empty under ``uniform``. tiers: how many there are.
+    rule: of the draws. numbers: client -> its number of samples or its tier; empty under
+    ``uniform``. tiers: how many there are.
     """
 
     rule: DrawRule = "uniform"
@@ -49,7 +50,9 @@ class DrawTable:
     def body(self, roster: Sequence[int]) -> bytes:
         """Return the table as bytes, a number for every client of the roster."""
         values = [self.numbers[client] for client in roster] if self.rule != "uniform" else []
-        return _HEAD.pack(get_args(DrawRule).index(self.rule), self.tiers) + struct.pack(f"<{len(values)}d", *values)
+        return _HEAD.pack(get_args(DrawRule).index(self.rule), self.tiers) + struct.pack(
+            f"<{len(values)}d", *values
+        )
 
     @classmethod
     def read(cls, body: bytes, roster: Sequence[int]) -> DrawTable:
@@ -61,12 +64,24 @@ class DrawTable:
         """
         kind, tiers = _HEAD.unpack(body[: _HEAD.size].ljust(_HEAD.size, b"\xff"))
         n = len(roster) if kind else 0
-        if kind >= len(get_args(DrawRule)) or tiers > _MOST_TIERS or len(body) != _HEAD.size + 8 * n:
-            raise SecureAggregationError("got no table of a rule and its numbers that draws are made by")
+        if (
+            kind >= len(get_args(DrawRule))
+            or tiers > _MOST_TIERS
+            or len(body) != _HEAD.size + 8 * n
+        ):
+            raise SecureAggregationError(
+                "got no table of a rule and its numbers that draws are made by"
+            )
         values = struct.unpack(f"<{n}d", body[_HEAD.size :])
-        table = cls(get_args(DrawRule)[kind], dict(zip(roster, values, strict=True)) if n else {}, tiers)
-        if not all(0 <= value < 2**53 and value == int(value) for value in values) or (kind == 2) != (tiers > 0):
-            raise SecureAggregationError("got numbers of samples, or tiers, that are not whole or below 0")
+        table = cls(
+            get_args(DrawRule)[kind], dict(zip(roster, values, strict=True)) if n else {}, tiers
+        )
+        if not all(0 <= value < 2**53 and value == int(value) for value in values) or (
+            kind == 2
+        ) != (tiers > 0):
+            raise SecureAggregationError(
+                "got numbers of samples, or tiers, that are not whole or below 0"
+            )
         if kind == 2 and max(values) >= tiers:
             raise SecureAggregationError(f"got a client in tier {max(values):.0f} of {tiers}")
         return table
@@ -76,12 +91,16 @@ class DrawTable:
         if self.rule == "uniform":
             return Selector(Uniform(), seed)
         known = [self.numbers[client] for client in clients]
-        rule: Any = Uniform("weighted_wor") if self.rule == "weighted" else TiFL(self.tiers, credits=1)
+        rule: Any = (
+            Uniform("weighted_wor") if self.rule == "weighted" else TiFL(self.tiers, credits=1)
+        )
         made = Selector(rule, seed)
         if self.rule == "weighted":
             made.state = made.state.put(clients, {SIZE: known})
         else:
-            made.state = replace(made.state, clients=made.state.clients.put(clients, {"tier": known}))
+            made.state = replace(
+                made.state, clients=made.state.clients.put(clients, {"tier": known})
+            )
         return made
 
     @classmethod
@@ -102,8 +121,10 @@ class DrawTable:
             return cls(rule, dict(zip(roster, values.tolist(), strict=True)))
         if np.isnan(selector.state.clients.get("duration", ids)).all():
             raise ConfigError(
-                "tifl knows no client's duration, so that there are no tiers to commit to; take a selector that has learned them, or "
-                'tell it: selector.observe(0, Reports(ids, Outcome.ENROLLED, signals={"compute_estimate_s": seconds}))',
+                "tifl knows no client's duration, so that there are no tiers to commit to; take a "
+                "selector that has learned them, or "
+                "tell it: selector.observe(0, Reports(ids, Outcome.ENROLLED, "
+                'signals={"compute_estimate_s": seconds}))',
                 "draws",
             )
         tiers = selector.state.clients.get("tier", ids)
@@ -111,30 +132,42 @@ class DrawTable:
 
 
 def check_drawable(rule: object, wanted: DrawRule, rounds: int) -> None:
-    """Refuse a selector whose draw the clients could not recompute, or that is not the rule that they expect.
+    """Refuse a selector whose draw the clients could not recompute, or that is not the rule that
+    they expect.
 
     Raises
     ------
     ConfigError: one of these.
     """
-    kinds: tuple[tuple[object, DrawRule], ...] = ((Uniform(), "uniform"), (Uniform("weighted_wor"), "weighted"))
-    kind = "tiers" if isinstance(rule, TiFL) else next((kind for known, kind in kinds if rule == known), None)
+    kinds: tuple[tuple[object, DrawRule], ...] = (
+        (Uniform(), "uniform"),
+        (Uniform("weighted_wor"), "weighted"),
+    )
+    kind = (
+        "tiers"
+        if isinstance(rule, TiFL)
+        else next((kind for known, kind in kinds if rule == known), None)
+    )
     if kind is None:
         raise ConfigError(
-            f"{type(rule).__name__} draws from what clients report in rounds, or with coefficients, so that clients cannot recompute "
-            'its cohorts; take the selector uniform (by samples with variant = "weighted_wor") or tifl, or leave draws out',
+            f"{type(rule).__name__} draws from what clients report in rounds, or with "
+            "coefficients, so that clients cannot recompute "
+            'its cohorts; take the selector uniform (by samples with variant = "weighted_wor") or '
+            "tifl, or leave draws out",
             "draws",
         )
     if isinstance(rule, TiFL) and min(rule.interval, rule.retier, rule.credits or 0) < rounds:
         options = f'"credits": {rounds}, "interval": {rounds}, "retier": {rounds}'
         raise ConfigError(
-            f"TiFL looks at losses, groups anew or runs out of credits within {rounds} rounds, so that clients cannot recompute its "
+            f"TiFL looks at losses, groups anew or runs out of credits within {rounds} rounds, so "
+            "that clients cannot recompute its "
             f'cohorts; write build({{"name": "tifl", {options}}})',
             "draws",
         )
     if kind != wanted:
         raise ConfigError(
-            f'the selector draws by "{kind}" and the options say "{wanted}"; write SecureOptions(..., draw_rule="{kind}") at both '
+            f'the selector draws by "{kind}" and the options say "{wanted}"; write '
+            f'SecureOptions(..., draw_rule="{kind}") at both '
             "ends",
             "draw_rule",
         )

@@ -11,14 +11,16 @@
     round t    the server reveals s_t with the cohort, which must be the draw keyed by
                SHA-256(s_t, nonces, t)
 
-The chain is fixed before any commitment, and whose nonces count before any of them is known: a client takes part only if every
-nonce of the signed list is there, each fits its commitment, and each round is asked once, in rising order. If one is withheld, the
-agreement has failed. If two different lists were both signed by q = floor(2n/3) + 1 clients of a register of n, at least
-2q - n > n/3 clients would have signed both, and an honest client signs one. What is left to a server that knows all draws is to
-break off and begin anew, to leave out rounds, and to say that clients dropped out:
-``docs/deploy/secure-aggregation.md#what-a-malicious-server-can-still-do``.
+The chain is fixed before any commitment, and whose nonces count before any of them is known: a
+client takes part only if every nonce of the signed list is there, each fits its commitment, and
+each round is asked once, in rising order. If one is withheld, the agreement has failed. If two
+different lists were both signed by q = floor(2n/3) + 1 clients of a register of n, at least 2q - n
+> n/3 clients would have signed both, and an honest client signs one. What is left to a server that
+knows all draws is to break off and begin anew, to leave out rounds, and to say that clients dropped
+out: ``docs/deploy/secure-aggregation.md#what-a-malicious-server-can-still-do``.
 
-The draw is that of a selector over the whole roster, whoever is connected. Whoever can verify a draw knows the cohort.
+The draw is that of a selector over the whole roster, whoever is connected. Whoever can verify a
+draw knows the cohort.
 """
 
 from __future__ import annotations
@@ -51,22 +53,33 @@ _FIXED = _SIZES.size + 2 * LINK
 
 
 def _hash(*parts: bytes) -> bytes:
-    return hashlib.sha256(b"motley draws" + b"".join(struct.pack("<I", len(part)) + part for part in parts)).digest()
+    return hashlib.sha256(
+        b"motley draws" + b"".join(struct.pack("<I", len(part)) + part for part in parts)
+    ).digest()
 
 
-def _frozen(register: Mapping[int, bytes], cohort: int, rounds: int, end: bytes, table: DrawTable) -> bytes:
+def _frozen(
+    register: Mapping[int, bytes], cohort: int, rounds: int, end: bytes, table: DrawTable
+) -> bytes:
     """Return what is frozen before the first round, as bytes."""
     keys = b"".join(struct.pack("<I", client) + register[client] for client in sorted(register))
-    return _SIZES.pack(VERSION, len(register), cohort, rounds) + end + _hash(keys) + table.body(sorted(register))
+    return (
+        _SIZES.pack(VERSION, len(register), cohort, rounds)
+        + end
+        + _hash(keys)
+        + table.body(sorted(register))
+    )
 
 
-def draw(link: bytes, nonces: Mapping[int, bytes], cohort: int, round: int, table: DrawTable) -> tuple[int, ...]:
+def draw(
+    link: bytes, nonces: Mapping[int, bytes], cohort: int, round: int, table: DrawTable
+) -> tuple[int, ...]:
     """Return the cohort of a round, rising.
 
     Parameters
     ----------
-    link: s_t. nonces: client -> its nonce; these clients are the roster. cohort: clients a round. round: t. table: rule and
-    numbers of the draw.
+    link: s_t. nonces: client -> its nonce; these clients are the roster. cohort: clients a round.
+    round: t. table: rule and numbers of the draw.
     """
     said = b"".join(struct.pack("<I", client) + nonces[client] for client in sorted(nonces))
     seed = int.from_bytes(_hash(link, said, struct.pack("<Q", round))[:15], "little")
@@ -75,12 +88,13 @@ def draw(link: bytes, nonces: Mapping[int, bytes], cohort: int, round: int, tabl
 
 
 class DrawServer:
-    """The server's side: four steps before the first round, each with the answers to the last, then one draw a round.
+    """The server's side: four steps before the first round, each with the answers to the last, then
+    one draw a round.
 
     Parameters
     ----------
-    register: client -> Ed25519 public key: the roster. cohort: clients a round. rounds: length of the chain. table: rule and numbers
-    of the draws. entropy: of the chain.
+    register: client -> Ed25519 public key: the roster. cohort: clients a round. rounds: length of
+    the chain. table: rule and numbers of the draws. entropy: of the chain.
 
     Raises
     ------
@@ -96,8 +110,12 @@ class DrawServer:
         entropy: Entropy = os.urandom,
     ) -> None:
         if not 1 <= rounds <= LONGEST_CHAIN:
-            raise ConfigError(f"got draws for {rounds} rounds; expected 1 to {LONGEST_CHAIN}", "draws")
-        self.register, self.cohort, self.roster = dict(register), cohort, tuple(sorted(register))
+            raise ConfigError(
+                f"got draws for {rounds} rounds; expected 1 to {LONGEST_CHAIN}", "draws"
+            )
+        self.register = dict(register)
+        self.cohort = cohort
+        self.roster = tuple(sorted(register))
         self._chain = [entropy(LINK)]
         for _ in range(rounds):
             self._chain.append(_hash(self._chain[-1]))
@@ -112,10 +130,16 @@ class DrawServer:
 
     def save(self) -> bytes:
         """Return the state between two rounds; it holds the links that are not revealed yet."""
-        return codec.encode({
-            "seed": self._chain[-1], "frozen": self.frozen, "commitments": self.commitments, "nonces": self.nonces,
-            "signatures": self.signatures, "rounds": self.rounds,
-        })  # fmt: skip
+        return codec.encode(
+            {
+                "seed": self._chain[-1],
+                "frozen": self.frozen,
+                "commitments": self.commitments,
+                "nonces": self.nonces,
+                "signatures": self.signatures,
+                "rounds": self.rounds,
+            }
+        )
 
     @classmethod
     def restored(cls, saved: bytes, register: Mapping[int, bytes]) -> DrawServer:
@@ -134,18 +158,21 @@ class DrawServer:
             made = cls(register, cohort, rounds, table, lambda size: state["seed"])
         if made is None or made.frozen != frozen:
             raise ConfigError(
-                f"got a register of {len(register)} clients; expected the one that the clients agreed on before the first round, of "
-                f"{clients}: start the server again with that register",
+                f"got a register of {len(register)} clients; expected the one that the clients "
+                f"agreed on before the first round, of {clients}: start the server again with that "
+                "register",
                 "register",
             )
-        made.commitments, made.nonces = dict(state["commitments"]), dict(state["nonces"])
-        made.signatures, made.rounds = dict(state["signatures"]), list(state["rounds"])
+        made.commitments = dict(state["commitments"])
+        made.nonces = dict(state["nonces"])
+        made.signatures = dict(state["signatures"])
+        made.rounds = list(state["rounds"])
         made.lost = made.rounds[-1]["round"] + 1 if made.rounds else 1
         return made
 
     def check(self, round: int) -> None:
-        """Refuse to ask clients for the round that was next when the server was killed: some may have begun it, and a drawn round has
-        one attempt.
+        """Refuse to ask clients for the round that was next when the server was killed: some may
+        have begun it, and a drawn round has one attempt.
 
         Raises
         ------
@@ -153,8 +180,8 @@ class DrawServer:
         """
         if round == self.lost:
             raise RoundAbandonedError(
-                f"the server was started again, and clients may have begun round {round}, of which there is one attempt; it is "
-                "left out"
+                f"the server was started again, and clients may have begun round {round}, of which "
+                "there is one attempt; it is left out"
             )
 
     def agree(self, ask: Callable[[Mapping[int, bytes]], Mapping[int, object]]) -> None:
@@ -173,7 +200,8 @@ class DrawServer:
             ask(self.opened(ask(signed)))
         except RoundAbandonedError as problem:
             raise ConfigError(
-                f"the draws cannot be agreed on: {problem}; start the run again when all clients are there"
+                f"the draws cannot be agreed on: {problem}; start the run again when all clients "
+                "are there"
             ) from None
 
     def freeze(self) -> dict[int, bytes]:
@@ -184,32 +212,44 @@ class DrawServer:
         """Take the commitments and return the list of them."""
         found = self._sound(answers, self.roster, LINK + SIGNATURE)
         self.commitments = {
-            k: body for k, body in found.items()
+            k: body
+            for k, body in found.items()
             if verify(self.register[k], body[LINK:], _said_commitment(self.frozen, k, body[:LINK]))
-        }  # fmt: skip
+        }
         if len(self.commitments) < max(_needed(self.roster), self.cohort):
-            raise RoundAbandonedError(f"{len(self.commitments)} of {len(self.roster)} clients are left for the draws; too few")
+            raise RoundAbandonedError(
+                f"{len(self.commitments)} of {len(self.roster)} clients are left for the draws; "
+                "too few"
+            )
         return self._told("committed", self.commitments)
 
     def signed(self, answers: Mapping[int, object]) -> dict[int, bytes]:
         """Take the signatures of the list of commitments and return them."""
         said = _said_list(self.frozen, self.commitments)
         found = self._sound(answers, self.commitments, SIGNATURE)
-        self.signatures = {k: signature for k, signature in found.items() if verify(self.register[k], signature, said)}
+        self.signatures = {
+            k: signature
+            for k, signature in found.items()
+            if verify(self.register[k], signature, said)
+        }
         if len(self.signatures) < _needed(self.roster):
             raise RoundAbandonedError(
-                f"{len(self.signatures)} of {len(self.roster)} clients signed the list of commitments: too few for a draw"
+                f"{len(self.signatures)} of {len(self.roster)} clients signed the list of "
+                "commitments: too few for a draw"
             )
         return self._told("signed", self.signatures)
 
     def opened(self, answers: Mapping[int, object]) -> dict[int, bytes]:
         """Take the nonces and return the list of them: all that were committed to."""
         found = self._sound(answers, self.commitments, LINK)
-        self.nonces = {k: nonce for k, nonce in found.items() if _hash(nonce) == self.commitments[k][:LINK]}
+        self.nonces = {
+            k: nonce for k, nonce in found.items() if _hash(nonce) == self.commitments[k][:LINK]
+        }
         missing = sorted(self.commitments.keys() - self.nonces.keys())
         if missing:
             raise RoundAbandonedError(
-                f"clients {', '.join(map(str, missing))} committed to a nonce and did not reveal it, and none may be left out"
+                f"clients {', '.join(map(str, missing))} committed to a nonce and did not reveal "
+                "it, and none may be left out"
             )
         return self._told("opened", self.nonces)
 
@@ -221,7 +261,10 @@ class DrawServer:
         ConfigError: a round beyond the chain.
         """
         if not 1 <= round < len(self._chain):
-            raise ConfigError(f"round {round} has no draw; the chain was made for {len(self._chain) - 1} rounds", "draws")
+            raise ConfigError(
+                f"round {round} has no draw; the chain was made for {len(self._chain) - 1} rounds",
+                "draws",
+            )
         link = self._chain[round]
         cohort = draw(link, self.nonces, self.cohort, round, self.table)
         self.rounds.append({"round": round, "link": link.hex(), "cohort": list(cohort)})
@@ -229,14 +272,27 @@ class DrawServer:
 
     def transcript(self) -> str:
         """Return all that was published, as JSON, for :func:`verify_draws`."""
-        tables = {"commitments": self.commitments, "nonces": self.nonces, "signatures": self.signatures}
-        told = {name: {str(k): value.hex() for k, value in table.items()} for name, table in tables.items()}
+        tables = {
+            "commitments": self.commitments,
+            "nonces": self.nonces,
+            "signatures": self.signatures,
+        }
+        told = {
+            name: {str(k): value.hex() for k, value in table.items()}
+            for name, table in tables.items()
+        }
         size = {"cohort": self.cohort, "length": len(self._chain) - 1, "end": self._chain[0].hex()}
         table = {"rule": self.table.rule, "table": self.table.body(self.roster).hex()}
         return json.dumps({"version": VERSION, **table, **size, **told, "rounds": self.rounds})
 
-    def _sound(self, answers: Mapping[int, object], clients: Collection[int], size: int) -> dict[int, bytes]:
-        return {k: body for k in sorted(clients) if isinstance(body := answers.get(k), bytes) and len(body) == size}
+    def _sound(
+        self, answers: Mapping[int, object], clients: Collection[int], size: int
+    ) -> dict[int, bytes]:
+        return {
+            k: body
+            for k in sorted(clients)
+            if isinstance(body := answers.get(k), bytes) and len(body) == size
+        }
 
     def _told(self, step: str, told: Mapping[int, bytes]) -> dict[int, bytes]:
         message = bytes([DRAWS[step]]) + bitmap(self.roster, told) + b"".join(told.values())
@@ -244,23 +300,42 @@ class DrawServer:
 
 
 class DrawClient:
-    """A client's side: it takes each message once, in order, and then checks the draw of every round it is asked in.
+    """A client's side: it takes each message once, in order, and then checks the draw of every
+    round it is asked in.
 
     Parameters
     ----------
-    client, identity, register: as of :class:`~motley_flower.secure.client.SecureClient`. cap: rounds it takes part in at most; None: all.
-    rule: by which it lets itself be drawn. rounds: of the chain, at most: a server that knows all draws may leave out rounds, and
-    has the more choice the longer the chain is. cohort: clients of every round; None: as many as the server says.
+    client, identity, register: as of :class:`~motley_flower.secure.client.SecureClient`. cap:
+    rounds it takes part in at most; None: all.
+    rule: by which it lets itself be drawn. rounds: of the chain, at most: a server that knows all
+    draws may leave out rounds, and has the more choice the longer the chain is. cohort: clients of
+    every round; None: as many as the server says.
     """
 
     def __init__(
-        self, client: int, identity: bytes, register: Mapping[int, bytes], cap: int | None = None, entropy: Entropy = os.urandom,
-        rule: DrawRule = "uniform", rounds: int = LONGEST_CHAIN, cohort: int | None = None,
-    ) -> None:  # fmt: skip
-        self.rule, self.rounds, self.cohort, self._table = rule, rounds, cohort, DrawTable(rule)
-        self.client, self.identity, self.register, self.cap = client, identity, dict(register), cap
-        self.entropy, self.roster = entropy, tuple(sorted(register))
-        self._next, self._frozen, self._nonce = "freeze", b"", b""
+        self,
+        client: int,
+        identity: bytes,
+        register: Mapping[int, bytes],
+        cap: int | None = None,
+        entropy: Entropy = os.urandom,
+        rule: DrawRule = "uniform",
+        rounds: int = LONGEST_CHAIN,
+        cohort: int | None = None,
+    ) -> None:
+        self.rule = rule
+        self.rounds = rounds
+        self.cohort = cohort
+        self._table = DrawTable(rule)
+        self.client = client
+        self.identity = identity
+        self.register = dict(register)
+        self.cap = cap
+        self.entropy = entropy
+        self.roster = tuple(sorted(register))
+        self._next = "freeze"
+        self._frozen = b""
+        self._nonce = b""
         self._commitments: dict[int, bytes] = {}
         self._nonces: dict[int, bytes] = {}
         self._joined = self._last = 0  # rounds that it took part in, and the last of them
@@ -270,25 +345,43 @@ class DrawClient:
 
         Raises
         ------
-        SecureAggregationError: a message out of turn, or one that does not follow from those before.
+        SecureAggregationError: a message out of turn, or one that does not follow from those
+        before.
         """
         if not message or self._next not in DRAWS or message[0] != DRAWS[self._next]:
-            raise SecureAggregationError(f"got a message of the draws out of turn; expected {self._next}: each step once")
-        steps = {"freeze": self._commit, "committed": self._sign, "signed": self._open, "opened": self._end}
+            raise SecureAggregationError(
+                f"got a message of the draws out of turn; expected {self._next}: each step once"
+            )
+        steps = {
+            "freeze": self._commit,
+            "committed": self._sign,
+            "signed": self._open,
+            "opened": self._end,
+        }
         return steps[self._next](message[1:])
 
     def _commit(self, body: bytes) -> bytes:
         _, _, cohort, rounds = _SIZES.unpack(body[: _SIZES.size].ljust(_SIZES.size, b"\0"))
         table = DrawTable.read(body[_FIXED:], self.roster)
         end = body[_SIZES.size : _SIZES.size + LINK]
-        if body != _frozen(self.register, cohort, rounds, end, table) or not 1 <= rounds <= self.rounds:
+        if (
+            body != _frozen(self.register, cohort, rounds, end, table)
+            or not 1 <= rounds <= self.rounds
+        ):
             raise SecureAggregationError(
-                "what the server freezes is not this client's register and version, or more rounds than SecureOptions(draws=...)"
+                "what the server freezes is not this client's register and version, or more rounds "
+                "than SecureOptions(draws=...)"
             )
         if cohort != (self.cohort or cohort):
-            raise SecureAggregationError(f"the server draws cohorts of {cohort} clients, and this client expects {self.cohort}")
+            raise SecureAggregationError(
+                f"the server draws cohorts of {cohort} clients, and this client expects "
+                f"{self.cohort}"
+            )
         if table.rule != self.rule:
-            raise SecureAggregationError(f'the server draws by "{table.rule}", and this client expects draw_rule="{self.rule}"')
+            raise SecureAggregationError(
+                f'the server draws by "{table.rule}", and this client expects '
+                f'draw_rule="{self.rule}"'
+            )
         self._table = table
         self._frozen, self._nonce, self._next = body, self.entropy(LINK), "committed"
         commitment = _hash(self._nonce)
@@ -299,7 +392,8 @@ class DrawClient:
         _check_commitments(self.register, self._frozen, found)
         if found.get(self.client, b"")[:LINK] != _hash(self._nonce):
             raise SecureAggregationError("this client's own commitment is missing or changed")
-        self._commitments, self._next = found, "signed"
+        self._commitments = found
+        self._next = "signed"
         return sign(self.identity, _said_list(self._frozen, found))
 
     def _open(self, body: bytes) -> bytes:
@@ -311,11 +405,14 @@ class DrawClient:
     def _end(self, body: bytes) -> bytes:
         found = listed(self.roster, body, LINK)
         _check_nonces(self._commitments, found)
-        self._nonces, self._commitments, self._next = found, {}, "the rounds"
+        self._nonces = found
+        self._commitments = {}
+        self._next = "the rounds"
         return b"ready"
 
     def check(self, round: int, cohort: Sequence[int], link: bytes) -> None:
-        """Refuse a cohort that is not the draw of its round, a second attempt of a round, and rounds above this client's cap.
+        """Refuse a cohort that is not the draw of its round, a second attempt of a round, and
+        rounds above this client's cap.
 
         Raises
         ------
@@ -323,19 +420,26 @@ class DrawClient:
         """
         if self._next != "the rounds":
             raise SecureAggregationError(
-                "got a cohort before its draws were agreed on, or after this client has lost what it agreed on"
+                "got a cohort before its draws were agreed on, or after this client has lost what "
+                "it agreed on"
             )
         _, _, size, rounds = _SIZES.unpack(self._frozen[: _SIZES.size])
         _check_link(link, round, rounds, self._frozen[_SIZES.size : _SIZES.size + LINK])
         if tuple(cohort) != draw(link, self._nonces, size, round, self._table):
-            raise SecureAggregationError(f"the cohort of round {round} is not the one that was drawn")
+            raise SecureAggregationError(
+                f"the cohort of round {round} is not the one that was drawn"
+            )
         if round <= self._last:
             raise SecureAggregationError(
-                f"got round {round} after round {self._last}; a drawn round is asked once, in rising order: go on with a later one"
+                f"got round {round} after round {self._last}; a drawn round is asked once, in "
+                "rising order: go on with a later one"
             )
         if self.cap is not None and self._joined >= self.cap:
-            raise SecureAggregationError(f"client {self.client} has taken part in {self.cap} rounds, its cap")
-        self._joined, self._last = self._joined + 1, round
+            raise SecureAggregationError(
+                f"client {self.client} has taken part in {self.cap} rounds, its cap"
+            )
+        self._joined = self._joined + 1
+        self._last = round
 
     def check_samples(self, samples: int) -> None:
         """Refuse draws by another number of samples than this client has.
@@ -347,26 +451,45 @@ class DrawClient:
         frozen = self._table.numbers.get(self.client, samples)
         if self.rule == "weighted" and frozen != samples:
             raise SecureAggregationError(
-                f"client {self.client} has {samples} samples, and the cohorts are drawn as if it had {frozen:.0f}"
+                f"client {self.client} has {samples} samples, and the cohorts are drawn as if it "
+                f"had {frozen:.0f}"
             )
 
     def save(self) -> bytes:
         """Return the state between two messages."""
-        return codec.encode({
-            "next": self._next, "frozen": self._frozen, "nonce": self._nonce, "commitments": self._commitments,
-            "nonces": self._nonces, "joined": self._joined, "last": self._last,
-        })  # fmt: skip
+        return codec.encode(
+            {
+                "next": self._next,
+                "frozen": self._frozen,
+                "nonce": self._nonce,
+                "commitments": self._commitments,
+                "nonces": self._nonces,
+                "joined": self._joined,
+                "last": self._last,
+            }
+        )
 
     def restore(self, saved: bytes) -> None:
-        """Take over what :meth:`save` returned; raises SecureAggregationError for bytes that are no state."""
+        """Take over what :meth:`save` returned; raises SecureAggregationError for bytes that are no
+        state."""
         try:
             state: dict[str, Any] = codec.decode(saved)
         except CodecError as error:
-            raise SecureAggregationError(f"the state of client {self.client}'s draws cannot be read: {error}") from None
-        self._next, self._frozen, self._nonce = state["next"], state["frozen"], state["nonce"]
-        self._commitments, self._nonces = dict(state["commitments"]), dict(state["nonces"])
-        self._joined, self._last = state["joined"], state["last"]
-        self._table = DrawTable.read(self._frozen[_FIXED:], self.roster) if self._frozen else DrawTable(self.rule)
+            raise SecureAggregationError(
+                f"the state of client {self.client}'s draws cannot be read: {error}"
+            ) from None
+        self._next = state["next"]
+        self._frozen = state["frozen"]
+        self._nonce = state["nonce"]
+        self._commitments = dict(state["commitments"])
+        self._nonces = dict(state["nonces"])
+        self._joined = state["joined"]
+        self._last = state["last"]
+        self._table = (
+            DrawTable.read(self._frozen[_FIXED:], self.roster)
+            if self._frozen
+            else DrawTable(self.rule)
+        )
 
 
 def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
@@ -374,7 +497,8 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
 
     Parameters
     ----------
-    transcript: of :meth:`DrawServer.transcript`. register: client -> public key, known from elsewhere.
+    transcript: of :meth:`DrawServer.transcript`. register: client -> public key, known from
+    elsewhere.
 
     Raises
     ------
@@ -383,11 +507,17 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
     try:
         told = strict_json(transcript)
         tables = {
-            name: {int(k): bytes.fromhex(v) for k, v in told[name].items()} for name in ("commitments", "nonces", "signatures")
+            name: {int(k): bytes.fromhex(v) for k, v in told[name].items()}
+            for name in ("commitments", "nonces", "signatures")
         }
         table = DrawTable.read(bytes.fromhex(told["table"]), sorted(register))
-        frozen = _frozen(register, told["cohort"], told["length"], bytes.fromhex(told["end"]), table)
-        rounds = [(int(row["round"]), bytes.fromhex(row["link"]), tuple(row["cohort"])) for row in told["rounds"]]
+        frozen = _frozen(
+            register, told["cohort"], told["length"], bytes.fromhex(told["end"]), table
+        )
+        rounds = [
+            (int(row["round"]), bytes.fromhex(row["link"]), tuple(row["cohort"]))
+            for row in told["rounds"]
+        ]
     except (ValueError, KeyError, TypeError, AttributeError, struct.error):
         raise SecureAggregationError("got a transcript that cannot be read") from None
     commitments, nonces, signatures = tables.values()
@@ -398,17 +528,23 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
     for round_, link, cohort in rounds:
         if round_ <= last:
             raise SecureAggregationError(
-                f"round {round_} comes after round {last}; a drawn round is asked once, in rising order"
+                f"round {round_} comes after round {last}; a drawn round is asked once, in rising "
+                "order"
             )
         last = round_
         _check_link(link, round_, told["length"], bytes.fromhex(told["end"]))
         if cohort != draw(link, nonces, told["cohort"], round_, table):
-            raise SecureAggregationError(f"the cohort of round {round_} is not the one that was drawn")
+            raise SecureAggregationError(
+                f"the cohort of round {round_} is not the one that was drawn"
+            )
     return len(rounds)
 
 
-def _check_commitments(register: Mapping[int, bytes], frozen: bytes, commitments: Mapping[int, bytes]) -> None:
-    """Refuse a list of commitments that are not signed by their clients, or of too few of the register."""
+def _check_commitments(
+    register: Mapping[int, bytes], frozen: bytes, commitments: Mapping[int, bytes]
+) -> None:
+    """Refuse a list of commitments that are not signed by their clients, or of too few of the
+    register."""
     for client, signed in commitments.items():
         said = _said_commitment(frozen, client, signed[:LINK])
         if client not in register or not verify(register[client], signed[LINK:], said):
@@ -417,7 +553,10 @@ def _check_commitments(register: Mapping[int, bytes], frozen: bytes, commitments
 
 
 def _check_signatures(
-    register: Mapping[int, bytes], frozen: bytes, commitments: Mapping[int, bytes], signatures: Mapping[int, bytes]
+    register: Mapping[int, bytes],
+    frozen: bytes,
+    commitments: Mapping[int, bytes],
+    signatures: Mapping[int, bytes],
 ) -> None:
     """Refuse signatures of another list of commitments, or of too few of the register."""
     said = _said_list(frozen, commitments)
@@ -431,14 +570,20 @@ def _check_nonces(commitments: Mapping[int, bytes], nonces: Mapping[int, bytes])
     """Refuse nonces that are not exactly those that were committed to."""
     for client in sorted(commitments.keys() | nonces.keys()):
         if client not in nonces:
-            raise SecureAggregationError(f"the nonce of client {client}, which committed to one, is left out")
+            raise SecureAggregationError(
+                f"the nonce of client {client}, which committed to one, is left out"
+            )
         if commitments.get(client, b"")[:LINK] != _hash(nonces[client]):
-            raise SecureAggregationError(f"the nonce of client {client} is not the one that it committed to")
+            raise SecureAggregationError(
+                f"the nonce of client {client} is not the one that it committed to"
+            )
 
 
 def _enough(register: Mapping[int, bytes], found: Collection[int], what: str) -> None:
     if len(found) < _needed(register):
-        raise SecureAggregationError(f"got {len(found)} {what} of {len(register)} clients; expected {_needed(register)}")
+        raise SecureAggregationError(
+            f"got {len(found)} {what} of {len(register)} clients; expected {_needed(register)}"
+        )
 
 
 def _check_link(link: bytes, round: int, rounds: int, end: bytes) -> None:
@@ -446,7 +591,9 @@ def _check_link(link: bytes, round: int, rounds: int, end: bytes) -> None:
     for _ in range(round if 1 <= round <= rounds else 0):
         found = _hash(found)
     if not 1 <= round <= rounds or found != end:
-        raise SecureAggregationError(f"the link of round {round} is not of the chain that the server committed to")
+        raise SecureAggregationError(
+            f"the link of round {round} is not of the chain that the server committed to"
+        )
 
 
 def _needed(clients: Collection[int]) -> int:
@@ -459,4 +606,6 @@ def _said_commitment(frozen: bytes, client: int, commitment: bytes) -> bytes:
 
 
 def _said_list(frozen: bytes, commitments: Mapping[int, bytes]) -> bytes:
-    return b"list" + _hash(frozen, *(struct.pack("<I", k) + commitments[k] for k in sorted(commitments)))
+    return b"list" + _hash(
+        frozen, *(struct.pack("<I", k) + commitments[k] for k in sorted(commitments))
+    )

@@ -1,8 +1,10 @@
 """Fixed-point numbers whose sum modulo 2^32 or 2^64 is the sum of the numbers.
 
-A number is clipped to ``[-clip, clip]``, mapped to ``[0, 2^bits - 1]`` and rounded up or down at random, so that its expectation is
-kept. A client multiplies its vector by its weight, a whole number, and appends the weight. The sum of ``clients`` such vectors does
-not overflow while ``clients * max_weight * (2^bits - 1) < 2^modulus_bits``; anything else is refused when the options are read.
+A number is clipped to ``[-clip, clip]``, mapped to ``[0, 2^bits - 1]`` and rounded up or down at
+random, so that its expectation is kept. A client multiplies its vector by its weight, a whole
+number, and appends the weight. The sum of ``clients`` such vectors does not overflow while
+``clients * max_weight * (2^bits - 1) < 2^modulus_bits``; anything else is refused when the options
+are read.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ class FixedPoint:
 
     Parameters
     ----------
-    clip: numbers are clipped to ``[-clip, clip]``. bits: of one number, 1 to 24. clients: the largest cohort. max_weight: the
-    largest weight of a client, a whole number. modulus_bits: 32 or 64, the width of a number on the wire.
+    clip: numbers are clipped to ``[-clip, clip]``. bits: of one number, 1 to 24. clients: the
+    largest cohort. max_weight: the largest weight of a client, a whole number. modulus_bits: 32 or
+    64, the width of a number on the wire.
 
     Raises
     ------
@@ -57,13 +60,16 @@ class FixedPoint:
         for name, low, high in (("bits", 1, 24), ("clients", 1, 2**20), ("max_weight", 1, 2**40)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ConfigError(f"got {value!r}; expected a whole number from {low} to {high}", name)
+                raise ConfigError(
+                    f"got {value!r}; expected a whole number from {low} to {high}", name
+                )
         if self.modulus_bits not in (32, 64):
             raise ConfigError(f"got {self.modulus_bits}; expected 32 or 64", "modulus_bits")
         if self.clients * self.max_weight * self.levels >= 2**self.modulus_bits:
             raise ConfigError(
-                f"the sum of {self.clients} clients with weights up to {self.max_weight} and {self.bits} bits needs "
-                f"{self.needed_bits} bits and overflows {self.modulus_bits}; set modulus_bits = 64, or lower bits or max_weight",
+                f"the sum of {self.clients} clients with weights up to {self.max_weight} and "
+                f"{self.bits} bits needs {self.needed_bits} bits and overflows "
+                f"{self.modulus_bits}; set modulus_bits = 64, or lower bits or max_weight",
                 "modulus_bits",
             )
 
@@ -94,7 +100,10 @@ class FixedPoint:
         ConfigError: a weight out of range, or a number that is not finite.
         """
         if not 1 <= weight <= self.max_weight:
-            raise ConfigError(f"got a weight of {weight}; expected 1 to max_weight = {self.max_weight}", "max_weight")
+            raise ConfigError(
+                f"got a weight of {weight}; expected 1 to max_weight = {self.max_weight}",
+                "max_weight",
+            )
         scaled = np.clip(np.asarray(values, np.float64), -self.clip, self.clip)
         if not np.isfinite(scaled).all():
             raise ConfigError("got a vector that is not finite; nothing of it is sent", "clip")
@@ -105,18 +114,22 @@ class FixedPoint:
         return words.astype(self.dtype)
 
     def decode(self, total: Words) -> tuple[Floats, int]:
-        """Return the weighted mean, [n], and the sum of the weights from a sum of encoded vectors, [n + 1].
+        """Return the weighted mean, [n], and the sum of the weights from a sum of encoded vectors,
+        [n + 1].
 
         Raises
         ------
-        ConfigError: a sum of weights of 0. RoundAbandonedError: a number that clients cannot send within the clip.
+        ConfigError: a sum of weights of 0. RoundAbandonedError: a number that clients cannot send
+        within the clip.
         """
         weight = int(total[-1])
         if weight == 0:
             raise ConfigError("got a sum of no clients; expected at least one", "clients")
         if int(total[:-1].max(initial=0)) > weight * self.levels:
             raise RoundAbandonedError(
-                f"a sum of weight {weight} lies outside of what clients can send within the clip: a client told an untruth, or "
-                "its share was wrong; the sum is thrown away"
+                f"a sum of weight {weight} lies outside of what clients can send within the clip: "
+                "a client told an untruth, or its share was wrong; the sum is thrown away"
             )
-        return total[:-1].astype(np.float64) * (2 * self.clip / self.levels) / weight - self.clip, weight
+        return total[:-1].astype(np.float64) * (
+            2 * self.clip / self.levels
+        ) / weight - self.clip, weight

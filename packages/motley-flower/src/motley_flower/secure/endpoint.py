@@ -1,8 +1,10 @@
-"""A client of secure aggregation whose process ends after every message, and that answers each message once.
+"""A client of secure aggregation whose process ends after every message, and that answers each
+message once.
 
-The client's state lies in a file, ``<folder>/<run>/secure-<client>.bin``. A message is answered under a lock: the state is read, the
-answer made, the state written so that it outlasts a power cut, and then the answer leaves. So two processes of one client cannot
-answer one message twice, with different lists of survivors, and no answer is forgotten.
+The client's state lies in a file, ``<folder>/<run>/secure-<client>.bin``. A message is answered
+under a lock: the state is read, the answer made, the state written so that it outlasts a power cut,
+and then the answer leaves. So two processes of one client cannot answer one message twice, with
+different lists of survivors, and no answer is forgotten.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from motley_flower.secure.terms import SecureOptions, SecureTerms, Step
 __all__ = ["AGREEMENTS", "SecureEndpoint"]
 
 AGREEMENTS = 8
-"""Agreements on draws, with one register, for which a client reveals its nonce unless it is told otherwise."""
+"""Agreements on draws, with one register, for which a client reveals its nonce unless it is told
+otherwise."""
 
 
 class SecureEndpoint:
@@ -34,19 +37,30 @@ class SecureEndpoint:
 
     Parameters
     ----------
-    folder: of the client. run: name of the run. client: its id. identity: its private key. register: client -> public key. options:
-    of the protocol. cap: rounds it takes part in at most, where draws are verified; None: all. agreements: on draws that it takes
-    part in at most, in all runs with this register.
+    folder: of the client. run: name of the run. client: its id. identity: its private key.
+    register: client -> public key. options: of the protocol. cap: rounds it takes part in at most,
+    where draws are verified; None: all. agreements: on draws that it takes part in at most, in all
+    runs with this register.
     """
 
     def __init__(
-        self, folder: Path, run: str, client: int, identity: bytes, register: Mapping[int, bytes], options: SecureOptions,
-        cap: int | None = None, agreements: int = AGREEMENTS,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        run: str,
+        client: int,
+        identity: bytes,
+        register: Mapping[int, bytes],
+        options: SecureOptions,
+        cap: int | None = None,
+        agreements: int = AGREEMENTS,
+    ) -> None:
         self._path = folder / run / f"secure-{client}.bin"
         self._counted = folder / f"agreements-{client}.txt"
-        self._client, self._agreements = client, agreements
-        self._who, self._options, self._cap = (client, identity, register), options, cap
+        self._client = client
+        self._agreements = agreements
+        self._who = (client, identity, register)
+        self._options = options
+        self._cap = cap
         self._new()
 
     def _new(self) -> None:
@@ -55,7 +69,13 @@ class SecureEndpoint:
         self._draws: DrawClient | None = None
         self._rounds = SecureClient(*self._who, options)
         if options.draws:
-            self._draws = DrawClient(*self._who, self._cap, rule=options.draw_rule, rounds=options.draws, cohort=options.cohort)
+            self._draws = DrawClient(
+                *self._who,
+                self._cap,
+                rule=options.draw_rule,
+                rounds=options.draws,
+                cohort=options.cohort,
+            )
 
     def answer(self, message: object) -> bytes:
         """Return the answer to a message of any step but the masked vector's.
@@ -66,7 +86,11 @@ class SecureEndpoint:
         """
         with self._state():
             client = self._rounds
-            steps = {Step.SHARES: client.share, Step.CONSISTENCY: client.confirm, Step.UNMASK: client.unmask}
+            steps = {
+                Step.SHARES: client.share,
+                Step.CONSISTENCY: client.confirm,
+                Step.UNMASK: client.unmask,
+            }
             step = message[0] if isinstance(message, bytes) and message else 0
             if step == Step.KEYS and isinstance(message, bytes):
                 return self._begin(message)
@@ -78,7 +102,8 @@ class SecureEndpoint:
                     self._count_agreement()
                 return answer
             raise SecureAggregationError(
-                f"got a message of step {step}; expected one of {', '.join(str(int(s)) for s in steps)}"
+                f"got a message of step {step}; expected one of "
+                f"{', '.join(str(int(s)) for s in steps)}"
             )
 
     def _begin(self, message: bytes) -> bytes:
@@ -96,12 +121,13 @@ class SecureEndpoint:
 
         Parameters
         ----------
-        message: with the peers' envelopes. values: the update, [size]. weight: the client's number of samples; not used where all
-        weigh the same.
+        message: with the peers' envelopes. values: the update, [size]. weight: the client's number
+        of samples; not used where all weigh the same.
 
         Raises
         ------
-        SecureAggregationError: the message is refused. ConfigError: a weight above ``max_weight``, or an update that is not finite.
+        SecureAggregationError: the message is refused. ConfigError: a weight above ``max_weight``,
+        or an update that is not finite.
         StoreError: the state cannot be written.
         """
 
@@ -114,17 +140,21 @@ class SecureEndpoint:
         return self.masked_words(message, encoded)
 
     def masked_words(self, message: object, encoded: Callable[[SecureTerms], Words]) -> bytes:
-        """Return whole numbers under their masks, which are made for the terms of the round under way.
+        """Return whole numbers under their masks, which are made for the terms of the round under
+        way.
 
         Raises
         ------
-        SecureAggregationError: the message is refused, or whatever ``encoded`` raises. StoreError: the
-        state cannot be written.
+        SecureAggregationError: the message is refused, or whatever ``encoded`` raises. StoreError:
+        the state cannot be written.
         """
         with self._state():
             terms = self._rounds.terms
             if terms is None:
-                raise SecureAggregationError("got envelopes of a round that this client has not begun, or whose state it lost")
+                raise SecureAggregationError(
+                    "got envelopes of a round that this client has not begun, or whose state it "
+                    "lost"
+                )
             return self._rounds.mask(message, encoded(terms))
 
     @property
@@ -132,15 +162,17 @@ class SecureEndpoint:
         """The terms of the last round that this client has begun, as of the last answer."""
         return self._rounds.terms
 
-    # ------------------------------------------------------------------------------------- what lies on the disk
+    # ------------------------------------------------------------------------ what lies on the disk
 
     @contextmanager
     def _state(self) -> Iterator[None]:
-        """Read the client's state, and write it when the block ends without an error; no other process does so meanwhile.
+        """Read the client's state, and write it when the block ends without an error; no other
+        process does so meanwhile.
 
         Raises
         ------
-        SecureAggregationError: another process answers for this client. StoreError: the disk is full or refuses.
+        SecureAggregationError: another process answers for this client. StoreError: the disk is
+        full or refuses.
         """
         try:
             private_folder(self._path.parent)
@@ -149,8 +181,9 @@ class SecureEndpoint:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise SecureAggregationError(
-                        f"another process answers for client {self._client} in {self._path.parent}; start one node for a client, and "
-                        "one answer at a time"
+                        f"another process answers for client {self._client} in "
+                        f"{self._path.parent}; start one node for a client, and one answer at a "
+                        "time"
                     ) from None
                 self._read()
                 yield
@@ -167,9 +200,12 @@ class SecureEndpoint:
             return
         try:
             state = codec.decode(self._path.read_bytes())
-            rounds, draws = state["rounds"], state["draws"]
+            rounds = state["rounds"]
+            draws = state["draws"]
         except (CodecError, KeyError, TypeError) as error:
-            raise SecureAggregationError(f"the state of this client cannot be read: {error}") from None
+            raise SecureAggregationError(
+                f"the state of this client cannot be read: {error}"
+            ) from None
         self._rounds.restore(rounds)
         if self._draws is not None and draws is not None:
             self._draws.restore(draws)
@@ -177,14 +213,17 @@ class SecureEndpoint:
     def _count_agreement(self) -> None:
         """Note that this client reveals its nonce, and refuse to where it has done so often enough.
 
-        Whoever knows all nonces knows all draws, and may break off and begin anew; each time costs a line here.
+        Whoever knows all nonces knows all draws, and may break off and begin anew; each time costs
+        a line here.
 
         Raises
         ------
         SecureAggregationError: the lines of this register are as many as this client allows.
         """
         keys = sorted(self._rounds.register.items())
-        register = hashlib.sha256(codec.encode([[client, key] for client, key in keys])).hexdigest()[:32]
+        register = hashlib.sha256(
+            codec.encode([[client, key] for client, key in keys])
+        ).hexdigest()[:32]
         made = not self._counted.exists()
         with _opened(self._counted) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # clients of several runs write to it
@@ -192,8 +231,9 @@ class SecureEndpoint:
                 count = sum(line.split()[:1] == [register] for line in lines)
                 if count >= self._agreements:
                     raise SecureAggregationError(
-                        f"client {self._client} has agreed on the draws of {count} runs with this register, its limit: a server that "
-                        f"begins anew chooses among draws; if you know of all these runs, write agreements={2 * count}"
+                        f"client {self._client} has agreed on the draws of {count} runs with this "
+                        "register, its limit: a server that begins anew chooses among draws; if "
+                        f"you know of all these runs, write agreements={2 * count}"
                     )
                 lines.write(f"{register} {self._path.parent.name}\n")
                 lines.flush()
@@ -204,7 +244,8 @@ class SecureEndpoint:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Yield a file's handle for reading and writing; a file that is not there is made, for its owner alone."""
+    """Yield a file's handle for reading and writing; a file that is not there is made, for its
+    owner alone."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield handle

@@ -1,7 +1,9 @@
-"""The key files of secure aggregation: a client's own private key, and the register of all clients' public keys.
+"""The key files of secure aggregation: a client's own private key, and the register of all clients'
+public keys.
 
-The register is a JSON object, ``{"0": "9f3c...", "1": ...}``: client id -> Ed25519 public key, 64 hex digits. It is made once, when
-the clients are enrolled, and reaches every client by another way than the server.
+The register is a JSON object, ``{"0": "9f3c...", "1": ...}``: client id -> Ed25519 public key, 64
+hex digits. It is made once, when the clients are enrolled, and reaches every client by another way
+than the server.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ _LARGEST = 2**25
 
 
 def new_identity(path: str | os.PathLike[str]) -> str:
-    """Write a new Ed25519 private key, which only its owner may read, and return the public key for the register, in hex.
+    """Write a new Ed25519 private key, which only its owner may read, and return the public key for
+    the register, in hex.
 
     Raises
     ------
@@ -37,7 +40,9 @@ def new_identity(path: str | os.PathLike[str]) -> str:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise ConfigError(f"{path} exists; expected a new file: a key is made once", "identity") from None
+        raise ConfigError(
+            f"{path} exists; expected a new file: a key is made once", "identity"
+        ) from None
     with os.fdopen(file, "w") as out:
         out.write(key.private_bytes_raw().hex() + "\n")
     return key.public_key().public_bytes_raw().hex()
@@ -54,7 +59,8 @@ def read_identity(path: str | os.PathLike[str]) -> bytes:
     mode = os.stat(path).st_mode & 0o777
     if mode & 0o077:
         raise ConfigError(
-            f"got a private key in {path} with permissions {mode:04o}; expected one that its owner alone may read: chmod 600 {path}",
+            f"got a private key in {path} with permissions {mode:04o}; expected one that its owner "
+            f"alone may read: chmod 600 {path}",
             "identity",
         )
     return bytes.fromhex(_checked(text, str(path), "identity"))
@@ -65,8 +71,8 @@ def as_register(register: Mapping[int, bytes] | str | os.PathLike[str]) -> dict[
 
     Raises
     ------
-    ConfigError: no such file, another content, an id that is no whole number from 0 to 2^32 - 1 or occurs twice, or a key that
-    two clients have.
+    ConfigError: no such file, another content, an id that is no whole number from 0 to 2^32 - 1 or
+    occurs twice, or a key that two clients have.
     """
     if isinstance(register, Mapping):
         return _checked_register(register, "the register")
@@ -77,10 +83,13 @@ def as_register(register: Mapping[int, bytes] | str | os.PathLike[str]) -> dict[
         raise ConfigError(f"{register} holds no register: {problem}", "register") from None
     if not isinstance(told, dict) or not all(map(_ID.fullmatch, told)):
         raise ConfigError(
-            f'{register} holds no register; expected {{"0": "<64 hex digits>", ...}} of client ids from 0 to 2^32 - 1',
+            f'{register} holds no register; expected {{"0": "<64 hex digits>", ...}} of client ids '
+            "from 0 to 2^32 - 1",
             "register",
         )
-    keys = {int(k): bytes.fromhex(_checked(key, f"client {k}", "register")) for k, key in told.items()}
+    keys = {
+        int(k): bytes.fromhex(_checked(key, f"client {k}", "register")) for k, key in told.items()
+    }
     return _checked_register(keys, str(register))
 
 
@@ -109,12 +118,18 @@ def _checked_register(register: Mapping[int, bytes], where: str) -> dict[int, by
     owners: dict[bytes, int] = {}
     for client, key in register.items():
         if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < 2**32:
-            raise ConfigError(f"got client {client!r} in {where}; expected an id from 0 to 2^32 - 1", "register")
+            raise ConfigError(
+                f"got client {client!r} in {where}; expected an id from 0 to 2^32 - 1", "register"
+            )
         if not isinstance(key, bytes) or len(key) != 32:
-            raise ConfigError(f"the key of client {client} in {where} is not one; expected 32 bytes", "register")
+            raise ConfigError(
+                f"the key of client {client} in {where} is not one; expected 32 bytes", "register"
+            )
         if key in owners:
             raise ConfigError(
-                f"clients {owners[key]} and {client} have one key in {where}; make one for each with new_identity", "register"
+                f"clients {owners[key]} and {client} have one key in {where}; make one for each "
+                "with new_identity",
+                "register",
             )
         owners[key] = client
     return dict(register)
@@ -126,7 +141,9 @@ def _text(path: str | os.PathLike[str], key: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it holds no text"
         raise ConfigError(
-            f"{path} cannot be read ({reason}); make keys with motley_flower.secure.keyfiles.new_identity", key
+            f"{path} cannot be read ({reason}); make keys with "
+            "motley_flower.secure.keyfiles.new_identity",
+            key,
         ) from None
 
 

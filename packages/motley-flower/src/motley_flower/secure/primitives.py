@@ -1,4 +1,5 @@
-"""The cryptographic functions of secure aggregation, each by a library: ``cryptography`` and pycryptodome's Shamir shares.
+"""The cryptographic functions of secure aggregation, each by a library: ``cryptography`` and
+pycryptodome's Shamir shares.
 
 ``pip install ./packages/motley-flower`` in a checkout brings both.
 """
@@ -39,7 +40,8 @@ __all__ = [
 
 SEED = 16
 """Bytes of a secret that is shared: Shamir's scheme in pycryptodome takes no other length."""
-_NONCE, _TAG = 12, 16
+_NONCE = 12
+_TAG = 16
 ENVELOPE = _NONCE + 2 * SEED + _TAG
 """Bytes of the encrypted shares for one peer."""
 
@@ -72,7 +74,9 @@ def agree(private: bytes, public: bytes, *info: bytes) -> bytes:
     SecureAggregationError: a public key of low order.
     """
     try:
-        shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+        shared = X25519PrivateKey.from_private_bytes(private).exchange(
+            X25519PublicKey.from_public_bytes(public)
+        )
     except ValueError:
         raise SecureAggregationError("got a public key that no private key has") from None
     return derive(shared, *info)
@@ -93,7 +97,8 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def split_seed(seed: bytes, threshold: int, clients: int) -> list[bytes]:
-    """Return one share, 16 bytes, for each of ``clients``; any ``threshold`` of them give the seed. Shares are numbered from 1."""
+    """Return one share, 16 bytes, for each of ``clients``; any ``threshold`` of them give the seed.
+    Shares are numbered from 1."""
     return [share for _, share in Shamir.split(threshold, clients, seed, False)]
 
 
@@ -117,7 +122,8 @@ def open_envelope(key: bytes, envelope: bytes, context: bytes) -> bytes | None:
 
 
 def add_stream(total: Words, key: bytes, sign: int) -> None:
-    """Add the AES-256-CTR stream of a key to a vector in place, or subtract it for a ``sign`` of -1; a key is used for one stream."""
+    """Add the AES-256-CTR stream of a key to a vector in place, or subtract it for a ``sign`` of
+    -1; a key is used for one stream."""
     stream = bytearray(total.nbytes + 15)
     encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
     encryptor.update_into(bytes(total.nbytes), stream)

@@ -1,4 +1,5 @@
-"""One round of secure aggregation at the server, in two halves: before the clients train, and after.
+"""One round of secure aggregation at the server, in two halves: before the clients train, and
+after.
 
 Also the check of which updates the sums of several rounds disclose together.
 """
@@ -17,7 +18,8 @@ from motley_flower.secure.terms import SecureTerms
 __all__ = ["CohortHistory", "SecureRound"]
 
 Question = Callable[[Messages], Mapping[int, object]]
-"""Sends one message to each of these clients, waits, and returns the answers by client; those that do not answer are left out."""
+"""Sends one message to each of these clients, waits, and returns the answers by client; those that
+do not answer are left out."""
 
 
 class SecureRound:
@@ -25,15 +27,21 @@ class SecureRound:
 
     Parameters
     ----------
-    terms: of the round. register: client -> public key. ask: sends a question to clients and returns their answers.
+    terms: of the round. register: client -> public key. ask: sends a question to clients and
+    returns their answers.
     link: proves that the cohort was drawn; empty without draws.
     """
 
-    def __init__(self, terms: SecureTerms, register: Mapping[int, bytes], ask: Question, link: bytes = b"") -> None:
-        self.server, self._ask, self._link = SecureServer(terms, register), ask, link
+    def __init__(
+        self, terms: SecureTerms, register: Mapping[int, bytes], ask: Question, link: bytes = b""
+    ) -> None:
+        self.server = SecureServer(terms, register)
+        self._ask = ask
+        self._link = link
 
     def open(self) -> Messages:
-        """Exchange keys and shares; return the message that each client must have to mask its update.
+        """Exchange keys and shares; return the message that each client must have to mask its
+        update.
 
         Raises
         ------
@@ -53,7 +61,8 @@ class SecureRound:
         return self.server.terms.encoding.decode(self.opened(masked))
 
     def opened(self, masked: Mapping[int, object]) -> Words:
-        """Return the sum of the masked vectors as it is, [size + 1], modulo 2^32 or 2^64; raises as :meth:`close`."""
+        """Return the sum of the masked vectors as it is, [size + 1], modulo 2^32 or 2^64; raises as
+        :meth:`close`."""
         server = self.server
         messages = server.masked(masked)
         if server.terms.options.active:
@@ -64,8 +73,9 @@ class SecureRound:
 class CohortHistory:
     """The cohorts whose sums the server knows, and whom they disclose together.
 
-    If updates change slowly, each sum is a linear equation in the clients' updates. A client whose unit vector lies in the row space
-    of the participation matrix is then disclosed (So et al., arXiv:2106.03328).
+    If updates change slowly, each sum is a linear equation in the clients' updates. A client whose
+    unit vector lies in the row space of the participation matrix is then disclosed (So et al.,
+    arXiv:2106.03328).
 
     Parameters
     ----------
@@ -77,7 +87,8 @@ class CohortHistory:
         self.disclosed = set(self._in_row_space()) if self.sums else set()
 
     def add(self, cohort: Collection[int]) -> list[int]:
-        """Add the cohort of a sum; return the clients that are disclosed now and were not before, sorted.
+        """Add the cohort of a sum; return the clients that are disclosed now and were not before,
+        sorted.
 
         >>> history = CohortHistory()
         >>> history.add([0, 1, 2]), history.add([0, 1])
@@ -92,9 +103,14 @@ class CohortHistory:
         return new
 
     def _in_row_space(self) -> list[int]:
-        """Return the clients whose unit vectors are combinations of the cohorts: those of length 1 in the row space."""
+        """Return the clients whose unit vectors are combinations of the cohorts: those of length 1
+        in the row space."""
         clients = sorted({client for cohort in self.sums for client in cohort})
         matrix = np.array([np.isin(clients, cohort) for cohort in self.sums], np.float64)
         _, sizes, directions = np.linalg.svd(matrix, full_matrices=False)
         basis = directions[sizes > 1e-9 * sizes[0]]
-        return [client for client, length in zip(clients, np.square(basis).sum(axis=0), strict=True) if length > 1 - 1e-9]
+        return [
+            client
+            for client, length in zip(clients, np.square(basis).sum(axis=0), strict=True)
+            if length > 1 - 1e-9
+        ]

@@ -1,8 +1,10 @@
-"""The server's side of secure aggregation: it forwards what it cannot read, and opens the sum of those that remain.
+"""The server's side of secure aggregation: it forwards what it cannot read, and opens the sum of
+those that remain.
 
-Each method takes the answers to one step, by client, and returns the messages of the next, by client. A client without a sound
-answer has dropped out; why stands in ``problems``. With fewer clients than the threshold the round is abandoned: the server forgets
-what it holds, and no client is asked to unmask anything.
+Each method takes the answers to one step, by client, and returns the messages of the next, by
+client. A client without a sound answer has dropped out; why stands in ``problems``. With fewer
+clients than the threshold the round is abandoned: the server forgets what it holds, and no client
+is asked to unmask anything.
 """
 
 from __future__ import annotations
@@ -26,7 +28,16 @@ from motley_flower.secure.primitives import (
     public_key,
     verify,
 )
-from motley_flower.secure.terms import KEYS_SIZE, SIGNATURE, SecureTerms, Step, listed, opened, peers, sealed
+from motley_flower.secure.terms import (
+    KEYS_SIZE,
+    SIGNATURE,
+    SecureTerms,
+    Step,
+    listed,
+    opened,
+    peers,
+    sealed,
+)
 
 __all__ = ["SecureServer"]
 
@@ -40,12 +51,16 @@ class SecureServer:
 
     Parameters
     ----------
-    terms: of the round. register: client -> Ed25519 public key. mapped: how shares are combined, ``map`` or that of a pool of
-    processes.
+    terms: of the round. register: client -> Ed25519 public key. mapped: how shares are combined,
+    ``map`` or that of a pool of processes.
     """
 
-    def __init__(self, terms: SecureTerms, register: Mapping[int, bytes], mapped: Combine = map) -> None:
-        self.terms, self.register, self.mapped = terms, register, mapped
+    def __init__(
+        self, terms: SecureTerms, register: Mapping[int, bytes], mapped: Combine = map
+    ) -> None:
+        self.terms = terms
+        self.register = register
+        self.mapped = mapped
         self.problems: dict[int, str] = {}
         self.survivors: tuple[int, ...] = ()
         self._keys: Messages = {}
@@ -62,10 +77,15 @@ class SecureServer:
         found = self._read(answers, Step.KEYS, self.terms.cohort, KEYS_SIZE)
         counts = Counter(half for keys in found.values() for half in (keys[:32], keys[32:64]))
         for client, keys in list(found.items()):
-            halves = keys[:32], keys[32:64]  # of either kind every client would refuse the whole list
+            # of either kind every client would refuse the whole list
+            halves = keys[:32], keys[32:64]
             if any(counts[half] > 1 or not is_public_key(half) for half in halves):
                 self._strike(client, "its keys are another's, or none", found)
-            elif not verify(self.register[client], keys[-SIGNATURE:], self.terms.signed_keys(client, keys[:-SIGNATURE])):
+            elif not verify(
+                self.register[client],
+                keys[-SIGNATURE:],
+                self.terms.signed_keys(client, keys[:-SIGNATURE]),
+            ):
                 self._strike(client, "its keys are not signed by it", found)
         self._keys = self._enough(found)
         return self._told(Step.SHARES, self._keys, *self._keys.values())
@@ -76,16 +96,26 @@ class SecureServer:
         found = self._enough(self._read(answers, Step.SHARES, self._keys, size))
         self._sharing = tuple(found)
         others = {client: peers(list(self._keys), client) for client in found}
-        boxes = {client: {to: body[i * ENVELOPE : (i + 1) * ENVELOPE] for i, to in enumerate(others[client])}
-                 for client, body in found.items()}  # fmt: skip
+        boxes = {
+            client: {
+                to: body[i * ENVELOPE : (i + 1) * ENVELOPE] for i, to in enumerate(others[client])
+            }
+            for client, body in found.items()
+        }
         bitmap = self.terms.bits(found)
         return {
-            client: sealed(Step.MASKED, self.terms, bitmap, *(boxes[one][client] for one in peers(self._sharing, client)))
+            client: sealed(
+                Step.MASKED,
+                self.terms,
+                bitmap,
+                *(boxes[one][client] for one in peers(self._sharing, client)),
+            )
             for client in found
         }
 
     def masked(self, answers: Answers) -> Messages:
-        """Take the masked vectors and return the list of survivors, none of whom could not open another's envelope."""
+        """Take the masked vectors and return the list of survivors, none of whom could not open
+        another's envelope."""
         marks = len(self.terms.bits(()))
         found = self._read(answers, Step.MASKED, self._sharing, marks + self._total.nbytes)
         for client, body in list(found.items()):
@@ -101,23 +131,29 @@ class SecureServer:
         return self._told(Step.CONSISTENCY if self.terms.options.active else Step.UNMASK, found)
 
     def _strike_accused(self, found: Messages) -> None:
-        """Strike clients off until nobody left accuses another: always those in most accusations, as accuser or accused, so that
-        one client whose envelopes are garbage goes alone, and one that accuses many goes alone; of a single accusation nobody
-        knows who is right, and both go."""
+        """Strike clients off until nobody left accuses another: always those in most accusations,
+        as accuser or accused, so that one client whose envelopes are garbage goes alone, and one
+        that accuses many goes alone; of a single accusation nobody knows who is right, and both
+        go."""
         for accused in self._accused.values():
             for client in accused:
                 accusers = [str(one) for one, names in self._accused.items() if client in names]
-                self.problems[client] = f"its envelopes could not be opened by clients {', '.join(accusers)}"
+                self.problems[client] = (
+                    f"its envelopes could not be opened by clients {', '.join(accusers)}"
+                )
         while pairs := [(a, b) for a in found for b in self._accused[a] if b in found]:
             counts = Counter(client for pair in pairs for client in pair)
             most = max(counts.values())
             for client in [client for client, count in counts.items() if count == most]:
                 names = ", ".join(str(b) for a, b in pairs if a == client)
-                why = self.problems.get(client, f"it could not open the envelopes of clients {names}")
+                why = self.problems.get(
+                    client, f"it could not open the envelopes of clients {names}"
+                )
                 self._strike(client, why, found)
 
     def signatures(self, answers: Answers) -> Messages:
-        """Take the signatures of the survivors and return all of them; only under security = "active"."""
+        """Take the signatures of the survivors and return all of them; only under security =
+        "active"."""
         found = self._read(answers, Step.CONSISTENCY, self.survivors, SIGNATURE)
         said = self.terms.signed_survivors(self.terms.bits(self.survivors))
         for client, signature in list(found.items()):
@@ -126,14 +162,18 @@ class SecureServer:
         return self._told(Step.UNMASK, self._enough(found), *found.values())
 
     def unmask(self, answers: Answers) -> Words:
-        """Take the shares and return the sum of the survivors' vectors, [size + 1], modulo 2^32 or 2^64.
+        """Take the shares and return the sum of the survivors' vectors, [size + 1], modulo 2^32 or
+        2^64.
 
         Raises
         ------
-        SecureAggregationError: shares that do not fit together, because a client told an untruth; the round is abandoned.
+        SecureAggregationError: shares that do not fit together, because a client told an untruth;
+        the round is abandoned.
         """
         terms = self.terms
-        found = self._enough(self._read(answers, Step.UNMASK, self.survivors, SEED * len(self._sharing)))
+        found = self._enough(
+            self._read(answers, Step.UNMASK, self.survivors, SEED * len(self._sharing))
+        )
         at = {client: i + 1 for i, client in enumerate(terms.cohort)}
         shares: dict[int, list[tuple[int, bytes]]] = {}
         for i, client in enumerate(self._sharing):
@@ -141,34 +181,43 @@ class SecureServer:
             givers = [giver for giver in found if giver in holders][: terms.threshold]
             if holders and len(givers) < terms.threshold:
                 raise RoundAbandonedError(
-                    f"{len(givers)} clients have shares of client {client}, and {terms.threshold} are needed: "
-                    f"{self.problems.get(client, '')}; the round is abandoned"
+                    f"{len(givers)} clients have shares of client {client}, and {terms.threshold} "
+                    f"are needed: {self.problems.get(client, '')}; the round is abandoned"
                 )
             if holders:
-                shares[client] = [(at[giver], found[giver][i * SEED : (i + 1) * SEED]) for giver in givers]
+                shares[client] = [
+                    (at[giver], found[giver][i * SEED : (i + 1) * SEED]) for giver in givers
+                ]
         for client, seed in zip(shares, self.mapped(combine_shares, shares.values()), strict=True):
             if client in self.survivors:
                 add_stream(self._total, derive(seed, b"own mask", terms.digest), -1)
             else:
                 self._remove_lost(client, seed)
-        total, self._total = self._total, self._total[:0]
-        weight, n = int(total[-1]), len(self.survivors)
+        total = self._total
+        self._total = self._total[:0]
+        weight = int(total[-1])
+        n = len(self.survivors)
         if not n <= weight <= terms.options.max_weight * n:
             raise RoundAbandonedError(
-                f"the sum of {n} clients has a weight of {weight}, which they cannot send within max_weight: a client told an "
-                "untruth, or its share was wrong; the sum is thrown away"
+                f"the sum of {n} clients has a weight of {weight}, which they cannot send within "
+                "max_weight: a client told an untruth, or its share was wrong; the sum is thrown "
+                "away"
             )
         return total
 
     def _holders(self, client: int) -> list[int]:
-        """Return the survivors that have a share of this client's secrets and, if they are others, a mask with it."""
+        """Return the survivors that have a share of this client's secrets and, if they are others,
+        a mask with it."""
         return [one for one in self.survivors if client not in self._accused[one]]
 
     def _remove_lost(self, client: int, seed: bytes) -> None:
         """Remove what the survivors' masks with a lost client left in the sum."""
         private = mask_key(seed, self.terms, client)
         if public_key(private) != self._keys[client][32:64]:
-            raise RoundAbandonedError(f"the shares of client {client}'s mask key do not fit together; the round is abandoned")
+            raise RoundAbandonedError(
+                f"the shares of client {client}'s mask key do not fit together; the round is "
+                "abandoned"
+            )
         for other in self._holders(client):
             key = pair_key(private, self._keys[other][32:64], self.terms, client, other)
             add_stream(self._total, key, -1 if other < client else 1)
@@ -187,7 +236,9 @@ class SecureServer:
                 if client in answers:
                     found[client] = opened(answers[client], step, self.terms)
                     if len(found[client]) != size:
-                        raise SecureAggregationError(f"got {len(found[client])} bytes; expected {size}")
+                        raise SecureAggregationError(
+                            f"got {len(found[client])} bytes; expected {size}"
+                        )
             except SecureAggregationError as problem:
                 self._strike(client, str(problem), found)
         return found
@@ -205,9 +256,13 @@ class SecureServer:
         """
         if len(found) < self.terms.threshold:
             self._total = self._total[:0]
-            why = "".join(f"; client {client}: {reason}" for client, reason in sorted(self.problems.items())[:3])
+            why = "".join(
+                f"; client {client}: {reason}"
+                for client, reason in sorted(self.problems.items())[:3]
+            )
             raise RoundAbandonedError(
-                f"round {self.terms.round}: {len(found)} of {len(self.terms.cohort)} clients are left, and {self.terms.threshold} are "
-                f"needed; the round is abandoned and nothing is unmasked{why}"
+                f"round {self.terms.round}: {len(found)} of {len(self.terms.cohort)} clients are "
+                f"left, and {self.terms.threshold} are needed; the round is abandoned and nothing "
+                f"is unmasked{why}"
             )
         return found

@@ -1,7 +1,9 @@
-"""What a server and its clients must agree on before a round of secure aggregation, and the form of the messages.
+"""What a server and its clients must agree on before a round of secure aggregation, and the form of
+the messages.
 
-A round has five steps. Each message begins with the step's number and 16 bytes of the digest of the round's terms, so a message of
-another run, round, attempt or cohort is refused by whoever receives it.
+A round has five steps. Each message begins with the step's number and 16 bytes of the digest of the
+round's terms, so a message of another run, round, attempt or cohort is refused by whoever receives
+it.
 
     step         client -> server                       server -> client
     KEYS         two X25519 keys and a signature,       the terms: run, round, attempt, options,
@@ -50,8 +52,10 @@ __all__ = [
 ]
 
 LARGEST_COHORT = 200
-"""Every client shares with every other one; for larger cohorts a sparse graph would be needed, which is not built."""
-KEYS_SIZE, SIGNATURE = 128, 64
+"""Every client shares with every other one; for larger cohorts a sparse graph would be needed,
+which is not built."""
+KEYS_SIZE = 128
+SIGNATURE = 64
 LONGEST_CHAIN = 100_000
 """Rounds of verifiable draws, at most: a client hashes as often to check one."""
 HEADER = 17
@@ -72,19 +76,25 @@ class Step(enum.IntEnum):
 
 @dataclass(frozen=True)
 class SecureOptions:
-    """The options of secure aggregation, alike at the server and at all clients: ``secure_aggregation = { clip = 0.1 }``.
+    """The options of secure aggregation, alike at the server and at all clients:
+    ``secure_aggregation = { clip = 0.1 }``.
 
     Parameters
     ----------
-    clip: every coordinate of an update is clipped to ``[-clip, clip]``. bits: of one coordinate. max_weight: the largest weight of a
-    client, its number of samples; 1: all clients weigh the same. modulus_bits: 32 or 64, the width of a coordinate on the wire.
-    security: ``"active"``: the server may send anything; ``"honest_but_curious"``: it follows the protocol, and one step is saved.
-    threshold: share of the cohort above which clients must remain in every step. None: the least that bears ``colluders``.
-    draws: rounds whose cohorts are drawn so that clients can recompute them (:mod:`motley_flower.secure.draws`); 0: none are. draw_rule:
-    how they are drawn, ``"uniform"``, ``"weighted"`` by samples or by ``"tiers"`` (:mod:`motley_flower.secure.drawable`).
-    colluders: clients of a cohort that may work together with the server, and it still learns no single update: a share of the
-    cohort below 1, or a number. cohort: clients of a drawn round; needed with ``draws``: in larger cohorts, which share more clients,
-    a server that says that clients dropped out has the difference of two sums.
+    clip: every coordinate of an update is clipped to ``[-clip, clip]``. bits: of one coordinate.
+    max_weight: the largest weight of a client, its number of samples; 1: all clients weigh the
+    same. modulus_bits: 32 or 64, the width of a coordinate on the wire.
+    security: ``"active"``: the server may send anything; ``"honest_but_curious"``: it follows the
+    protocol, and one step is saved.
+    threshold: share of the cohort above which clients must remain in every step. None: the least
+    that bears ``colluders``.
+    draws: rounds whose cohorts are drawn so that clients can recompute them
+    (:mod:`motley_flower.secure.draws`); 0: none are. draw_rule: how they are drawn, ``"uniform"``,
+    ``"weighted"`` by samples or by ``"tiers"`` (:mod:`motley_flower.secure.drawable`).
+    colluders: clients of a cohort that may work together with the server, and it still learns no
+    single update: a share of the cohort below 1, or a number. cohort: clients of a drawn round;
+    needed with ``draws``: in larger cohorts, which share more clients, a server that says that
+    clients dropped out has the difference of two sums.
 
     Raises
     ------
@@ -104,25 +114,47 @@ class SecureOptions:
 
     def __post_init__(self) -> None:
         if self.security not in ("active", "honest_but_curious"):
-            raise ConfigError(f"got {self.security!r}; expected 'active' or 'honest_but_curious'", "security")
-        if self.threshold is not None and not 0 < self.threshold < 1:
-            raise ConfigError(f"got {self.threshold}; expected a share above 0 and below 1", "threshold")
-        if not 0 < self.colluders < LARGEST_COHORT or (self.colluders > 1 and self.colluders != int(self.colluders)):
             raise ConfigError(
-                f"got {self.colluders}; expected a share above 0 and below 1, or a whole number of clients: the claim against "
-                "a server that works together with no client at all is empty",
+                f"got {self.security!r}; expected 'active' or 'honest_but_curious'", "security"
+            )
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise ConfigError(
+                f"got {self.threshold}; expected a share above 0 and below 1", "threshold"
+            )
+        if not 0 < self.colluders < LARGEST_COHORT or (
+            self.colluders > 1 and self.colluders != int(self.colluders)
+        ):
+            raise ConfigError(
+                f"got {self.colluders}; expected a share above 0 and below 1, or a whole number of "
+                "clients: the claim against a server that works together with no client at all is "
+                "empty",
                 "colluders",
             )
-        if isinstance(self.draws, bool) or not isinstance(self.draws, int) or not 0 <= self.draws <= LONGEST_CHAIN:
-            raise ConfigError(f"got {self.draws!r}; expected a whole number of rounds from 0 to {LONGEST_CHAIN}", "draws")
-        if isinstance(self.cohort, bool) or not isinstance(self.cohort, int) or (self.cohort > 0) != (self.draws > 0):
+        if (
+            isinstance(self.draws, bool)
+            or not isinstance(self.draws, int)
+            or not 0 <= self.draws <= LONGEST_CHAIN
+        ):
             raise ConfigError(
-                f"got cohort = {self.cohort!r} with draws = {self.draws}; expected the clients of a drawn round where draws are "
-                "verified, SecureOptions(..., draws=200, cohort=10), and none without",
+                f"got {self.draws!r}; expected a whole number of rounds from 0 to {LONGEST_CHAIN}",
+                "draws",
+            )
+        if (
+            isinstance(self.cohort, bool)
+            or not isinstance(self.cohort, int)
+            or (self.cohort > 0) != (self.draws > 0)
+        ):
+            raise ConfigError(
+                f"got cohort = {self.cohort!r} with draws = {self.draws}; expected the clients of "
+                "a drawn round where draws are verified, SecureOptions(..., draws=200, cohort=10), "
+                "and none without",
                 "cohort",
             )
         if self.draw_rule not in get_args(DrawRule):
-            raise ConfigError(f"got {self.draw_rule!r}; expected one of {', '.join(get_args(DrawRule))}", "draw_rule")
+            raise ConfigError(
+                f"got {self.draw_rule!r}; expected one of {', '.join(get_args(DrawRule))}",
+                "draw_rule",
+            )
         self.encoding(1)
         if self.cohort:
             self.check_cohort(self.cohort)
@@ -141,8 +173,13 @@ class SecureOptions:
         return HEADER + LARGEST_COHORT // 8 + (size + 1) * self.modulus_bits // 8
 
     def asked_colluders(self, clients: int) -> int:
-        """Return how many clients of a cohort the options let work together with the server, at least 1."""
-        share = math.floor(self.colluders * clients + 1e-9) if self.colluders < 1 else int(self.colluders)
+        """Return how many clients of a cohort the options let work together with the server, at
+        least 1."""
+        share = (
+            math.floor(self.colluders * clients + 1e-9)
+            if self.colluders < 1
+            else int(self.colluders)
+        )
         return max(share, 1)
 
     def needed(self, clients: int) -> int:
@@ -159,11 +196,13 @@ class SecureOptions:
         return max(asked + 2, (clients + asked if self.active else clients) // 2 + 1)
 
     def tolerated(self, clients: int) -> int:
-        """Return how many clients of a cohort may work together with the server, and it still learns no single update.
+        """Return how many clients of a cohort may work together with the server, and it still
+        learns no single update.
 
-        With n clients, a threshold t and c colluders every sum that is opened holds t - c honest clients, at least two where
-        c <= t - 2. Under ``"active"``, two different lists of survivors are never both opened where c < 2t - n: the n - c
-        honest clients sign one list each, and t signatures of both lists take 2(t - c) of them.
+        With n clients, a threshold t and c colluders every sum that is opened holds t - c honest
+        clients, at least two where c <= t - 2. Under ``"active"``, two different lists of survivors
+        are never both opened where c < 2t - n: the n - c honest clients sign one list each, and t
+        signatures of both lists take 2(t - c) of them.
         ``docs/deploy/secure-aggregation.md#what-it-hides-and-from-whom``.
 
         >>> SecureOptions(1.0).tolerated(10), SecureOptions(1.0, threshold=0.8).tolerated(10)
@@ -176,16 +215,19 @@ class SecureOptions:
         """Return what is claimed of the sums of cohorts of this size, in a sentence."""
         whom = "may send anything" if self.active else "follows the protocol"
         return (
-            f"of every cohort of {clients}, {self.needed(clients)} clients must remain; no single update is opened to a server "
-            f"that {whom} and works together with up to {self.tolerated(clients)} clients of the cohort"
+            f"of every cohort of {clients}, {self.needed(clients)} clients must remain; no single "
+            f"update is opened to a server that {whom} and works together with up to "
+            f"{self.tolerated(clients)} clients of the cohort"
         )
 
     def record(self, clients: int) -> dict[str, Any]:
-        """Return what ``run.json`` says of the sums of cohorts of this size: the options, and against whom they hide updates."""
+        """Return what ``run.json`` says of the sums of cohorts of this size: the options, and
+        against whom they hide updates."""
         return {"secure_aggregation": {**dataclasses.asdict(self), "claim": self.claim(clients)}}
 
     def check_cohort(self, clients: int) -> None:
-        """Refuse a cohort that is too small or too large, whose sum could overflow, or that does not bear the colluders.
+        """Refuse a cohort that is too small or too large, whose sum could overflow, or that does
+        not bear the colluders.
 
         Raises
         ------
@@ -193,22 +235,26 @@ class SecureOptions:
         """
         if not 3 <= clients <= LARGEST_COHORT:
             raise ConfigError(
-                f"got a cohort of {clients}; expected 3 to {LARGEST_COHORT} clients: in a smaller one a client could subtract its own "
-                "upload from the sum, and for a larger one a sparse graph of shares would be needed, which is not built"
+                f"got a cohort of {clients}; expected 3 to {LARGEST_COHORT} clients: in a smaller "
+                "one a client could subtract its own upload from the sum, and for a larger one a "
+                "sparse graph of shares would be needed, which is not built"
             )
         if self.cohort not in (0, clients):
             raise ConfigError(
-                f"got a cohort of {clients}, and the options draw cohorts of {self.cohort}; write SecureOptions(..., "
-                f"cohort={clients}) at both ends",
+                f"got a cohort of {clients}, and the options draw cohorts of {self.cohort}; write "
+                f"SecureOptions(..., cohort={clients}) at both ends",
                 "cohort",
             )
         self.encoding(clients)
-        borne, asked, t = self.tolerated(clients), self.asked_colluders(clients), self.needed(clients)
+        borne = self.tolerated(clients)
+        asked = self.asked_colluders(clients)
+        t = self.needed(clients)
         if t > clients or borne < asked:
             mend = "leave threshold out" if self.threshold is not None else "lower colluders"
             raise ConfigError(
-                f"{t} of {clients} clients must remain, and with them {max(borne, 0)} colluding clients are borne; colluders = "
-                f"{self.colluders:.4g} asks for {asked}, and no cohort of {clients} bears more than {clients - 2}: {mend}",
+                f"{t} of {clients} clients must remain, and with them {max(borne, 0)} colluding "
+                f"clients are borne; colluders = {self.colluders:.4g} asks for {asked}, and no "
+                f"cohort of {clients} bears more than {clients - 2}: {mend}",
                 "colluders" if self.threshold is None else "threshold",
             )
 
@@ -219,7 +265,8 @@ class SecureTerms:
 
     Parameters
     ----------
-    run: name of the run, 16 bytes. round: its number. attempt: grows with every try of a round. options: of the protocol.
+    run: name of the run, 16 bytes. round: its number. attempt: grows with every try of a round.
+    options: of the protocol.
     size: numbers in a client's vector, without its weight. cohort: client ids, rising.
 
     Raises
@@ -238,7 +285,9 @@ class SecureTerms:
         self.options.check_cohort(len(self.cohort))
         rising = all(a < b for a, b in zip(self.cohort, self.cohort[1:], strict=False))
         if len(self.run) != 16 or not rising or self.cohort[0] < 0 or not 0 < self.size < 2**31:
-            raise ConfigError(f"got a cohort {self.cohort[:5]}, ... or a size {self.size} that no round has")
+            raise ConfigError(
+                f"got a cohort {self.cohort[:5]}, ... or a size {self.size} that no round has"
+            )
 
     @property
     def threshold(self) -> int:
@@ -255,9 +304,20 @@ class SecureTerms:
         """The terms as bytes; equal terms have equal bytes."""
         o = self.options
         head = _TERMS.pack(
-            VERSION, self.run, self.round, self.attempt, self.threshold, o.active, o.clip, o.bits, o.max_weight, o.modulus_bits,
-            o.draws, self.size, len(self.cohort),
-        )  # fmt: skip
+            VERSION,
+            self.run,
+            self.round,
+            self.attempt,
+            self.threshold,
+            o.active,
+            o.clip,
+            o.bits,
+            o.max_weight,
+            o.modulus_bits,
+            o.draws,
+            self.size,
+            len(self.cohort),
+        )
         return head + struct.pack(f"<{len(self.cohort)}I", *self.cohort)
 
     @cached_property
@@ -277,7 +337,9 @@ class SecureTerms:
             raise SecureAggregationError(f"got {len(body)} bytes; expected the terms of a round")
         _, run, round_, attempt, *_, size, n = _TERMS.unpack(body[: _TERMS.size])
         if n > LARGEST_COHORT or len(body) != _TERMS.size + 4 * n:
-            raise SecureAggregationError(f"got {len(body)} bytes for the terms of a round with {n} clients")
+            raise SecureAggregationError(
+                f"got {len(body)} bytes for the terms of a round with {n} clients"
+            )
         cohort = struct.unpack(f"<{n}I", body[_TERMS.size :])
         try:
             terms = cls(run, round_, attempt, options, size, cohort)
@@ -285,8 +347,9 @@ class SecureTerms:
             raise SecureAggregationError(f"the round is refused: {error}") from None
         if terms.body != body:
             raise SecureAggregationError(
-                f"the server proposes other options than this client's {dataclasses.asdict(options)} for a cohort of {n}, or another "
-                "version; give the server and all clients the same"
+                "the server proposes other options than this client's "
+                f"{dataclasses.asdict(options)} for a cohort of {n}, or another version; give the "
+                "server and all clients the same"
             )
         return terms
 
@@ -294,20 +357,24 @@ class SecureTerms:
         """Return a set of clients of the cohort as a bitmap."""
         return bitmap(self.cohort, clients)
 
-    def members(self, body: bytes, each: int = 0, without: int | None = None) -> tuple[tuple[int, ...], Mapping[int, bytes]]:
+    def members(
+        self, body: bytes, each: int = 0, without: int | None = None
+    ) -> tuple[tuple[int, ...], Mapping[int, bytes]]:
         """Return the clients of a bitmap, and for each of them its ``each`` bytes behind it.
 
         ``without``: a client that has none of these bytes.
 
         Raises
         ------
-        SecureAggregationError: another length, a bit of no client, or fewer clients than the threshold.
+        SecureAggregationError: another length, a bit of no client, or fewer clients than the
+        threshold.
         """
         parts = listed(self.cohort, body, each, without)
         found = tuple(parts)
         if len(found) < self.threshold:
             raise SecureAggregationError(
-                f"got {len(found)} of {len(self.cohort)} clients; expected at least {self.threshold}: nothing is revealed"
+                f"got {len(found)} of {len(self.cohort)} clients; expected at least "
+                f"{self.threshold}: nothing is revealed"
             )
         return found, {client: part for client, part in parts.items() if client != without}
 
@@ -320,7 +387,8 @@ class SecureTerms:
         return b"survivors" + self.digest + survivors
 
     def pair(self, *clients: int) -> bytes:
-        """Return the bytes to which a key of two clients is bound: the round's terms and both ids, in this order."""
+        """Return the bytes to which a key of two clients is bound: the round's terms and both ids,
+        in this order."""
         return self.digest + struct.pack(f"<{len(clients)}I", *clients)
 
 
@@ -334,14 +402,19 @@ def opened(message: object, step: Step, terms: SecureTerms) -> bytes:
 
     Raises
     ------
-    SecureAggregationError: a message of another step, round, attempt, run or cohort, or none at all.
+    SecureAggregationError: a message of another step, round, attempt, run or cohort, or none at
+    all.
     """
     if not isinstance(message, bytes) or len(message) < HEADER:
         raise SecureAggregationError("got no message of secure aggregation")
     if message[1:HEADER] != terms.digest[: HEADER - 1]:
-        raise SecureAggregationError("got a message of another run, round, attempt or cohort than this one's")
+        raise SecureAggregationError(
+            "got a message of another run, round, attempt or cohort than this one's"
+        )
     if message[0] != step:
-        raise SecureAggregationError(f"got a message of step {message[0]}; expected step {step.value}, {step.name.lower()}")
+        raise SecureAggregationError(
+            f"got a message of step {message[0]}; expected step {step.value}, {step.name.lower()}"
+        )
     return message[HEADER:]
 
 
@@ -351,7 +424,9 @@ def bitmap(order: Sequence[int], clients: Collection[int]) -> bytes:
     return number.to_bytes((len(order) + 7) // 8, "little")
 
 
-def listed(order: Sequence[int], body: bytes, each: int, without: int | None = None) -> dict[int, bytes]:
+def listed(
+    order: Sequence[int], body: bytes, each: int, without: int | None = None
+) -> dict[int, bytes]:
     """Return the clients of a bitmap, and for each of them its ``each`` bytes behind it.
 
     ``without``: a client that has none of these bytes.
@@ -362,10 +437,15 @@ def listed(order: Sequence[int], body: bytes, each: int, without: int | None = N
     """
     size = (len(order) + 7) // 8
     number = int.from_bytes(body[:size], "little")
-    sizes = {client: each * (client != without) for i, client in enumerate(order) if number >> i & 1}
+    sizes = {
+        client: each * (client != without) for i, client in enumerate(order) if number >> i & 1
+    }
     if len(body) != size + sum(sizes.values()) or number >> len(order):
-        raise SecureAggregationError(f"got {len(body)} bytes; expected {size + sum(sizes.values())} for {len(sizes)} clients")
-    found, at = {}, size
+        raise SecureAggregationError(
+            f"got {len(body)} bytes; expected {size + sum(sizes.values())} for {len(sizes)} clients"
+        )
+    found = {}
+    at = size
     for client, length in sizes.items():
         found[client] = body[at : at + length]
         at += length

@@ -10,8 +10,11 @@ __all__ = ["attribute", "nested", "temporarily"]
 
 
 def nested(strategy: Any) -> Iterator[Any]:
-    """Yield a strategy and the strategies that it wraps (differential privacy, one of Flower's older API)."""
-    while any(callable(getattr(strategy, name, None)) for name in ("configure_train", "configure_fit")):
+    """Yield a strategy and the strategies that it wraps (differential privacy, one of Flower's
+    older API)."""
+    while any(
+        callable(getattr(strategy, name, None)) for name in ("configure_train", "configure_fit")
+    ):
         yield strategy
         strategy = getattr(strategy, "strategy", None)
 
@@ -23,8 +26,14 @@ def attribute(strategy: Any, name: str, default: Any = None) -> Any:
 
 @contextlib.contextmanager
 def temporarily(strategy: Any, values: Mapping[str, float]) -> Iterator[None]:
-    """Set attributes of a strategy, and of those inside it, within a block; attributes that it does not have are not added."""
-    before = [(one, name, vars(one)[name]) for one in nested(strategy) for name in values if name in vars(one)]
+    """Set attributes of a strategy, and of those inside it, within a block; attributes that it does
+    not have are not added."""
+    before = [
+        (one, name, vars(one)[name])
+        for one in nested(strategy)
+        for name in values
+        if name in vars(one)
+    ]
     for one, name, _ in before:
         setattr(one, name, values[name])
     try:

@@ -9,9 +9,9 @@
         numbers = {name: my_measurement(name, batches) for name, batches in wanted(message).items()}
         return measured(message, numbers)
 
-The reply to training is Flower's own: an ArrayRecord, and a MetricRecord with ``num-examples`` and the selector's signals under
-their names (``loss``, ``loss_rms``, ...; ``docs/signals.md``). This module does not import torch: Flower starts a process for every
-message.
+The reply to training is Flower's own: an ArrayRecord, and a MetricRecord with ``num-examples`` and
+the selector's signals under their names (``loss``, ``loss_rms``, ...; ``docs/signals.md``). This
+module does not import torch: Flower starts a process for every message.
 """
 
 from __future__ import annotations
@@ -27,27 +27,44 @@ __all__ = ["counts_of", "enrolled", "measured", "wanted"]
 
 
 def enrolled(
-    message: Any, context: Any, num_examples: int, labels: Iterable[int] | None = None, classes: int | None = None,
+    message: Any,
+    context: Any,
+    num_examples: int,
+    labels: Iterable[int] | None = None,
+    classes: int | None = None,
     estimates: Mapping[str, float] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return the answer to ``query.motley_enrol``: the client's id and its number of samples.
 
     Parameters
     ----------
-    message, context: of the handler. num_examples: training samples. labels, classes: the samples' labels, from 0, and the number of
-    classes; counts per class are sent only where the selector wants them. estimates: seconds or megabits a second that the
-    client knows of itself (``compute_estimate_s``, ``uplink_mbps``, ...).
+    message, context: of the handler. num_examples: training samples. labels, classes: the samples'
+    labels, from 0, and the number of classes; counts per class are sent only where the selector
+    wants them. estimates: seconds or megabits a second that the client knows of itself
+    (``compute_estimate_s``, ``uplink_mbps``, ...).
 
     Raises
     ------
-    ConfigError: the node's configuration lacks the key of the client's id, or a label is of none of these classes.
+    ConfigError: the node's configuration lacks the key of the client's id, or a label is of none of
+    these classes.
     """
     query = message.content[RECORD]
     key = query["key"]
     if key not in context.node_config:
-        raise ConfigError(f'this node has no {key!r}; expected flower-supernode --node-config "{key}=<whole number>"')
-    metrics: dict[str, Any] = {key: int(context.node_config[key]), EXAMPLES: int(num_examples), **(estimates or {})}
-    if "label_histogram" in query["wanted"].split(",") and labels is not None and classes is not None:
+        raise ConfigError(
+            f'this node has no {key!r}; expected flower-supernode --node-config "{key}=<whole '
+            'number>"'
+        )
+    metrics: dict[str, Any] = {
+        key: int(context.node_config[key]),
+        EXAMPLES: int(num_examples),
+        **(estimates or {}),
+    }
+    if (
+        "label_histogram" in query["wanted"].split(",")
+        and labels is not None
+        and classes is not None
+    ):
         metrics["label_histogram"] = counts_of(labels, classes)
     app = flower()
     return app.Message(app.RecordDict({"enrolment": app.MetricRecord(metrics)}), reply_to=message)
@@ -69,15 +86,21 @@ def counts_of(labels: Iterable[int], classes: int) -> list[int]:
 
 
 def wanted(message: Any) -> dict[str, int | None]:
-    """Return the signals to measure on the model in ``query.motley_probe``, each with its number of batches (None: all data)."""
+    """Return the signals to measure on the model in ``query.motley_probe``, each with its number of
+    batches (None: all data)."""
     query = message.content[RECORD]
-    return {name: batches or None for name, batches in zip(query["signals"], query["batches"], strict=True)}
+    return {
+        name: batches or None
+        for name, batches in zip(query["signals"], query["batches"], strict=True)
+    }
 
 
 def measured(message: Any, signals: Mapping[str, Any]) -> Any:
-    """Return the answer to ``query.motley_probe``; ``signals``: numbers, or lists of numbers, by name."""
+    """Return the answer to ``query.motley_probe``; ``signals``: numbers, or lists of numbers, by
+    name."""
     app = flower()
     numbers = {
-        name: [float(one) for one in value] if hasattr(value, "__len__") else float(value) for name, value in signals.items()
+        name: [float(one) for one in value] if hasattr(value, "__len__") else float(value)
+        for name, value in signals.items()
     }
     return app.Message(app.RecordDict({"measured": app.MetricRecord(numbers)}), reply_to=message)

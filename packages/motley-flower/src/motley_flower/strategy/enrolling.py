@@ -13,7 +13,8 @@ __all__ = ["observe_enrolments"]
 
 
 def observe_enrolments(selector: Selector[Any], registry: NodeRegistry, new: list[Report]) -> None:
-    """Let the selector observe enrolments; a client whose report does not fit what the selector knows is dismissed.
+    """Let the selector observe enrolments; a client whose report does not fit what the selector
+    knows is dismissed.
 
     Raises
     ------
@@ -29,7 +30,8 @@ def observe_enrolments(selector: Selector[Any], registry: NodeRegistry, new: lis
     strange = sorted({one.id for one in new} - {one.id for one in fits})
     if len(strange) >= min(2, registry.awaited) and 2 * len(strange) > len(registry.node_of):
         raise ConfigError(
-            f"the selector cannot take in what these clients report at enrolment ({said}); it comes from another federation"
+            f"the selector cannot take in what these clients report at enrolment ({said}); it "
+            "comes from another federation"
         )
     for client in strange:
         registry.dismiss(client, f"reports what the selector cannot take in: {said}")

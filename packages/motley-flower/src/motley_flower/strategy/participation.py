@@ -20,8 +20,10 @@ class ParticipationRow:
 
     Parameters
     ----------
-    outcome: ``"accepted"``, ``"dropped"`` or ``"rejected"``. seconds: from sending to arrival; NaN without a reply.
-    bits_down, bits_up: sizes of the message and the reply. signals: what the selector observes. reason: of a loss or rejection.
+    outcome: ``"accepted"``, ``"dropped"`` or ``"rejected"``. seconds: from sending to arrival; NaN
+    without a reply.
+    bits_down, bits_up: sizes of the message and the reply. signals: what the selector observes.
+    reason: of a loss or rejection.
     """
 
     round: int
@@ -36,11 +38,13 @@ class ParticipationRow:
 
 @dataclass(frozen=True)
 class ExchangeRow:
-    """A question to several clients beside training, in one round: a probe or a federated evaluation.
+    """A question to several clients beside training, in one round: a probe or a federated
+    evaluation.
 
     Parameters
     ----------
-    purpose: ``"probe"`` or ``"evaluate"``. asked, answered: clients. seconds: until the last answer, or the limit.
+    purpose: ``"probe"`` or ``"evaluate"``. asked, answered: clients. seconds: until the last
+    answer, or the limit.
     bits_down, bits_up: sizes of all messages and of all answers.
     """
 
@@ -78,12 +82,13 @@ _DONE = {"probe": "probed", "evaluate": "evaluated"}
 
 
 def participation(run: Iterable[ParticipationRow] | _Run) -> str:
-    """Return a table to print: outcome, loss, seconds from sending to arrival, kilobytes down and up, and the reason of a loss.
+    """Return a table to print: outcome, loss, seconds from sending to arrival, kilobytes down and
+    up, and the reason of a loss.
 
     Parameters
     ----------
-    run: ``strategy.motley``, whose table also has a line for every probe and federated evaluation, and the traffic of each purpose at
-    the end; or rows alone.
+    run: ``strategy.motley``, whose table also has a line for every probe and federated evaluation,
+    and the traffic of each purpose at the end; or rows alone.
 
     >>> there = ParticipationRow(1, 0, "accepted", 2.5, 8000.0, 8000.0, {"loss": 0.7})
     >>> lost = ParticipationRow(1, 2, "dropped", math.nan, 8000.0, 0.0)
@@ -98,7 +103,10 @@ def participation(run: Iterable[ParticipationRow] | _Run) -> str:
     if isinstance(run, Iterable):
         return "\n".join(lines + [_row(row, names, width) for row in run])
     each = [(row.round, 1, _row(row, names, width)) for row in run.rows]
-    each += [(row.round, 0 if row.purpose == "probe" else 2, _exchange(row, width)) for row in run.exchanges]
+    each += [
+        (row.round, 0 if row.purpose == "probe" else 2, _exchange(row, width))
+        for row in run.exchanges
+    ]
     lines += [line for *_, line in sorted(each, key=lambda one: one[:2])]
     return "\n".join(lines + _totals(run.traffic, width))
 
@@ -108,7 +116,10 @@ def _row(row: ParticipationRow, names: Mapping[int, str], width: int) -> str:
     loss = "-" if value is None or np.ndim(value) else f"{float(value):.4f}"
     reason = f"  {' '.join(row.reason.split())[:60]}" if row.reason else ""
     client = names.get(row.client, row.client)
-    return _line(row.round, client, row.outcome, loss, row.seconds, row.bits_down, row.bits_up, width) + reason
+    return (
+        _line(row.round, client, row.outcome, loss, row.seconds, row.bits_down, row.bits_up, width)
+        + reason
+    )
 
 
 def _exchange(row: ExchangeRow, width: int) -> str:
@@ -117,22 +128,48 @@ def _exchange(row: ExchangeRow, width: int) -> str:
 
 
 def _line(
-    round: object, client: object, what: str, loss: str, seconds: float, bits_down: float, bits_up: float, width: int
+    round: object,
+    client: object,
+    what: str,
+    loss: str,
+    seconds: float,
+    bits_down: float,
+    bits_up: float,
+    width: int,
 ) -> str:
     took = "-" if math.isnan(seconds) else f"{seconds:.1f}"
-    return f"{round:>5}  {client:>{width}}  {what:<14}{loss:>8}{took:>9}{bits_down / 8000:>9.1f}{bits_up / 8000:>9.1f}"
+    return (
+        f"{round:>5}  {client:>{width}}  "
+        f"{what:<14}{loss:>8}{took:>9}{bits_down / 8000:>9.1f}{bits_up / 8000:>9.1f}"
+    )
 
 
 def _totals(traffic: Mapping[str, float], width: int) -> list[str]:
-    """Return one line for each purpose that had traffic, with its share of all, and one for the sum."""
-    down, up = ({name.removesuffix(end): bits for name, bits in traffic.items() if name.endswith(end)} for end in _ENDS)
+    """Return one line for each purpose that had traffic, with its share of all, and one for the
+    sum."""
+    down, up = (
+        {name.removesuffix(end): bits for name, bits in traffic.items() if name.endswith(end)}
+        for end in _ENDS
+    )
     whole = sum(traffic.values())
     lines = [
-        _line("total", "-", f"{name} {(down[name] + up[name]) / whole:.0%}", "-", math.nan, down[name], up[name], width)
+        _line(
+            "total",
+            "-",
+            f"{name} {(down[name] + up[name]) / whole:.0%}",
+            "-",
+            math.nan,
+            down[name],
+            up[name],
+            width,
+        )
         for name in down
         if down[name] + up[name]
     ]
-    return [*lines, _line("total", "-", "all", "-", math.nan, sum(down.values()), sum(up.values()), width)]
+    return [
+        *lines,
+        _line("total", "-", "all", "-", math.nan, sum(down.values()), sum(up.values()), width),
+    ]
 
 
 _ENDS = ("_bits_down", "_bits_up")

@@ -1,10 +1,12 @@
 """Check the replies of clients before anything is computed from them.
 
-Nothing is unpickled. An array's own header is read before its numbers, so that a header that promises more than was sent, another
-shape or Python objects is found out without reserving memory for it. A number that is not finite makes a reply useless: a mean
-with it would not be finite either.
+Nothing is unpickled. An array's own header is read before its numbers, so that a header that
+promises more than was sent, another shape or Python objects is found out without reserving memory
+for it. A number that is not finite makes a reply useless: a mean with it would not be finite
+either.
 
-Flower's records are used as dictionaries. Every check says in a :class:`~motley_flower.checks.NodeError` what is wrong.
+Flower's records are used as dictionaries. Every check says in a
+:class:`~motley_flower.checks.NodeError` what is wrong.
 """
 
 from __future__ import annotations
@@ -21,12 +23,28 @@ from numpy.typing import NDArray
 
 from motley.core.server_signals import Value
 from motley.core.untrusted import one_line
-from motley_flower.checks import AppError, NodeError, check_names, number_of, numbers_of, only_metrics, signal_of
+from motley_flower.checks import (
+    AppError,
+    NodeError,
+    check_names,
+    number_of,
+    numbers_of,
+    only_metrics,
+    signal_of,
+)
 from motley_flower.messages import content_bits, flower
 from motley_flower.node_registry import EXAMPLES
 from motley_flower.strategy.reply_forms import Item, ReplyForm, RunForm, arrays_form, metric_items
 
-__all__ = ["CheckedReply", "ClientResult", "ReplyReader", "WeightBound", "array_header", "array_of", "signals_of"]
+__all__ = [
+    "CheckedReply",
+    "ClientResult",
+    "ReplyReader",
+    "WeightBound",
+    "array_header",
+    "array_of",
+    "signals_of",
+]
 
 HEADER_BYTES = 4096
 """Bytes an array may weigh beside its numbers."""
@@ -59,8 +77,10 @@ class ClientResult:
 
     Parameters
     ----------
-    weight: the client's weight in the strategy's mean, ``weighted_by_key``. signals: reported by the client, by name.
-    steps: local steps; NaN if not reported. arrays: the updated model, by name. form: of the reply's records.
+    weight: the client's weight in the strategy's mean, ``weighted_by_key``. signals: reported by
+    the client, by name.
+    steps: local steps; NaN if not reported. arrays: the updated model, by name. form: of the
+    reply's records.
     """
 
     weight: float
@@ -76,8 +96,10 @@ class CheckedReply:
 
     Parameters
     ----------
-    message: Flower's; None if none came. bits: its size. result: what it holds, if it can be used. problem: why it cannot.
-    content: the message's records as the client sent them. counts: the largest weight that it counts with.
+    message: Flower's; None if none came. bits: its size. result: what it holds, if it can be used.
+    problem: why it cannot.
+    content: the message's records as the client sent them. counts: the largest weight that it
+    counts with.
     """
 
     message: Any = None
@@ -94,9 +116,11 @@ class ReplyReader:
 
     Parameters
     ----------
-    wanted: signals that clients themselves must report. weight_key: the strategy's ``weighted_by_key``; None: it has none.
-    uploads: ``"as_sent"``: the arrays have the names, shapes and dtypes of the model sent; ``"any"``: any plain finite numbers (trees,
-    adapters), whose names and dtypes must be alike in all replies. largest: bytes of one reply's arrays, under ``"any"``.
+    wanted: signals that clients themselves must report. weight_key: the strategy's
+    ``weighted_by_key``; None: it has none.
+    uploads: ``"as_sent"``: the arrays have the names, shapes and dtypes of the model sent;
+    ``"any"``: any plain finite numbers (trees, adapters), whose names and dtypes must be alike in
+    all replies. largest: bytes of one reply's arrays, under ``"any"``.
     """
 
     wanted: frozenset[str]
@@ -116,21 +140,32 @@ class ReplyReader:
 
         Parameters
         ----------
-        messages: the replies, by client. model: the ArrayRecord that was sent. model_key: its key. forms: by client, the form of its
-        last reply; updated. bounds: by client, of its weight in the mean.
+        messages: the replies, by client. model: the ArrayRecord that was sent. model_key: its key.
+        forms: by client, the form of its last reply; updated. bounds: by client, of its weight in
+        the mean.
         """
         checked = {
             client: self._read(message, model, model_key, bounds.get(client, _UNBOUNDED))
             for client, message in sorted(messages.items())
         }
-        now = {client: reply.result.form for client, reply in checked.items() if reply.result is not None}
+        now = {
+            client: reply.result.form
+            for client, reply in checked.items()
+            if reply.result is not None
+        }
         forms |= now
-        like = ReplyForm(("model", arrays_form(model, self.uploads == "as_sent")), frozenset(), model_key, "metrics")
+        like = ReplyForm(
+            ("model", arrays_form(model, self.uploads == "as_sent")),
+            frozenset(),
+            model_key,
+            "metrics",
+        )
         form = RunForm.of(now, forms, like)
         return self.fit(checked, form), form
 
     def fit(self, checked: Mapping[int, CheckedReply], form: RunForm) -> dict[int, CheckedReply]:
-        """Return the replies with nothing beyond a form, and refuse those that lack some of it; what a weight counts is cut."""
+        """Return the replies with nothing beyond a form, and refuse those that lack some of it;
+        what a weight counts is cut."""
         fitted = {}
         for client, reply in checked.items():
             fitted[client] = reply
@@ -147,10 +182,12 @@ class ReplyReader:
         return fitted
 
     def cut(self, content: Any, weight: float, counts: float) -> Any:
-        """Return records whose weight in the mean is at most ``counts``; the same object where it is."""
+        """Return records whose weight in the mean is at most ``counts``; the same object where it
+        is."""
         if not weight > counts:
             return content
-        app, key = flower(), next(iter(content.metric_records))
+        app = flower()
+        key = next(iter(content.metric_records))
         metrics = app.MetricRecord({**content.metric_records[key], self.weight_key: counts})
         return app.RecordDict({**dict(content.items()), key: metrics})
 
@@ -160,15 +197,24 @@ class ReplyReader:
             bits = content_bits(message.content)
             result = self._result(message.content, model, model_key)
             if result.weight > bound.most:
-                raise AppError(f"{self.weight_key!r} is more than the client said at enrolment, or than max_examples")
+                raise AppError(
+                    f"{self.weight_key!r} is more than the client said at enrolment, or than "
+                    "max_examples"
+                )
             return CheckedReply(message, bits, result, None, message.content, bound.counts)
         except NodeError as problem:
             return CheckedReply(message, bits, None, problem)
         except Exception as problem:  # whatever records of a foreign kind may raise
-            return CheckedReply(message, bits, None, NodeError(f"the reply cannot be read: {type(problem).__name__}"))
+            return CheckedReply(
+                message,
+                bits,
+                None,
+                NodeError(f"the reply cannot be read: {type(problem).__name__}"),
+            )
 
     def _result(self, content: Any, model: Any, model_key: str) -> ClientResult:
-        records, shapes = content.array_records, self.uploads == "as_sent"
+        records = content.array_records
+        shapes = self.uploads == "as_sent"
         if not records:
             raise AppError("the reply holds no ArrayRecord; expected one")
         check_names(content)
@@ -184,34 +230,57 @@ class ReplyReader:
                 items.append(("record", key, arrays_form(found, shapes)))
         size = sum(array.size for array in arrays.values())
         weight = self._weight(metrics, self.wanted)
-        steps = number_of(metrics["local_steps"], "local_steps") if "local_steps" in metrics else math.nan
-        signals = signals_of(metrics, self.wanted | {"loss"}, size)  # a loss is shown in the table, wanted or not
-        form = ReplyForm(("model", arrays_form(arrays, shapes)), metric_items(metrics) | set(items), main, metric_key)
+        steps = (
+            number_of(metrics["local_steps"], "local_steps")
+            if "local_steps" in metrics
+            else math.nan
+        )
+        # a loss is shown in the table, wanted or not
+        signals = signals_of(metrics, self.wanted | {"loss"}, size)
+        form = ReplyForm(
+            ("model", arrays_form(arrays, shapes)),
+            metric_items(metrics) | set(items),
+            main,
+            metric_key,
+        )
         return ClientResult(weight, signals, steps, arrays, form)
 
     def _weight(self, metrics: Mapping[str, Any], wanted: frozenset[str]) -> float:
-        """Check that all metrics are finite numbers and none is missing; return the weight in the strategy's mean."""
+        """Check that all metrics are finite numbers and none is missing; return the weight in the
+        strategy's mean."""
         if len(metrics) > MOST_METRICS:
-            raise NodeError(f"the reply's MetricRecord has {len(metrics)} numbers; expected at most {MOST_METRICS}")
+            raise NodeError(
+                f"the reply's MetricRecord has {len(metrics)} numbers; expected at most "
+                f"{MOST_METRICS}"
+            )
         for name, value in metrics.items():
-            _ = numbers_of(value, name) if isinstance(value, list) and value else number_of(value, name)
+            _ = (
+                numbers_of(value, name)
+                if isinstance(value, list) and value
+                else number_of(value, name)
+            )
         missing = sorted(wanted - set(metrics))
         if missing:
             raise AppError(
-                f"the reply's MetricRecord lacks {', '.join(missing[:5])}; the client app must add what the selector wants"
+                f"the reply's MetricRecord lacks {', '.join(missing[:5])}; the client app must add "
+                "what the selector wants"
             )
         if self.weight_key is None:
             return math.nan
         if self.weight_key not in metrics:
-            raise AppError(f"the reply's MetricRecord lacks {self.weight_key!r}, by which the strategy weighs")
+            raise AppError(
+                f"the reply's MetricRecord lacks {self.weight_key!r}, by which the strategy weighs"
+            )
         weight = number_of(metrics[self.weight_key], self.weight_key)
         if not weight > 0:
             raise NodeError(f"{self.weight_key!r} is {weight:g}; expected a number above 0")
         return weight
 
-    def evaluations(self, messages: Mapping[int, Any], bounds: Mapping[int, WeightBound]) -> dict[int, CheckedReply]:
-        """Check the replies to a federated evaluation, each of which must be one MetricRecord of finite numbers; parameters as for
-        :meth:`read_all`."""
+    def evaluations(
+        self, messages: Mapping[int, Any], bounds: Mapping[int, WeightBound]
+    ) -> dict[int, CheckedReply]:
+        """Check the replies to a federated evaluation, each of which must be one MetricRecord of
+        finite numbers; parameters as for :meth:`read_all`."""
         checked = {}
         for client, message in sorted(messages.items()):
             bound = bounds.get(client, _UNBOUNDED)
@@ -219,33 +288,59 @@ class ReplyReader:
                 key, metrics = only_metrics(message.content)
                 weight = self._weight(metrics, frozenset())
                 if weight > bound.most:
-                    raise NodeError(f"{self.weight_key!r} is {weight:g}; expected at most {bound.most:g}")
-                result = ClientResult(weight, {}, math.nan, {}, ReplyForm((), metric_items(metrics), "", key))
-                checked[client] = CheckedReply(message, 0.0, result, None, message.content, bound.counts)
+                    raise NodeError(
+                        f"{self.weight_key!r} is {weight:g}; expected at most {bound.most:g}"
+                    )
+                result = ClientResult(
+                    weight, {}, math.nan, {}, ReplyForm((), metric_items(metrics), "", key)
+                )
+                checked[client] = CheckedReply(
+                    message, 0.0, result, None, message.content, bound.counts
+                )
             except NodeError as problem:
                 checked[client] = CheckedReply(message, 0.0, None, problem)
             except Exception as problem:  # whatever records of a foreign kind may raise
-                checked[client] = CheckedReply(message, 0.0, None, NodeError(f"it cannot be read: {type(problem).__name__}"))
-        now = {client: reply.result.form for client, reply in checked.items() if reply.result is not None}
+                checked[client] = CheckedReply(
+                    message, 0.0, None, NodeError(f"it cannot be read: {type(problem).__name__}")
+                )
+        now = {
+            client: reply.result.form
+            for client, reply in checked.items()
+            if reply.result is not None
+        }
         return self.fit(checked, RunForm.of(now, now, ReplyForm((), frozenset(), "", "metrics")))
 
 
-def signals_of(metrics: Mapping[str, Any], wanted: Iterable[str], model_size: int) -> dict[str, Value]:
+def signals_of(
+    metrics: Mapping[str, Any], wanted: Iterable[str], model_size: int
+) -> dict[str, Value]:
     """Return those of the wanted signals that a metric record holds."""
-    return {name: signal_of(name, metrics[name], model_size) for name in sorted(wanted) if name in metrics}
+    return {
+        name: signal_of(name, metrics[name], model_size)
+        for name in sorted(wanted)
+        if name in metrics
+    }
 
 
-def _arrays_of(record: Any, like: Mapping[str, Any] | None, largest: float) -> dict[str, NDArray[Any]]:
-    """Return all arrays of a record; ``like``: the record whose names, shapes and dtypes they must have."""
+def _arrays_of(
+    record: Any, like: Mapping[str, Any] | None, largest: float
+) -> dict[str, NDArray[Any]]:
+    """Return all arrays of a record; ``like``: the record whose names, shapes and dtypes they must
+    have."""
     if like is not None and set(record) != set(like):
-        missing, extra = sorted(set(like) - set(record)), sorted(set(record) - set(like))
-        raise AppError(f"the arrays are not those sent: missing {_listed(missing)}, more {_listed(extra)}")
-    found, left = {}, largest
+        missing = sorted(set(like) - set(record))
+        extra = sorted(set(record) - set(like))
+        raise AppError(
+            f"the arrays are not those sent: missing {_listed(missing)}, more {_listed(extra)}"
+        )
+    found = {}
+    left = largest
     for name in like if like is not None else record:
         if like is None:
             found[name] = array_of(record[name], str(name), None, None, left)
         else:
-            shape, dtype = tuple(like[name].shape), str(like[name].dtype)
+            shape = tuple(like[name].shape)
+            dtype = str(like[name].dtype)
             found[name] = array_of(record[name], str(name), shape, dtype, math.prod(shape) * 8)
         left -= found[name].nbytes
     return found
@@ -253,51 +348,98 @@ def _arrays_of(record: Any, like: Mapping[str, Any] | None, largest: float) -> d
 
 def _listed(names: Iterable[str]) -> str:
     names = [one_line(name, 40) for name in names]
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} others" if len(names) > 5 else "") if names else "none"
+    return (
+        ", ".join(names[:5]) + (f" and {len(names) - 5} others" if len(names) > 5 else "")
+        if names
+        else "none"
+    )
 
 
-def array_of(array: Any, name: str, shape: tuple[int, ...] | None, dtype: str | None, largest: float) -> NDArray[Any]:
+def array_of(
+    array: Any, name: str, shape: tuple[int, ...] | None, dtype: str | None, largest: float
+) -> NDArray[Any]:
     """Return the numbers of a Flower ``Array``.
 
     Parameters
     ----------
-    name: for messages. shape, dtype: what the array must have; None: any. Floats may differ in width. largest: bytes of its numbers.
+    name: for messages. shape, dtype: what the array must have; None: any. Floats may differ in
+    width. largest: bytes of its numbers.
 
     Raises
     ------
     NodeError: the array is anything else, or holds a number that is not finite.
     """
-    data, declared = getattr(array, "data", None), getattr(array, "shape", None)
-    if getattr(array, "stype", None) != "numpy.ndarray" or not isinstance(data, bytes) or not isinstance(declared, tuple):
+    data = getattr(array, "data", None)
+    declared = getattr(array, "shape", None)
+    if (
+        getattr(array, "stype", None) != "numpy.ndarray"
+        or not isinstance(data, bytes)
+        or not isinstance(declared, tuple)
+    ):
         raise NodeError(f"array {one_line(name)} is not of the kind numpy.ndarray")
     if len(data) > largest + HEADER_BYTES:
-        raise NodeError(f"array {one_line(name)} weighs {len(data)} bytes; expected at most {int(largest)}")
+        raise NodeError(
+            f"array {one_line(name)} weighs {len(data)} bytes; expected at most {int(largest)}"
+        )
     found, fortran, kind, begin = array_header(data, name)
     if found != declared or str(kind) != str(array.dtype):
-        raise NodeError(f"array {one_line(name)} says it is {array.dtype}{list(declared)} and holds {kind}{list(found)}")
-    # floats of another width; and BatchNorm's count of batches, a whole number, of which a strategy's mean makes a float
+        raise NodeError(
+            f"array {one_line(name)} says it is {array.dtype}{list(declared)} and holds "
+            f"{kind}{list(found)}"
+        )
+    # floats of another width; and BatchNorm's count of batches, a whole number, of which a
+    # strategy's mean makes a float
     allowed = "fiu" if found == () else "f"
-    same = dtype is None or str(kind) == dtype or (kind.kind in allowed and np.dtype(dtype).kind == "f")
+    same = (
+        dtype is None
+        or str(kind) == dtype
+        or (kind.kind in allowed and np.dtype(dtype).kind == "f")
+    )
     if not same or (shape is not None and found != tuple(shape)):
-        raise AppError(f"array {one_line(name)} is {kind}{list(found)}; expected {dtype}{list(shape or ())}, as sent")
+        raise AppError(
+            f"array {one_line(name)} is {kind}{list(found)}; expected {dtype}{list(shape or ())}, "
+            "as sent"
+        )
     size = math.prod(found) if min(found, default=0) >= 0 else -1
     if len(data) - begin != size * kind.itemsize:
-        raise NodeError(f"array {one_line(name)} holds {len(data) - begin} bytes for {size} numbers of {kind.itemsize}")
+        raise NodeError(
+            f"array {one_line(name)} holds {len(data) - begin} bytes for {size} numbers of "
+            f"{kind.itemsize}"
+        )
     numbers = np.frombuffer(memoryview(data)[begin:], kind)
-    if kind.kind == "f" and size and not -LARGEST_VALUE <= numbers.min() <= numbers.max() <= LARGEST_VALUE:
-        raise NodeError(f"array {one_line(name)} holds a number that is not finite, or larger than {LARGEST_VALUE:.0e}")
+    if (
+        kind.kind == "f"
+        and size
+        and not -LARGEST_VALUE <= numbers.min() <= numbers.max() <= LARGEST_VALUE
+    ):
+        raise NodeError(
+            f"array {one_line(name)} holds a number that is not finite, or larger than "
+            f"{LARGEST_VALUE:.0e}"
+        )
     return numbers.reshape(found, order="F" if fortran else "C")
 
 
 def array_header(data: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return shape, Fortran order, dtype and the length of the header of an array in NumPy's file format."""
+    """Return shape, Fortran order, dtype and the length of the header of an array in NumPy's file
+    format."""
     file = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(file)
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        reader = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         shape, fortran, kind = reader(file)
     except Exception as problem:  # whatever reading foreign bytes may raise
-        raise NodeError(f"array {one_line(name)} cannot be read: {type(problem).__name__}") from None
-    if version not in ((1, 0), (2, 0)) or kind.hasobject or kind.names is not None or kind.kind not in "biuf":
+        raise NodeError(
+            f"array {one_line(name)} cannot be read: {type(problem).__name__}"
+        ) from None
+    if (
+        version not in ((1, 0), (2, 0))
+        or kind.hasobject
+        or kind.names is not None
+        or kind.kind not in "biuf"
+    ):
         raise NodeError(f"array {one_line(name)} is of dtype {kind}; expected plain numbers")
     return shape, fortran, kind, file.tell()

@@ -1,7 +1,9 @@
-"""The form of a run's replies: what more than half of the clients send, and never what a single one sends first.
+"""The form of a run's replies: what more than half of the clients send, and never what a single one
+sends first.
 
-A reply consists of *items*: its model, each further ArrayRecord, each number of its MetricRecord with its length. What more than half
-of the clients sent last belongs to the form. A reply without it cannot be used; what a reply has beyond it is left out.
+A reply consists of *items*: its model, each further ArrayRecord, each number of its MetricRecord
+with its length. What more than half of the clients sent last belongs to the form. A reply without
+it cannot be used; what a reply has beyond it is left out.
 """
 
 from __future__ import annotations
@@ -18,17 +20,26 @@ from motley_flower.messages import flower
 __all__ = ["Item", "ReplyForm", "RunForm", "arrays_form", "metric_items"]
 
 Item = tuple[Any, ...]
-"""``("model", arrays)``, ``("record", key, arrays)`` or ``("metric", name, length)``, where arrays are (name, dtype, shape)."""
+"""``("model", arrays)``, ``("record", key, arrays)`` or ``("metric", name, length)``, where arrays
+are (name, dtype, shape)."""
 
 
 def arrays_form(arrays: Mapping[str, Any], shapes: bool) -> Item:
     """Return names, dtypes and, where they count, shapes of arrays."""
-    return tuple(sorted((str(name), str(one.dtype), tuple(one.shape) if shapes else ()) for name, one in arrays.items()))
+    return tuple(
+        sorted(
+            (str(name), str(one.dtype), tuple(one.shape) if shapes else ())
+            for name, one in arrays.items()
+        )
+    )
 
 
 def metric_items(metrics: Mapping[str, Any]) -> frozenset[Item]:
     """Return the items of a MetricRecord; the length of a single number is -1."""
-    return frozenset(("metric", name, len(value) if isinstance(value, list) else -1) for name, value in metrics.items())
+    return frozenset(
+        ("metric", name, len(value) if isinstance(value, list) else -1)
+        for name, value in metrics.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,8 @@ class ReplyForm:
 
     Parameters
     ----------
-    model: the item of the model; empty in an evaluation. items: all others. model_key, metric_key: of the two records.
+    model: the item of the model; empty in an evaluation. items: all others. model_key, metric_key:
+    of the two records.
     """
 
     model: Item
@@ -52,7 +64,8 @@ class RunForm:
 
     Parameters
     ----------
-    model: the item that the model must be. items: what every reply must hold beside it. tied: items that half of the clients send.
+    model: the item that the model must be. items: what every reply must hold beside it. tied: items
+    that half of the clients send.
     model_key, metric_key: what the two records are called.
     """
 
@@ -63,21 +76,36 @@ class RunForm:
     metric_key: str
 
     @classmethod
-    def of(cls, now: Mapping[int, ReplyForm], last: Mapping[int, ReplyForm], like: ReplyForm) -> RunForm:
+    def of(
+        cls, now: Mapping[int, ReplyForm], last: Mapping[int, ReplyForm], like: ReplyForm
+    ) -> RunForm:
         """Return the form of a round.
 
         Parameters
         ----------
-        now: by client, of this round's replies. last: by client, of its last reply, this round's included. like: what the run asks
-        for: the model as it was sent, and the numbers that must be there.
+        now: by client, of this round's replies. last: by client, of its last reply, this round's
+        included. like: what the run asks for: the model as it was sent, and the numbers that must
+        be there.
         """
         counts = Counter(item for form in last.values() for item in form.items)
         return cls(
-            _usual([form.model for form in now.values()], [form.model for form in last.values()], like.model),
+            _usual(
+                [form.model for form in now.values()],
+                [form.model for form in last.values()],
+                like.model,
+            ),
             frozenset(item for item, count in counts.items() if 2 * count > len(last)),
             frozenset(item for item, count in counts.items() if 2 * count == len(last)),
-            _usual([form.model_key for form in now.values()], [form.model_key for form in last.values()], like.model_key),
-            _usual([form.metric_key for form in now.values()], [form.metric_key for form in last.values()], like.metric_key),
+            _usual(
+                [form.model_key for form in now.values()],
+                [form.model_key for form in last.values()],
+                like.model_key,
+            ),
+            _usual(
+                [form.metric_key for form in now.values()],
+                [form.metric_key for form in last.values()],
+                like.metric_key,
+            ),
         )
 
     def with_tied(self) -> RunForm:
@@ -90,19 +118,26 @@ class RunForm:
             raise AppError("the arrays of the reply are not of the form of the others'")
         missing = sorted(str(item[1]) for item in self.items - form.items)
         if missing:
-            raise AppError(f"the records of the reply are not of the form of the others': they lack {', '.join(missing[:5])}")
+            raise AppError(
+                "the records of the reply are not of the form of the others': they lack "
+                f"{', '.join(missing[:5])}"
+            )
 
     def fitted(self, content: Any, form: ReplyForm) -> Any:
-        """Return the records of a reply without what is beyond the form; the same object where nothing is."""
+        """Return the records of a reply without what is beyond the form; the same object where
+        nothing is."""
         same_names = (form.model_key, form.metric_key) == (self.model_key, self.metric_key)
         if form.items == self.items and same_names:
             return content
-        app, kept = flower(), {item[1] for item in self.items if item[0] == "metric"}
+        app = flower()
+        kept = {item[1] for item in self.items if item[0] == "metric"}
         records = {name for kind, name, *_ in self.items if kind == "record"}
         fitted = {}
         for name, record in content.items():
             if name == form.metric_key:
-                fitted[self.metric_key] = app.MetricRecord({key: value for key, value in record.items() if key in kept})
+                fitted[self.metric_key] = app.MetricRecord(
+                    {key: value for key, value in record.items() if key in kept}
+                )
             elif name == form.model_key and form.model:
                 fitted[self.model_key] = record
             elif name not in content.array_records or name in records:
@@ -111,6 +146,11 @@ class RunForm:
 
 
 def _usual(now: Sequence[Any], last: Collection[Any], like: Any) -> Any:
-    """Return what most clients sent last, of what was sent now; among equals what the run asks for, then what most sent now."""
+    """Return what most clients sent last, of what was sent now; among equals what the run asks for,
+    then what most sent now."""
     ever = list(last)
-    return max(dict.fromkeys(now), key=lambda one: (ever.count(one), one == like, now.count(one)), default=like)
+    return max(
+        dict.fromkeys(now),
+        key=lambda one: (ever.count(one), one == like, now.count(one)),
+        default=like,
+    )

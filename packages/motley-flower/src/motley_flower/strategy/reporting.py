@@ -1,9 +1,11 @@
-"""Let a client app report to a selector by one line: it enrols, says what it can report, and measures what the selector wants.
+"""Let a client app report to a selector by one line: it enrols, says what it can report, and
+measures what the selector wants.
 
     app = with_reports(ClientApp())
 
-The app's own functions stay as they are. Around its train function, losses and steps of PyTorch are measured; a probe before a choice
-calls the same function without steps. This module does not import torch: Flower starts a process for every message.
+The app's own functions stay as they are. Around its train function, losses and steps of PyTorch are
+measured; a probe before a choice calls the same function without steps. This module does not import
+torch: Flower starts a process for every message.
 """
 
 from __future__ import annotations
@@ -22,10 +24,18 @@ from motley_flower.strategy.probing import PROBE
 __all__ = ["MEASURED_BEFORE", "MEASURED_IN_TRAINING", "with_reports"]
 
 MEASURED_BEFORE = frozenset({"loss", "robust_loss", "grad_norm", "val_loss"})
-"""Signals of a probe that are measured around PyTorch code; ``val_loss`` by the app's evaluate function, the others by its train
-function."""
+"""Signals of a probe that are measured around PyTorch code; ``val_loss`` by the app's evaluate
+function, the others by its train function."""
 MEASURED_IN_TRAINING = frozenset(
-    {"loss", "loss_rms", "learning_rates", "local_steps", "arrival_loss", "robust_loss", "grad_norm"}
+    {
+        "loss",
+        "loss_rms",
+        "learning_rates",
+        "local_steps",
+        "arrival_loss",
+        "robust_loss",
+        "grad_norm",
+    }
 )
 """Signals of a reply that are measured around PyTorch code."""
 _OLDER_METRICS = "fitres.metrics"
@@ -41,29 +51,41 @@ def with_reports(
     labels: Callable[[Any], Iterable[int]] | None = None,
     classes: int | None = None,
 ) -> Any:
-    """Return a client app like this one that enrols its node and reports what a selector wants; one line in the client app.
+    """Return a client app like this one that enrols its node and reports what a selector wants; one
+    line in the client app.
 
-    Its functions may be registered before or after. Losses, steps and norms are measured around PyTorch's loss functions and
-    optimizers, if the app imports torch at its top; a model, its training and its random numbers stay the same, bit for bit. For
-    signals of the received model (``loss`` before a choice, ``arrival_loss``) the train function passes once over its data without
-    steps, so what else it does, such as writing files, happens then, too.
+    Its functions may be registered before or after. Losses, steps and norms are measured around
+    PyTorch's loss functions and optimizers, if the app imports torch at its top; a model, its
+    training and its random numbers stay the same, bit for bit. For signals of the received model
+    (``loss`` before a choice, ``arrival_loss``) the train function passes once over its data
+    without steps, so what else it does, such as writing files, happens then, too.
 
     Parameters
     ----------
     app: Flower's ClientApp.
-    reports: signals that the app's own train function puts into its reply's MetricRecord; they are not measured.
-    examples: returns the number of training samples, given the Context; None: the server takes it from replies.
-    labels: returns the labels of the training samples, from 0, given the Context; for ``label_histogram``.
+    reports: signals that the app's own train function puts into its reply's MetricRecord; they are
+    not measured.
+    examples: returns the number of training samples, given the Context; None: the server takes it
+    from replies.
+    labels: returns the labels of the training samples, from 0, given the Context; for
+    ``label_histogram``.
     classes: how many classes there are.
 
     Raises
     ------
     ConfigError: an object that is no client app, or labels without classes.
     """
-    if isinstance(app, type) or not all(callable(getattr(app, name, None)) for name in ("train", "query", "evaluate")):
-        raise ConfigError(f"got {app!r:.80}; expected a Flower client app, with_reports(ClientApp())")
+    if isinstance(app, type) or not all(
+        callable(getattr(app, name, None)) for name in ("train", "query", "evaluate")
+    ):
+        raise ConfigError(
+            f"got {app!r:.80}; expected a Flower client app, with_reports(ClientApp())"
+        )
     if (labels is None) != (classes is None):
-        raise ConfigError("labels and their number of classes belong together; give both, or neither", key="classes")
+        raise ConfigError(
+            "labels and their number of classes belong together; give both, or neither",
+            key="classes",
+        )
     if isinstance(app, _ReportingApp):
         raise ConfigError("this client app reports already; call with_reports once")
     kind: Any = type(f"Reporting{type(app).__name__}", (_ReportingApp, type(app)), {})
@@ -78,7 +100,9 @@ class _ReportingApp:
     """The call of a client app that reports, put before its own."""
 
     motley_reports: frozenset[str]
-    motley_data: tuple[Callable[[Any], int] | None, Callable[[Any], Iterable[int]] | None, int | None]
+    motley_data: tuple[
+        Callable[[Any], int] | None, Callable[[Any], Iterable[int]] | None, int | None
+    ]
 
     def __call__(self, message: Any, context: Any) -> Any:
         """Answer enrolment and probes; let the app do anything else, and measure its training."""
@@ -92,24 +116,31 @@ class _ReportingApp:
         return super().__call__(message, context)  # type: ignore[misc]
 
     def _enrolled(self, message: Any, context: Any) -> Any:
-        app, query = flower(), message.content[RECORD]
+        app = flower()
+        query = message.content[RECORD]
         examples, labels, classes = self.motley_data
-        key, told = query["key"], dict[str, Any]()
+        key = query["key"]
+        told = dict[str, Any]()
         if key in context.node_config:
             told[key] = int(context.node_config[key])
         if labels is not None and classes is not None:
             counts = counts_of(labels(context), classes)
             told[EXAMPLES] = sum(counts)
-            told |= {"label_histogram": counts} if "label_histogram" in query["wanted"].split(",") else {}
+            told |= (
+                {"label_histogram": counts}
+                if "label_histogram" in query["wanted"].split(",")
+                else {}
+            )
         if examples is not None:
             told[EXAMPLES] = int(examples(context))
-        torch, older = (
-            "torch" in sys.modules,
-            vars(self).get("_call") is not None,
-        )  # of a client_fn, which gets no config at a probe
+        # of a client_fn, which gets no config at a probe
+        torch = "torch" in sys.modules
+        older = vars(self).get("_call") is not None
         declared = {
             "probed": ",".join(sorted(MEASURED_BEFORE if torch and not older else ())),
-            "reported": ",".join(sorted(self.motley_reports | (MEASURED_IN_TRAINING if torch else frozenset()))),
+            "reported": ",".join(
+                sorted(self.motley_reports | (MEASURED_IN_TRAINING if torch else frozenset()))
+            ),
         }
         content = {"enrolment": app.MetricRecord(told), RECORD: app.ConfigRecord(declared)}
         return app.Message(app.RecordDict(content), reply_to=message)
@@ -120,7 +151,9 @@ class _ReportingApp:
         training = {name: batches for name, batches in asked.items() if name != "val_loss"}
         if training:
             limits = [batches or 0 for batches in training.values()]
-            found |= self._without_steps(message, context, training, max(limits) if all(limits) else None)
+            found |= self._without_steps(
+                message, context, training, max(limits) if all(limits) else None
+            )
         if "val_loss" in asked:
             from motley_flower.strategy.torch_measures import LossMeter
 
@@ -130,12 +163,17 @@ class _ReportingApp:
         _refuse_unmeasured(asked, found)
         return measured(message, {name: found[name] for name in asked})
 
-    def _without_steps(self, message: Any, context: Any, names: Iterable[str], batches: int | None = None) -> dict[str, float]:
+    def _without_steps(
+        self, message: Any, context: Any, names: Iterable[str], batches: int | None = None
+    ) -> dict[str, float]:
         """Return these signals of the received model on the training samples."""
         from motley_flower.strategy.torch_measures import LossMeter, without_steps
 
-        asked, held = _copy(message, "train"), copy.deepcopy(context)
-        meter = LossMeter(robust="robust_loss" in names, gradients="grad_norm" in names, batches=batches)
+        asked = _copy(message, "train")
+        held = copy.deepcopy(context)
+        meter = LossMeter(
+            robust="robust_loss" in names, gradients="grad_norm" in names, batches=batches
+        )
         return without_steps(lambda: super(_ReportingApp, self).__call__(asked, held), meter)  # type: ignore[misc]
 
     def _trained(self, message: Any, context: Any) -> Any:
@@ -177,6 +215,7 @@ def _refuse_unmeasured(names: Iterable[str], found: Collection[str]) -> None:
     lost = sorted(name for name in names if name not in found)
     if lost:
         raise ConfigError(
-            f"with_reports could not measure {', '.join(lost)}: the app called none of PyTorch's loss functions or optimizers; put "
-            f"{lost[0]!r} into the reply's MetricRecord, with_reports(app, reports={lost!r})"
+            f"with_reports could not measure {', '.join(lost)}: the app called none of PyTorch's "
+            f"loss functions or optimizers; put {lost[0]!r} into the reply's MetricRecord, "
+            f"with_reports(app, reports={lost!r})"
         )

@@ -1,7 +1,9 @@
 """Observe the rounds of a strategy with a selector: print a line about each.
 
-A round is open from its choice to its last evaluation, of which a strategy's loop gives no sign: it ends when the next begins, or
-with the loop. :class:`~motley_flower.recorded.recorded_run.RecordedRun` observes rounds to write them into a run's folder.
+A round is open from its choice to its last evaluation, of which a strategy's loop gives no sign: it
+ends when the next begins, or with the loop.
+:class:`~motley_flower.recorded.recorded_run.RecordedRun` observes rounds to write them into a run's
+folder.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def named_metrics(metrics: Metrics) -> dict[str, float]:
     >>> named_metrics({"eval_acc": 0.5, "eval_loss": 2.0, "num-examples": 10})
     {'num-examples': 10.0, 'loss': 2.0, 'accuracy': 0.5}
     """
-    found = {str(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)}
+    found = {
+        str(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)
+    }
     for name, endings in (("loss", ("loss",)), ("accuracy", ("accuracy", "acc"))):
         like = next((one for one in found if one.lower().endswith(endings)), None)
         if name not in found and like is not None:
@@ -47,17 +51,25 @@ class RoundObserver:
 
     Attributes
     ----------
-    rounds: of the strategy's loop; None where it does not say. step: number of the round that is open, or was last; 0 before round 1.
-    asked, accepted: clients asked in it, and how many of their updates were used. score: newest metric with its name.
+    rounds: of the strategy's loop; None where it does not say. step: number of the round that is
+    open, or was last; 0 before round 1.
+    asked, accepted: clients asked in it, and how many of their updates were used. score: newest
+    metric with its name.
     model: of a run that goes on in its folder, as it was after its last round; None: there is none.
     """
 
     def __init__(self, coordinator: SelectionCoordinator, title: str, shown: bool = True) -> None:
-        self.coordinator, self.title, self.shown = coordinator, title, shown
+        self.coordinator = coordinator
+        self.title = title
+        self.shown = shown
         self.rounds: int | None = None
-        self.step, self.score, self.asked, self.accepted = 0, "", list[int](), 0
+        self.step = 0
+        self.score = ""
+        self.asked = list[int]()
+        self.accepted = 0
         self.model: Any = None
-        self._open, self._zero_s = False, coordinator.clock.now()
+        self._open = False
+        self._zero_s = coordinator.clock.now()
 
     @property
     def now_s(self) -> float:
@@ -76,9 +88,11 @@ class RoundObserver:
 
         Parameters
         ----------
-        given: the arguments of its ``start``, by name; its function of evaluation is replaced by one that is observed.
+        given: the arguments of its ``start``, by name; its function of evaluation is replaced by
+        one that is observed.
         """
-        self.rounds, self.step = given.get("num_rounds"), 0
+        self.rounds = given.get("num_rounds")
+        self.step = 0
         evaluate = given.get("evaluate_fn")
         if evaluate is not None:
             given["evaluate_fn"] = lambda step, arrays: self.evaluate(evaluate, step, arrays)
@@ -92,14 +106,15 @@ class RoundObserver:
             self.evaluated(step, metrics)
         return metrics
 
-    # ------------------------------------------------------------------------------------- what a round consists of
+    # --------------------------------------------------------------------- what a round consists of
 
     def replays_training(self, step: int) -> bool:
         """Return whether a round was trained before, by a server that was killed since."""
         return False
 
     def replays_evaluation(self, step: int) -> bool:
-        """Return whether a round was evaluated by clients before, by a server that was killed since."""
+        """Return whether a round was evaluated by clients before, by a server that was killed
+        since."""
         return False
 
     def training(self, step: int) -> tuple[Any, Any]:
@@ -113,14 +128,20 @@ class RoundObserver:
     def begin_round(self, step: int) -> None:
         """Note that a round begins."""
         self.end_round()
-        self.step, self.asked, self.accepted, self._open = step, [], 0, True
+        self.step = step
+        self.asked = []
+        self.accepted = 0
+        self._open = True
 
     def trained(self, step: int, arrays: Any, metrics: Metrics | None) -> None:
-        """Note a round's training: the new model, None for the model of before, and the strategy's metrics."""
+        """Note a round's training: the new model, None for the model of before, and the strategy's
+        metrics."""
         current = self.coordinator.current
         reports = [] if current is None else current.reports
         self.asked = [report.id for report in reports]
-        self.accepted = sum(report.outcome in (Outcome.ACCEPTED, Outcome.REHEARSED) for report in reports)
+        self.accepted = sum(
+            report.outcome in (Outcome.ACCEPTED, Outcome.REHEARSED) for report in reports
+        )
 
     def evaluated_by_clients(self, step: int, metrics: Metrics | None) -> None:
         """Note the strategy's metrics of the clients' evaluations."""
@@ -139,10 +160,15 @@ class RoundObserver:
         spent = {"total_bits": sum(self.coordinator.traffic.values()), "time_s": self.now_s}
         self.say(
             round_line(
-                self.step, self.rounds, asked=self.asked, accepted=self.accepted, score=self.score,
-                names=self.coordinator.names, **spent,
+                self.step,
+                self.rounds,
+                asked=self.asked,
+                accepted=self.accepted,
+                score=self.score,
+                names=self.coordinator.names,
+                **spent,
             )
-        )  # fmt: skip
+        )
 
     def _score(self, metrics: Metrics) -> None:
         found = named_metrics(metrics)
@@ -151,7 +177,8 @@ class RoundObserver:
 
 
 class ObservedStrategy:
-    """The methods of a strategy with a selector that its observer is told of; rounds that it replays ask no client."""
+    """The methods of a strategy with a selector that its observer is told of; rounds that it
+    replays ask no client."""
 
     motley: SelectionCoordinator
 
@@ -163,8 +190,9 @@ class ObservedStrategy:
         ConfigError: always.
         """
         raise ConfigError(
-            "a strategy with a selector has its own loop; expected app = ServerApp(), @app.main() and strategy.start(grid, "
-            "num_rounds=3) in place of ServerApp(server_fn=...) (docs/deploy/your-app.md, Older apps); clients stay as they are"
+            "a strategy with a selector has its own loop; expected app = ServerApp(), @app.main() "
+            "and strategy.start(grid, num_rounds=3) in place of ServerApp(server_fn=...) "
+            "(docs/deploy/your-app.md, Older apps); clients stay as they are"
         )
 
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
@@ -184,7 +212,9 @@ class ObservedStrategy:
         observer.trained(server_round, arrays, metrics)
         return arrays, metrics
 
-    def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
+    def configure_evaluate(
+        self, server_round: int, arrays: Any, config: Any, grid: Any
+    ) -> list[Any]:
         """Return the messages of a round's evaluation; none where it is replayed."""
         if self.motley.observer.replays_evaluation(server_round):
             return []

@@ -1,8 +1,9 @@
 """How many training samples each client has, as far as its own word on it counts.
 
-The number that a client says at enrolment stays. It counts up to a cap: the client's number in the file of clients, else
-``max_examples``, else ten times the median of what the connected clients say (:func:`~motley.core.outliers.weight_cap`). No reply to
-training counts more than that, and no evaluation.
+The number that a client says at enrolment stays. It counts up to a cap: the client's number in the
+file of clients, else ``max_examples``, else ten times the median of what the connected clients say
+(:func:`~motley.core.outliers.weight_cap`). No reply to training counts more than that, and no
+evaluation.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ class SampleCounts:
 
     Parameters
     ----------
-    registry: of the nodes. key: by which the strategy weighs; None: it does not. max_examples: the largest number of any client;
-    None: the clients' median decides. told: by client, the number that the selector knows; NaN where it was told none.
+    registry: of the nodes. key: by which the strategy weighs; None: it does not. max_examples: the
+    largest number of any client;
+    None: the clients' median decides. told: by client, the number that the selector knows; NaN
+    where it was told none.
     """
 
     registry: NodeRegistry
@@ -40,30 +43,42 @@ class SampleCounts:
 
     def believed(self, clients: Iterable[int]) -> dict[int, float]:
         """Return how many samples each client counts as having; NaN where it never said."""
-        return {k: cap if self._said(k) > cap else self._said(k) for k, cap in self.caps(clients).items()}
+        return {
+            k: cap if self._said(k) > cap else self._said(k)
+            for k, cap in self.caps(clients).items()
+        }
 
     def caps(self, clients: Iterable[int]) -> dict[int, float]:
-        """Return the largest number of samples that counts of each client; infinite where nothing bounds it."""
+        """Return the largest number of samples that counts of each client; infinite where nothing
+        bounds it."""
         known = self._listed
         most = self.max_examples if self.key in (None, EXAMPLES) else None
         usual = weight_cap([self._said(k) for k in self.registry.node_of]) if most is None else most
         return {client: known.get(client, usual) for client in clients}
 
     def changed(self) -> dict[int, float]:
-        """Return what the selector must be told: the numbers of connected clients that count otherwise than it knows, by client."""
+        """Return what the selector must be told: the numbers of connected clients that count
+        otherwise than it knows, by client."""
         now = self.believed(self.registry.node_of)
         for client, node in self.registry.node_of.items():
             if now[client] < self._said(client):
-                said = f"says that it has {self._said(client):g} samples; more than {_CAP[client in self._listed]} do not count"
+                said = (
+                    f"says that it has {self._said(client):g} samples; more than "
+                    f"{_CAP[client in self._listed]} do not count"
+                )
                 self.registry.places.note(node, "capped", said, client)
         now = {k: n for k, n in now.items() if not math.isnan(n) and n != self.told.get(k)}
         self.told |= now
         return now
 
     def counting(self, report: Report) -> Report:
-        """Return an enrolment with the number of samples that counts, as :meth:`changed` found it last."""
+        """Return an enrolment with the number of samples that counts, as :meth:`changed` found it
+        last."""
         number = self.told.get(report.id, report.num_examples)
-        signals = {name: number if name == "num_examples" else value for name, value in report.signals.items()}
+        signals = {
+            name: number if name == "num_examples" else value
+            for name, value in report.signals.items()
+        }
         return dataclasses.replace(report, num_examples=number, signals=signals)
 
     def bounds(self, clients: Iterable[int]) -> dict[int, WeightBound]:
@@ -71,7 +86,8 @@ class SampleCounts:
 
         Raises
         ------
-        ConfigError: nothing bounds the weights of most clients, so that one alone could decide the model.
+        ConfigError: nothing bounds the weights of most clients, so that one alone could decide the
+        model.
         """
         if self.key is None:
             return {}
@@ -83,12 +99,18 @@ class SampleCounts:
         return {client: self._bound(client, cap) for client, cap in self.caps(clients).items()}
 
     def evaluation_bounds(self, clients: Iterable[int]) -> dict[int, WeightBound]:
-        """Return how much the weight counts that each client's evaluation says: at most as many samples as it enrolled with."""
-        clients, most = list(clients), self.max_examples or math.inf
+        """Return how much the weight counts that each client's evaluation says: at most as many
+        samples as it enrolled with."""
+        clients = list(clients)
+        most = self.max_examples or math.inf
         if self.key != EXAMPLES:
             return dict.fromkeys(clients, WeightBound(most))
-        caps, known = self.caps(clients), self.believed(clients)
-        return {k: WeightBound(min(most, caps[k]), caps[k] if math.isnan(known[k]) else known[k]) for k in clients}
+        caps = self.caps(clients)
+        known = self.believed(clients)
+        return {
+            k: WeightBound(min(most, caps[k]), caps[k] if math.isnan(known[k]) else known[k])
+            for k in clients
+        }
 
     @property
     def _listed(self) -> dict[int, float]:
@@ -104,14 +126,18 @@ class SampleCounts:
         if self.max_examples is not None:
             return WeightBound(self.max_examples)
         silent = [k for k in self.registry.node_of if math.isnan(self._said(k))]
-        if len(silent) >= min(2, self.registry.awaited) and 2 * len(silent) > len(self.registry.node_of):
+        if len(silent) >= min(2, self.registry.awaited) and 2 * len(silent) > len(
+            self.registry.node_of
+        ):
             self._unbounded(client)
-        return WeightBound(counts=1.0 if math.isinf(cap) else cap)  # nobody else is known: any weight will do
+        # nobody else is known: any weight will do
+        return WeightBound(counts=1.0 if math.isinf(cap) else cap)
 
     def _unbounded(self, client: int) -> None:
         raise ConfigError(
-            f"nothing bounds {self.key!r} of client {client}, by which the strategy weighs its update; give the largest that "
-            f"a client may have, with_selector(..., max_examples=10_000), or let the client app add {EXAMPLES!r} to its answer "
-            "at enrolment",
+            f"nothing bounds {self.key!r} of client {client}, by which the strategy weighs its "
+            "update; give the largest that a client may have, with_selector(..., "
+            f"max_examples=10_000), or let the client app add {EXAMPLES!r} to its answer at "
+            "enrolment",
             key="max_examples",
         )

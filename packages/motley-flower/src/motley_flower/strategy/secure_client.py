@@ -5,8 +5,9 @@
     app = ClientApp(mods=[masked.mod])
     app.query("motley_secure")(masked.answer)
 
-The app itself stays as it is: it answers ``train`` with its model and metrics. What leaves the node is the masked difference to the
-model that was sent, and the metrics that the selector wants. A request to train without secure aggregation is refused.
+The app itself stays as it is: it answers ``train`` with its model and metrics. What leaves the node
+is the masked difference to the model that was sent, and the metrics that the selector wants. A
+request to train without secure aggregation is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from motley.core.errors import ConfigError, SecureAggregationError
 from motley.core.files import private_files
 from motley_flower.messages import flower
 from motley_flower.node_registry import EXAMPLES
-from motley_flower.secure_messages import RECORD, missing_extra, secure_bytes, secure_record, secure_run
+from motley_flower.secure_messages import (
+    RECORD,
+    missing_extra,
+    secure_bytes,
+    secure_record,
+    secure_run,
+)
 from motley_flower.strategy.server_signals import arrays_of
 
 try:
@@ -40,58 +47,93 @@ class MaskedUpdates:
 
     Parameters
     ----------
-    options: as the server's. identity: file of the client's private key; ``{client}`` in it stands for the client's number.
-    register: all clients' public keys, or the file that holds them. folder: for what the client must not forget: which message it
-    has answered, and what it agreed on; one subfolder for every run. key: of ``--node-config``, the client's whole number.
-    cap: rounds that the client takes part in at most, where draws are verified; None: all. agreements: on draws that it takes part
-    in at most, in all runs with this register.
+    options: as the server's. identity: file of the client's private key; ``{client}`` in it stands
+    for the client's number.
+    register: all clients' public keys, or the file that holds them. folder: for what the client
+    must not forget: which message it has answered, and what it agreed on; one subfolder for every
+    run. key: of ``--node-config``, the client's whole number.
+    cap: rounds that the client takes part in at most, where draws are verified; None: all.
+    agreements: on draws that it takes part in at most, in all runs with this register.
     """
 
     def __init__(
-        self, options: SecureOptions, identity: str | os.PathLike[str],
-        register: Mapping[int, bytes] | str | os.PathLike[str], folder: str | os.PathLike[str], key: str = "partition-id",
-        cap: int | None = None, agreements: int = AGREEMENTS,
-    ) -> None:  # fmt: skip
-        self.options, self.identity, self.register, self.key = options, str(identity), register, key
-        self.folder, self.cap, self.agreements = Path(folder), cap, agreements
+        self,
+        options: SecureOptions,
+        identity: str | os.PathLike[str],
+        register: Mapping[int, bytes] | str | os.PathLike[str],
+        folder: str | os.PathLike[str],
+        key: str = "partition-id",
+        cap: int | None = None,
+        agreements: int = AGREEMENTS,
+    ) -> None:
+        self.options = options
+        self.identity = str(identity)
+        self.register = register
+        self.key = key
+        self.folder = Path(folder)
+        self.cap = cap
+        self.agreements = agreements
 
     def answer(self, message: Any, context: Any) -> Any:
-        """Answer a step before or after training; the app's function for ``@app.query("motley_secure")``."""
+        """Answer a step before or after training; the app's function for
+        ``@app.query("motley_secure")``."""
         with private_files():
             answer = self._endpoint(message, context).answer(secure_bytes(message.content))
-        return flower().Message(flower().RecordDict({RECORD: secure_record(answer)}), reply_to=message)
+        return flower().Message(
+            flower().RecordDict({RECORD: secure_record(answer)}), reply_to=message
+        )
 
     def mod(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
-        """Let the app train and mask its update; a mod of Flower for the whole app, which leaves other messages alone.
+        """Let the app train and mask its update; a mod of Flower for the whole app, which leaves
+        other messages alone.
 
         Raises
         ------
-        SecureAggregationError: the server asks for an update in the clear, or sends what it must not.
+        SecureAggregationError: the server asks for an update in the clear, or sends what it must
+        not.
         """
         if message.metadata.message_type.partition(".")[0] != "train":
             return call_next(message, context)
         asked = secure_bytes(message.content)
         if asked is None:
-            raise SecureAggregationError("the server asks for an update in the clear; this client sends masked ones only")
+            raise SecureAggregationError(
+                "the server asks for an update in the clear; this client sends masked ones only"
+            )
         wanted = str(message.content[RECORD].get("wanted", "")).split(",")
         sent = arrays_of(next(iter(message.content.array_records.values())))
         reply = call_next(message, context)
         with private_files():
             return (
-                reply if reply.has_error() else _masked(reply, message, sent, self._endpoint(message, context), asked, wanted)
+                reply
+                if reply.has_error()
+                else _masked(reply, message, sent, self._endpoint(message, context), asked, wanted)
             )
 
     def _endpoint(self, message: Any, context: Any) -> SecureEndpoint:
         client = context.node_config.get(self.key)
         if isinstance(client, bool) or not isinstance(client, int) or client < 0:
-            raise ConfigError(f'got {self.key} = {client!r}; start the node with --node-config "{self.key}=<whole number>"')
-        own, register = read_identity(self.identity.format(client=client)), as_register(self.register)
+            raise ConfigError(
+                f"got {self.key} = {client!r}; start the node with --node-config "
+                f'"{self.key}=<whole number>"'
+            )
+        own = read_identity(self.identity.format(client=client))
+        register = as_register(self.register)
         run = secure_run(message.content)
-        return SecureEndpoint(self.folder, run, client, own, register, self.options, self.cap, self.agreements)
+        return SecureEndpoint(
+            self.folder, run, client, own, register, self.options, self.cap, self.agreements
+        )
 
 
-def _masked(reply: Any, message: Any, sent: Mapping[str, Any], at: SecureEndpoint, asked: object, wanted: list[str]) -> Any:
-    """Return the app's reply with a masked update in place of its model, and no metric that is not wanted."""
+def _masked(
+    reply: Any,
+    message: Any,
+    sent: Mapping[str, Any],
+    at: SecureEndpoint,
+    asked: object,
+    wanted: list[str],
+) -> Any:
+    """Return the app's reply with a masked update in place of its model, and no metric that is not
+    wanted."""
     trained = arrays_of(next(iter(reply.content.array_records.values())))
     metrics: Mapping[str, Any] = next(iter(reply.content.metric_records.values()), {})
     vector = difference(trained, sent)
@@ -99,18 +141,30 @@ def _masked(reply: Any, message: Any, sent: Mapping[str, Any], at: SecureEndpoin
     app = flower()
     content = {RECORD: secure_record(at.masked(asked, vector, weight))}
     told = {name: metrics[name] for name in wanted if name in metrics}
-    return app.Message(app.RecordDict({**content, "metrics": app.MetricRecord(told)}), reply_to=message)
+    return app.Message(
+        app.RecordDict({**content, "metrics": app.MetricRecord(told)}), reply_to=message
+    )
 
 
 def difference(trained: Mapping[str, Any], sent: Mapping[str, Any]) -> Any:
-    """Return the change of all floating arrays as one vector, float64 ``[n]``, in the order of the model that was sent.
+    """Return the change of all floating arrays as one vector, float64 ``[n]``, in the order of the
+    model that was sent.
 
     Raises
     ------
     ConfigError: the arrays are not those of the model that was sent.
     """
-    other = [name for name in sent if name not in trained or trained[name].shape != sent[name].shape]
+    other = [
+        name for name in sent if name not in trained or trained[name].shape != sent[name].shape
+    ]
     if other or len(trained) != len(sent):
-        raise ConfigError(f"the app's reply has other arrays than the model sent: {', '.join([*other, *trained][:3])}")
-    parts = [trained[k].astype(np.float64) - sent[k].astype(np.float64) for k in sent if sent[k].dtype.kind == "f"]
+        raise ConfigError(
+            "the app's reply has other arrays than the model sent: "
+            f"{', '.join([*other, *trained][:3])}"
+        )
+    parts = [
+        trained[k].astype(np.float64) - sent[k].astype(np.float64)
+        for k in sent
+        if sent[k].dtype.kind == "f"
+    ]
     return np.concatenate([part.ravel() for part in parts])

@@ -1,8 +1,10 @@
-"""The server's side of secure aggregation with a strategy: it gets the survivors' mean in place of their models.
+"""The server's side of secure aggregation with a strategy: it gets the survivors' mean in place of
+their models.
 
-Before training the chosen clients exchange keys and shares; their messages to train then carry the peers' envelopes. After training
-the sum is unmasked, and every survivor's reply is given the model sent plus the weighted mean of the updates, so that a strategy which
-averages steps on that mean. A round that is abandoned leaves the model as it is; the next one has fresh keys.
+Before training the chosen clients exchange keys and shares; their messages to train then carry the
+peers' envelopes. After training the sum is unmasked, and every survivor's reply is given the model
+sent plus the weighted mean of the updates, so that a strategy which averages steps on that mean. A
+round that is abandoned leaves the model as it is; the next one has fresh keys.
 """
 
 from __future__ import annotations
@@ -43,30 +45,39 @@ AVERAGING = ("FedAvg", "FedAvgM", "FedProx", "FedOpt", "FedAdagrad", "FedAdam", 
 """Strategies of Flower that need nothing but the weighted mean of the models."""
 
 
-def check_secure(strategy: Any, selector: Selector[Any], m: int, settings: SelectionSettings, options: SecureOptions) -> None:
+def check_secure(
+    strategy: Any,
+    selector: Selector[Any],
+    m: int,
+    settings: SelectionSettings,
+    options: SecureOptions,
+) -> None:
     """Refuse what needs single uploads, or what the clients could not know.
 
     Raises
     ------
-    ConfigError: another strategy than an averaging one, a selector that reads uploads, its weights, or a cohort of another size.
+    ConfigError: another strategy than an averaging one, a selector that reads uploads, its weights,
+    or a cohort of another size.
     """
-    name, rule = type(strategy).__name__, type(selector.rule).__name__
+    name = type(strategy).__name__
+    rule = type(selector.rule).__name__
     if name not in AVERAGING:
         raise ConfigError(
-            f"{name} needs single updates, or is not known to need none; secure aggregation gives their mean: expected one of "
-            f"{', '.join(AVERAGING)}",
+            f"{name} needs single updates, or is not known to need none; secure aggregation gives "
+            f"their mean: expected one of {', '.join(AVERAGING)}",
             "secure_aggregation",
         )
     seen = sorted(selector.rule.needs().reported & UPDATE_SIGNALS)
     if seen or selector.rule.upload_visibility == "each":
         raise ConfigError(
-            f"{rule} needs numbers of every single update ({', '.join(seen) or 'of its own'}), and secure aggregation shows none; "
-            "take another selector",
+            f"{rule} needs numbers of every single update ({', '.join(seen) or 'of its own'}), and "
+            "secure aggregation shows none; take another selector",
             "secure_aggregation",
         )
     if settings.weights == "selector" or settings.uploads == "any":
         raise ConfigError(
-            "secure aggregation weighs by num-examples up to max_weight, and sends arrays like the model's; leave "
+            "secure aggregation weighs by num-examples up to max_weight, and sends arrays like the "
+            "model's; leave "
             'weights = "selector" and uploads = "any" out',
             "secure_aggregation",
         )
@@ -84,15 +95,25 @@ class SecureSums:
     """
 
     def __init__(
-        self, options: SecureOptions, register: Mapping[int, bytes] | str | os.PathLike[str], coordinator: SelectionCoordinator
+        self,
+        options: SecureOptions,
+        register: Mapping[int, bytes] | str | os.PathLike[str],
+        coordinator: SelectionCoordinator,
     ) -> None:
-        self.options, self.register, self.state = options, as_register(register), coordinator.state
-        self.clock, self.limit_s = coordinator.clock, coordinator.settings.query_limit_s
-        self.wanted, self.weight_key = ",".join(sorted({*coordinator.reader.wanted, "loss"})), coordinator.reader.weight_key
-        self.run, self.history = secrets.token_bytes(16), CohortHistory()
+        self.options = options
+        self.register = as_register(register)
+        self.state = coordinator.state
+        self.clock = coordinator.clock
+        self.limit_s = coordinator.settings.query_limit_s
+        self.wanted = ",".join(sorted({*coordinator.reader.wanted, "loss"}))
+        self.weight_key = coordinator.reader.weight_key
+        self.run = secrets.token_bytes(16)
+        self.history = CohortHistory()
         self._round: SecureRound | None = None
-        self.registry, self._link = coordinator.registry, b""
-        self.selector, self.m = coordinator.selector, coordinator.m
+        self.registry = coordinator.registry
+        self._link = b""
+        self.selector = coordinator.selector
+        self.m = coordinator.m
         self.draws: DrawServer | None = None
         self.state.traffic |= {"secure_bits_down": 0.0, "secure_bits_up": 0.0}
         LOG.info("secure aggregation: %s", options.claim(coordinator.m))
@@ -100,12 +121,20 @@ class SecureSums:
     def save(self) -> dict[str, Any]:
         """Return what a server that is started again must know, as plain values."""
         draws = b"" if self.draws is None else self.draws.save()
-        return {"run": self.run, "sums": [list(cohort) for cohort in self.history.sums], "draws": draws}
+        return {
+            "run": self.run,
+            "sums": [list(cohort) for cohort in self.history.sums],
+            "draws": draws,
+        }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Take over what :meth:`save` returned; raises ConfigError for another register than the one of the draws."""
-        self.run, self.history = bytes(saved["run"]), CohortHistory([tuple(cohort) for cohort in saved["sums"]])
-        self.draws = DrawServer.restored(bytes(saved["draws"]), self.register) if saved["draws"] else None
+        """Take over what :meth:`save` returned; raises ConfigError for another register than the
+        one of the draws."""
+        self.run = bytes(saved["run"])
+        self.history = CohortHistory([tuple(cohort) for cohort in saved["sums"]])
+        self.draws = (
+            DrawServer.restored(bytes(saved["draws"]), self.register) if saved["draws"] else None
+        )
 
     def draw(self, current: OpenRound) -> Cohort | None:
         """Return the cohort that the clients can recompute; None where the selector chooses.
@@ -122,53 +151,87 @@ class SecureSums:
         return Cohort(np.array(cohort, np.int64))
 
     def _agreed(self, current: OpenRound) -> DrawServer:
-        """Freeze the rule and its numbers, as the selector knows them now, and let the clients agree on the draws."""
+        """Freeze the rule and its numbers, as the selector knows them now, and let the clients
+        agree on the draws."""
         table = DrawTable.of(self.options.draw_rule, self.selector, sorted(self.register))
         draws = DrawServer(self.register, self.m, self.options.draws, table)
         draws.agree(lambda asked: self._ask(current, asked))
         return draws
 
     def open(self, current: OpenRound, messages: list[Any]) -> list[Any]:
-        """Return the messages to train, with the envelopes of secure aggregation, to those that have exchanged keys and shares."""
-        self._round, clients = None, sorted(current.cohort.ids.tolist())
-        size = sum(int(np.prod(array.shape)) for array in current.model.values() if np.dtype(array.dtype).kind == "f")
+        """Return the messages to train, with the envelopes of secure aggregation, to those that
+        have exchanged keys and shares."""
+        self._round = None
+        clients = sorted(current.cohort.ids.tolist())
+        size = sum(
+            int(np.prod(array.shape))
+            for array in current.model.values()
+            if np.dtype(array.dtype).kind == "f"
+        )
         try:
             if self.draws is not None:
                 self.draws.check(self.state.round)
             strange = sorted(set(clients) - self.register.keys())
             if strange:
                 raise RoundAbandonedError(f"client {strange[0]} is not in the register of keys")
-            terms = SecureTerms(self.run, self.state.round, time.time_ns() // 10**6, self.options, size, tuple(clients))
-            begun = SecureRound(terms, self.register, lambda asked: self._ask(current, asked), self._link)
+            terms = SecureTerms(
+                self.run,
+                self.state.round,
+                time.time_ns() // 10**6,
+                self.options,
+                size,
+                tuple(clients),
+            )
+            begun = SecureRound(
+                terms, self.register, lambda asked: self._ask(current, asked), self._link
+            )
             envelopes = begun.open()
         except (ConfigError, RoundAbandonedError) as problem:
             self._abandon(current, str(problem))
             return []
-        self._round, kept = begun, []
+        self._round = begun
+        kept = []
         app = flower()
         for message in messages:
             envelope = envelopes.get(current.clients[message.metadata.dst_node_id])
             if envelope is not None:
                 content = app.RecordDict(
-                    {**dict(message.content.items()), RECORD: secure_record(envelope, self.wanted, self.run.hex())}
+                    {
+                        **dict(message.content.items()),
+                        RECORD: secure_record(envelope, self.wanted, self.run.hex()),
+                    }
                 )
                 about = message.metadata
-                kept.append(app.Message(content, about.dst_node_id, about.message_type, ttl=about.ttl, group_id=about.group_id))
+                kept.append(
+                    app.Message(
+                        content,
+                        about.dst_node_id,
+                        about.message_type,
+                        ttl=about.ttl,
+                        group_id=about.group_id,
+                    )
+                )
         self._note_problems(current)
         return kept
 
     def close(self, current: OpenRound, replies: Iterable[Any]) -> list[Any]:
-        """Return the replies with the survivors' mean in place of their masked updates, and error replies as they are."""
+        """Return the replies with the survivors' mean in place of their masked updates, and error
+        replies as they are."""
         replies = list(replies)
-        sound = {current.clients[one.metadata.src_node_id]: one for one in replies
-                 if not one.has_error() and one.metadata.src_node_id in current.clients}  # fmt: skip
+        sound = {
+            current.clients[one.metadata.src_node_id]: one
+            for one in replies
+            if not one.has_error() and one.metadata.src_node_id in current.clients
+        }
         failed = [one for one in replies if one.has_error()]
         if self._round is None:
             return failed
         current.bits_up = {client: content_bits(one.content) for client, one in sound.items()}
         server = self._round.server
         try:
-            mean, _ = self._round.close({client: secure_bytes(one.content) for client, one in sound.items()})
+            mean, _ = self._round.close(
+                {client: secure_bytes(one.content) for client, one in sound.items()}
+            )
         except RoundAbandonedError as problem:
             self._abandon(current, str(problem))
             return failed
@@ -179,27 +242,37 @@ class SecureSums:
             self._replace(sound[client].content, model, current.model_key)
         for client in self.history.add(survivors):
             LOG.warning(
-                "round %d: the cohorts so far disclose the update of client %d, if updates change slowly: a combination of the sums "
-                "is its alone; let fixed groups of clients take part together",
-                self.state.round, client,
-            )  # fmt: skip
+                "round %d: the cohorts so far disclose the update of client %d, if updates change "
+                "slowly: a combination of the sums is its alone; let fixed groups of clients take "
+                "part together",
+                self.state.round,
+                client,
+            )
         return [*(sound[client] for client in survivors), *failed]
 
     def _replace(self, content: Any, model: Any, key: str) -> None:
-        """Put the mean model in the place of a masked update; all replies hold the same, so each counts as one sample."""
+        """Put the mean model in the place of a masked update; all replies hold the same, so each
+        counts as one sample."""
         metrics: Mapping[str, Any] = next(iter(content.metric_records.values()), {})
         told = {name: metrics[name] for name in self.wanted.split(",") if name in metrics}
         for name in list(content):
             del content[name]
-        content[key], content["metrics"] = model, flower().MetricRecord({**told, self.weight_key or EXAMPLES: 1})
+        content[key], content["metrics"] = (
+            model,
+            flower().MetricRecord({**told, self.weight_key or EXAMPLES: 1}),
+        )
 
     def _ask(self, current: OpenRound, asked: Mapping[int, bytes]) -> dict[int, object]:
         """Send one step's messages and return the answers by client."""
-        app, node_of = flower(), self.registry.node_of
+        app = flower()
+        node_of = self.registry.node_of
         clients = {node_of[client]: client for client in asked if client in node_of}
         messages = [
             app.Message(
-                app.RecordDict({RECORD: secure_record(asked[client], run=self.run.hex())}), node, SECURE, ttl=self.limit_s
+                app.RecordDict({RECORD: secure_record(asked[client], run=self.run.hex())}),
+                node,
+                SECURE,
+                ttl=self.limit_s,
             )
             for node, client in clients.items()
         ]
@@ -208,13 +281,20 @@ class SecureSums:
         for one in exchange(current.grid, messages, self.limit_s, self.clock):
             client = clients[one.node]
             if one.error:
-                LOG.warning("round %d: client %d takes no part in secure aggregation: %s", self.state.round, client, one.error)
+                LOG.warning(
+                    "round %d: client %d takes no part in secure aggregation: %s",
+                    self.state.round,
+                    client,
+                    one.error,
+                )
                 if one.node in current.clients:
                     current.sent[one.node] = SentMessage(one.node, error=one.error)
             else:
                 answers[client] = secure_bytes(one.reply.content)
                 up += content_bits(one.reply.content)
-        self.state.add_traffic("secure", sum(content_bits(message.content) for message in messages), up)
+        self.state.add_traffic(
+            "secure", sum(content_bits(message.content) for message in messages), up
+        )
         return answers
 
     def _note_problems(self, current: OpenRound) -> None:
@@ -238,7 +318,9 @@ class SecureSums:
 
 def _moved(model: Any, mean: Any) -> Any:
     """Return an ArrayRecord moved by a mean update; whole numbers stay."""
-    app, at, moved = flower(), 0, {}
+    app = flower()
+    at = 0
+    moved = {}
     for name, array in arrays_of(model).items():
         if array.dtype.kind == "f":
             step = mean[at : at + array.size].reshape(array.shape)

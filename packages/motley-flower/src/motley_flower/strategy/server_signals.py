@@ -1,4 +1,5 @@
-"""Compute signals from the models that clients send back; the formulas are in :mod:`motley.core.server_signals`."""
+"""Compute signals from the models that clients send back; the formulas are in
+:mod:`motley.core.server_signals`."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 def _parameters(arrays: Arrays) -> dict[str, NDArray[Any]]:
     """All floating arrays but BatchNorm's running statistics, in the record's order."""
-    return {name: array for name, array in arrays.items() if array.dtype.kind == "f" and not name.endswith(_STATISTICS)}
+    return {
+        name: array
+        for name, array in arrays.items()
+        if array.dtype.kind == "f" and not name.endswith(_STATISTICS)
+    }
 
 
 def _flat(arrays: Iterable[NDArray[Any]]) -> Floats:
@@ -36,17 +41,20 @@ def _flat(arrays: Iterable[NDArray[Any]]) -> Floats:
 
 
 def model_vector(arrays: Arrays) -> Floats:
-    """Return a model's parameters as one vector ``[D]``: all floating arrays but BatchNorm's running statistics, in order."""
+    """Return a model's parameters as one vector ``[D]``: all floating arrays but BatchNorm's
+    running statistics, in order."""
     return _flat(_parameters(arrays).values())
 
 
 def last_layer(arrays: Arrays) -> Floats:
-    """Return weights and bias of a model's last matrix ``[d]``; all parameters where the model has no matrix."""
+    """Return weights and bias of a model's last matrix ``[d]``; all parameters where the model has
+    no matrix."""
     parameters = list(_parameters(arrays).values())
     matrices = [i for i, array in enumerate(parameters) if array.ndim == 2]
     if not matrices:
         return _flat(parameters)
-    weight, following = parameters[matrices[-1]], parameters[matrices[-1] + 1 : matrices[-1] + 2]
+    weight = parameters[matrices[-1]]
+    following = parameters[matrices[-1] + 1 : matrices[-1] + 2]
     return _flat([weight, *(array for array in following if array.shape == weight.shape[:1])])
 
 
@@ -61,8 +69,9 @@ class ReplySignals:
 
     Parameters
     ----------
-    wanted: names in :data:`~motley.core.server_signals.UPDATE_SIGNALS`. streams: of the selector's seed. keeps: whether every
-    client's last update is kept for :data:`~motley.core.server_signals.LAST_UPDATE`; lost when the server starts again.
+    wanted: names in :data:`~motley.core.server_signals.UPDATE_SIGNALS`. streams: of the selector's
+    seed. keeps: whether every client's last update is kept for
+    :data:`~motley.core.server_signals.LAST_UPDATE`; lost when the server starts again.
     """
 
     wanted: frozenset[str]
@@ -71,7 +80,8 @@ class ReplySignals:
 
     @property
     def reported(self) -> frozenset[str]:
-        """What clients must report for these signals: the sum of their learning rates, if a gradient is wanted."""
+        """What clients must report for these signals: the sum of their learning rates, if a
+        gradient is wanted."""
         return frozenset({LEARNING_RATES} if self.wanted & {"gradient", "gradient_sketch"} else ())
 
     @property
@@ -79,9 +89,11 @@ class ReplySignals:
         """Whether any signal is made of updates."""
         return bool(self.wanted) or self.keeps
 
-    def of(self, client: int, result: ClientResult, model: Floats, state: SelectionState) -> dict[str, Value]:
-        """Return the wanted signals of one client's result, and stage its update where last updates are kept; ``model``: the vector
-        ``[D]`` that training started from."""
+    def of(
+        self, client: int, result: ClientResult, model: Floats, state: SelectionState
+    ) -> dict[str, Value]:
+        """Return the wanted signals of one client's result, and stage its update where last updates
+        are kept; ``model``: the vector ``[D]`` that training started from."""
         if not self.compares:
             return {}
         update = model_vector(result.arrays) - model
@@ -89,16 +101,24 @@ class ReplySignals:
             state.last_updates.stage(client, update)
         rates = float(result.signals.get(LEARNING_RATES, math.nan))
         same = _of_size(state.consensus, len(update))
-        return update_signals(self.wanted, update, rates, lambda: last_layer(result.arrays), same, self.streams)
+        return update_signals(
+            self.wanted, update, rates, lambda: last_layer(result.arrays), same, self.streams
+        )
 
-    def before_choice(self, state: SelectionState, clients: Iterable[int]) -> dict[int, dict[str, Value]]:
+    def before_choice(
+        self, state: SelectionState, clients: Iterable[int]
+    ) -> dict[int, dict[str, Value]]:
         """Return the signals of candidates that the server knows without asking them."""
         ids = np.array(list(clients) if self.keeps else [], np.int64)
         cosines = state.last_updates.cosines(ids, state.consensus).tolist()
-        return {client: {LAST_UPDATE: cosine} for client, cosine in zip(ids.tolist(), cosines, strict=True)}
+        return {
+            client: {LAST_UPDATE: cosine}
+            for client, cosine in zip(ids.tolist(), cosines, strict=True)
+        }
 
     def stepped(self, state: SelectionState, before: Any, after: Any) -> None:
-        """Take in a server step between two ArrayRecords: move the consensus update, keep the staged updates."""
+        """Take in a server step between two ArrayRecords: move the consensus update, keep the
+        staged updates."""
         if "cosine" in self.wanted or self.keeps:
             total = model_vector(arrays_of(after)) - model_vector(arrays_of(before))
             state.consensus = next_consensus(_of_size(state.consensus, len(total)), total)

@@ -23,20 +23,29 @@ class SelectionSettings:
     key: of ``--node-config``, each client's stable whole number.
     query_limit_s: how long nodes may take to answer enrolment and probes.
     wait_s: how long a round waits for more clients where fewer than wanted are connected.
-    uploads: ``"as_sent"``: replies must have the names, shapes and dtypes of the model sent; ``"any"``: plain finite numbers.
+    uploads: ``"as_sent"``: replies must have the names, shapes and dtypes of the model sent;
+    ``"any"``: plain finite numbers.
     largest_upload: bytes of one reply's arrays, under ``"any"``.
-    max_examples: the largest ``num-examples`` of any client, at enrolment and in replies, or the largest of the strategy's own weight.
-    None: a client's replies are bounded by what it said at enrolment, of which at most ten times the median of the connected clients
-    counts, and the run ends in a sentence where most clients said nothing. A number in the file of clients goes before either.
-    weights: ``"strategy"``: as the strategy weighs; ``"selector"``: by the cohort's weights, normalised by the strategy.
-    rounds_done, clients_sent: rounds and dispatches of the selector before this run, if it comes from a simulation or an earlier run.
-    save: file that holds the selector's bytes after every round; None: none. Where the disk refuses, a warning says so.
+    max_examples: the largest ``num-examples`` of any client, at enrolment and in replies, or the
+    largest of the strategy's own weight.
+    None: a client's replies are bounded by what it said at enrolment, of which at most ten times
+    the median of the connected clients counts, and the run ends in a sentence where most clients
+    said nothing. A number in the file of clients goes before either.
+    weights: ``"strategy"``: as the strategy weighs; ``"selector"``: by the cohort's weights,
+    normalised by the strategy.
+    rounds_done, clients_sent: rounds and dispatches of the selector before this run, if it comes
+    from a simulation or an earlier run.
+    save: file that holds the selector's bytes after every round; None: none. Where the disk
+    refuses, a warning says so.
     clock: the server's.
-    longest_pause: how many rounds, at most, a client is left out that did not answer in time: 1 after the first time, then 2, 4, ...;
-    an answer ends it. Where all are left out, all are offered. 0: it is offered at once again.
+    longest_pause: how many rounds, at most, a client is left out that did not answer in time: 1
+    after the first time, then 2, 4, ...; an answer ends it. Where all are left out, all are
+    offered. 0: it is offered at once again.
     link_s: how long the SuperLink may take to answer a call; then the run ends with a sentence.
-    classes: how many classes labels have; None: what more than half of the clients say at enrolment.
-    clients: the file that says which public key is which client; None: a node is the client that it says, and an id is worth nothing.
+    classes: how many classes labels have; None: what more than half of the clients say at
+    enrolment.
+    clients: the file that says which public key is which client; None: a node is the client that it
+    says, and an id is worth nothing.
 
     Raises
     ------
@@ -60,15 +69,25 @@ class SelectionSettings:
     classes: int | None = None
 
     def __post_init__(self) -> None:
-        for name, allowed in (("uploads", ("as_sent", "any")), ("weights", ("strategy", "selector"))):
+        for name, allowed in (
+            ("uploads", ("as_sent", "any")),
+            ("weights", ("strategy", "selector")),
+        ):
             if getattr(self, name) not in allowed:
-                raise ConfigError(f"got {getattr(self, name)!r}; expected one of {', '.join(map(repr, allowed))}", key=name)
+                raise ConfigError(
+                    f"got {getattr(self, name)!r}; expected one of {', '.join(map(repr, allowed))}",
+                    key=name,
+                )
         for name in ("query_limit_s", "wait_s", "largest_upload", "max_examples", "link_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"got {value}; expected a finite number above 0", key=name)
         for name in ("rounds_done", "clients_sent", "longest_pause"):
             if getattr(self, name) < 0:
-                raise ConfigError(f"got {getattr(self, name)}; expected a whole number of at least 0", key=name)
+                raise ConfigError(
+                    f"got {getattr(self, name)}; expected a whole number of at least 0", key=name
+                )
         if self.classes is not None and self.classes < 1:
-            raise ConfigError(f"got {self.classes}; expected a whole number of at least 1", key="classes")
+            raise ConfigError(
+                f"got {self.classes}; expected a whole number of at least 1", key="classes"
+            )

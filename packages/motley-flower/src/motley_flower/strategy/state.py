@@ -1,4 +1,5 @@
-"""What changes in a run of a strategy with a selector: the state that grows from round to round, and the round under way."""
+"""What changes in a run of a strategy with a selector: the state that grows from round to round,
+and the round under way."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ from motley_flower.strategy.reply_forms import ReplyForm, RunForm
 __all__ = ["MOST_REFUSALS", "OpenRound", "SelectionState"]
 
 MOST_REFUSALS = 3
-"""Refused steps in a row that a client's upload was dropped from, after which the client is set aside."""
-_TRAFFIC = [f"{purpose}_bits_{way}" for purpose in ("probe", "train", "evaluate") for way in ("down", "up")]
+"""Refused steps in a row that a client's upload was dropped from, after which the client is set
+aside."""
+_TRAFFIC = [
+    f"{purpose}_bits_{way}" for purpose in ("probe", "train", "evaluate") for way in ("down", "up")
+]
 
 
 @dataclass
@@ -31,16 +35,20 @@ class SelectionState:
 
     Parameters
     ----------
-    round: number of the last round that was opened. dispatched: clients that were asked to train so far.
-    rows: the participation table. exchanges: probes and federated evaluations. traffic: bits by purpose and direction.
+    round: number of the last round that was opened. dispatched: clients that were asked to train so
+    far.
+    rows: the participation table. exchanges: probes and federated evaluations. traffic: bits by
+    purpose and direction.
     found: how many clients were connected when more were awaited in vain; None where enough were.
-    initial_layer: last layer of the first model sent, ``[d]``. consensus: of the server's steps, ``[D]``.
+    initial_layer: last layer of the first model sent, ``[d]``. consensus: of the server's steps,
+    ``[D]``.
     last_updates: of the clients, where the selector compares them with the consensus.
     round_trips: by client, seconds from sending to arrival of its last accepted reply.
     pauses: by client that did not answer in time, the rounds of its pause and the last of them.
-    reply_forms: by connected client, the form of its last reply. app_errors: by reason, the clients whose replies were useless since
-    a reply was last usable. sized: clients whose number of samples came with a reply. probed: whether any client ever answered a
-    probe. refusals: by client, from how many steps in a row its upload was dropped.
+    reply_forms: by connected client, the form of its last reply. app_errors: by reason, the clients
+    whose replies were useless since a reply was last usable. sized: clients whose number of samples
+    came with a reply. probed: whether any client ever answered a probe. refusals: by client, from
+    how many steps in a row its upload was dropped.
     """
 
     round: int = 0
@@ -61,28 +69,40 @@ class SelectionState:
     refusals: dict[int, int] = field(default_factory=dict)
 
     def note_answer(self, client: int, sent: SentMessage, longest: int) -> None:
-        """Leave a client that did not answer in time out of the next rounds, twice as many as the last time, at most ``longest``;
-        forget that, once it answers."""
+        """Leave a client that did not answer in time out of the next rounds, twice as many as the
+        last time, at most ``longest``; forget that, once it answers."""
         if not sent.unanswered:
             self.pauses.pop(client, None)
         elif longest:
             rounds = min(2 * self.pauses.get(client, (0, 0))[0] or 1, longest)
             self.pauses[client] = rounds, self.round + rounds
-            LOG.warning("round %d: client %d was too slow; rounds that it is left out of now: %d", self.round, client, rounds)
+            LOG.warning(
+                "round %d: client %d was too slow; rounds that it is left out of now: %d",
+                self.round,
+                client,
+                rounds,
+            )
 
     def offered(self, clients: Ids) -> Ids:
-        """Return those of the connected clients that are not left out in this round; all of them, where none would be. Clients that
-        were set aside are never offered."""
-        clients = np.array([k for k in clients.tolist() if self.refusals.get(k, 0) < MOST_REFUSALS], np.int64)
-        rested = [client for client in clients.tolist() if self.pauses.get(client, (0, 0))[1] < self.round]
+        """Return those of the connected clients that are not left out in this round; all of them,
+        where none would be. Clients that were set aside are never offered."""
+        clients = np.array(
+            [k for k in clients.tolist() if self.refusals.get(k, 0) < MOST_REFUSALS], np.int64
+        )
+        rested = [
+            client for client in clients.tolist() if self.pauses.get(client, (0, 0))[1] < self.round
+        ]
         return np.array(rested, np.int64) if rested else clients
 
     def add_exchange(self, purpose: str, sent: Sequence[SentMessage], bits_down: float) -> None:
-        """Count a probe or a federated evaluation: its messages, and ``bits_down``, the size of all of them."""
+        """Count a probe or a federated evaluation: its messages, and ``bits_down``, the size of all
+        of them."""
         answered = [one for one in sent if not one.error]
         bits_up = sum(content_bits(one.reply.content) for one in answered)
         seconds = max((one.arrived_s - one.sent_s for one in answered), default=math.nan)
-        self.exchanges.append(ExchangeRow(self.round, purpose, len(sent), len(answered), seconds, bits_down, bits_up))
+        self.exchanges.append(
+            ExchangeRow(self.round, purpose, len(sent), len(answered), seconds, bits_down, bits_up)
+        )
         self.add_traffic(purpose, bits_down, bits_up)
 
     def add_traffic(self, purpose: str, bits_down: float, bits_up: float) -> None:
@@ -97,14 +117,18 @@ class OpenRound:
 
     Parameters
     ----------
-    grid: Flower's. model: the ArrayRecord that is sent. model_key: its key in the strategy's messages.
+    grid: Flower's. model: the ArrayRecord that is sent. model_key: its key in the strategy's
+    messages.
     records: what the strategy sends beside the model, by key.
     candidates: client -> node, the clients that were probed before the choice.
-    cohort: the selector's choice. clients: node -> client, those asked to train, in order of client id.
-    bits_down: by node, the size of its message. bits_up: by client, the size of its reply where it was replaced by a mean.
+    cohort: the selector's choice. clients: node -> client, those asked to train, in order of client
+    id.
+    bits_down: by node, the size of its message. bits_up: by client, the size of its reply where it
+    was replaced by a mean.
     sent: by node, its message and the reply.
-    reports: of the clients asked to train, in order of client id. checked: by client, the replies after the checks. form: of the
-    round's replies. evaluation: bits of all messages of a federated evaluation.
+    reports: of the clients asked to train, in order of client id. checked: by client, the replies
+    after the checks. form: of the round's replies. evaluation: bits of all messages of a federated
+    evaluation.
     """
 
     grid: Grid

@@ -1,8 +1,10 @@
-"""Let a strategy make its step on clients' replies, and refuse a step that ruins the model or the strategy.
+"""Let a strategy make its step on clients' replies, and refuse a step that ruins the model or the
+strategy.
 
-A step is *sound* where the new model has the names and shapes of the model sent, all its numbers are finite, and so are the numbers
-that the strategy keeps. Where it is not, or where the strategy raises, the strategy is put back, the replies that spoil it are named,
-and the step is made again without them: those with which alone a step is not sound, else those whose updates stand out
+A step is *sound* where the new model has the names and shapes of the model sent, all its numbers
+are finite, and so are the numbers that the strategy keeps. Where it is not, or where the strategy
+raises, the strategy is put back, the replies that spoil it are named, and the step is made again
+without them: those with which alone a step is not sound, else those whose updates stand out
 (:mod:`motley.core.outliers`). Where that does not help, the model of before stays.
 """
 
@@ -30,7 +32,8 @@ _NOT_KEPT = ("motley", "strategy")
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What a step came to: the model and the metrics, why they are not sound (empty where they are), and what was raised."""
+    """What a step came to: the model and the metrics, why they are not sound (empty where they
+    are), and what was raised."""
 
     arrays: Any = None
     metrics: Any = None
@@ -43,15 +46,21 @@ class GuardedStep:
 
     Parameters
     ----------
-    strategy: whose state is put back after a step that is not sound. coordinator: of the run; is told whose replies are rejected.
+    strategy: whose state is put back after a step that is not sound. coordinator: of the run; is
+    told whose replies are rejected.
     aggregate: given replies, returns the strategy's new model and metrics.
     """
 
     def __init__(
-        self, strategy: Any, coordinator: SelectionCoordinator, aggregate: Callable[[list[Any]], tuple[Any, Any]]
+        self,
+        strategy: Any,
+        coordinator: SelectionCoordinator,
+        aggregate: Callable[[list[Any]], tuple[Any, Any]],
     ) -> None:
         self._strategies = list(nested(strategy))
-        self._coordinator, self._aggregate, self._current = coordinator, aggregate, coordinator.opened
+        self._coordinator = coordinator
+        self._aggregate = aggregate
+        self._current = coordinator.opened
         self._before = [_copied(vars(one)) for one in self._strategies]
 
     def take(self, replies: list[Any]) -> tuple[Any, Any]:
@@ -71,7 +80,9 @@ class GuardedStep:
                 continue
             again = self._attempt(rest)
             if not again.problem:
-                self._coordinator.blame(f"{first.problem}; the step was made again without it", named)
+                self._coordinator.blame(
+                    f"{first.problem}; the step was made again without it", named
+                )
                 return again.arrays, again.metrics
         return self._last_resort(first)
 
@@ -91,15 +102,20 @@ class GuardedStep:
                 again = self._attempt(tied)
                 if not again.problem:
                     return again.arrays, again.metrics
-            if not isinstance(first.error, flower("serverapp.exception").InconsistentMessageReplies):
+            if not isinstance(
+                first.error, flower("serverapp.exception").InconsistentMessageReplies
+            ):
                 raise first.error
             self._coordinator.refuse(str(first.error))
         else:
-            self._coordinator.reject(f"{first.problem}; no reply stands out, and the model of before stays")
+            self._coordinator.reject(
+                f"{first.problem}; no reply stands out, and the model of before stays"
+            )
         return None, None
 
     def _attempt(self, replies: list[Any]) -> _Attempt:
-        """Make a step; a strategy whose step is not sound is put back. The replies stay as they are: some strategies empty them."""
+        """Make a step; a strategy whose step is not sound is put back. The replies stay as they
+        are: some strategies empty them."""
         contents = [(reply, reply.content) for reply in replies]
         for reply, content in contents:
             reply.content = _copy_of(content)
@@ -110,7 +126,9 @@ class GuardedStep:
             raise
         except Exception as error:  # whatever a strategy raises at what clients send
             attempt = _Attempt(
-                problem=f"with it the strategy raises {type(error).__name__}: {one_line(str(error))}", error=error
+                problem=f"with it the strategy raises {type(error).__name__}: "
+                f"{one_line(str(error))}",
+                error=error,
             )
         for reply, content in contents:
             reply.content = content
@@ -119,11 +137,14 @@ class GuardedStep:
         return attempt
 
     def _unsound(self, arrays: Any) -> str:
-        """Return what is wrong with a step in words; empty where it is sound, or where the strategy made none."""
+        """Return what is wrong with a step in words; empty where it is sound, or where the strategy
+        made none."""
         if arrays is None:
             return ""
         like = self._current.model if self._coordinator.settings.uploads == "as_sent" else None
-        if like is not None and {k: tuple(v.shape) for k, v in arrays.items()} != {k: tuple(v.shape) for k, v in like.items()}:
+        if like is not None and {k: tuple(v.shape) for k, v in arrays.items()} != {
+            k: tuple(v.shape) for k, v in like.items()
+        }:
             return "with it the model gets other names or shapes than were sent"
         if not all(_finite(array.numpy()) for array in arrays.values()):
             return "with it the model gets numbers that are not finite"
@@ -152,7 +173,10 @@ class GuardedStep:
         sent = {name: array.numpy() for name, array in self._current.model.items()}
         if self._coordinator.settings.uploads != "as_sent" or self._coordinator.secure is not None:
             return []
-        updates = [[np.subtract(one.arrays[name], sent[name], dtype=np.float64) for one in results if one] for name in sent]
+        updates = [
+            [np.subtract(one.arrays[name], sent[name], dtype=np.float64) for one in results if one]
+            for name in sent
+        ]
         return [clients[i] for i in outlying_of_arrays(updates)]
 
 
@@ -173,14 +197,19 @@ def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
 def _copy_of(content: Any) -> Any:
     """Return a reply's records whose arrays may be taken out."""
     app = flower()
-    taken = {name: app.ArrayRecord(dict(record.items())) for name, record in content.array_records.items()}
+    taken = {
+        name: app.ArrayRecord(dict(record.items()))
+        for name, record in content.array_records.items()
+    }
     return app.RecordDict({**dict(content.items()), **taken})
 
 
 def _finite(value: Any) -> bool:
     """Return whether all numbers in an array, or in arrays in lists and dicts, are finite."""
     if isinstance(value, float | np.ndarray | np.generic):
-        return not np.issubdtype(np.asarray(value).dtype, np.inexact) or bool(np.isfinite(value).all())
+        return not np.issubdtype(np.asarray(value).dtype, np.inexact) or bool(
+            np.isfinite(value).all()
+        )
     if isinstance(value, Mapping):
         return all(map(_finite, value.values()))
     if isinstance(value, list | tuple):

@@ -1,8 +1,10 @@
-"""Measure losses and gradients around a client app's own PyTorch code, without touching what it computes.
+"""Measure losses and gradients around a client app's own PyTorch code, without touching what it
+computes.
 
-:class:`LossMeter` notes every call of one of PyTorch's loss functions, computes the loss of each sample from the same arguments, and
-counts the steps of all optimizers. :func:`without_steps` lets a training function pass over its data without training: its optimizers
-do nothing, its modules are in evaluation mode, and it ends after one pass. PyTorch is imported with this module.
+:class:`LossMeter` notes every call of one of PyTorch's loss functions, computes the loss of each
+sample from the same arguments, and counts the steps of all optimizers. :func:`without_steps` lets a
+training function pass over its data without training: its optimizers do nothing, its modules are in
+evaluation mode, and it ends after one pass. PyTorch is imported with this module.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 from typing_extensions import override
@@ -30,10 +35,16 @@ __all__ = ["LossMeter", "without_steps"]
 _LOSSES = {
     function: inspect.signature(function)
     for function in (
-        functional.cross_entropy, functional.nll_loss, functional.binary_cross_entropy, functional.binary_cross_entropy_with_logits,
-        functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss,
+        functional.cross_entropy,
+        functional.nll_loss,
+        functional.binary_cross_entropy,
+        functional.binary_cross_entropy_with_logits,
+        functional.mse_loss,
+        functional.l1_loss,
+        functional.smooth_l1_loss,
+        functional.huber_loss,
     )
-}  # fmt: skip
+}
 """The loss functions that are noted; ``torch.nn``'s modules of these losses call them."""
 
 
@@ -42,9 +53,12 @@ class LossMeter(TorchFunctionMode):
 
     Parameters
     ----------
-    trains: whether losses count only where gradients are recorded, as in training; otherwise all do.
-    robust: whether FLASH's robust loss of every sample is computed, too; of cross-entropy to classes alone.
-    gradients: whether gradients are taken in :func:`without_steps`; otherwise ``backward`` does nothing there.
+    trains: whether losses count only where gradients are recorded, as in training; otherwise all
+    do.
+    robust: whether FLASH's robust loss of every sample is computed, too; of cross-entropy to
+    classes alone.
+    gradients: whether gradients are taken in :func:`without_steps`; otherwise ``backward`` does
+    nothing there.
     batches: calls after which :func:`without_steps` ends; None: after one pass over the data.
 
     Attributes
@@ -59,9 +73,18 @@ class LossMeter(TorchFunctionMode):
     (1, 0.6931, 0.6931)
     """
 
-    def __init__(self, trains: bool = True, robust: bool = False, gradients: bool = False, batches: int | None = None) -> None:
+    def __init__(
+        self,
+        trains: bool = True,
+        robust: bool = False,
+        gradients: bool = False,
+        batches: int | None = None,
+    ) -> None:
         super().__init__()
-        self.trains, self.robust, self.gradients, self.batches = trains, robust, gradients, batches
+        self.trains = trains
+        self.robust = robust
+        self.gradients = gradients
+        self.batches = batches
         self.passes = False  # within without_steps
         self.calls = self.samples = self.steps = 0
         self.learning_rates = 0.0
@@ -93,18 +116,31 @@ class LossMeter(TorchFunctionMode):
         return result
 
     def _note(self, func: Any, arguments: dict[str, Any]) -> None:
-        if self.passes and self.calls == self.batches:  # the pass ends here, after the optimizer's step of the batch before
+        # the pass ends here, after the optimizer's step of the batch before
+        if self.passes and self.calls == self.batches:
             self.calls += 1
             return
         with torch.no_grad():
             alike = {"reduction": "none", "size_average": None, "reduce": None}
             own = {name: value for name, value in alike.items() if name in _LOSSES[func].parameters}
             each = func(**{**arguments, **own})
-            each = each.reshape(len(each), -1).double().mean(1) if each.ndim else each.double().reshape(1)
+            each = (
+                each.reshape(len(each), -1).double().mean(1)
+                if each.ndim
+                else each.double().reshape(1)
+            )
             found = {"loss": each.sum(), "squares": (each**2).sum()}
-            if self.robust and func is functional.cross_entropy and not arguments["target"].is_floating_point():
-                found["robust_loss"] = FlashRobust().loss(arguments["input"], arguments["target"], {}).double().sum()
-        self.calls, self.samples, self._since_step = self.calls + 1, self.samples + len(each), self._since_step + len(each)
+            if (
+                self.robust
+                and func is functional.cross_entropy
+                and not arguments["target"].is_floating_point()
+            ):
+                found["robust_loss"] = (
+                    FlashRobust().loss(arguments["input"], arguments["target"], {}).double().sum()
+                )
+        self.calls = self.calls + 1
+        self.samples = self.samples + len(each)
+        self._since_step = self._since_step + len(each)
         for name, value in found.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value
 
@@ -114,7 +150,8 @@ class LossMeter(TorchFunctionMode):
         self.learning_rates += rates.pop() if len(rates) == 1 else math.nan
 
     def take_gradients(self, optimizer: Any, *_: Any) -> None:
-        """Add the gradients of an optimizer's parameters, weighted by the samples since its last step, and leave none."""
+        """Add the gradients of an optimizer's parameters, weighted by the samples since its last
+        step, and leave none."""
         for parameter in (one for group in optimizer.param_groups for one in group["params"]):
             if parameter.grad is not None and self.gradients:
                 part = parameter.grad.detach().double() * self._since_step
@@ -124,8 +161,9 @@ class LossMeter(TorchFunctionMode):
         self._since_step = 0
 
     def signals(self) -> dict[str, float]:
-        """Return the means over the samples: ``loss``, ``loss_rms``, and where asked for ``robust_loss`` and ``grad_norm``; what
-        training alone has, ``local_steps`` and ``learning_rates``; nothing that was not measured."""
+        """Return the means over the samples: ``loss``, ``loss_rms``, and where asked for
+        ``robust_loss`` and ``grad_norm``; what training alone has, ``local_steps`` and
+        ``learning_rates``; nothing that was not measured."""
         found: dict[str, float] = {}
         if self.samples:
             mean = {name: float(total) / self.samples for name, total in self._sums.items()}
@@ -136,7 +174,9 @@ class LossMeter(TorchFunctionMode):
             found["grad_norm"] = math.sqrt(squares) / self.samples
         if self.steps and self.trains and not self.passes:
             found["local_steps"] = float(self.steps)
-            found |= {} if math.isnan(self.learning_rates) else {"learning_rates": self.learning_rates}
+            found |= (
+                {} if math.isnan(self.learning_rates) else {"learning_rates": self.learning_rates}
+            )
         return found
 
 
@@ -145,10 +185,11 @@ class _EnoughError(BaseException):
 
 
 def without_steps(train: Callable[[], Any], meter: LossMeter) -> dict[str, float]:
-    """Call a training function so that it measures the model it is given, and return the meter's signals.
+    """Call a training function so that it measures the model it is given, and return the meter's
+    signals.
 
-    The function runs until it begins to pass over a data loader again, or to its end; the generators of random numbers are as before
-    afterwards.
+    The function runs until it begins to pass over a data loader again, or to its end; the
+    generators of random numbers are as before afterwards.
     """
     meter.passes = True
     state = getstate(), np.random.get_state(), torch.random.get_rng_state()  # noqa: NPY002  # what apps may use
@@ -159,7 +200,10 @@ def without_steps(train: Callable[[], Any], meter: LossMeter) -> dict[str, float
             trained.append(module)
             module.training = False
 
-    hooks = [register_optimizer_step_pre_hook(meter.take_gradients), register_module_forward_pre_hook(evaluate)]
+    hooks = [
+        register_optimizer_step_pre_hook(meter.take_gradients),
+        register_module_forward_pre_hook(evaluate),
+    ]
     try:
         with _one_pass(meter), meter, contextlib.suppress(_EnoughError):
             train()
@@ -176,8 +220,10 @@ def without_steps(train: Callable[[], Any], meter: LossMeter) -> dict[str, float
 
 @contextlib.contextmanager
 def _one_pass(meter: LossMeter) -> Iterator[None]:
-    """Within the block, end the measurement when a data loader is passed over for the second time."""
-    original, passed = DataLoader.__iter__, set[int]()
+    """Within the block, end the measurement when a data loader is passed over for the second
+    time."""
+    original = DataLoader.__iter__
+    passed = set[int]()
 
     def iterate(loader: Any) -> Any:
         if id(loader) in passed and meter.samples:

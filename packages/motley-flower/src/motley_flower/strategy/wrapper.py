@@ -1,12 +1,14 @@
-"""Let a Motley selector choose the clients of any Flower strategy; everything else stays the strategy's.
+"""Let a Motley selector choose the clients of any Flower strategy; everything else stays the
+strategy's.
 
     strategy = with_selector(FedAdam(...), motley.selectors.build("oort"), m=10)
     strategy.start(grid, initial_arrays, num_rounds=50)
     strategy.motley.rows                      # the participation table
 
-The strategy is copied into a class that inherits from its own. Its ``configure_train`` is given a grid of the chosen nodes alone, so
-that all nodes it can sample are chosen; where it leaves some of them out, they are sent the message that it wrote to the others.
-``aggregate_train`` gets the replies that passed the checks, sorted by client. See ``docs/deploy/``.
+The strategy is copied into a class that inherits from its own. Its ``configure_train`` is given a
+grid of the chosen nodes alone, so that all nodes it can sample are chosen; where it leaves some of
+them out, they are sent the message that it wrote to the others. ``aggregate_train`` gets the
+replies that passed the checks, sorted by client. See ``docs/deploy/``.
 """
 
 from __future__ import annotations
@@ -67,42 +69,68 @@ def with_selector(
     clients: str | os.PathLike[str] | None = None,
     classes: int | None = None,
 ) -> Any:
-    """Return a strategy like this one whose clients ``selector`` chooses, ``m`` a round; the name of a rule is that rule, seed 0.
+    """Return a strategy like this one whose clients ``selector`` chooses, ``m`` a round; the name
+    of a rule is that rule, seed 0.
 
     Parameters
     ----------
-    strategy: of Flower's Message API, or of the older one (``flwr.server.strategy``). It is copied; the selector replaces its
-    fractions and minima of training, and ``min_available_nodes`` is how many clients a round waits for, at most ``wait_s``.
-    key .. longest_pause: see :class:`~motley_flower.strategy.settings.SelectionSettings`.
-    out: the run's folder: tables, traffic, selector and model after every round, a report at the end. Started again with the same
-    folder, the strategy goes on at the next round. None: nothing is kept. progress: print a line about every round on standard error.
+    strategy: of Flower's Message API, or of the older one (``flwr.server.strategy``). It is copied;
+    the selector replaces its fractions and minima of training, and ``min_available_nodes`` is how
+    many clients a round waits for, at most ``wait_s``. key .. longest_pause: see
+    :class:`~motley_flower.strategy.settings.SelectionSettings`.
+    out: the run's folder: tables, traffic, selector and model after every round, a report at the
+    end. Started again with the same folder, the strategy goes on at the next round. None: nothing
+    is kept. progress: print a line about every round on standard error.
     secure_aggregation: the server gets the sum of the updates alone; the client app needs
-    :class:`~motley_flower.strategy.secure_client.MaskedUpdates`. register: all clients' public keys, or their file.
-    clients: the file of clients, ``clients.toml``: only nodes whose key it names are clients, and each is the client that it names.
-    None: a node is the client that it says, and an id is worth nothing. classes: of labels, for rules that want their counts; None:
-    what more than half of the clients say.
+    :class:`~motley_flower.strategy.secure_client.MaskedUpdates`. register: all clients' public
+    keys, or their file.
+    clients: the file of clients, ``clients.toml``: only nodes whose key it names are clients, and
+    each is the client that it names.
+    None: a node is the client that it says, and an id is worth nothing. classes: of labels, for
+    rules that want their counts; None: what more than half of the clients say.
 
     Raises
     ------
-    ConfigError: an object that is no strategy, or a selector that needs what no client of a deployment can report.
+    ConfigError: an object that is no strategy, or a selector that needs what no client of a
+    deployment can report.
     """
-    strategy = adapted(strategy) if is_legacy(strategy) and not isinstance(strategy, type) else strategy
+    strategy = (
+        adapted(strategy) if is_legacy(strategy) and not isinstance(strategy, type) else strategy
+    )
     _check_strategy(strategy)
     selector = build(selector) if isinstance(selector, str) else selector
     settings = SelectionSettings(
-        key, query_limit_s, wait_s, uploads, largest_upload, max_examples, weights, rounds_done, clients_sent, save, clock,
-        link_s, longest_pause, None if clients is None else ClientList(clients), classes,
-    )  # fmt: skip
+        key,
+        query_limit_s,
+        wait_s,
+        uploads,
+        largest_upload,
+        max_examples,
+        weights,
+        rounds_done,
+        clients_sent,
+        save,
+        clock,
+        link_s,
+        longest_pause,
+        None if clients is None else ClientList(clients),
+        classes,
+    )
     wrapped = _wrapped(strategy, f"{type(strategy).__name__}With{type(selector.rule).__name__}")
-    wrapped.motley = SelectionCoordinator(selector, m, settings, attribute(strategy, "weighted_by_key"))
+    wrapped.motley = SelectionCoordinator(
+        selector, m, settings, attribute(strategy, "weighted_by_key")
+    )
     if secure_aggregation is not None:
-        wrapped.motley_flower.secure = _secure_sums(strategy, wrapped.motley, secure_aggregation, register)
+        wrapped.motley_flower.secure = _secure_sums(
+            strategy, wrapped.motley, secure_aggregation, register
+        )
     wrapped.motley.observer = _observer(wrapped.motley, type(strategy).__name__, out, progress)
     return wrapped
 
 
 def _wrapped(strategy: Any, name: str) -> Any:
-    """Return a copy of a strategy that is of a class of this name, with the methods of :class:`_SelectingStrategy` before its own."""
+    """Return a copy of a strategy that is of a class of this name, with the methods of
+    :class:`_SelectingStrategy` before its own."""
     kind: Any = type(name, (ObservedStrategy, _SelectingStrategy, type(strategy)), {})
     wrapped = kind.__new__(kind)
     vars(wrapped).update(vars(strategy))
@@ -116,10 +144,15 @@ def _check_strategy(strategy: Any) -> None:
     ------
     ConfigError: it is not, or has a selector already.
     """
-    lacks = [name for name in ("configure_train", "aggregate_train", "start") if not callable(getattr(strategy, name, None))]
+    lacks = [
+        name
+        for name in ("configure_train", "aggregate_train", "start")
+        if not callable(getattr(strategy, name, None))
+    ]
     if isinstance(strategy, type) or lacks:
         raise ConfigError(
-            f"got {strategy!r:.80}; expected a Flower strategy of the Message API, such as flwr.serverapp.strategy.FedAvg()"
+            f"got {strategy!r:.80}; expected a Flower strategy of the Message API, such as "
+            "flwr.serverapp.strategy.FedAvg()"
         )
     if isinstance(strategy, _SelectingStrategy):
         raise ConfigError("this strategy has a selector already; give the original strategy")
@@ -135,7 +168,9 @@ def _observer(
     return RecordedRun(coordinator, out, name, progress)
 
 
-def _secure_sums(strategy: Any, coordinator: SelectionCoordinator, options: SecureOptions, register: Any) -> SecureSums:
+def _secure_sums(
+    strategy: Any, coordinator: SelectionCoordinator, options: SecureOptions, register: Any
+) -> SecureSums:
     """Return secure aggregation for a run.
 
     Raises
@@ -147,7 +182,10 @@ def _secure_sums(strategy: Any, coordinator: SelectionCoordinator, options: Secu
     check_secure(strategy, coordinator.selector, coordinator.m, coordinator.settings, options)
     coordinator.registry.lacks = None  # the register names clients, and so must every node
     if register is None:
-        raise ConfigError('secure aggregation needs the clients\' public keys; expected register="register.json"', "register")
+        raise ConfigError(
+            'secure aggregation needs the clients\' public keys; expected register="register.json"',
+            "register",
+        )
     return SecureSums(options, register, coordinator)
 
 
@@ -158,7 +196,9 @@ class _SelectingStrategy:
 
     def _start(self, grid: Grid, *args: Any, **options: Any) -> Any:
         limited, start = LimitedGrid(grid, self.motley.settings.link_s), super().start  # type: ignore[misc]
-        given = inspect.signature(start).bind(_RecordingGrid(limited, self.motley), *args, **options)
+        given = inspect.signature(start).bind(
+            _RecordingGrid(limited, self.motley), *args, **options
+        )
         given.apply_defaults()
         if self.motley.settings.clients is not None:
             self.motley.settings.clients.log_run(limited)
@@ -173,38 +213,50 @@ class _SelectingStrategy:
         min_clients = max(attribute(self, "min_available_nodes", 0), coordinator.m)
         config_key = attribute(self, "configrecord_key", "config")
         records = {config_key: flower().ConfigRecord({**config, "server-round": server_round})}
-        nodes = coordinator.open_round(grid, arrays, attribute(self, "arrayrecord_key", "arrays"), min_clients, records)
+        nodes = coordinator.open_round(
+            grid, arrays, attribute(self, "arrayrecord_key", "arrays"), min_clients, records
+        )
         if not nodes:
             return []
         n = len(nodes)
-        with temporarily(self, {"fraction_train": 1.0, "min_train_nodes": n, "min_available_nodes": n}):
+        with temporarily(
+            self, {"fraction_train": 1.0, "min_train_nodes": n, "min_available_nodes": n}
+        ):
             try:
                 subset = _GridSubset(grid, nodes, coordinator.clock)
                 messages = super().configure_train(server_round, arrays, config, subset)  # type: ignore[misc]
                 return coordinator.address(messages)
             except _TooFewNodesError:
                 raise ConfigError(
-                    f"the strategy waits for more nodes than the {n} chosen in round {server_round}; expected one that takes the "
-                    f"nodes of the grid it is given (a minimum of nodes of its own? choose m = {coordinator.m} to fit it)"
+                    f"the strategy waits for more nodes than the {n} chosen in round "
+                    f"{server_round}; expected one that takes the nodes of the grid it is given (a "
+                    f"minimum of nodes of its own? choose m = {coordinator.m} to fit it)"
                 ) from None
 
     def aggregate_train(self, server_round: int, replies: Iterable[Any]) -> tuple[Any, Any]:
         """Return the strategy's step on the usable replies; the selector observes the round."""
-        coordinator, replies = self.motley, list(replies)
+        coordinator = self.motley
+        replies = list(replies)
         usable = coordinator.read_replies(replies)
         failed = [reply for reply in replies if reply.has_error()]
         aggregate = super().aggregate_train  # type: ignore[misc]
-        step = GuardedStep(self, coordinator, lambda some: aggregate(server_round, [*some, *failed]))
+        step = GuardedStep(
+            self, coordinator, lambda some: aggregate(server_round, [*some, *failed])
+        )
         arrays, metrics = step.take(usable) if usable or failed else (None, None)
         if coordinator.rehearsal:
             step.put_back()
         return (arrays if coordinator.close_round(arrays) else None), metrics
 
-    def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
+    def configure_evaluate(
+        self, server_round: int, arrays: Any, config: Any, grid: Any
+    ) -> list[Any]:
         """Return the strategy's messages to nodes that it samples of those connected."""
         coordinator = self.motley
         coordinator.refresh(grid, arrays)
-        nodes = [coordinator.registry.node_of[client] for client in coordinator.registry.clients.tolist()]
+        nodes = [
+            coordinator.registry.node_of[client] for client in coordinator.registry.clients.tolist()
+        ]
         if not nodes:
             return []
         n = min(attribute(self, "min_evaluate_nodes", 0), len(nodes))
@@ -220,7 +272,9 @@ class _SelectingStrategy:
         """Return the strategy's mean of the usable evaluations."""
         replies = list(replies)
         failed = [reply for reply in replies if reply.has_error()]
-        usable = self.motley.usable_evaluations([reply for reply in replies if not reply.has_error()])
+        usable = self.motley.usable_evaluations(
+            [reply for reply in replies if not reply.has_error()]
+        )
         try:
             return super().aggregate_evaluate(server_round, [*usable, *failed])  # type: ignore[misc]
         except flower("serverapp.exception").InconsistentMessageReplies:
@@ -235,7 +289,9 @@ class _GridSubset:
     """A grid that shows some of its nodes only."""
 
     def __init__(self, grid: Grid, nodes: Sequence[int], clock: WallClock) -> None:
-        self._grid, self._nodes, self._clock = grid, list(nodes), clock
+        self._grid = grid
+        self._nodes = list(nodes)
+        self._clock = clock
         self._end_s = clock.now() + PATIENCE_S
         self._calls = 0
 
@@ -260,19 +316,24 @@ class _RecordingGrid:
     """A grid that lets the coordinator record the times and errors of its messages."""
 
     def __init__(self, grid: Grid, coordinator: SelectionCoordinator) -> None:
-        self._grid, self._coordinator = grid, coordinator
+        self._grid = grid
+        self._coordinator = coordinator
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
 
-    def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
+    def send_and_receive(
+        self, messages: Iterable[Any], *, timeout: float | None = None
+    ) -> list[Any]:
         """Send messages and return the replies, as Flower's method does; a time-out is required."""
         if timeout is None:
             raise ConfigError(
-                "got no time-out for an exchange; expected start(..., timeout=seconds): nothing waits without a limit"
+                "got no time-out for an exchange; expected start(..., timeout=seconds): nothing "
+                "waits without a limit"
             )
         messages = list(messages)
-        for message in messages:  # no node works on what nobody waits for any more; the exchange itself ends before
+        # no node works on what nobody waits for any more; the exchange itself ends before
+        for message in messages:
             message.metadata.ttl = min(message.metadata.ttl, timeout + EXPIRY_S)
         registry = self._coordinator.registry
         sent = exchange(self._grid, messages, timeout, self._coordinator.clock, registry.attend)

@@ -84,7 +84,11 @@ SERVERS = Catalogue(
 )
 OPTIMIZERS = Catalogue(
     "optimizer",
-    {"adam": "motley.algorithms.local:Adam", "adamw": "motley.algorithms.local:AdamW", "sgd": "motley.algorithms.local:SGD"},
+    {
+        "adam": "motley.algorithms.local:Adam",
+        "adamw": "motley.algorithms.local:AdamW",
+        "sgd": "motley.algorithms.local:SGD",
+    },
     base="motley.algorithms.local:Solver",
 )
 SCHEDULES = Catalogue(

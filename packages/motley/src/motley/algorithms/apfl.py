@@ -1,6 +1,8 @@
-"""APFL: every client uses a mixture of the shared model and of one of its own, which is trained as part of that mixture.
+"""APFL: every client uses a mixture of the shared model and of one of its own, which is trained as
+part of that mixture.
 
-Deng, Kamani, Mahdavi: *Adaptive Personalized Federated Learning*, 2020 (arXiv:2003.13461). Reference: docs/methods/algorithms.md#apfl.
+Deng, Kamani, Mahdavi: *Adaptive Personalized Federated Learning*, 2020 (arXiv:2003.13461).
+Reference: docs/methods/algorithms.md#apfl.
 
     receive x;   w <- x;   own v_k;   m = alpha v_k + (1 - alpha) w
     step         w   <- w   - lr g(w)
@@ -11,15 +13,19 @@ Deng, Kamani, Mahdavi: *Adaptive Personalized Federated Learning*, 2020 (arXiv:2
     send         w - x;    keep v_k and alpha
     examined     alpha v_k + (1 - alpha) x
 
-State: v_k (buffers included) and alpha with each client that took part; the initial model and the option ``alpha`` for the others.
+State: v_k (buffers included) and alpha with each client that took part; the initial model and the
+option ``alpha`` for the others.
 Cost: two passes a step; traffic as FedAvg. The shared model is examined, too.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D parameters are mixed and the gradient is taken at the mixture; the authors' code mixes the outputs of two models.
-* INTERPRETATION-D BatchNorm: v_k's statistics are those of the forward passes at m; an examination mixes statistics by alpha, too.
+* INTERPRETATION-D parameters are mixed and the gradient is taken at the mixture; the authors' code
+  mixes the outputs of two models.
+* INTERPRETATION-D BatchNorm: v_k's statistics are those of the forward passes at m; an examination
+  mixes statistics by alpha, too.
 * READING alpha moves by the values before the step; the authors' code takes v_k - w after it.
-* The shared model is FedAvg's, bit for bit. alpha fixed at 0 examines exactly FedAvg's model, at 1 exactly that of local training.
+* The shared model is FedAvg's, bit for bit. alpha fixed at 0 examines exactly FedAvg's model, at 1
+  exactly that of local training.
 
 >>> from motley.algorithms.apfl import APFL
 >>> APFL()
@@ -59,13 +65,16 @@ _OWN = "own"
 
 @dataclass(frozen=True)
 class _Along:
-    """The direction of the own model's step: ``alpha g(m)``; the first step also moves an adaptive alpha."""
+    """The direction of the own model's step: ``alpha g(m)``; the first step also moves an adaptive
+    alpha."""
 
     lr: float
     adaptive: bool
 
     def __call__(self, gradient: GradientAt, values: dict[str, Tensor], step: int) -> Tensor:
-        alpha, own, shared = values["alpha"], values[_OWN], values[RECEIVED]
+        alpha = values["alpha"]
+        own = values[_OWN]
+        shared = values[RECEIVED]
         found = gradient(alpha * own + (1 - alpha) * shared)
         if self.adaptive and step == 0:
             values["alpha"] = (alpha - self.lr * torch.dot(own - shared, found)).clamp(0, 1)
@@ -74,7 +83,8 @@ class _Along:
 
 @dataclass(frozen=True)
 class Mixture(Correction):
-    """Plain local training of the received model, and beside it of the client's own model as a part ``alpha`` of their mixture."""
+    """Plain local training of the received model, and beside it of the client's own model as a part
+    ``alpha`` of their mixture."""
 
     several_phases: ClassVar[bool] = True
     personal_model: ClassVar[bool] = True
@@ -93,7 +103,9 @@ class Mixture(Correction):
         if client_state is None:
             return shared
         alpha = client_state["alpha"]
-        x, buffers = (alpha * client_state[name] + (1 - alpha) * download[name] for name in ("x", "buffers"))
+        x, buffers = (
+            alpha * client_state[name] + (1 - alpha) * download[name] for name in ("x", "buffers")
+        )
         return ModelState(x, buffers, shared.counters)
 
     @override
@@ -101,15 +113,25 @@ class Mixture(Correction):
         kept = context.client_state or self.initial_state(self.start(context.download, None))
         own = ModelState(kept["x"], kept["buffers"], kept["counters"])
         along = _Along(context.lr, self.adaptive)
-        return (Phase(), Phase(model=_OWN, start=own, direction=along, values={"alpha": kept["alpha"]}, beside=True))
+        return (
+            Phase(),
+            Phase(
+                model=_OWN, start=own, direction=along, values={"alpha": kept["alpha"]}, beside=True
+            ),
+        )
 
     @override
     def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
         own = self.start(context.download, None)
-        values = {"alpha": self.initial_state(own)["alpha"], RECEIVED: context.x}  # the shared model stands still
-        return (Phase("tune", _OWN, own, direction=_Along(context.lr, self.adaptive), values=values),)
+        # the shared model stands still
+        values = {"alpha": self.initial_state(own)["alpha"], RECEIVED: context.x}
+        return (
+            Phase("tune", _OWN, own, direction=_Along(context.lr, self.adaptive), values=values),
+        )
 
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update; the client's own model and alpha are the next state."""
         parts, kept = super().finish(after, context)
         if _OWN not in context.models:
@@ -119,7 +141,8 @@ class Mixture(Correction):
 
 @dataclass(frozen=True)
 class APFL(Method):
-    """FedAvg, and beside it a model of every client's own, used in a mixture with weight ``alpha`` (0.5) that may be ``adaptive``."""
+    """FedAvg, and beside it a model of every client's own, used in a mixture with weight ``alpha``
+    (0.5) that may be ``adaptive``."""
 
     paper: ClassVar[Paper] = cite("deng2020apfl")
     alpha: float = 0.5

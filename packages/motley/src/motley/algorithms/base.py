@@ -1,5 +1,6 @@
-"""The four independent parts of a method: the local loss, the correction of the local gradient, the aggregator of uploads and the
-server's step. The file of a paper defines the parts that the paper changes.
+"""The four independent parts of a method: the local loss, the correction of the local gradient, the
+aggregator of uploads and the server's step. The file of a paper defines the parts that the paper
+changes.
 
 Signs (docs/methods/index.md#signs): clients return ``delta = after - before``; servers add.
 An upload consists of named tensors; a :class:`Part` is one of them and the way it is aggregated.
@@ -61,8 +62,8 @@ __all__ = [
 
 class _MethodPart(ABC):  # noqa: B024 - what the four parts of a method share
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """Return why this part does not go with the other parts, the local solver or the weighting; None if it does. Called when
-        an experiment is built."""
+        """Return why this part does not go with the other parts, the local solver or the weighting;
+        None if it does. Called when an experiment is built."""
         return None
 
     def cautions(self, solver: Solver) -> str | None:
@@ -70,20 +71,23 @@ class _MethodPart(ABC):  # noqa: B024 - what the four parts of a method share
         return None
 
     def refuses_privacy(self) -> str | None:
-        """Return why clipping each upload does not bound what one client changes with this part; None if it does."""
+        """Return why clipping each upload does not bound what one client changes with this part;
+        None if it does."""
         return None
 
     def warns(self) -> str | None:
-        """Return a warning for experiments that corrupt clients on purpose (wrong labels, broken updates); None: no warning."""
+        """Return a warning for experiments that corrupt clients on purpose (wrong labels, broken
+        updates); None: no warning."""
         return None
 
 
 class Loss(_MethodPart):
     """The loss that clients minimise. Subclasses are frozen dataclasses of options.
 
-    ``kind``: the targets that it is made for, None: any; a loss for classes takes a class per position, too
-    (:mod:`motley.algorithms.positions`). ``whole_model``: whether it compares features of the model, see
-    :meth:`frozen` and :meth:`compare`. ``passes``: forward passes of a local step beside the model's own.
+    ``kind``: the targets that it is made for, None: any; a loss for classes takes a class per
+    position, too (:mod:`motley.algorithms.positions`). ``whole_model``: whether it compares
+    features of the model, see :meth:`frozen` and :meth:`compare`. ``passes``: forward passes of a
+    local step beside the model's own.
     """
 
     paper: ClassVar[Paper | None] = None
@@ -100,27 +104,37 @@ class Loss(_MethodPart):
         return False
 
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
-        """Return why this loss cannot be computed with such targets of so many classes (or labels); None if it can."""
+        """Return why this loss cannot be computed with such targets of so many classes (or labels);
+        None if it can."""
         fits = self.kind in (None, "classes" if targets == "positions" else targets)
         return None if fits else f"the targets of this task are {SAID[targets]}"
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Return the per-sample loss ``[..., B]`` of outputs ``[..., B, C]`` and targets ``[..., B]`` (or ``[..., B, d]``).
+        """Return the per-sample loss ``[..., B]`` of outputs ``[..., B, C]`` and targets
+        ``[..., B]`` (or ``[..., B, d]``).
 
-        ``extra``: what :meth:`prepare` returned for these samples; empty in a probe and where nothing is prepared."""
+        ``extra``: what :meth:`prepare` returned for these samples; empty in a probe and where
+        nothing is prepared."""
 
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Return the gradient of each sample's loss by its outputs, in the shape of ``outputs``. Computed by autograd; override
-        with the closed form."""
+        """Return the gradient of each sample's loss by its outputs, in the shape of ``outputs``.
+        Computed by autograd; override with the closed form."""
         with torch.enable_grad():
             leaf = outputs.detach().requires_grad_()
             (out,) = torch.autograd.grad(self.loss(leaf, targets, extra).sum(), leaf)
         return out
 
-    def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
-        """Return tensors ``[n, ...]`` of the client's n training samples, in order, computed before the first local step with the
-        received model in eval mode (FLASH's pseudo labels). Called only where :attr:`prepares` says so."""
+    def prepare(
+        self,
+        context: JobContext,
+        forward: Callable[[Tensor], Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> Tensors:
+        """Return tensors ``[n, ...]`` of the client's n training samples, in order, computed before
+        the first local step with the received model in eval mode (FLASH's pseudo labels). Called
+        only where :attr:`prepares` says so."""
         return {}
 
     def within(self) -> Loss:
@@ -128,27 +142,40 @@ class Loss(_MethodPart):
         return self
 
     def frozen(self, context: JobContext) -> tuple[ModelState, ...]:
-        """Return the models (in eval mode) with whose features a ``whole_model`` loss compares in this job."""
+        """Return the models (in eval mode) with whose features a ``whole_model`` loss compares in
+        this job."""
         return ()
 
-    def compare(self, outputs: Tensor, targets: Tensor, extra: Tensors, features: Tensor, others: tuple[Tensor, ...]) -> Tensor:
-        """Return the per-sample loss ``[B]`` of a ``whole_model`` loss. ``features`` ``[B, d]``: inputs of the last linear layer of
-        the model in training; ``others``: the same of each frozen model, on the same samples; empty if there is none."""
+    def compare(
+        self,
+        outputs: Tensor,
+        targets: Tensor,
+        extra: Tensors,
+        features: Tensor,
+        others: tuple[Tensor, ...],
+    ) -> Tensor:
+        """Return the per-sample loss ``[B]`` of a ``whole_model`` loss. ``features`` ``[B, d]``:
+        inputs of the last linear layer of the model in training; ``others``: the same of each
+        frozen model, on the same samples; empty if there is none."""
         raise NotImplementedError(f"{type(self).__name__} compares no features")
 
 
 class Correction(_MethodPart):
-    """The correction of the local gradient, the content of downloads and uploads, and the state that a client keeps. The default is
-    plain local training.
+    """The correction of the local gradient, the content of downloads and uploads, and the state
+    that a client keeps. The default is plain local training.
 
-    ``uploads`` names the ``mean`` and ``sum`` parts of an upload: an aggregator that compares single uploads needs ``delta`` alone.
-    ``shared``: whether there is one model for all clients; False: each client keeps its own. ``slices``: whether a client trains a
-    slice of the model, as wide as it can hold; ``divides``: with hidden activations divided by the width in training; ``rolls``:
-    whether the slice depends on the model's version, so that :meth:`offset` does; ``static_norm``: whether BatchNorm has no running
-    statistics in training, so that the model gets some before an examination; ``widths``: the listed widths, falling from 1, of which
-    a client draws one for every batch, where it does; ``distils``: whether a client's widest slice then teaches the others.
-    ``prototypes``: whether the mean features of classes are exchanged: :meth:`finish` gets the client's features, uploads have a row
-    for each of its classes, and the download has those of all classes, ``prototypes`` ``[C, d]``, zeros for a class without one.
+    ``uploads`` names the ``mean`` and ``sum`` parts of an upload: an aggregator that compares
+    single uploads needs ``delta`` alone.
+    ``shared``: whether there is one model for all clients; False: each client keeps its own.
+    ``slices``: whether a client trains a slice of the model, as wide as it can hold; ``divides``:
+    with hidden activations divided by the width in training; ``rolls``: whether the slice depends
+    on the model's version, so that :meth:`offset` does; ``static_norm``: whether BatchNorm has no
+    running statistics in training, so that the model gets some before an examination; ``widths``:
+    the listed widths, falling from 1, of which a client draws one for every batch, where it does;
+    ``distils``: whether a client's widest slice then teaches the others.
+    ``prototypes``: whether the mean features of classes are exchanged: :meth:`finish` gets the
+    client's features, uploads have a row for each of its classes, and the download has those of all
+    classes, ``prototypes`` ``[C, d]``, zeros for a class without one.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
@@ -163,15 +190,20 @@ class Correction(_MethodPart):
 
     def __init_subclass__(cls) -> None:
         flags = {
-            "start": "personal_start", "sent": "sends_whole_model", "initial_state": "keeps_state",
-            "phases": "several_phases", "examined": "personal_model", "offset": "rolls",
+            "start": "personal_start",
+            "sent": "sends_whole_model",
+            "initial_state": "keeps_state",
+            "phases": "several_phases",
+            "examined": "personal_model",
+            "offset": "rolls",
             "before_examination": "trains_before_examination",
-        }  # fmt: skip
+        }
         require_declared(cls, Correction, flags)
 
     @property
     def personal_start(self) -> bool:
-        """Whether clients start from models of their own, so that :meth:`start` depends on what a client keeps."""
+        """Whether clients start from models of their own, so that :meth:`start` depends on what a
+        client keeps."""
         return False
 
     @property
@@ -181,29 +213,33 @@ class Correction(_MethodPart):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether clients keep a state between rounds, so that :meth:`initial_state` is not None."""
+        """Whether clients keep a state between rounds, so that :meth:`initial_state` is not
+        None."""
         return False
 
     @property
     def several_phases(self) -> bool:
-        """Whether local work is more than steps of the received model, so that :meth:`phases` says what it is."""
+        """Whether local work is more than steps of the received model, so that :meth:`phases` says
+        what it is."""
         return False
 
     @property
     def personal_model(self) -> bool:
-        """Whether clients are examined with models of their own, so that :meth:`examined` depends on what a client keeps."""
+        """Whether clients are examined with models of their own, so that :meth:`examined` depends
+        on what a client keeps."""
         return self.personal_start
 
     @property
     def trains_before_examination(self) -> bool:
-        """Whether a client that took part trains before it is examined, in the phases of :meth:`before_examination`."""
+        """Whether a client that took part trains before it is examined, in the phases of
+        :meth:`before_examination`."""
         return False
 
     @property
     def choices(self) -> int:
-        """The number of received models of which a client takes one before it is probed, trained or examined: that of the lowest mean
-        loss on all its training samples, the first of equals. :meth:`start` finds its number as ``client_state["choice"]``,
-        int64 ``[1]``."""
+        """The number of received models of which a client takes one before it is probed, trained or
+        examined: that of the lowest mean loss on all its training samples, the first of equals.
+        :meth:`start` finds its number as ``client_state["choice"]``, int64 ``[1]``."""
         return 1
 
     @property
@@ -213,29 +249,35 @@ class Correction(_MethodPart):
 
     @property
     def extra_epochs(self) -> float:
-        """The time of local work beside the job's steps, in passes forward and backward over a client's samples."""
+        """The time of local work beside the job's steps, in passes forward and backward over a
+        client's samples."""
         return 0.0
 
     @property
     def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
-        """The signals of the received model that are measured before training, which costs the client a pass over its data."""
+        """The signals of the received model that are measured before training, which costs the
+        client a pass over its data."""
         return frozenset()
 
     def bound(self, layout: Layout) -> Correction:
-        """Return this correction bound to a model's layout; called once, when a run's setting is made."""
+        """Return this correction bound to a model's layout; called once, when a run's setting is
+        made."""
         return self
 
     def offset(self, version: int) -> int:
-        """Return the number of the first unit in the slices of clients that receive this version of the model."""
+        """Return the number of the first unit in the slices of clients that receive this version of
+        the model."""
         return 0
 
     def sent(self, model: ModelState) -> ModelState:
-        """Return what of a model the server keeps, steps and sends; the rest stays with the clients. By default all of it."""
+        """Return what of a model the server keeps, steps and sends; the rest stays with the
+        clients. By default all of it."""
         return model
 
     def initial_state(self, state: ModelState) -> ClientState | None:
-        """Return the state of a client before its first round, ``state`` the initial model; None for a method whose clients keep
-        nothing. All clients share these tensors, so they are never changed in place."""
+        """Return the state of a client before its first round, ``state`` the initial model; None
+        for a method whose clients keep nothing. All clients share these tensors, so they are never
+        changed in place."""
         return None
 
     def download(self, server: ServerState) -> Tensors:
@@ -244,11 +286,13 @@ class Correction(_MethodPart):
         return {"x": model.x, "buffers": model.buffers, "counters": model.counters}
 
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
-        """Return the model that a client starts from (FedBN inserts the client's normalisation layers), in training and probes."""
+        """Return the model that a client starts from (FedBN inserts the client's normalisation
+        layers), in training and probes."""
         return ModelState(download["x"], download["buffers"], download["counters"])
 
     def examined(self, download: Tensors, client_state: ClientState | None) -> ModelState:
-        """Return the model that a client uses, and with which it is examined; by default the one that it starts from."""
+        """Return the model that a client uses, and with which it is examined; by default the one
+        that it starts from."""
         return self.start(download, client_state)
 
     def received(self, download: Tensors, parts: Parts) -> ModelState:
@@ -260,16 +304,18 @@ class Correction(_MethodPart):
         return GradientCorrection()
 
     def phases(self, context: JobContext) -> tuple[Phase, ...]:
-        """Return the phases of local work, in order: by default one, in which the received model takes the job's steps."""
+        """Return the phases of local work, in order: by default one, in which the received model
+        takes the job's steps."""
         return (Phase(correction=self.gradient_correction(context)),)
 
     def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
-        """Return the phases in which a client that never took part adapts the model it starts from; by default, all of it."""
+        """Return the phases in which a client that never took part adapts the model it starts from;
+        by default, all of it."""
         return (Phase("tune"),)
 
     def before_examination(self, context: JobContext) -> tuple[Phase, ...]:
-        """Return the phases after which the received model is the one that a client which took part is examined with, in place of
-        :meth:`examined`. Nothing goes on from them."""
+        """Return the phases after which the received model is the one that a client which took part
+        is examined with, in place of :meth:`examined`. Nothing goes on from them."""
         return ()
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
@@ -282,14 +328,17 @@ class Correction(_MethodPart):
         return parts, context.client_state
 
     def update(self, parts: Parts) -> Tensor:
-        """Return ``[D]``, the change of the client's model by local work, as the server reads it from an upload."""
+        """Return ``[D]``, the change of the client's model by local work, as the server reads it
+        from an upload."""
         return parts["delta"].value
 
 
 class Aggregator(_MethodPart):
-    """The rule that combines uploads into one total. ``upload_visibility``: whether it needs single uploads (``each``) or only their
-    sum. ``compares``: the rule compares uploads with each other, so with one upload it equals the mean. ``plain_sum``: the total is
-    a weighted sum, so that an upload of norm C moves it by C at most. ``joins``: whether it has :meth:`partial` and :meth:`join`."""
+    """The rule that combines uploads into one total. ``upload_visibility``: whether it needs single
+    uploads (``each``) or only their sum. ``compares``: the rule compares uploads with each other,
+    so with one upload it equals the mean. ``plain_sum``: the total is a weighted sum, so that an
+    upload of norm C moves it by C at most. ``joins``: whether it has :meth:`partial` and
+    :meth:`join`."""
 
     paper: ClassVar[Paper | None] = None
     upload_visibility: ClassVar[Literal["sum", "each"]] = "sum"
@@ -299,8 +348,8 @@ class Aggregator(_MethodPart):
 
     @property
     def least(self) -> int:
-        """The fewest uploads for which the rule is defined: a smaller cohort is refused, and a round with fewer uploads does not
-        change the model."""
+        """The fewest uploads for which the rule is defined: a smaller cohort is refused, and a
+        round with fewer uploads does not change the model."""
         return 1
 
     @abstractmethod
@@ -309,27 +358,34 @@ class Aggregator(_MethodPart):
 
     @abstractmethod
     def add(self, total: Any, upload: Upload) -> Any:
-        """Add one upload to the accumulator, in place or not, and return it. Uploads come in order of client id and position."""
+        """Add one upload to the accumulator, in place or not, and return it. Uploads come in order
+        of client id and position."""
 
     def partial(self, total: Any) -> Any:
-        """Return the sum of uploads in one :class:`~motley.algorithms.upload.BlockRun`; None if there is none."""
+        """Return the sum of uploads in one :class:`~motley.algorithms.upload.BlockRun`; None if
+        there is none."""
         raise NotImplementedError(f"{type(self).__name__} joins no sums")
 
     def join(self, total: Any, run: BlockRun, partial: Any) -> Any:
-        """Add a run's sum as its uploads would be, and return the accumulator. Runs come in order of their positions."""
+        """Add a run's sum as its uploads would be, and return the accumulator. Runs come in order
+        of their positions."""
         raise NotImplementedError(f"{type(self).__name__} joins no sums")
 
     @abstractmethod
     def finish(self, total: Any, divide: Divide) -> dict[str, Tensor]:
-        """Return the totals by part name, float64 for floating parts; empty when there were fewer than ``least`` uploads. The
-        accumulator is used up.
+        """Return the totals by part name, float64 for floating parts; empty when there were fewer
+        than ``least`` uploads. The accumulator is used up.
 
-        ``divide``: whether ``mean`` parts are divided by the sum of weights, by the number of uploads, or not at all.
+        ``divide``: whether ``mean`` parts are divided by the sum of weights, by the number of
+        uploads, or not at all.
         """
 
 
-def aggregate(aggregator: Aggregator, uploads: Iterable[Upload], divide: Divide) -> dict[str, Tensor]:
-    """Aggregate uploads, given in order of client id, in one call: ``init``, ``add`` for each of them, ``finish``."""
+def aggregate(
+    aggregator: Aggregator, uploads: Iterable[Upload], divide: Divide
+) -> dict[str, Tensor]:
+    """Aggregate uploads, given in order of client id, in one call: ``init``, ``add`` for each of
+    them, ``finish``."""
     total = aggregator.init()
     for upload in uploads:
         total = aggregator.add(total, upload)
@@ -338,7 +394,8 @@ def aggregate(aggregator: Aggregator, uploads: Iterable[Upload], divide: Divide)
 
 @dataclass(frozen=True)
 class ServerState:
-    """The server's state: the model, and further tensors by name (momentum, control variate, ...)."""
+    """The server's state: the model, and further tensors by name (momentum, control variate,
+    ...)."""
 
     model: ModelState
     extra: Tensors = field(default_factory=dict)
@@ -351,18 +408,24 @@ class NetworkFunction(Protocol):
         """Return the outputs ``[B, ...]`` in eval mode, computed in chunks without gradients."""
 
     def loss_gradient(
-        self, state: ModelState, inputs: Tensor, loss: Callable[[Tensor], Tensor], training: Key | None = None
+        self,
+        state: ModelState,
+        inputs: Tensor,
+        loss: Callable[[Tensor], Tensor],
+        training: Key | None = None,
     ) -> LossGradient:
-        """Return a scalar ``loss`` of the outputs and its gradient, in eval mode or, with a key for dropout, in training mode."""
+        """Return a scalar ``loss`` of the outputs and its gradient, in eval mode or, with a key for
+        dropout, in training mode."""
 
 
 class ExtraExchange(NamedTuple):
-    """Extra communication and computation of every participant that a server rule causes; billed, and part of the client's time.
+    """Extra communication and computation of every participant that a server rule causes; billed,
+    and part of the client's time.
 
     Parameters
     ----------
-    up, down: numbers sent each way. own: forward passes over all training samples of the client. batches: forward passes over one
-    batch of public samples (a training step on one counts three).
+    up, down: numbers sent each way. own: forward passes over all training samples of the client.
+    batches: forward passes over one batch of public samples (a training step on one counts three).
     """
 
     up: int = 0
@@ -377,10 +440,12 @@ class ServerContext:
 
     Parameters
     ----------
-    layout: of the model. population: clients that rounds may ask. accepted: uploads in the total. network: the task's network.
-    criterion: the task's own loss. public: unlabelled model inputs ``[n, ...]``. validation: inputs and labels that the server
-    holds; never test data. key: random stream of this step. losses: returns the mean loss of one model per client, each on the
-    client's own training samples, in eval mode, with the algorithm's loss.
+    layout: of the model. population: clients that rounds may ask. accepted: uploads in the total.
+    network: the task's network.
+    criterion: the task's own loss. public: unlabelled model inputs ``[n, ...]``. validation: inputs
+    and labels that the server holds; never test data. key: random stream of this step. losses:
+    returns the mean loss of one model per client, each on the client's own training samples, in
+    eval mode, with the algorithm's loss.
     """
 
     layout: Layout
@@ -395,29 +460,34 @@ class ServerContext:
 
 
 class Server(_MethodPart):
-    """The server's step on the total of the uploads. Its computations take wall time, never virtual time."""
+    """The server's step on the total of the uploads. Its computations take wall time, never virtual
+    time."""
 
     def __init_subclass__(cls) -> None:
-        require_declared(cls, Server, {"extra_exchange": "asks_clients", "update_with_clients": "asks_clients"})
+        require_declared(
+            cls, Server, {"extra_exchange": "asks_clients", "update_with_clients": "asks_clients"}
+        )
 
     @property
     def needs(self) -> frozenset[str]:
-        """The data that the rule needs: ``public`` samples, ``validation`` samples of the server, ``classes``. Checked when an
-        experiment is built."""
+        """The data that the rule needs: ``public`` samples, ``validation`` samples of the server,
+        ``classes``. Checked when an experiment is built."""
         return frozenset()
 
     @property
     def asks_clients(self) -> bool:
-        """Whether the rule needs participants after their uploads: by :meth:`extra_exchange` or :meth:`update_with_clients`."""
+        """Whether the rule needs participants after their uploads: by :meth:`extra_exchange` or
+        :meth:`update_with_clients`."""
         return False
 
     def extra_exchange(self, public: int, outputs: int) -> ExtraExchange:
-        """Return the extra exchange with every participant of a round, for so many public samples and outputs."""
+        """Return the extra exchange with every participant of a round, for so many public samples
+        and outputs."""
         return ExtraExchange()
 
     def bound(self, layout: Layout, draw: Callable[[int], ModelState]) -> Server:
-        """Return this rule bound to a model's layout; called once, when a run's setting is made. ``draw(j)``: a further draw of the
-        initial model, for every j from 1."""
+        """Return this rule bound to a model's layout; called once, when a run's setting is made.
+        ``draw(j)``: a further draw of the initial model, for every j from 1."""
         return self
 
     def init(self, model: ModelState, population: int) -> ServerState:
@@ -426,23 +496,29 @@ class Server(_MethodPart):
 
     @abstractmethod
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """Return the next state. Never called with an empty total: a round without uploads changes nothing."""
+        """Return the next state. Never called with an empty total: a round without uploads changes
+        nothing."""
 
     def update_with_clients(
-        self, state: ServerState, total: Tensors, kept: Mapping[int, ClientState], context: ServerContext
+        self,
+        state: ServerState,
+        total: Tensors,
+        kept: Mapping[int, ClientState],
+        context: ServerContext,
     ) -> tuple[ServerState, Mapping[int, ClientState]]:
-        """Return the next server state and the next states of the accepted clients, by default ``kept``. A client that is left out
-        keeps the state that it had before the round."""
+        """Return the next server state and the next states of the accepted clients, by default
+        ``kept``. A client that is left out keeps the state that it had before the round."""
         return self.update(state, total, context), kept
 
     def notes(self, state: ServerState) -> Mapping[str, float]:
-        """Return numbers about the step that led to a state, for the column ``notes`` of the table ``rounds``."""
+        """Return numbers about the step that led to a state, for the column ``notes`` of the table
+        ``rounds``."""
         return {}
 
 
 def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:
-    """Return the model after ``x + step`` (float64, then cast); buffers become their convex mean, counters their maximum. A buffer
-    whose mean is NaN, which no client held, stays."""
+    """Return the model after ``x + step`` (float64, then cast); buffers become their convex mean,
+    counters their maximum. A buffer whose mean is NaN, which no client held, stays."""
     old = state.model
     mean = total["buffers"].to(old.buffers.dtype) if "buffers" in total else old.buffers
     return ModelState(
@@ -454,8 +530,9 @@ def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """The four parts of a method, the weighting that it was published with (None: the experiment's default), and the fine-tuning of
-    clients' models before they are examined (None: there is none)."""
+    """The four parts of a method, the weighting that it was published with (None: the experiment's
+    default), and the fine-tuning of clients' models before they are examined (None: there is
+    none)."""
 
     loss: Loss
     correction: Correction
@@ -481,16 +558,22 @@ class Algorithm:
     ) -> Algorithm:
         """Return the same method with some parts exchanged."""
         given = {
-            "loss": loss, "correction": correction, "aggregator": aggregator, "server": server, "weights": weights,
+            "loss": loss,
+            "correction": correction,
+            "aggregator": aggregator,
+            "server": server,
+            "weights": weights,
             "tuning": tuning,
-        }  # fmt: skip
+        }
         return dataclasses.replace(self, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
 
 
 class Method(ABC):
-    """A named method of a paper: a frozen dataclass of options that sets the parts which the paper changes.
+    """A named method of a paper: a frozen dataclass of options that sets the parts which the paper
+    changes.
 
-    ``reveals``: what a server learns of single clients, also under secure aggregation; empty: nothing."""
+    ``reveals``: what a server learns of single clients, also under secure aggregation; empty:
+    nothing."""
 
     paper: ClassVar[Paper]
     reveals: ClassVar[str] = ""

@@ -1,6 +1,8 @@
-"""Ditto: every client trains the shared model, and beside it a model of its own that is pulled towards the shared one.
+"""Ditto: every client trains the shared model, and beside it a model of its own that is pulled
+towards the shared one.
 
-Li, Hu, Beirami, Smith: *Ditto: Fair and Robust Federated Learning Through Personalization*, ICML 2021 (arXiv:2012.04221).
+Li, Hu, Beirami, Smith: *Ditto: Fair and Robust Federated Learning Through Personalization*, ICML
+2021 (arXiv:2012.04221).
 Reference: docs/methods/algorithms.md#ditto.
 
     receive x;   w <- x;   tau times:  w <- w - lr g(w)
@@ -9,14 +11,17 @@ Reference: docs/methods/algorithms.md#ditto.
                  x as received, the same batches
     send         w - x;    keep v_k
 
-Symbols: lam the strength of the pull. State: v_k with each client that took part, buffers included; the initial model for the others.
-Cost: two passes a step; traffic as FedAvg. A client is examined with v_k, the shared model beside it.
+Symbols: lam the strength of the pull. State: v_k with each client that took part, buffers included;
+the initial model for the others.
+Cost: two passes a step; traffic as FedAvg. A client is examined with v_k, the shared model beside
+it.
 
 Deviations and readings
 -----------------------
-* The two models do not meet within a round, so they take their steps one after the other, on the same batches (the authors
-  alternate).
-* ``lam = 0`` leaves v_k to local training, bit for bit. The shared model is FedAvg's for every ``lam``, bit for bit.
+* The two models do not meet within a round, so they take their steps one after the other, on the
+  same batches (the authors alternate).
+* ``lam = 0`` leaves v_k to local training, bit for bit. The shared model is FedAvg's for every
+  ``lam``, bit for bit.
 * The authors' choice of lam on validation samples, at every step, is left out.
 
 >>> from motley.algorithms.ditto import Ditto
@@ -55,7 +60,8 @@ _OWN = "own"
 
 @dataclass(frozen=True)
 class OwnModel(Correction):
-    """Plain local training of the received model, and of the client's own one with a pull of ``lam`` towards the received one."""
+    """Plain local training of the received model, and of the client's own one with a pull of
+    ``lam`` towards the received one."""
 
     several_phases: ClassVar[bool] = True
     personal_model: ClassVar[bool] = True
@@ -80,7 +86,9 @@ class OwnModel(Correction):
     def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
         return (Phase("tune", correction=GradientCorrection(self.lam)),)
 
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update, and the client's own model as the next state."""
         parts, kept = super().finish(after, context)
         return parts, self.initial_state(context.models[_OWN]) if _OWN in context.models else kept
@@ -89,12 +97,16 @@ class OwnModel(Correction):
     def cautions(self, solver: Solver) -> str | None:
         if solver.lr * self.lam <= 1:
             return None
-        return f"lr = {solver.lr:g} times lam = {self.lam:g} is above 1: the pull overshoots its anchor"
+        return (
+            f"lr = {solver.lr:g} times lam = {self.lam:g} is above 1: the pull overshoots its "
+            "anchor"
+        )
 
 
 @dataclass(frozen=True)
 class Ditto(Method):
-    """FedAvg, and beside it a model of every client's own, pulled towards the shared one with strength ``lam`` (1)."""
+    """FedAvg, and beside it a model of every client's own, pulled towards the shared one with
+    strength ``lam`` (1)."""
 
     paper: ClassVar[Paper] = cite("li2021ditto")
     lam: float = 1.0

@@ -1,4 +1,5 @@
-"""The base of losses that add to another loss a term of the model's features, the inputs of its last linear layer."""
+"""The base of losses that add to another loss a term of the model's features, the inputs of its
+last linear layer."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ __all__ = ["FeatureLoss"]
 
 @dataclass(frozen=True)
 class FeatureLoss(Loss):
-    """A loss ``base`` plus a term of features, which subclasses add in :meth:`compare`; probes measure ``base`` alone."""
+    """A loss ``base`` plus a term of features, which subclasses add in :meth:`compare`; probes
+    measure ``base`` alone."""
 
     whole_model: ClassVar[bool] = True
     base: Loss
@@ -35,7 +37,13 @@ class FeatureLoss(Loss):
         return self.base.gradient(outputs, targets, extra)
 
     @override
-    def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
+    def prepare(
+        self,
+        context: JobContext,
+        forward: Callable[[Tensor], Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> Tensors:
         return self.base.prepare(context, forward, inputs, targets)
 
     @override

@@ -1,7 +1,8 @@
-"""FedALA: every client begins its training at a mixture of its last local model and the shared model, learned entry by entry.
+"""FedALA: every client begins its training at a mixture of its last local model and the shared
+model, learned entry by entry.
 
-Zhang, Hua, Wang, Song, Xue, Ma, Guan: *FedALA: Adaptive Local Aggregation for Personalized Federated Learning*, AAAI 2023
-(arXiv:2212.01197). Reference: docs/methods/algorithms.md#fedala.
+Zhang, Hua, Wang, Song, Xue, Ma, Guan: *FedALA: Adaptive Local Aggregation for Personalized
+Federated Learning*, AAAI 2023 (arXiv:2212.01197). Reference: docs/methods/algorithms.md#fedala.
 
     receive x;   own t_k (its last local model) and W_k in [0, 1], from 1, for the last
                  ``tensors`` parameters
@@ -12,14 +13,17 @@ Zhang, Hua, Wang, Song, Xue, Ma, Guan: *FedALA: Adaptive Local Aggregation for P
     examined     t_k + (x - t_k) W,   W learned from W_k as before training, and forgotten;
                  x by a client that never took part
 
-Symbols: eta the learning rate of W_k. State: t_k (buffers included), W_k, and whether W_k was ever learned; the initial model
-and 1 for the others. Cost: a pass over ``share`` of the samples before training; traffic as FedAvg. The shared model is examined, too.
+Symbols: eta the learning rate of W_k. State: t_k (buffers included), W_k, and whether W_k was ever
+learned; the initial model and 1 for the others. Cost: a pass over ``share`` of the samples before
+training; traffic as FedAvg. The shared model is examined, too.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D the weights are learned in ``first_passes`` (11) passes when a client first has something to mix, later in one. The
-  authors pass at least 11 times in the first use, until the losses of the last ten spread by less than 0.1. The clock counts one.
-* INTERPRETATION-D a pass takes the first batches of a permutation of all samples; the authors' samples are one block in storage.
+* INTERPRETATION-D the weights are learned in ``first_passes`` (11) passes when a client first has
+  something to mix, later in one. The authors pass at least 11 times in the first use, until the
+  losses of the last ten spread by less than 0.1. The clock counts one.
+* INTERPRETATION-D a pass takes the first batches of a permutation of all samples; the authors'
+  samples are one block in storage.
 * INTERPRETATION-D BatchNorm statistics are those received. While x is t_k nothing is learned.
 
 >>> from motley.algorithms.fedala import FedALA
@@ -38,7 +42,16 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Method, Part, Phase, Tensors
+from motley.algorithms.base import (
+    Algorithm,
+    ClientState,
+    Correction,
+    JobContext,
+    Method,
+    Part,
+    Phase,
+    Tensors,
+)
 from motley.algorithms.phases import GradientAt
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
@@ -71,8 +84,9 @@ class _Learning:
 
 @dataclass(frozen=True)
 class AdaptiveMixture(Correction):
-    """Plain local training that begins at a learned mixture of the client's last model and the received one; ``layout`` is set by
-    :meth:`bound`, ``first`` is the weight that a client begins with."""
+    """Plain local training that begins at a learned mixture of the client's last model and the
+    received one; ``layout`` is set by :meth:`bound`, ``first`` is the weight that a client begins
+    with."""
 
     several_phases: ClassVar[bool] = True
     personal_model: ClassVar[bool] = True
@@ -116,33 +130,51 @@ class AdaptiveMixture(Correction):
         return self._learned(context, "examined weights", Phase(epochs=0))
 
     def _learned(self, context: JobContext, name: str, then: Phase) -> tuple[Phase, ...]:
-        """Return the phases that learn the weights, and one more, ``then``, that begins at the mixture."""
+        """Return the phases that learn the weights, and one more, ``then``, that begins at the
+        mixture."""
         received = self.start(context.download, None)
         kept = context.client_state or self.initial_state(received)
-        learning, weights = _Learning(context.x, kept["x"], self.eta), kept["weights"]
+        learning = _Learning(context.x, kept["x"], self.eta)
+        weights = kept["weights"]
 
         def begin(values: Mapping[str, Tensor]) -> ModelState:
-            return ModelState(learning.mixed(values["weights"]), received.buffers, received.counters)
+            return ModelState(
+                learning.mixed(values["weights"]), received.buffers, received.counters
+            )
 
         if not self.eta or torch.equal(context.x[-len(weights) :], kept["x"][-len(weights) :]):
             return (dataclasses.replace(then, start=begin, values={"weights": weights}),)
         passes = 1 if kept["learned"].any() else self.first_passes
         where = frozenset(entry.name for entry in self.layout.entries[-self.tensors :])
-        learn = [Phase(f"{name} {i}", "mixed", begin, where, self.share, direction=learning) for i in range(passes)]
-        return (dataclasses.replace(learn[0], values={"weights": weights}), *learn[1:], dataclasses.replace(then, start=begin))
+        learn = [
+            Phase(f"{name} {i}", "mixed", begin, where, self.share, direction=learning)
+            for i in range(passes)
+        ]
+        return (
+            dataclasses.replace(learn[0], values={"weights": weights}),
+            *learn[1:],
+            dataclasses.replace(then, start=begin),
+        )
 
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update; the local model and the weights are the next state."""
         parts, kept = super().finish(after, context)
         if kept is None or "weights" not in context.values:
             return parts, kept
-        return parts, {**vars(after), **context.values, "learned": kept["learned"] + int("mixed" in context.models)}
+        return parts, {
+            **vars(after),
+            **context.values,
+            "learned": kept["learned"] + int("mixed" in context.models),
+        }
 
 
 @dataclass(frozen=True)
 class FedALA(Method):
-    """FedAvg in which clients begin at a learned mixture of their last model and the shared one: options ``eta`` (1) of the weights,
-    ``share`` (0.8) of the samples they are learned on, ``tensors`` (2) that are mixed, from the end, and ``first_passes`` (11)."""
+    """FedAvg in which clients begin at a learned mixture of their last model and the shared one:
+    options ``eta`` (1) of the weights, ``share`` (0.8) of the samples they are learned on,
+    ``tensors`` (2) that are mixed, from the end, and ``first_passes`` (11)."""
 
     paper: ClassVar[Paper] = cite("zhang2023fedala")
     eta: float = 1.0
@@ -157,8 +189,12 @@ class FedALA(Method):
             raise ConfigError(f"got share = {self.share}; expected a number above 0, at most 1")
         for name in ("tensors", "first_passes"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"got {name} = {getattr(self, name)}; expected a whole number of at least 1")
+                raise ConfigError(
+                    f"got {name} = {getattr(self, name)}; expected a whole number of at least 1"
+                )
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=AdaptiveMixture(self.eta, self.share, self.tensors, self.first_passes))
+        return plain.replace(
+            correction=AdaptiveMixture(self.eta, self.share, self.tensors, self.first_passes)
+        )

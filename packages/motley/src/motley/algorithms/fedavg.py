@@ -1,14 +1,14 @@
 """FedAvg: average the results of several local epochs.
 
-McMahan, Moore, Ramage, Hampson, Aguera y Arcas: *Communication-Efficient Learning of Deep Networks from Decentralized
-Data*, AISTATS 2017. Reference: docs/methods/algorithms.md#fedavg.
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas: *Communication-Efficient Learning of Deep Networks
+from Decentralized Data*, AISTATS 2017. Reference: docs/methods/algorithms.md#fedavg.
 
     client:  w <- x;  for each batch b:  w <- w - lr * grad l(w; b);   delta_k = w - x
     server:  x <- x + lr_server * sum_k a_k delta_k
 
-``a_k`` comes from the experiment's ``weights``: ``examples`` (n_k over the cohort's sum, the default), ``uniform`` (1/M),
-``horvitz_thompson`` (K/M p_k, unbiased under uniform sampling without replacement; need not sum to 1), ``score``. See
-:mod:`motley.algorithms.weights`.
+``a_k`` comes from the experiment's ``weights``: ``examples`` (n_k over the cohort's sum, the
+default), ``uniform`` (1/M), ``horvitz_thompson`` (K/M p_k, unbiased under uniform sampling without
+replacement; need not sum to 1), ``score``. See :mod:`motley.algorithms.weights`.
 
 Deviations: none. ``x + sum a_k delta_k`` is formed in float64, never ``sum a_k w_k``.
 
@@ -25,7 +25,16 @@ from typing import ClassVar
 from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Correction, Method, Server, ServerContext, ServerState, Tensors, step_model
+from motley.algorithms.base import (
+    Algorithm,
+    Correction,
+    Method,
+    Server,
+    ServerContext,
+    ServerState,
+    Tensors,
+    step_model,
+)
 from motley.algorithms.losses import CrossEntropy
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
@@ -50,7 +59,8 @@ class Average(Server):
 
 @dataclass(frozen=True)
 class FedAvg(Method):
-    """Federated averaging: plain local training and the weighted mean; option ``server_lr`` (1.0)."""
+    """Federated averaging: plain local training and the weighted mean; option ``server_lr``
+    (1.0)."""
 
     paper: ClassVar[Paper] = cite("mcmahan2017communication")
     server_lr: float = 1.0

@@ -1,14 +1,16 @@
 """FedAvgM: momentum on the server.
 
-Hsu, Qi, Brown: *Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification*, 2019
-(arXiv:1909.06335). Reference: docs/methods/algorithms.md#server-optimisers.
+Hsu, Qi, Brown: *Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification*, 2019 (arXiv:1909.06335). Reference: docs/methods/algorithms.md#server-optimisers.
 
     v <- beta v + total,    x <- x + lr v            total = sum_k a_k delta_k
 
-Symbols: ``beta`` (``momentum``, 0.9), ``lr`` of the server (1). State: ``v`` [D], from 0. Under a constant total the step grows to
-``lr total / (1 - beta)``. HeteRo-Select v2 is this rule with beta = 0.5 and score weights.
+Symbols: ``beta`` (``momentum``, 0.9), ``lr`` of the server (1). State: ``v`` [D], from 0. Under a
+constant total the step grows to ``lr total / (1 - beta)``. HeteRo-Select v2 is this rule with beta
+= 0.5 and score weights.
 
-Deviations: none. Buffers are averaged, never given momentum. A round without uploads leaves ``v`` as it was.
+Deviations: none. Buffers are averaged, never given momentum. A round without uploads leaves ``v``
+as it was.
 
 >>> from motley.algorithms.fedavgm import Momentum
 >>> Momentum(0.5).momentum
@@ -23,7 +25,15 @@ from typing import ClassVar
 import torch
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
+from motley.algorithms.base import (
+    Algorithm,
+    Method,
+    Server,
+    ServerContext,
+    ServerState,
+    Tensors,
+    step_model,
+)
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
@@ -40,7 +50,9 @@ class Momentum(Server):
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:
-            raise ConfigError(f"got momentum = {self.momentum}; expected at least 0 and less than 1")
+            raise ConfigError(
+                f"got momentum = {self.momentum}; expected at least 0 and less than 1"
+            )
         if not 0 < self.lr < float("inf"):
             raise ConfigError(f"got lr = {self.lr}; expected a positive number")
 

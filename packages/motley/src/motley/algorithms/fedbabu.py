@@ -1,6 +1,8 @@
-"""FedBABU: clients train the base under a head that never moves, and fine-tune the whole model before it is used.
+"""FedBABU: clients train the base under a head that never moves, and fine-tune the whole model
+before it is used.
 
-Oh, Kim, Yun: *FedBABU: Toward Enhanced Representation for Federated Image Classification*, ICLR 2022 (arXiv:2106.06042).
+Oh, Kim, Yun: *FedBABU: Toward Enhanced Representation for Federated Image Classification*, ICLR
+2022 (arXiv:2106.06042).
 Reference: docs/methods/algorithms.md#fedbabu.
 
     server    holds, averages and sends the base
@@ -10,13 +12,15 @@ Reference: docs/methods/algorithms.md#fedbabu.
               own training samples
 
 Symbols: b the base, h the head: the last ``layers`` linear layers and what lies between them.
-State: none; a client holds the initial head. Traffic: the base, both ways. Fine-tuning belongs to the examination: it takes no
-virtual time and nothing goes on from it.
+State: none; a client holds the initial head. Traffic: the base, both ways. Fine-tuning belongs to
+the examination: it takes no virtual time and nothing goes on from it.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D the initial head is not billed: every client draws it from the run's seed, as it does the initial model.
-* Fine-tuning moves base and head with the run's own optimiser and learning rate, from the average (not from the client's last model).
+* INTERPRETATION-D the initial head is not billed: every client draws it from the run's seed, as it
+  does the initial model.
+* Fine-tuning moves base and head with the run's own optimiser and learning rate, from the average
+  (not from the client's last model).
 * With ``own_norms`` clients keep BatchNorm, too, as under FedBN; there is no shared model then.
 * Without a head (``layers = 0``) training is plain averaging, bit for bit.
 
@@ -33,7 +37,16 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Method, Part, Phase, Tuning
+from motley.algorithms.base import (
+    Algorithm,
+    ClientState,
+    Correction,
+    JobContext,
+    Method,
+    Part,
+    Phase,
+    Tuning,
+)
 from motley.algorithms.fedper import PersonalHead
 from motley.algorithms.personal import batch_norm_of, check_layers
 from motley.core.errors import ConfigError
@@ -46,7 +59,8 @@ __all__ = ["FedBABU", "FrozenHead", "OwnNormsAndFrozenHead"]
 
 @dataclass(frozen=True)
 class FrozenHead(PersonalHead):
-    """Local training of the base alone, under the initial model's head, which all clients have and nobody sends."""
+    """Local training of the base alone, under the initial model's head, which all clients have and
+    nobody sends."""
 
     shared: ClassVar[bool] = True
     several_phases: ClassVar[bool] = True
@@ -56,33 +70,46 @@ class FrozenHead(PersonalHead):
         head = self.personal(self.layout)
         if not head:
             return super().phases(context)
-        return (Phase(where=frozenset(entry.name for entry in self.layout if entry.name not in head)),)
+        return (
+            Phase(where=frozenset(entry.name for entry in self.layout if entry.name not in head)),
+        )
 
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
-        """Return the change of the base, and the head as it was, which all clients hold in one copy."""
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState]:
+        """Return the change of the base, and the head as it was, which all clients hold in one
+        copy."""
         parts, head = super().finish(after, context)
         return parts, context.client_state or head
 
 
 @dataclass(frozen=True)
 class OwnNormsAndFrozenHead(FrozenHead):
-    """Local training of the base under a fixed head, in which every client keeps its own BatchNorm."""
+    """Local training of the base under a fixed head, in which every client keeps its own
+    BatchNorm."""
 
     shared: ClassVar[bool] = False
 
     @override
     def bound(self, layout: Layout) -> Correction:
-        return super().bound(layout) if batch_norm_of(layout) else FrozenHead(layers=self.layers).bound(layout)
+        return (
+            super().bound(layout)
+            if batch_norm_of(layout)
+            else FrozenHead(layers=self.layers).bound(layout)
+        )
 
     @override
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState]:
         return PersonalHead.finish(self, after, context)
 
 
 @dataclass(frozen=True)
 class FedBABU(Method):
-    """Averaging of a base that is trained under a fixed head: options ``tune_epochs`` (5) of fine-tuning before a client's model is
-    examined, and ``layers`` (1) of the head; with ``own_norms`` clients keep BatchNorm."""
+    """Averaging of a base that is trained under a fixed head: options ``tune_epochs`` (5) of
+    fine-tuning before a client's model is examined, and ``layers`` (1) of the head; with
+    ``own_norms`` clients keep BatchNorm."""
 
     paper: ClassVar[Paper] = cite("oh2022fedbabu")
     tune_epochs: int = 5
@@ -92,11 +119,17 @@ class FedBABU(Method):
     def __post_init__(self) -> None:
         check_layers("layers", self.layers)
         if self.tune_epochs < 0:
-            raise ConfigError(f"got tune_epochs = {self.tune_epochs}; expected a whole number of at least 0")
+            raise ConfigError(
+                f"got tune_epochs = {self.tune_epochs}; expected a whole number of at least 0"
+            )
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         correction = (
-            OwnNormsAndFrozenHead(layers=self.layers, own_norms=True) if self.own_norms else FrozenHead(layers=self.layers)
+            OwnNormsAndFrozenHead(layers=self.layers, own_norms=True)
+            if self.own_norms
+            else FrozenHead(layers=self.layers)
         )
-        return plain.replace(correction=correction, tuning=Tuning(epochs=self.tune_epochs), weights="uniform")
+        return plain.replace(
+            correction=correction, tuning=Tuning(epochs=self.tune_epochs), weights="uniform"
+        )

@@ -1,10 +1,12 @@
 """FedBiO: the server learns the clients' weights on its own validation samples (instance A).
 
-Li, Huang, Huang: *Communication-Efficient Federated Bilevel Optimization with Local and Global Lower Level Problems*, NeurIPS 2023
-(arXiv:2302.06701). Reference: docs/methods/algorithms.md#fedbio.
+Li, Huang, Huang: *Communication-Efficient Federated Bilevel Optimization with Local and Global
+Lower Level Problems*, NeurIPS 2023 (arXiv:2302.06701). Reference:
+docs/methods/algorithms.md#fedbio.
 
-The bilevel problem chooses upper variables psi so that the model trained with them does well on validation data. Here psi are the
-logits of the clients' weights, and the lower level is one aggregation, ``w(psi) = x + sum_k p_k Delta_k`` with ``p = softmax(psi)``:
+The bilevel problem chooses upper variables psi so that the model trained with them does well on
+validation data. Here psi are the logits of the clients' weights, and the lower level is one
+aggregation, ``w(psi) = x + sum_k p_k Delta_k`` with ``p = softmax(psi)``:
 
     J(psi) = L_val(w(psi)),    G = grad L_val(w(psi)),
     dJ/dpsi_k = p_k (<G, Delta_k> - sum_j p_j <G, Delta_j>)
@@ -12,20 +14,22 @@ logits of the clients' weights, and the lower level is one aggregation, ``w(psi)
                G computed anew and scaled so that max_k |<G, Delta_k>| = 1 (all zero: stop)
     x <- w(psi)
 
-Symbols: M accepted clients; R ``steps``, lambda ``rate``. ``p_k >= floor / M`` (then renormalised) keeps the weights from
-collapsing onto one client. psi_k begins at the logarithm of the client's weight, log n_k with ``weights = "examples"`` (so that
-lambda = 0 is FedAvg), and the server keeps it by client; ``reset`` restarts it every round.
+Symbols: M accepted clients; R ``steps``, lambda ``rate``. ``p_k >= floor / M`` (then renormalised)
+keeps the weights from collapsing onto one client. psi_k begins at the logarithm of the client's
+weight, log n_k with ``weights = "examples"`` (so that lambda = 0 is FedAvg), and the server keeps
+it by client; ``reset`` restarts it every round.
 
-State: ``psi`` [K], and ``seen`` [K], whether a client took part before. Needs: labelled validation samples of the server
-(``split.server``), never test data. Gives: a convex combination. Cost: R gradients on the validation samples and M D numbers of
-memory at the server; traffic as FedAvg. The server's work takes wall time and no virtual time. The rule needs every single upload.
+State: ``psi`` [K], and ``seen`` [K], whether a client took part before. Needs: labelled validation
+samples of the server (``split.server``), never test data. Gives: a convex combination. Cost: R
+gradients on the validation samples and M D numbers of memory at the server; traffic as FedAvg. The
+server's work takes wall time and no virtual time. The rule needs every single upload.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D throughout: the papers' per-sample upper variables are another instance; this is the one that fits a comparison of
-  aggregators. Constants R = 5, lambda = 1, floor 0.1.
-* READING L_val is the task's own loss on samples that the server holds with their clean labels. The paper's validation sets are the
-  clients', label noise included.
+* INTERPRETATION-D throughout: the papers' per-sample upper variables are another instance; this is
+  the one that fits a comparison of aggregators. Constants R = 5, lambda = 1, floor 0.1.
+* READING L_val is the task's own loss on samples that the server holds with their clean labels. The
+  paper's validation sets are the clients', label noise included.
 * L_val is taken in eval mode with the buffers averaged by p.
 
 >>> from motley.algorithms.fedbio import FedBiO
@@ -44,7 +48,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.gather import Gather, needs_gather
-from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
+from motley.algorithms.base import (
+    Algorithm,
+    Method,
+    Server,
+    ServerContext,
+    ServerState,
+    Tensors,
+    step_model,
+)
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
@@ -59,12 +71,15 @@ _CHUNK = 256
 
 @dataclass(frozen=True)
 class FedBiO(Method, Server):
-    """Averaging with client weights that the server learns on its validation samples; the method is its own server rule.
+    """Averaging with client weights that the server learns on its validation samples; the method is
+    its own server rule.
 
     Parameters
     ----------
-    steps: R, steps on the weights in a round. rate: lambda. floor: a client's weight is at least ``floor / M``; 0: off.
-    rescale: scale the gradient so that the largest inner product is 1. reset: restart the weights every round.
+    steps: R, steps on the weights in a round. rate: lambda. floor: a client's weight is at least
+    ``floor / M``; 0: off.
+    rescale: scale the gradient so that the largest inner product is 1. reset: restart the weights
+    every round.
     """
 
     paper: ClassVar[Paper] = PAPER
@@ -81,7 +96,10 @@ class FedBiO(Method, Server):
         if not 0 <= self.rate < float("inf"):
             raise ConfigError(f"got rate = {self.rate}; expected a finite number of at least 0")
         if not 0 <= self.floor < 1:
-            raise ConfigError(f"got floor = {self.floor}; expected at least 0 (off) and less than 1, in units of 1 / M")
+            raise ConfigError(
+                f"got floor = {self.floor}; expected at least 0 (off) and less than 1, in units of "
+                "1 / M"
+            )
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
@@ -95,20 +113,28 @@ class FedBiO(Method, Server):
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         if weights not in ("examples", "uniform"):
-            return f'FedBiO learns the weights, from n_k or from equal ones; got weights = "{weights}", use "examples" or "uniform"'
+            return (
+                "FedBiO learns the weights, from n_k or from equal ones; got weights = "
+                f'"{weights}", use "examples" or "uniform"'
+            )
         return needs_gather("FedBiO", algorithm)
 
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
         return ServerState(
-            model, {"psi": torch.zeros(population, dtype=torch.float64), "seen": torch.zeros(population, dtype=torch.bool)}
+            model,
+            {
+                "psi": torch.zeros(population, dtype=torch.float64),
+                "seen": torch.zeros(population, dtype=torch.bool),
+            },
         )
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         if context.network is None or context.validation is None or context.criterion is None:
             raise ConfigError("FedBiO was given no network, or no validation samples of the server")
-        deltas, clients = total["each.delta"], total["each.client"]
+        deltas = total["each.delta"]
+        clients = total["each.client"]
         psi = total["each.weight"].log()
         if not self.reset:
             psi = torch.where(state.extra["seen"][clients], state.extra["psi"][clients], psi)
@@ -143,7 +169,11 @@ class FedBiO(Method, Server):
     @staticmethod
     def _mixed(state: ServerState, total: Tensors, p: Tensor) -> ModelState:
         """``x + sum p_k Delta_k``, buffers likewise."""
-        folded = {name: _weighted(total[f"each.{name}"], p) for name in ("delta", "buffers") if f"each.{name}" in total}
+        folded = {
+            name: _weighted(total[f"each.{name}"], p)
+            for name in ("delta", "buffers")
+            if f"each.{name}" in total
+        }
         return step_model(state, folded["delta"], {**total, **folded})
 
 

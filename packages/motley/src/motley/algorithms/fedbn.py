@@ -1,25 +1,29 @@
 """FedBN: every client keeps its own BatchNorm layers, for clients whose features differ.
 
-Li, Jiang, Zhang, Kamp, Dou: *FedBN: Federated Learning on Non-IID Features via Local Batch Normalization*, ICLR 2021
-(arXiv:2102.07623). Reference: docs/methods/algorithms.md#fedbn.
+Li, Jiang, Zhang, Kamp, Dou: *FedBN: Federated Learning on Non-IID Features via Local Batch
+Normalization*, ICLR 2021 (arXiv:2102.07623). Reference: docs/methods/algorithms.md#fedbn.
 
     server    holds, averages and sends everything but BatchNorm
     client k  starts from the received tensors and its own BatchNorm; trains all of it;
               sends all but BatchNorm; keeps BatchNorm
 
-A BatchNorm layer holds scale and offset, running mean and variance, and the counter of batches. Layers are found by their type, so
-a ResNet's ``shortcut.1`` is among them; LayerNorm and GroupNorm are not (they hold no statistics of data).
+A BatchNorm layer holds scale and offset, running mean and variance, and the counter of batches.
+Layers are found by their type, so a ResNet's ``shortcut.1`` is among them; LayerNorm and GroupNorm
+are not (they hold no statistics of data).
 
-State: the BatchNorm of each client that took part. Traffic: all but BatchNorm, both ways; compressors get the shorter vector.
-Clients are probed, trained and evaluated with their own BatchNorm; there is no common model, and no result for one.
+State: the BatchNorm of each client that took part. Traffic: all but BatchNorm, both ways;
+compressors get the shorter vector. Clients are probed, trained and evaluated with their own
+BatchNorm; there is no common model, and no result for one.
 
 Deviations and readings
 -----------------------
-* A client that never took part has the initial model's BatchNorm (INTERPRETATION-D; a mean of all clients' would require to upload
-  them). The model written at the end of a run is that of such a client.
+* A client that never took part has the initial model's BatchNorm (INTERPRETATION-D; a mean of all
+  clients' would require to upload them). The model written at the end of a run is that of such a
+  client.
 * Any weights: the default ``examples``; the authors' code averages uniformly.
 * A model without BatchNorm is trained by plain averaging, bit for bit.
-* ``fedper``, ``fedrep``, ``lg_fedavg`` and ``fedbabu`` keep BatchNorm with the clients, too, with the option ``own_norms``.
+* ``fedper``, ``fedrep``, ``lg_fedavg`` and ``fedbabu`` keep BatchNorm with the clients, too, with
+  the option ``own_norms``.
 * Server rules that work with whole models (FedDF, FedBiO, RHFL) are refused.
 
 >>> from motley.algorithms.fedbn import FedBN

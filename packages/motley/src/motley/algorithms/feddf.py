@@ -1,6 +1,7 @@
 """FedDF: the server fuses the clients' models by distilling their ensemble on unlabelled data.
 
-Lin, Kong, Stich, Jaggi: *Ensemble Distillation for Robust Model Fusion in Federated Learning*, NeurIPS 2020 (arXiv:2006.07242).
+Lin, Kong, Stich, Jaggi: *Ensemble Distillation for Robust Model Fusion in Federated Learning*,
+NeurIPS 2020 (arXiv:2006.07242).
 Reference: docs/methods/algorithms.md#feddf.
 
     clients as in FedAvg;  teachers w_k = x + Delta_k, frozen, in eval mode;
@@ -12,23 +13,29 @@ Reference: docs/methods/algorithms.md#feddf.
     every 100 steps: validation accuracy; stop when 1000 bring no improvement;
                x <- the best student found
 
-Symbols: M accepted clients, J ``steps``, T ``temperature``, a_k the round's weights. The average is of *logits*: for logits (2, 0)
-and (0, 0) q is (0.731059, 0.268941), where the average of softmaxes would be (0.690399, 0.309601).
+Symbols: M accepted clients, J ``steps``, T ``temperature``, a_k the round's weights. The average is
+of *logits*: for logits (2, 0) and (0, 0) q is (0.731059, 0.268941), where the average of softmaxes
+would be (0.690399, 0.309601).
 
-State: none between rounds. Needs: public unlabelled samples (``public``), and labelled validation samples of the server
-(``split.server``), never test data. Gives: one model. Cost: at the server M passes over the public samples that
-it uses, and J steps; traffic as FedAvg. The server's work takes wall time and no virtual time. It needs every single upload.
+State: none between rounds. Needs: public unlabelled samples (``public``), and labelled validation
+samples of the server (``split.server``), never test data. Gives: one model. Cost: at the server M
+passes over the public samples that it uses, and J steps; traffic as FedAvg. The server's work takes
+wall time and no virtual time. It needs every single upload.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D one upload is not distilled, its model is taken. A teacher with logits that are not finite is left out; where
-  none is left, the average stays.
-* The student trains in train mode, as in the authors' code, so its BatchNorm statistics adapt to the public data;
-  ``freeze_statistics`` distils in eval mode (INTERPRETATION-D: dropout is off with it).
-* INTERPRETATION-D batches run through a permutation of the public samples, the last short batch left out. The last step is
-  measured too, so that fewer than ``every`` steps are. ``keep_average`` lets the average win where no student is better.
-* No T^2 factor; teachers are not weighed by n_k. One architecture. ``steps = 0`` is FedAvg, bit for bit.
-* The authors' constants are the defaults; 10,000 steps a round are for a GPU: on a CPU take e.g. ``steps = 100, patience = 50``.
+* INTERPRETATION-D one upload is not distilled, its model is taken. A teacher with logits that are
+  not finite is left out; where none is left, the average stays.
+* The student trains in train mode, as in the authors' code, so its BatchNorm statistics adapt to
+  the public data; ``freeze_statistics`` distils in eval mode (INTERPRETATION-D: dropout is off with
+  it).
+* INTERPRETATION-D batches run through a permutation of the public samples, the last short batch
+  left out. The last step is measured too, so that fewer than ``every`` steps are. ``keep_average``
+  lets the average win where no student is better.
+* No T^2 factor; teachers are not weighed by n_k. One architecture. ``steps = 0`` is FedAvg, bit for
+  bit.
+* The authors' constants are the defaults; 10,000 steps a round are for a GPU: on a CPU take e.g.
+  ``steps = 100, patience = 50``.
 
 >>> from motley.algorithms.feddf import FedDF
 >>> FedDF(steps=100, patience=50, every=10).steps
@@ -47,7 +54,16 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
-from motley.algorithms.base import Algorithm, Method, NetworkFunction, Server, ServerContext, ServerState, Tensors, step_model
+from motley.algorithms.base import (
+    Algorithm,
+    Method,
+    NetworkFunction,
+    Server,
+    ServerContext,
+    ServerState,
+    Tensors,
+    step_model,
+)
 from motley.algorithms.flat_adam import FlatAdam, clipped
 from motley.algorithms.local import Solver
 from motley.core.arrays import Ints
@@ -63,21 +79,28 @@ PAPER = cite("lin2020feddf")
 
 
 def ensemble(
-    teachers: Sequence[ModelState], inputs: Tensor, network: NetworkFunction, temperature: float = 1.0
+    teachers: Sequence[ModelState],
+    inputs: Tensor,
+    network: NetworkFunction,
+    temperature: float = 1.0,
 ) -> Tensor | None:
-    """Return the softmax ``[n, C]`` of the mean logits of the teachers whose logits are finite; None if there are none."""
-    total, count = None, 0
+    """Return the softmax ``[n, C]`` of the mean logits of the teachers whose logits are finite;
+    None if there are none."""
+    total = None
+    count = 0
     for teacher in teachers:
         logits = network.outputs(teacher, inputs).double()
         if bool(torch.isfinite(logits).all()):
-            total, count = logits if total is None else total + logits, count + 1
+            total = logits if total is None else total + logits
+            count = count + 1
     if total is None:
         return None
     return torch.softmax(total / (count * temperature), -1)
 
 
 def divergence(target: Tensor, temperature: float = 1.0) -> Callable[[Tensor], Tensor]:
-    """Return the function ``logits -> KL(target || softmax(logits / T))``, mean over the batch; target ``[B, C]``."""
+    """Return the function ``logits -> KL(target || softmax(logits / T))``, mean over the batch;
+    target ``[B, C]``."""
     entropy = torch.special.entr(target).sum(-1)
 
     def loss(logits: Tensor) -> Tensor:
@@ -93,9 +116,12 @@ class FedDF(Method, Server):
 
     Parameters
     ----------
-    steps: J, at most so many distillation steps a round. patience: steps without a better validation accuracy after which it stops.
-    every: steps between measurements of the accuracy. batch_size, lr, clip: of the distillation. temperature: T.
-    freeze_statistics: leave BatchNorm's statistics as averaged. keep_average: the average may be the best student.
+    steps: J, at most so many distillation steps a round. patience: steps without a better
+    validation accuracy after which it stops.
+    every: steps between measurements of the accuracy. batch_size, lr, clip: of the distillation.
+    temperature: T.
+    freeze_statistics: leave BatchNorm's statistics as averaged. keep_average: the average may be
+    the best student.
     """
 
     paper: ClassVar[Paper] = PAPER
@@ -139,35 +165,56 @@ class FedDF(Method, Server):
             return ServerState(student, state.extra)
         return ServerState(self._distilled(student, teachers, context), state.extra)
 
-    def _distilled(self, average: ModelState, teachers: Sequence[ModelState], context: ServerContext) -> ModelState:
-        network, public = context.network, context.public
+    def _distilled(
+        self, average: ModelState, teachers: Sequence[ModelState], context: ServerContext
+    ) -> ModelState:
+        network = context.network
+        public = context.public
         if network is None or public is None or context.validation is None:
-            raise ConfigError("FedDF was given no network, no public samples or no validation samples of the server")
-        order = context.key.fold("public").numpy().permutation(len(public))[: self.steps * self.batch_size]
+            raise ConfigError(
+                "FedDF was given no network, no public samples or no validation samples of the "
+                "server"
+            )
+        order = (
+            context.key.fold("public")
+            .numpy()
+            .permutation(len(public))[: self.steps * self.batch_size]
+        )
         used = public[to_device(order, public.device)]
         target = ensemble(teachers, used, network, self.temperature)
         if target is None:
             return average
-        student, adam = average, FlatAdam.fresh(average.x)
-        best, score, at = average, -1.0, 0
+        student = average
+        adam = FlatAdam.fresh(average.x)
+        best = average
+        score = -1.0
+        at = 0
         if self.keep_average:
             score = _accuracy(network, average, context.validation)
         for step in range(self.steps):
             rows = to_device(self._batch(context.key, step, len(used)), used.device)
             key = None if self.freeze_statistics else context.key.fold("dropout", step)
-            slope = network.loss_gradient(student, used[rows], divergence(target[rows].to(used.dtype), self.temperature), key)
+            slope = network.loss_gradient(
+                student, used[rows], divergence(target[rows].to(used.dtype), self.temperature), key
+            )
             if not math.isfinite(slope.loss) or not math.isfinite(float(slope.gradient.norm())):
                 break
             lr = self.lr * (1.0 + math.cos(math.pi * step / self.steps)) / 2.0
-            x, adam = adam.step(student.x, clipped(slope.gradient.to(student.x.device), self.clip), lr)
+            x, adam = adam.step(
+                student.x, clipped(slope.gradient.to(student.x.device), self.clip), lr
+            )
             student = ModelState(x, slope.state.buffers, slope.state.counters)
             if (step + 1) % self.every == 0 or step + 1 == self.steps:
                 found = _accuracy(network, student, context.validation)
                 if found > score:
-                    best, score, at = student, found, step + 1
+                    best = student
+                    score = found
+                    at = step + 1
                 elif step + 1 - at >= self.patience:
                     break
-        return ModelState(*(value.to(average.x.device) for value in (best.x, best.buffers, best.counters)))
+        return ModelState(
+            *(value.to(average.x.device) for value in (best.x, best.buffers, best.counters))
+        )
 
     def _batch(self, key: Key, step: int, count: int) -> Ints:
         """Return the rows of one step: batches of one permutation of all rows, then of the next."""
@@ -177,6 +224,8 @@ class FedDF(Method, Server):
         return order[place * size : (place + 1) * size]
 
 
-def _accuracy(network: NetworkFunction, model: ModelState, validation: tuple[Tensor, Tensor]) -> float:
+def _accuracy(
+    network: NetworkFunction, model: ModelState, validation: tuple[Tensor, Tensor]
+) -> float:
     inputs, labels = validation
     return float((network.outputs(model, inputs).argmax(-1) == labels).double().mean())

@@ -1,6 +1,7 @@
 """FedDyn: a dynamic regulariser aligns the clients' optima with the global one.
 
-Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: *Federated Learning Based on Dynamic Regularization*, ICLR 2021.
+Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: *Federated Learning Based on Dynamic
+Regularization*, ICLR 2021.
 Reference: docs/methods/algorithms.md#feddyn.
 
     client:  w_k = argmin F_k(w) - <g_k, w> + alpha/2 ||w - x||^2
@@ -8,14 +9,17 @@ Reference: docs/methods/algorithms.md#feddyn.
              g_k <- g_k - alpha (w_k - x)
     server:  h <- h - alpha/K sum_S (w_k - x);      x <- mean_S w_k - h / alpha
 
-Symbols: K all clients; ``alpha`` (0.01 in the paper's CIFAR example). State: server ``h`` [D], each client ``g_k`` [D], from 0;
-``h`` is the mean of the ``g_k`` of all clients. Traffic as FedAvg.
+Symbols: K all clients; ``alpha`` (0.01 in the paper's CIFAR example). State: server ``h`` [D], each
+client ``g_k`` [D], from 0; ``h`` is the mean of the ``g_k`` of all clients. Traffic as FedAvg.
 
 Deviations and readings
 -----------------------
-* The experiment's local steps approximate the argmin; the method diverges if they are crude or alpha is small.
-* Uniform weights as published; others are refused. The authors' code scales alpha per client by 1 / (K p_k), not done here.
-* x is not a mean of models (it is shifted by h / alpha): evaluate it late in a run, or evaluate the mean of the cohort's models.
+* The experiment's local steps approximate the argmin; the method diverges if they are crude or
+  alpha is small.
+* Uniform weights as published; others are refused. The authors' code scales alpha per client by 1 /
+  (K p_k), not done here.
+* x is not a mean of models (it is shifted by h / alpha): evaluate it late in a run, or evaluate the
+  mean of the cohort's models.
 
 >>> from motley.algorithms.feddyn import FedDyn
 >>> FedDyn(alpha=0.1).alpha
@@ -68,22 +72,33 @@ class DynamicRegularizer(Correction):
     def gradient_correction(self, context: JobContext) -> GradientCorrection:
         return GradientCorrection(proximal=self.alpha, offset=-self._own(context))
 
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState]:
         """Return the plain update and ``g_k - alpha (w_k - x)``."""
         parts, _ = super().finish(after, context)
         return parts, {"g": self._own(context) - self.alpha * parts["delta"].value}
 
     @staticmethod
     def _own(context: JobContext) -> torch.Tensor:
-        return torch.zeros_like(context.x) if context.client_state is None else context.client_state["g"]
+        return (
+            torch.zeros_like(context.x)
+            if context.client_state is None
+            else context.client_state["g"]
+        )
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         if weights != "uniform":
-            return f'FedDyn averages uniformly, else h is not the mean of the g_k; got weights = "{weights}", use "uniform"'
+            return (
+                "FedDyn averages uniformly, else h is not the mean of the g_k; got weights = "
+                f'"{weights}", use "uniform"'
+            )
         if not isinstance(algorithm.server, DynamicAverage):
             name = type(algorithm.server).__name__
-            return f"FedDyn's server keeps h, which the server rule {name} does not; leave server out"
+            return (
+                f"FedDyn's server keeps h, which the server rule {name} does not; leave server out"
+            )
         return None
 
 
@@ -102,7 +117,10 @@ class DynamicAverage(Server):
         if isinstance(algorithm.correction, DynamicRegularizer):
             return None
         name = type(algorithm.correction).__name__
-        return f"FedDyn's h must be the mean of vectors that cover the same parameters at the clients, and under {name} they keep none"
+        return (
+            "FedDyn's h must be the mean of vectors that cover the same parameters at the "
+            f"clients, and under {name} they keep none"
+        )
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
@@ -124,4 +142,8 @@ class FedDyn(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=DynamicRegularizer(self.alpha), server=DynamicAverage(self.alpha), weights="uniform")
+        return plain.replace(
+            correction=DynamicRegularizer(self.alpha),
+            server=DynamicAverage(self.alpha),
+            weights="uniform",
+        )

@@ -1,25 +1,30 @@
-"""FedNova: updates are normalised by the amount of local work, so that clients with more steps do not bias the objective.
+"""FedNova: updates are normalised by the amount of local work, so that clients with more steps do
+not bias the objective.
 
-Wang, Liu, Liang, Joshi, Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization*,
-NeurIPS 2020 (arXiv:2007.07481). Reference: docs/methods/algorithms.md#fednova.
+Wang, Liu, Liang, Joshi, Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous
+Federated Optimization*, NeurIPS 2020 (arXiv:2007.07481). Reference:
+docs/methods/algorithms.md#fednova.
 
 The local update is linear in its gradients, ``x - w_k = lr sum_s a_{k,s} g_{k,s}``:
 
     client:  d_k = (w_k - x) / ||a_k||_1,   sent with the scalar ||a_k||_1
     server:  x <- x + lr_server (sum_k p_k ||a_k||_1) (sum_k p_k d_k),      p_k = n_k / sum_S n
 
-Symbols: ``||a||_1`` of the local solver that really ran (plain SGD: the number of steps; momentum, the proximal term and both
-together: the recursion of :meth:`motley.algorithms.local.SGD.solver_norm`; 3 steps give 5.61 at momentum 0.9, 2.71 at lr mu = 0.1,
-5.14 with both). ``tau_eff = sum_k p_k ||a_k||_1``. Option ``mu`` adds FedProx's proximal term.
+Symbols: ``||a||_1`` of the local solver that really ran (plain SGD: the number of steps; momentum,
+the proximal term and both together: the recursion of
+:meth:`motley.algorithms.local.SGD.solver_norm`; 3 steps give 5.61 at momentum 0.9, 2.71 at lr mu =
+0.1, 5.14 with both). ``tau_eff = sum_k p_k ||a_k||_1``. Option ``mu`` adds FedProx's proximal term.
 
 State: none. Cost: one more scalar up.
 
 Deviations and readings
 -----------------------
-* The weights must sum to 1 (``examples``, ``uniform``, ``score``): two weighted means are multiplied. Others are refused.
-* With the proximal term, tau_eff is the mean of the true ``||a_k||_1``; the authors' code takes the mean number of steps there.
-* Weight decay and clipping are ignored in ``a``. Buffers are averaged with p_k alone: multipliers ``p tau_eff / tau`` sum to
-  more than 1 and would make a running variance negative.
+* The weights must sum to 1 (``examples``, ``uniform``, ``score``): two weighted means are
+  multiplied. Others are refused.
+* With the proximal term, tau_eff is the mean of the true ``||a_k||_1``; the authors' code takes the
+  mean number of steps there.
+* Weight decay and clipping are ignored in ``a``. Buffers are averaged with p_k alone: multipliers
+  ``p tau_eff / tau`` sum to more than 1 and would make a running variance negative.
 
 >>> from motley.algorithms.fednova import FedNova
 >>> FedNova(mu=0.005).mu
@@ -70,13 +75,19 @@ class NormalisedUpdate(Correction):
     def gradient_correction(self, context: JobContext) -> GradientCorrection:
         return GradientCorrection(proximal=self.mu)
 
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the normalised update (zero without a step) and ``||a||_1``."""
         parts, client_state = super().finish(after, context)
         norm = context.solver_norm
         delta = parts["delta"].value / norm if norm else parts["delta"].value
         norms = torch.full((1,), norm, dtype=delta.dtype, device=delta.device)
-        return {**parts, "delta": Part(delta, "mean"), "solver_norm": Part(norms, "mean")}, client_state
+        return {
+            **parts,
+            "delta": Part(delta, "mean"),
+            "solver_norm": Part(norms, "mean"),
+        }, client_state
 
     def update(self, parts: Parts) -> Tensor:
         """Return the normalised update times ``||a||_1``; zero without a step."""
@@ -85,16 +96,23 @@ class NormalisedUpdate(Correction):
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         if weights in ("horvitz_thompson", "selector"):
-            return f'FedNova multiplies two weighted means, whose weights must sum to 1; weights = "{weights}" do not. Use "examples"'
+            return (
+                "FedNova multiplies two weighted means, whose weights must sum to 1; weights = "
+                f'"{weights}" do not. Use "examples"'
+            )
         if not isinstance(algorithm.server, NormalisedAverage):
             name = type(algorithm.server).__name__
-            return f"FedNova's updates are normalised, which the server rule {name} does not undo; leave server out"
+            return (
+                f"FedNova's updates are normalised, which the server rule {name} does not "
+                "undo; leave server out"
+            )
         return None
 
 
 @dataclass(frozen=True)
 class NormalisedAverage(Server):
-    """FedNova's server step ``x <- x + lr tau_eff d``; with ``momentum``, ``u <- momentum u + tau_eff d`` and ``x <- x + lr u``."""
+    """FedNova's server step ``x <- x + lr tau_eff d``; with ``momentum``,
+    ``u <- momentum u + tau_eff d`` and ``x <- x + lr u``."""
 
     lr: float = 1.0
     momentum: float = 0.0
@@ -103,7 +121,9 @@ class NormalisedAverage(Server):
         if not 0 < self.lr < float("inf"):
             raise ConfigError(f"got lr = {self.lr}; expected a positive number")
         if not 0 <= self.momentum < 1:
-            raise ConfigError(f"got momentum = {self.momentum}; expected at least 0 and less than 1")
+            raise ConfigError(
+                f"got momentum = {self.momentum}; expected at least 0 and less than 1"
+            )
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
@@ -111,12 +131,15 @@ class NormalisedAverage(Server):
             return None
         name = type(algorithm.correction).__name__
         return (
-            f"FedNova's server scales normalised updates of the whole model, and under {name} clients do not normalise theirs"
+            f"FedNova's server scales normalised updates of the whole model, and under {name} "
+            "clients do not normalise theirs"
         )
 
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        return ServerState(model, {"u": torch.zeros_like(model.x, dtype=torch.float64)} if self.momentum else {})
+        return ServerState(
+            model, {"u": torch.zeros_like(model.x, dtype=torch.float64)} if self.momentum else {}
+        )
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
@@ -129,7 +152,8 @@ class NormalisedAverage(Server):
 
 @dataclass(frozen=True)
 class FedNova(Method):
-    """Normalised averaging: options ``mu`` (0, FedProx's proximal term), ``server_lr`` (1) and ``server_momentum`` (0)."""
+    """Normalised averaging: options ``mu`` (0, FedProx's proximal term), ``server_lr`` (1) and
+    ``server_momentum`` (0)."""
 
     paper: ClassVar[Paper] = cite("wang2020fednova")
     mu: float = 0.0
@@ -144,5 +168,6 @@ class FedNova(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(
-            correction=NormalisedUpdate(self.mu), server=NormalisedAverage(self.server_lr, self.server_momentum)
+            correction=NormalisedUpdate(self.mu),
+            server=NormalisedAverage(self.server_lr, self.server_momentum),
         )

@@ -1,7 +1,7 @@
 """FedAdagrad, FedAdam, FedYogi: adaptive steps on the server.
 
-Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: *Adaptive Federated Optimization*, ICLR 2021
-(arXiv:2003.00295). Reference: docs/methods/algorithms.md#server-optimisers.
+Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: *Adaptive Federated Optimization*,
+ICLR 2021 (arXiv:2003.00295). Reference: docs/methods/algorithms.md#server-optimisers.
 
     m <- beta1 m + (1 - beta1) total,    total = sum_k a_k delta_k
     FedAdagrad  v <- v + total^2
@@ -9,17 +9,19 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: *Adaptive Federa
     FedYogi     v <- v - (1 - beta2) total^2 sign(v - total^2)
     x <- x + lr m / (sqrt(v) + tau)                                           element by element
 
-Symbols: ``tau`` the degree of adaptivity (1e-3); ``beta1`` 0.9 (0 for FedAdagrad), ``beta2`` 0.99; ``lr`` the server's learning
-rate, which the paper tunes on a logarithmic grid together with the clients' (here 0.01, INTERPRETATION-D: a place to start).
+Symbols: ``tau`` the degree of adaptivity (1e-3); ``beta1`` 0.9 (0 for FedAdagrad), ``beta2`` 0.99;
+``lr`` the server's learning rate, which the paper tunes on a logarithmic grid together with the
+clients' (here 0.01, INTERPRETATION-D: a place to start).
 
 State: ``m`` from 0 and ``v`` from tau^2 [D].
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-R v starts at tau^2 (the paper asks for at least that). There is no bias correction: some public versions
-  start at v = 0 and correct, which is another first step.
+* INTERPRETATION-R v starts at tau^2 (the paper asks for at least that). There is no bias
+  correction: some public versions start at v = 0 and correct, which is another first step.
 * Buffers are averaged, never adapted. A round without uploads leaves m and v as they were.
-* Under sparse compression v is tiny for coordinates that were rarely sent, and the next step there is large: raise tau.
+* Under sparse compression v is tiny for coordinates that were rarely sent, and the next step there
+  is large: raise tau.
 
 >>> from motley.algorithms.fedopt import ServerAdam
 >>> ServerAdam(lr=0.1).beta2
@@ -35,7 +37,15 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
+from motley.algorithms.base import (
+    Algorithm,
+    Method,
+    Server,
+    ServerContext,
+    ServerState,
+    Tensors,
+    step_model,
+)
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
@@ -47,7 +57,8 @@ PAPER = cite("reddi2021adaptive")
 
 @dataclass(frozen=True)
 class ServerAdagrad(Server):
-    """Adagrad as a server rule, ``v <- v + total^2``; Adam and Yogi differ in :meth:`second` alone."""
+    """Adagrad as a server rule, ``v <- v + total^2``; Adam and Yogi differ in :meth:`second`
+    alone."""
 
     lr: float = 0.01
     beta1: float = 0.0
@@ -59,7 +70,9 @@ class ServerAdagrad(Server):
                 raise ConfigError(f"got {name} = {getattr(self, name)}; expected a positive number")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name, 0.0) < 1:
-                raise ConfigError(f"got {name} = {getattr(self, name)}; expected at least 0 and less than 1")
+                raise ConfigError(
+                    f"got {name} = {getattr(self, name)}; expected at least 0 and less than 1"
+                )
 
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
@@ -75,7 +88,9 @@ class ServerAdagrad(Server):
         delta = total["delta"]
         m = self.beta1 * state.extra["m"] + (1 - self.beta1) * delta
         v = self.second(state.extra["v"], delta.square())
-        return ServerState(step_model(state, self.lr * m / (v.sqrt() + self.tau), total), {"m": m, "v": v})
+        return ServerState(
+            step_model(state, self.lr * m / (v.sqrt() + self.tau), total), {"m": m, "v": v}
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,8 @@ class ServerAdam(ServerAdagrad):
 
 @dataclass(frozen=True)
 class ServerYogi(ServerAdam):
-    """Yogi as a server rule, ``v <- v - (1 - beta2) total^2 sign(v - total^2)``: v falls no faster than it rises."""
+    """Yogi as a server rule, ``v <- v - (1 - beta2) total^2 sign(v - total^2)``: v falls no faster
+    than it rises."""
 
     @override
     def second(self, v: Tensor, square: Tensor) -> Tensor:

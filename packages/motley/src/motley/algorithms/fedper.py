@@ -1,18 +1,21 @@
 """FedPer: clients share the base of the model, and each keeps a head of its own.
 
-Arivazhagan, Aggarwal, Singh, Choudhary: *Federated Learning with Personalization Layers*, 2019 (arXiv:1912.00818).
+Arivazhagan, Aggarwal, Singh, Choudhary: *Federated Learning with Personalization Layers*, 2019
+(arXiv:1912.00818).
 Reference: docs/methods/algorithms.md#fedper.
 
     server    holds, averages and sends the base: all but the head
     client k  starts from the received base and its own head; trains both together;
               sends the base; keeps the head
 
-Symbols: the head is the last ``layers`` linear layers and what lies between them; the base is everything before.
-State: the head of each client that took part; the initial model's for the others. Traffic: the base, both ways. Clients are probed,
-trained and evaluated with their own heads; there is no common model.
+Symbols: the head is the last ``layers`` linear layers and what lies between them; the base is
+everything before.
+State: the head of each client that took part; the initial model's for the others. Traffic: the
+base, both ways. Clients are probed, trained and evaluated with their own heads; there is no common
+model.
 
-Deviations: none. With ``own_norms`` clients keep BatchNorm, too, as under FedBN. A model without a base is refused; without a head
-(``layers = 0``) it is plain averaging, bit for bit.
+Deviations: none. With ``own_norms`` clients keep BatchNorm, too, as under FedBN. A model without a
+base is refused; without a head (``layers = 0``) it is plain averaging, bit for bit.
 
 >>> from motley.algorithms.fedper import FedPer
 >>> FedPer(layers=2)
@@ -36,7 +39,8 @@ __all__ = ["FedPer", "PersonalHead"]
 
 @dataclass(frozen=True)
 class PersonalHead(PersonalLayers):
-    """Plain local training in which every client keeps its head, the last ``layers`` linear layers."""
+    """Plain local training in which every client keeps its head, the last ``layers`` linear
+    layers."""
 
     layers: int = 1
 
@@ -47,8 +51,8 @@ class PersonalHead(PersonalLayers):
 
 @dataclass(frozen=True)
 class FedPer(Method):
-    """Averaging of the base, while every client keeps its head: the last ``layers`` (1) linear layers; with ``own_norms``
-    BatchNorm, too."""
+    """Averaging of the base, while every client keeps its head: the last ``layers`` (1) linear
+    layers; with ``own_norms`` BatchNorm, too."""
 
     paper: ClassVar[Paper] = cite("arivazhagan2019fedper")
     layers: int = 1

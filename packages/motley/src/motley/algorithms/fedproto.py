@@ -1,7 +1,7 @@
 """FedProto: clients keep their models and exchange prototypes, the mean features of their classes.
 
-Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: *FedProto: Federated Prototype Learning across Heterogeneous Clients*, AAAI 2022
-(arXiv:2105.00243). Reference: docs/methods/algorithms.md#fedproto.
+Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: *FedProto: Federated Prototype Learning across Heterogeneous
+Clients*, AAAI 2022 (arXiv:2105.00243). Reference: docs/methods/algorithms.md#fedproto.
 
     client k  minimises  l + lam mean_j (z_j - P_yj)^2
               of a sample of class y with the features z_j, j = 1, ..., d;
@@ -10,16 +10,22 @@ Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: *FedProto: Federated Prototype Learning 
     server    P_c <- sum_k n_kc mean_kc / sum_k n_kc
               over the clients of the round that have class c
 
-Symbols: z the input of the last linear layer, P_c the prototype of class c ``[d]``, mean_kc the mean feature of class c at client k.
-State: every client's whole model; at the server the prototypes. Traffic: C x d values down; up d values and a count for each class of
-the client, and which classes these are: the server learns them. Cost: a forward pass over the samples beside the steps.
+Symbols: z the input of the last linear layer, P_c the prototype of class c ``[d]``, mean_kc the
+mean feature of class c at client k.
+State: every client's whole model; at the server the prototypes. Traffic: C x d values down; up d
+values and a count for each class of the client, and which classes these are: the server learns
+them. Cost: a forward pass over the samples beside the steps.
 
 Deviations and readings
 -----------------------
-* READING the squared error is a mean over the d features, as in the authors' code, so lam acts as lam / d on their sum.
-* INTERPRETATION-D features are those of the model after local work, in eval mode and without augmentation.
-* Prototypes are weighed by class counts, as in the paper; ``prototype_weights = "uniform"``, as in the authors' code, sends no counts.
-* INTERPRETATION-D a class that nobody in a round has keeps its prototype; one that nobody had yet has zeros, which pull nothing.
+* READING the squared error is a mean over the d features, as in the authors' code, so lam acts as
+  lam / d on their sum.
+* INTERPRETATION-D features are those of the model after local work, in eval mode and without
+  augmentation.
+* Prototypes are weighed by class counts, as in the paper; ``prototype_weights = "uniform"``, as in
+  the authors' code, sends no counts.
+* INTERPRETATION-D a class that nobody in a round has keeps its prototype; one that nobody had yet
+  has zeros, which pull nothing.
 * With ``lam = 0`` the models are those of local training, bit for bit.
 
 >>> from motley.algorithms.fedproto import FedProto
@@ -38,7 +44,16 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Correction, JobContext, Method, Server, ServerContext, ServerState, Tensors
+from motley.algorithms.base import (
+    Algorithm,
+    Correction,
+    JobContext,
+    Method,
+    Server,
+    ServerContext,
+    ServerState,
+    Tensors,
+)
 from motley.algorithms.feature_loss import FeatureLoss
 from motley.algorithms.local import Solver
 from motley.algorithms.local_only import WholeModel
@@ -53,20 +68,37 @@ __all__ = ["FedProto", "PrototypeExchange", "PrototypeLoss", "PrototypeMean"]
 
 @dataclass(frozen=True)
 class PrototypeLoss(FeatureLoss):
-    """A loss plus ``lam`` times the mean squared distance of a sample's feature from the prototype of its class, if it has one."""
+    """A loss plus ``lam`` times the mean squared distance of a sample's feature from the prototype
+    of its class, if it has one."""
 
     kind: ClassVar[Targets | None] = "classes"
     prepares: ClassVar[bool] = True
     lam: float = 1.0
 
     @override
-    def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
-        found, prototypes = super().prepare(context, forward, inputs, targets), context.download.get("prototypes")
-        return found if prototypes is None else {**found, "prototype": prototypes[targets]}  # none where models are fine-tuned
+    def prepare(
+        self,
+        context: JobContext,
+        forward: Callable[[Tensor], Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> Tensors:
+        found = super().prepare(context, forward, inputs, targets)
+        prototypes = context.download.get("prototypes")
+        # none where models are fine-tuned
+        return found if prototypes is None else {**found, "prototype": prototypes[targets]}
 
     @override
-    def compare(self, outputs: Tensor, targets: Tensor, extra: Tensors, features: Tensor, others: tuple[Tensor, ...]) -> Tensor:
-        loss, near = self.loss(outputs, targets, extra), extra.get("prototype")
+    def compare(
+        self,
+        outputs: Tensor,
+        targets: Tensor,
+        extra: Tensors,
+        features: Tensor,
+        others: tuple[Tensor, ...],
+    ) -> Tensor:
+        loss = self.loss(outputs, targets, extra)
+        near = extra.get("prototype")
         if near is None or not self.lam:
             return loss
         return loss + self.lam * (features - near).square().mean(-1) * near.any(-1)
@@ -74,7 +106,8 @@ class PrototypeLoss(FeatureLoss):
 
 @dataclass(frozen=True)
 class PrototypeExchange(WholeModel):
-    """Local training in which every client keeps its model and uploads the sums of its features by class, with the class counts;
+    """Local training in which every client keeps its model and uploads the sums of its features by
+    class, with the class counts;
     ``equal``: mean features, and which classes these are."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"sums", "counts"})
@@ -85,13 +118,19 @@ class PrototypeExchange(WholeModel):
     @override
     def bound(self, layout: Layout) -> Correction:
         if not any(entry.linear for entry in layout):
-            raise ConfigError("prototypes are inputs of the last linear layer, and this model has none", "algorithm")
+            raise ConfigError(
+                "prototypes are inputs of the last linear layer, and this model has none",
+                "algorithm",
+            )
         return dataclasses.replace(self, layout=layout)
 
     @override
     def download(self, server: ServerState) -> Tensors:
-        outputs, width = [entry.shape for entry in self.layout if entry.linear and len(entry.shape) == 2][-1]
-        none = server.model.x.new_zeros(max(outputs, 2), width)  # one output tells two classes apart
+        outputs, width = [
+            entry.shape for entry in self.layout if entry.linear and len(entry.shape) == 2
+        ][-1]
+        # one output tells two classes apart
+        none = server.model.x.new_zeros(max(outputs, 2), width)
         return {**super().download(server), "prototypes": server.extra.get("prototypes", none)}
 
     @override
@@ -103,8 +142,12 @@ class PrototypeExchange(WholeModel):
             sums.index_add_(0, targets, context.values["features"].double())
             counts.index_add_(0, targets, torch.ones_like(targets, dtype=torch.float64))
         if self.equal:
-            sums, counts = sums / counts.clamp(min=1).unsqueeze(1), counts > 0
-        sent = {"sums": sums.to(after.x.dtype), "counts": counts.to(torch.int64 if self.equal else after.x.dtype)}
+            sums = sums / counts.clamp(min=1).unsqueeze(1)
+            counts = counts > 0
+        sent = {
+            "sums": sums.to(after.x.dtype),
+            "counts": counts.to(torch.int64 if self.equal else after.x.dtype),
+        }
         return {name: Part(value, "sum") for name, value in sent.items()}, self.initial_state(after)
 
     @override
@@ -113,7 +156,10 @@ class PrototypeExchange(WholeModel):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        said = f"clients upload prototypes, and {type(algorithm.server).__name__} steps a model; leave server out"
+        said = (
+            f"clients upload prototypes, and {type(algorithm.server).__name__} steps a model; "
+            "leave server out"
+        )
         return None if isinstance(algorithm.server, PrototypeMean) else said
 
 
@@ -131,8 +177,8 @@ class PrototypeMean(Server):
 
 @dataclass(frozen=True)
 class FedProto(Method):
-    """Own models for all clients, pulled together by mean features of classes: options ``lam`` (1) of the pull, and
-    ``prototype_weights``: by class counts (``counts``) or ``uniform``."""
+    """Own models for all clients, pulled together by mean features of classes: options ``lam`` (1)
+    of the pull, and ``prototype_weights``: by class counts (``counts``) or ``uniform``."""
 
     paper: ClassVar[Paper] = cite("tan2022fedproto")
     reveals: ClassVar[str] = "which classes a client has"
@@ -146,4 +192,6 @@ class FedProto(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         exchange = PrototypeExchange(equal=self.prototype_weights == "uniform")
-        return plain.replace(loss=PrototypeLoss(plain.loss, self.lam), correction=exchange, server=PrototypeMean())
+        return plain.replace(
+            loss=PrototypeLoss(plain.loss, self.lam), correction=exchange, server=PrototypeMean()
+        )

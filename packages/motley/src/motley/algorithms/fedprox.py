@@ -1,27 +1,33 @@
-"""FedProx: a proximal term pulls local training toward the received model; it reduces client drift and allows unequal local work.
+"""FedProx: a proximal term pulls local training toward the received model; it reduces client drift
+and allows unequal local work.
 
-Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated Optimization in Heterogeneous Networks*, MLSys 2020.
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated Optimization in Heterogeneous Networks*,
+MLSys 2020.
 
     h_k(w; x) = F_k(w) + mu/2 ||w - x||^2,      step  w <- w - lr (grad l(w; b) + mu (w - x))
 
-``x`` is the model received this round. With local momentum the proximal gradient enters before the momentum, and before
-clipping when clipping acts on the corrected gradient (docs/methods/algorithms.md#fedprox). The term acts on trainable parameters
-only.
+``x`` is the model received this round. With local momentum the proximal gradient enters before the
+momentum, and before clipping when clipping acts on the corrected gradient
+(docs/methods/algorithms.md#fedprox). The term acts on trainable parameters only.
 
-Variable local work is the experiment's: ``local = { epochs = 20, stragglers = { share = 0.9, partial = "keep" } }`` (``drop`` is
-what the paper's FedAvg does with them).
+Variable local work is the experiment's:
+``local = { epochs = 20, stragglers = { share = 0.9, partial = "keep" } }`` (``drop`` is what the
+paper's FedAvg does with them).
 
-``adaptive = true`` is the rule of the paper's Appendix C.3.3: mu begins at ``mu`` (the paper: 0 on data that is alike, 1 else); when
-the loss of the global model went up it grows by ``step`` (0.1), and when it went down ``patience`` (5) times in a row it shrinks by
-``step``, never below 0. The server's mu is sent with the model (32 bits), each client sends the received model's loss over all its
-training samples, measured before it trains (32 bits, and a forward pass in virtual time).
+``adaptive = true`` is the rule of the paper's Appendix C.3.3: mu begins at ``mu`` (the paper: 0 on
+data that is alike, 1 else); when the loss of the global model went up it grows by ``step`` (0.1),
+and when it went down ``patience`` (5) times in a row it shrinks by ``step``, never below 0. The
+server's mu is sent with the model (32 bits), each client sends the received model's loss over all
+its training samples, measured before it trains (32 bits, and a forward pass in virtual time).
 
-INTERPRETATION-R: ``patience`` as recalled from the paper. READING: the loss is that of the round's participants, by the round's
-weights, so with few of them it jumps; after a step down the count begins anew; an equal loss neither grows nor shrinks mu.
+INTERPRETATION-R: ``patience`` as recalled from the paper. READING: the loss is that of the round's
+participants, by the round's weights, so with few of them it jumps; after a step down the count
+begins anew; an equal loss neither grows nor shrinks mu.
 
-Deviations: the paper samples clients with probability p_k and averages uniformly; its code samples uniformly and weights by
-n_k. Here the selector and ``weights`` decide. ``mu = 0`` is FedAvg, bit for bit. The stopping rule by gamma-inexactness is not
-built: an epoch is ended whatever its gradient.
+Deviations: the paper samples clients with probability p_k and averages uniformly; its code samples
+uniformly and weights by n_k. Here the selector and ``weights`` decide. ``mu = 0`` is FedAvg, bit
+for bit. The stopping rule by gamma-inexactness is not built: an epoch is ended whatever its
+gradient.
 
 >>> from motley.algorithms.fedprox import Proximal
 >>> Proximal(mu=0.5).mu
@@ -73,7 +79,8 @@ class Proximal(Correction):
 
 @dataclass(frozen=True)
 class AdaptiveProximal(Correction):
-    """FedProx's local gradient with the mu that the server sends; the client uploads the received model's loss."""
+    """FedProx's local gradient with the mu that the server sends; the client uploads the received
+    model's loss."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "loss"})
 
@@ -91,23 +98,35 @@ class AdaptiveProximal(Correction):
         return GradientCorrection(proximal=float(context.download["mu"]))
 
     @override
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState | None]:
         parts, client_state = super().finish(after, context)
-        return {**parts, "loss": Part(torch.tensor([context.pre_training.loss], dtype=torch.float64), "mean")}, client_state
+        return {
+            **parts,
+            "loss": Part(torch.tensor([context.pre_training.loss], dtype=torch.float64), "mean"),
+        }, client_state
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         if not isinstance(algorithm.server, AdaptiveAverage):
             name = type(algorithm.server).__name__
-            return f"FedProx's server keeps the adaptive mu, which the server rule {name} does not; leave server out"
+            return (
+                f"FedProx's server keeps the adaptive mu, which the server rule {name} does "
+                "not; leave server out"
+            )
         if weights in ("horvitz_thompson", "selector"):
-            return f'the adaptive mu follows a mean loss, whose weights must sum to 1; weights = "{weights}" do not. Use "examples"'
+            return (
+                "the adaptive mu follows a mean loss, whose weights must sum to 1; weights = "
+                f'"{weights}" do not. Use "examples"'
+            )
         return None
 
 
 @dataclass(frozen=True)
 class AdaptiveAverage(Average):
-    """Plain averaging and the adaptive mu: state ``mu``, the last ``loss`` (NaN: none yet), and ``falls``, decreases in a row."""
+    """Plain averaging and the adaptive mu: state ``mu``, the last ``loss`` (NaN: none yet), and
+    ``falls``, decreases in a row."""
 
     mu: float = 1.0
     step: float = 0.1
@@ -116,17 +135,22 @@ class AdaptiveAverage(Average):
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
         known = {"mu": self.mu, "loss": float("nan"), "falls": 0.0}
-        return ServerState(model, {name: torch.tensor([value], dtype=torch.float64) for name, value in known.items()})
+        return ServerState(
+            model,
+            {name: torch.tensor([value], dtype=torch.float64) for name, value in known.items()},
+        )
 
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """Return the state after one server step; ``total["loss"]`` is the loss of the model before it."""
+        """Return the state after one server step; ``total["loss"]`` is the loss of the model before
+        it."""
         mu, old, falls = (float(state.extra[name]) for name in ("mu", "loss", "falls"))
         new = float(total["loss"])
         falls = falls + 1 if new < old else 0.0
         if new > old:
             mu += self.step
         elif falls >= self.patience:
-            mu, falls = max(mu - self.step, 0.0), 0.0
+            mu = max(mu - self.step, 0.0)
+            falls = 0.0
         known = {"mu": mu, "loss": new, "falls": falls}
         extra = {name: torch.tensor([value], dtype=torch.float64) for name, value in known.items()}
         return ServerState(super().update(state, total, context).model, extra)
@@ -134,8 +158,8 @@ class AdaptiveAverage(Average):
 
 @dataclass(frozen=True)
 class FedProx(Method):
-    """FedProx: options ``mu`` (0.1, HeteRo-Select's choice; the paper tunes it in {0.001, 0.01, 0.1, 1}) and ``adaptive`` with
-    ``step`` and ``patience``, which adapts mu to the loss."""
+    """FedProx: options ``mu`` (0.1, HeteRo-Select's choice; the paper tunes it in {0.001, 0.01,
+    0.1, 1}) and ``adaptive`` with ``step`` and ``patience``, which adapts mu to the loss."""
 
     paper: ClassVar[Paper] = PAPER
     mu: float = 0.1
@@ -151,7 +175,10 @@ class FedProx(Method):
         if self.patience < 1:
             raise ConfigError(f"got patience = {self.patience}; expected at least 1")
         if not self.adaptive and (self.step, self.patience) != (0.1, 5):
-            raise ConfigError("step and patience belong to adaptive = true, which is not set; set it or leave them out")
+            raise ConfigError(
+                "step and patience belong to adaptive = true, which is not set; set it or leave "
+                "them out"
+            )
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:

@@ -1,7 +1,8 @@
-"""FedRep: every client first trains its own head on the received base, then the base under its new head.
+"""FedRep: every client first trains its own head on the received base, then the base under its new
+head.
 
-Collins, Hassani, Mokhtari, Shakkottai: *Exploiting Shared Representations for Personalized Federated Learning*, ICML 2021
-(arXiv:2102.07078). Reference: docs/methods/algorithms.md#fedrep.
+Collins, Hassani, Mokhtari, Shakkottai: *Exploiting Shared Representations for Personalized
+Federated Learning*, ICML 2021 (arXiv:2102.07078). Reference: docs/methods/algorithms.md#fedrep.
 
     server    holds, averages and sends the base
     client k  head:  h_k <- h_k - lr grad_h F(b, h_k; batch)
@@ -9,17 +10,22 @@ Collins, Hassani, Mokhtari, Shakkottai: *Exploiting Shared Representations for P
               base:  b   <- b   - lr grad_b F(b, h_k; batch)
                      the job's steps, the head stands still;  sends b, keeps h_k
 
-Symbols: b the base, h_k the head of client k: the last ``layers`` linear layers and what lies between them.
-State and traffic: as FedPer. Cost: a step of the head takes the time of its forward pass, a third of a step.
+Symbols: b the base, h_k the head of client k: the last ``layers`` linear layers and what lies
+between them. State and traffic: as FedPer. Cost: a step of the head takes the time of its forward
+pass, a third of a step.
 
 Deviations and readings
 -----------------------
-* Each phase begins with fresh optimiser state and writes nothing outside of its own parameters; the authors' one optimiser goes on
-  through both, and its momentum moved the part that stands still (torch before 2.0).
+* Each phase begins with fresh optimiser state and writes nothing outside of its own parameters; the
+  authors' one optimiser goes on through both, and its momentum moved the part that stands still
+  (torch before 2.0).
 * BatchNorm statistics of the base move in both phases, as its layers do see the batches.
-* The authors' last round, in which all clients train their heads once more, is left out: see ``fine_tuned`` for the like.
-* With ``own_norms`` clients keep BatchNorm, too, as under FedBN; that of the base trains with the base.
-* ``head_epochs = 0`` trains the base alone; without a head (``layers = 0``) it is plain averaging, bit for bit.
+* The authors' last round, in which all clients train their heads once more, is left out: see
+  ``fine_tuned`` for the like.
+* With ``own_norms`` clients keep BatchNorm, too, as under FedBN; that of the base trains with the
+  base.
+* ``head_epochs = 0`` trains the base alone; without a head (``layers = 0``) it is plain averaging,
+  bit for bit.
 
 >>> from motley.algorithms.fedrep import FedRep
 >>> FedRep().head_epochs
@@ -44,7 +50,8 @@ __all__ = ["FedRep", "HeadThenBase"]
 
 @dataclass(frozen=True)
 class HeadThenBase(PersonalHead):
-    """Local training of the head for ``head_epochs``, then of the base; every client keeps its head."""
+    """Local training of the head for ``head_epochs``, then of the base; every client keeps its
+    head."""
 
     several_phases: ClassVar[bool] = True
     head_epochs: int = 10
@@ -59,14 +66,17 @@ class HeadThenBase(PersonalHead):
         head = frozenset(self.personal(self.layout))
         if not head:
             return super().phases(context)
-        base = Phase("base" if self.head_epochs else "", where=frozenset(entry.name for entry in self.layout) - head)
+        base = Phase(
+            "base" if self.head_epochs else "",
+            where=frozenset(entry.name for entry in self.layout) - head,
+        )
         return (Phase(where=head, epochs=self.head_epochs), base) if self.head_epochs else (base,)
 
 
 @dataclass(frozen=True)
 class FedRep(Method):
-    """Averaging of the base, trained after each client's own head: options ``head_epochs`` (10) and ``layers`` (1) of the head; with
-    ``own_norms`` clients keep BatchNorm, too.
+    """Averaging of the base, trained after each client's own head: options ``head_epochs`` (10) and
+    ``layers`` (1) of the head; with ``own_norms`` clients keep BatchNorm, too.
 
     The base is trained for the experiment's ``local`` epochs or steps.
     """
@@ -79,9 +89,13 @@ class FedRep(Method):
     def __post_init__(self) -> None:
         check_layers("layers", self.layers)
         if self.head_epochs < 0:
-            raise ConfigError(f"got head_epochs = {self.head_epochs}; expected a whole number of at least 0")
+            raise ConfigError(
+                f"got head_epochs = {self.head_epochs}; expected a whole number of at least 0"
+            )
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        correction = HeadThenBase(layers=self.layers, own_norms=self.own_norms, head_epochs=self.head_epochs)
+        correction = HeadThenBase(
+            layers=self.layers, own_norms=self.own_norms, head_epochs=self.head_epochs
+        )
         return plain.replace(correction=correction)

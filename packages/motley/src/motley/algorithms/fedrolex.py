@@ -1,19 +1,22 @@
-"""FedRolex: clients of less capacity train a window of units that moves on by one in every round, so that all units are trained.
+"""FedRolex: clients of less capacity train a window of units that moves on by one in every round,
+so that all units are trained.
 
-Alam, Liu, Yan, Zhang: *FedRolex: Model-Heterogeneous Federated Learning with Rolling Sub-Model Extraction*, NeurIPS 2022
-(arXiv:2212.01548). Reference: docs/methods/algorithms.md#fedrolex.
+Alam, Liu, Yan, Zhang: *FedRolex: Model-Heterogeneous Federated Learning with Rolling Sub-Model
+Extraction*, NeurIPS 2022 (arXiv:2212.01548). Reference: docs/methods/algorithms.md#fedrolex.
 
     client k  of width r holds in round t (from 0) rows {t mod n, ..., (t + s - 1) mod n} of a layer
               of n units, s = ceil(r n), and the columns of the rows kept before it; otherwise as
               in HeteroFL
     server    each coordinate moves by the mean over the clients that hold it, as in HeteroFL
 
-Symbols: as in :mod:`motley.algorithms.heterofl`; inputs and classes never roll. All clients of a round share t, the number of server
-steps made before it. Needs: ``capacity``, and a server that waits for a round. State: none. Traffic: the slice, both ways.
+Symbols: as in :mod:`motley.algorithms.heterofl`; inputs and classes never roll. All clients of a
+round share t, the number of server steps made before it. Needs: ``capacity``, and a server that
+waits for a round. State: none. Traffic: the slice, both ways.
 
-Deviations: the direction is the paper's (the authors' code walks downwards; the same units are covered), the rounding is upwards as in
-the code. Coordinates are not weighed by how often they were trained before, as the authors' code does for BatchNorm and the last
-layer. BatchNorm is static as under HeteroFL.
+Deviations: the direction is the paper's (the authors' code walks downwards; the same units are
+covered), the rounding is upwards as in the code. Coordinates are not weighed by how often they were
+trained before, as the authors' code does for BatchNorm and the last layer. BatchNorm is static as
+under HeteroFL.
 
 >>> from motley.algorithms.fedrolex import Rolling
 >>> [Rolling().offset(version) for version in range(3)]
@@ -47,7 +50,8 @@ class Rolling(SlicedTraining):
 
 @dataclass(frozen=True)
 class FedRolex(Method):
-    """Averaging of rolling slices: in each round a client trains as many units of every layer as it can hold, one further on.
+    """Averaging of rolling slices: in each round a client trains as many units of every layer as it
+    can hold, one further on.
 
     Parameters
     ----------

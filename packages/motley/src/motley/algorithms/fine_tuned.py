@@ -1,20 +1,24 @@
-"""Fine-tuning: any method, after which every client trains the resulting model on its own data before the model is used.
+"""Fine-tuning: any method, after which every client trains the resulting model on its own data
+before the model is used.
 
-Wang, Mathews, Kiddon, Eichner, Beaufays, Ramage: *Federated Evaluation of On-device Personalization*, 2019 (arXiv:1910.10252).
+Wang, Mathews, Kiddon, Eichner, Beaufays, Ramage: *Federated Evaluation of On-device
+Personalization*, 2019 (arXiv:1910.10252).
 Reference: docs/methods/algorithms.md#fine-tuned.
 
     training  as the ``method`` says
     examined  w <- the model that client k would use;
               ``epochs`` and ``steps`` times:  w <- w - lr g(w), on its training samples
 
-State, traffic and virtual time: those of the method. Fine-tuning belongs to the examination: nothing goes on from it.
-FedAvg with fine-tuning, not FedAvg alone, is the fair rival of a personalised method.
+State, traffic and virtual time: those of the method. Fine-tuning belongs to the examination:
+nothing goes on from it. FedAvg with fine-tuning, not FedAvg alone, is the fair rival of a
+personalised method.
 
 Deviations and readings
 -----------------------
-* All parameters move, with the run's own optimiser and learning rate (``lr`` overrides it), by plain steps without the method's
-  correction of the gradient, on batches that no training uses.
-* The shared model is examined, too, in the scopes ``global``, ``shared_mean`` and ``shared_client``.
+* All parameters move, with the run's own optimiser and learning rate (``lr`` overrides it), by
+  plain steps without the method's correction of the gradient, on batches that no training uses.
+* The shared model is examined, too, in the scopes ``global``, ``shared_mean`` and
+  ``shared_client``.
 
 >>> from motley.algorithms.fine_tuned import FineTuned
 >>> FineTuned(method={"name": "fedprox", "mu": 0.1}, epochs=1).inner.mu
@@ -40,8 +44,8 @@ __all__ = ["FineTuned"]
 
 @dataclass(frozen=True)
 class FineTuned(Method):
-    """Any ``method`` ("fedavg"), after which clients fine-tune its model on their own data before it is examined, for ``epochs`` (1)
-    and ``steps`` (0)."""
+    """Any ``method`` ("fedavg"), after which clients fine-tune its model on their own data before
+    it is examined, for ``epochs`` (1) and ``steps`` (0)."""
 
     paper: ClassVar[Paper] = cite("wang2019evaluation")
     method: str | Mapping[str, Any] = "fedavg"
@@ -52,7 +56,9 @@ class FineTuned(Method):
     def __post_init__(self) -> None:
         for name in ("epochs", "steps"):
             if getattr(self, name) < 0:
-                raise ConfigError(f"got {name} = {getattr(self, name)}; expected a whole number of at least 0")
+                raise ConfigError(
+                    f"got {name} = {getattr(self, name)}; expected a whole number of at least 0"
+                )
         if self.lr is not None and not 0 < self.lr < float("inf"):
             raise ConfigError(f"got lr = {self.lr}; expected a positive number")
         if isinstance(self.inner, FineTuned):

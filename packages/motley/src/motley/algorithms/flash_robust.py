@@ -2,24 +2,27 @@
 
 Reference: docs/methods/flash.md#loss.
 
-Chang, Ahmed, Krishnamurthy, Guler, Swami, Oymak, Roy-Chowdhury: *FLASH: Federated Learning Across Simultaneous Heterogeneities*.
+Chang, Ahmed, Krishnamurthy, Guler, Swami, Oymak, Roy-Chowdhury: *FLASH: Federated Learning Across
+Simultaneous Heterogeneities*.
 
-With ``p = softmax(outputs)``, the client's possibly noisy label y, and soft pseudo labels ``z = p(a; w^t)`` that the received
-global model gives the sample before the first local step:
+With ``p = softmax(outputs)``, the client's possibly noisy label y, and soft pseudo labels
+``z = p(a; w^t)`` that the received global model gives the sample before the first local step:
 
     L = CE(y) + alpha CE(z) + beta RCE(y)
     CE(y) = -log p_y,    CE(z) = -sum_c z_c log p_c,
     RCE(y) = -sum_c p_c log onehot(y)_c = 4 (1 - p_y)
 
-for ``log 0 := -4``. No gradient goes through z. The gradient by the outputs is ``(1 + 4 beta p_y) (p - onehot(y)) + alpha (p - z)``.
+for ``log 0 := -4``. No gradient goes through z. The gradient by the outputs is
+``(1 + 4 beta p_y) (p - onehot(y)) + alpha (p - z)``.
 
-Symbols: ``alpha``, ``beta`` as there; ``extra["pseudo"]`` is z, one row per training sample, from one forward pass over the
-client's data in eval mode.
+Symbols: ``alpha``, ``beta`` as there; ``extra["pseudo"]`` is z, one row per training sample, from
+one forward pass over the client's data in eval mode.
 
 Deviations and readings
 -----------------------
-READING: the defaults 0.1 and 4 are the first pair that the paper tries on CIFAR-10, for it names no winner; on FEMNIST take 1 and 8.
-As an algorithm it is plain averaging of clients that train with this loss; under another algorithm write ``loss = "flash_robust"``.
+READING: the defaults 0.1 and 4 are the first pair that the paper tries on CIFAR-10, for it names no
+winner; on FEMNIST take 1 and 8. As an algorithm it is plain averaging of clients that train with
+this loss; under another algorithm write ``loss = "flash_robust"``.
 INTERPRETATION: in a probe the measured model *is* the received one, so z is its own softmax.
 """
 
@@ -45,11 +48,13 @@ LOG_ZERO = -4.0
 
 @dataclass(frozen=True)
 class FlashRobust(Loss):
-    """Cross-entropy to labels and to pseudo labels plus reverse cross-entropy; outputs ``[..., B, C]``, int64 targets ``[..., B]``.
+    """Cross-entropy to labels and to pseudo labels plus reverse cross-entropy; outputs
+    ``[..., B, C]``, int64 targets ``[..., B]``.
 
     Parameters
     ----------
-    alpha: weight of the cross-entropy to the pseudo labels. beta: weight of the reverse cross-entropy. Both at least 0.
+    alpha: weight of the cross-entropy to the pseudo labels. beta: weight of the reverse
+    cross-entropy. Both at least 0.
 
     Example
     -------
@@ -69,9 +74,18 @@ class FlashRobust(Loss):
         for name in ("alpha", "beta"):
             value = getattr(self, name)
             if not 0.0 <= value < float("inf"):
-                raise ConfigError(f"{name}: got {value}; expected a weight of at least 0, e.g. alpha = 0.1, beta = 4.0")
+                raise ConfigError(
+                    f"{name}: got {value}; expected a weight of at least 0, e.g. alpha = 0.1, beta "
+                    "= 4.0"
+                )
 
-    def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
+    def prepare(
+        self,
+        context: JobContext,
+        forward: Callable[[Tensor], Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> Tensors:
         """Return ``{"pseudo": [n, C]}``, the received model's class probabilities."""
         return {"pseudo": forward(inputs).softmax(-1)}
 
@@ -98,7 +112,8 @@ class FlashRobust(Loss):
 
 @dataclass(frozen=True)
 class RobustTraining(Method):
-    """FLASH's local training under plain averaging: options ``alpha`` (0.1) and ``beta`` (4) of the noise-robust loss."""
+    """FLASH's local training under plain averaging: options ``alpha`` (0.1) and ``beta`` (4) of the
+    noise-robust loss."""
 
     paper: ClassVar[Paper] = PAPER
     alpha: float = 0.1

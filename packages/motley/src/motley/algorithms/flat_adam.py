@@ -1,4 +1,5 @@
-"""Adam on one flat vector, for optimisation at the server (Kingma, Ba: *Adam: A Method for Stochastic Optimization*, ICLR 2015)."""
+"""Adam on one flat vector, for optimisation at the server (Kingma, Ba: *Adam: A Method for
+Stochastic Optimization*, ICLR 2015)."""
 
 from __future__ import annotations
 
@@ -9,11 +10,14 @@ from torch import Tensor
 
 __all__ = ["FlatAdam", "clipped"]
 
-_BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8
+_BETA1 = 0.9
+_BETA2 = 0.999
+_TINY = 1e-8
 
 
 class FlatAdam(NamedTuple):
-    """Adam's state: the moments of the gradient and the number of steps; every step returns the next state.
+    """Adam's state: the moments of the gradient and the number of steps; every step returns the
+    next state.
 
     Example
     -------
@@ -33,12 +37,15 @@ class FlatAdam(NamedTuple):
         return cls(torch.zeros_like(like), torch.zeros_like(like))
 
     def step(self, w: Tensor, g: Tensor, lr: float) -> tuple[Tensor, FlatAdam]:
-        """Return ``w - lr m^ / (sqrt(v^) + 1e-8)`` with bias-corrected moments, and the next state."""
+        """Return ``w - lr m^ / (sqrt(v^) + 1e-8)`` with bias-corrected moments, and the next
+        state."""
         t = self.steps + 1
         mean = torch.lerp(self.mean, g, 1.0 - _BETA1)
         square = (_BETA2 * self.square).addcmul_(g, g, value=1.0 - _BETA2)
         deviation = (square / (1.0 - _BETA2**t)).sqrt_().add_(_TINY)
-        return torch.addcdiv(w, mean, deviation, value=-lr / (1.0 - _BETA1**t)), FlatAdam(mean, square, t)
+        return torch.addcdiv(w, mean, deviation, value=-lr / (1.0 - _BETA1**t)), FlatAdam(
+            mean, square, t
+        )
 
 
 def clipped(g: Tensor, norm: float) -> Tensor:

@@ -1,4 +1,5 @@
-"""The loss of a task with several heads: a sample is told from the classes of its own head alone."""
+"""The loss of a task with several heads: a sample is told from the classes of its own head
+alone."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ __all__ = ["HeadLoss", "other_heads_masked", "per_head"]
 
 
 def other_heads_masked(outputs: Tensor, targets: Tensor, heads: Sequence[int]) -> Tensor:
-    """Return outputs ``[..., C]`` that are minus infinity for the classes of other heads than that of the target ``[...]``.
+    """Return outputs ``[..., C]`` that are minus infinity for the classes of other heads than that
+    of the target ``[...]``.
 
     ``heads``: number of each class's head."""
     head = torch.tensor(heads, device=outputs.device)
@@ -57,5 +59,6 @@ class HeadLoss(Loss):
 
 
 def per_head(loss: Loss, heads: tuple[int, ...]) -> Loss:
-    """Return a loss over the outputs of each sample's head; the loss itself for a task with one head."""
+    """Return a loss over the outputs of each sample's head; the loss itself for a task with one
+    head."""
     return HeadLoss(loss, heads) if heads and not isinstance(loss, HeadLoss) else loss

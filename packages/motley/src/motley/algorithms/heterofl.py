@@ -1,7 +1,9 @@
-"""HeteroFL: clients of less capacity train the first units of every layer, and each coordinate is averaged over those who hold it.
+"""HeteroFL: clients of less capacity train the first units of every layer, and each coordinate is
+averaged over those who hold it.
 
-Diao, Ding, Tarokh: *HeteroFL: Computation and Communication Efficient Federated Learning for Heterogeneous Clients*, ICLR 2021
-(arXiv:2010.01264). Reference: docs/methods/algorithms.md#heterofl.
+Diao, Ding, Tarokh: *HeteroFL: Computation and Communication Efficient Federated Learning for
+Heterogeneous Clients*, ICLR 2021 (arXiv:2010.01264). Reference:
+docs/methods/algorithms.md#heterofl.
 
     client k  of width r holds rows {0, ..., ceil(r n) - 1} of a layer of n units, and the
               columns of the rows kept before it;
@@ -9,15 +11,17 @@ Diao, Ding, Tarokh: *HeteroFL: Computation and Communication Efficient Federated
     server    x_c <- x_c + (sum over clients k that hold c of a_k delta_kc)
                      / (sum over the same clients of a_k)
 
-Symbols: c a coordinate, a_k the weight (1 for every client, as published). With ``mask``, the outputs of classes that a client lacks
-are 0 in its loss, and the last layer's rows of these classes are not counted among those it holds. Needs: ``capacity``; without it
-every client has the width 1. State: none. Traffic: the slice, both ways; positions are free, for both sides know the width.
+Symbols: c a coordinate, a_k the weight (1 for every client, as published). With ``mask``, the
+outputs of classes that a client lacks are 0 in its loss, and the last layer's rows of these classes
+are not counted among those it holds. Needs: ``capacity``; without it every client has the width 1.
+State: none. Traffic: the slice, both ways; positions are free, for both sides know the width.
 
-BatchNorm is static: it uses the statistics of the batch in training, and cumulative ones, collected by the clients before an
-examination, in evaluation.
+BatchNorm is static: it uses the statistics of the batch in training, and cumulative ones, collected
+by the clients before an examination, in evaluation.
 
-Deviations: every width has statistics of its own in evaluation (the authors' code collects those of the whole model). The server
-knows which classes a client has, as in the authors' code; this is not billed. Rows of absent classes are sent, and do not count.
+Deviations: every width has statistics of its own in evaluation (the authors' code collects those of
+the whole model). The server knows which classes a client has, as in the authors' code; this is not
+billed. Rows of absent classes are sent, and do not count.
 
 >>> from motley.algorithms.heterofl import HeteroFL
 >>> HeteroFL()
@@ -40,7 +44,8 @@ __all__ = ["HeteroFL"]
 
 @dataclass(frozen=True)
 class HeteroFL(Method):
-    """Averaging of nested slices: each client trains the first units of every layer, as many as it can hold.
+    """Averaging of nested slices: each client trains the first units of every layer, as many as it
+    can hold.
 
     Parameters
     ----------

@@ -1,6 +1,8 @@
-"""IFCA: the server keeps k models, every client trains the one that fits it best, and each model is averaged over its clients.
+"""IFCA: the server keeps k models, every client trains the one that fits it best, and each model is
+averaged over its clients.
 
-Ghosh, Chung, Yin, Ramchandran: *An Efficient Framework for Clustered Federated Learning*, NeurIPS 2020 (arXiv:2006.04088).
+Ghosh, Chung, Yin, Ramchandran: *An Efficient Framework for Clustered Federated Learning*, NeurIPS
+2020 (arXiv:2006.04088).
 Reference: docs/methods/algorithms.md#ifca.
 
     server    sends x_1 .. x_k
@@ -10,18 +12,23 @@ Reference: docs/methods/algorithms.md#ifca.
               models     x_j <- x_j + mean of delta_i over S_j
               gradients  x_j <- x_j + (sum of delta_i over S_j) / M, M all participants
 
-Symbols: F_i the mean loss on all training samples of client i, in eval mode; k models, numbered from 0 in code and tables. With
-``shared_base`` the models differ in the head (the last linear layer) alone, and the base is averaged over all participants.
-State: k models at the server, nothing with the clients. Cost: k forward passes over the samples of each participant; k models (a model
-and k - 1 heads) down, one model and one whole number up. The server learns j of every participant, under secure aggregation too.
-A client is probed and examined with the model that its training samples choose then; there is no common model.
+Symbols: F_i the mean loss on all training samples of client i, in eval mode; k models, numbered
+from 0 in code and tables. With ``shared_base`` the models differ in the head (the last linear
+layer) alone, and the base is averaged over all participants.
+State: k models at the server, nothing with the clients. Cost: k forward passes over the samples of
+each participant; k models (a model and k - 1 heads) down, one model and one whole number up. The
+server learns j of every participant, under secure aggregation too. A client is probed and examined
+with the model that its training samples choose then; there is no common model.
 
 Deviations and readings
 -----------------------
-* The models are k independent draws; where they would begin alike, the run is refused. A model that nobody took stays bit for bit. One
-  that nobody took in ten rounds is warned of: the paper restarts after an unlucky draw (INTERPRETATION-D).
-* ``gradients`` with several local steps averages their sum, as if it were one gradient (INTERPRETATION-D).
-* Any weights, by default ``uniform``, as the authors' code, which chooses by test samples when it examines.
+* The models are k independent draws; where they would begin alike, the run is refused. A model that
+  nobody took stays bit for bit. One that nobody took in ten rounds is warned of: the paper restarts
+  after an unlucky draw (INTERPRETATION-D).
+* ``gradients`` with several local steps averages their sum, as if it were one gradient
+  (INTERPRETATION-D).
+* Any weights, by default ``uniform``, as the authors' code, which chooses by test samples when it
+  examines.
 * With k = 1 it is FedAvg, bit for bit.
 
 >>> from motley.algorithms.ifca import IFCA
@@ -72,7 +79,8 @@ EMPTY_ROUNDS = 10
 
 @dataclass(frozen=True)
 class _Clustered:
-    """The k models in one server state: the first is its ``model``, ``others.*`` hold the clusters' own entries of the rest."""
+    """The k models in one server state: the first is its ``model``, ``others.*`` hold the clusters'
+    own entries of the rest."""
 
     k: int = 2
     shared_base: bool = False
@@ -80,9 +88,13 @@ class _Clustered:
 
     @cached_property
     def own(self) -> Mapping[str, Tensor]:
-        """Bool masks of the entries that each cluster has for itself, in a model's three vectors."""
+        """Bool masks of the entries that each cluster has for itself, in a model's three
+        vectors."""
         entries = (*self.layout, *self.layout.buffers, *self.layout.counters)
-        return masks(self.layout, head_of(self.layout, 1) if self.shared_base else [entry.name for entry in entries])
+        return masks(
+            self.layout,
+            head_of(self.layout, 1) if self.shared_base else [entry.name for entry in entries],
+        )
 
     def model_of(self, tensors: Tensors, first: ModelState, j: int) -> ModelState:
         """Return model ``j``; ``tensors``: hold ``others.*``."""
@@ -118,18 +130,24 @@ class BestOfModels(_Clustered, Correction):
     def bound(self, layout: Layout) -> Correction:
         if self.shared_base and not head_of(layout, 1):
             raise ConfigError(
-                "the model has no linear layer, so there is no head for each cluster; leave it out", "algorithm.shared_base"
+                "the model has no linear layer, so there is no head for each cluster; leave it out",
+                "algorithm.shared_base",
             )
         return dataclasses.replace(self, layout=layout)
 
     @override
     def download(self, server: ServerState) -> Tensors:
-        return {**super().download(server), **{f"others.{name}": server.extra[f"others.{name}"] for name in self.own}}
+        return {
+            **super().download(server),
+            **{f"others.{name}": server.extra[f"others.{name}"] for name in self.own},
+        }
 
     @override
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         choice = (client_state or {}).get("choice")
-        return self.model_of(download, super().start(download, None), 0 if choice is None else int(choice))
+        return self.model_of(
+            download, super().start(download, None), 0 if choice is None else int(choice)
+        )
 
     @override
     def received(self, download: Tensors, parts: Parts) -> ModelState:
@@ -142,20 +160,26 @@ class BestOfModels(_Clustered, Correction):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        aggregator, server = algorithm.aggregator, algorithm.server
+        aggregator = algorithm.aggregator
+        server = algorithm.server
         if not isinstance(aggregator, ClusterMeans) or not isinstance(server, ClusterAverage):
             return (
-                f"IFCA's server keeps {self.k} models and averages each over its own clients; leave aggregator and server out"
+                f"IFCA's server keeps {self.k} models and averages each over its own clients; "
+                "leave aggregator and server out"
             )
         if weights in ("horvitz_thompson", "selector") and aggregator.average == "models":
-            said = f"IFCA divides by the weights of a cluster's clients, and {weights!r} by something else"
+            said = (
+                f"IFCA divides by the weights of a cluster's clients, and {weights!r} by "
+                "something else"
+            )
             return f'{said}; use "examples" or "uniform", or average = "gradients"'
         return None
 
 
 @dataclass(frozen=True)
 class ClusterAverage(_Clustered, Server):
-    """The server step of each of k models: ``x_j <- x_j + total of cluster j``; a shared base steps by everybody's."""
+    """The server step of each of k models: ``x_j <- x_j + total of cluster j``; a shared base steps
+    by everybody's."""
 
     draw: Callable[[int], ModelState] | None = None
 
@@ -166,21 +190,39 @@ class ClusterAverage(_Clustered, Server):
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
         models = [model, *(self.draw(j) for j in range(1, self.k) if self.draw is not None)]
-        vectors = {name: torch.stack([getattr(one, name)[own] for one in models]) for name, own in self.own.items()}
+        vectors = {
+            name: torch.stack([getattr(one, name)[own] for one in models])
+            for name, own in self.own.items()
+        }
         if any(torch.equal(x, vectors["x"][0]) for x in vectors["x"][1:]):
             said = f"the {self.k} models of IFCA would begin alike, and equal models never separate"
-            raise ConfigError(f"{said}; leave init out, and use a model whose weights are drawn", "algorithm")
+            raise ConfigError(
+                f"{said}; leave init out, and use a model whose weights are drawn", "algorithm"
+            )
         none = torch.zeros(self.k, dtype=torch.int64)
-        return ServerState(model, {**{f"others.{n}": v[1:] for n, v in vectors.items()}, "sizes": none, "empty": none})
+        return ServerState(
+            model,
+            {**{f"others.{n}": v[1:] for n, v in vectors.items()}, "sizes": none, "empty": none},
+        )
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         everybody = step_model(state, total["delta"], total)
-        after = {name: torch.where(own, getattr(state.model, name), getattr(everybody, name)) for name, own in self.own.items()}
-        sizes, extra = total["sizes"], {name: value.clone() for name, value in state.extra.items()}
+        after = {
+            name: torch.where(own, getattr(state.model, name), getattr(everybody, name))
+            for name, own in self.own.items()
+        }
+        sizes = total["sizes"]
+        extra = {name: value.clone() for name, value in state.extra.items()}
         for j in sizes.nonzero().flatten().tolist():
-            mean = {name: total[f"{name}.{j}"] for name in ("delta", "buffers", "counters") if f"{name}.{j}" in total}
-            moved = step_model(ServerState(self.model_of(state.extra, state.model, j)), mean["delta"], mean)
+            mean = {
+                name: total[f"{name}.{j}"]
+                for name in ("delta", "buffers", "counters")
+                if f"{name}.{j}" in total
+            }
+            moved = step_model(
+                ServerState(self.model_of(state.extra, state.model, j)), mean["delta"], mean
+            )
             for name, own in self.own.items():
                 if j:
                     extra[f"others.{name}"][j - 1] = getattr(moved, name)[own]
@@ -189,7 +231,11 @@ class ClusterAverage(_Clustered, Server):
         empty = torch.where(sizes > 0, 0, state.extra["empty"] + 1)
         for j in (empty == EMPTY_ROUNDS).nonzero().flatten().tolist():
             said = f"no client took model {j} of IFCA in {EMPTY_ROUNDS} rounds"
-            warnings.warn(f"{said}; after an unlucky draw all go to one model: try another seed or a smaller k", stacklevel=2)
+            warnings.warn(
+                f"{said}; after an unlucky draw all go to one model: try another seed or a smaller "
+                "k",
+                stacklevel=2,
+            )
         return ServerState(ModelState(**after), {**extra, "sizes": sizes, "empty": empty})
 
     @override
@@ -199,12 +245,13 @@ class ClusterAverage(_Clustered, Server):
 
 @dataclass(frozen=True)
 class IFCA(Method):
-    """Clusters of clients with a model each: every client trains the one of ``k`` (2) that has the lowest loss on its samples.
+    """Clusters of clients with a model each: every client trains the one of ``k`` (2) that has the
+    lowest loss on its samples.
 
     Parameters
     ----------
-    k: number of models. average: ``models`` over a cluster's clients, or ``gradients`` over all participants. shared_base: whether the
-    models differ in their heads alone.
+    k: number of models. average: ``models`` over a cluster's clients, or ``gradients`` over all
+    participants. shared_base: whether the models differ in their heads alone.
     """
 
     paper: ClassVar[Paper] = cite("ghosh2020efficient")

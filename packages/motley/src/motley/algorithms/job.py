@@ -1,4 +1,5 @@
-"""What a correction or loss may know about the job that it serves, and the tensors that a client receives and keeps."""
+"""What a correction or loss may know about the job that it serves, and the tensors that a client
+receives and keeps."""
 
 from __future__ import annotations
 
@@ -20,12 +21,14 @@ ClientState = Mapping[str, Tensor]
 
 
 class PreTrainingSignals(NamedTuple):
-    """Signals of the received model, measured before the first local step on all of the client's training samples, in eval mode,
-    with the loss that is trained with. Only those that :attr:`motley.algorithms.base.Correction.pre_training` names are measured.
+    """Signals of the received model, measured before the first local step on all of the client's
+    training samples, in eval mode, with the loss that is trained with. Only those that
+    :attr:`motley.algorithms.base.Correction.pre_training` names are measured.
 
     Parameters
     ----------
-    loss: mean loss. gradient: ``[D]``, gradient of the mean loss; normalisation layers use the received statistics.
+    loss: mean loss. gradient: ``[D]``, gradient of the mean loss; normalisation layers use the
+    received statistics.
     """
 
     loss: float = math.nan
@@ -38,13 +41,18 @@ class JobContext:
 
     Parameters
     ----------
-    x: ``[D]``, the received model. download: all received tensors. client_state: what the client kept, None if nothing.
-    steps: local steps of this job. lr: learning rate used in it. num_examples: the client's training samples.
+    x: ``[D]``, the received model. download: all received tensors. client_state: what the client
+    kept, None if nothing.
+    steps: local steps of this job. lr: learning rate used in it. num_examples: the client's
+    training samples.
     solver_norm: FedNova's ``||a||_1`` of the local solver over these steps.
-    layout: positions of the parameters in the flat vector. pre_training: signals measured before training.
-    models, values: after local work, the models of the client's own that phases moved, and the values of phases; where prototypes are
-    exchanged also ``features`` ``[n, d]`` and ``targets`` ``[n]`` of the client's samples, in eval mode. Empty before.
-    classes: bool ``[C]``, the classes of the client's training samples, where clients train slices of the model.
+    layout: positions of the parameters in the flat vector. pre_training: signals measured before
+    training.
+    models, values: after local work, the models of the client's own that phases moved, and the
+    values of phases; where prototypes are exchanged also ``features`` ``[n, d]`` and ``targets``
+    ``[n]`` of the client's samples, in eval mode. Empty before.
+    classes: bool ``[C]``, the classes of the client's training samples, where clients train slices
+    of the model.
     """
 
     x: Tensor

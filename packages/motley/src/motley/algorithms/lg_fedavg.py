@@ -1,21 +1,25 @@
 """LG-FedAvg: clients share the head of the model, and each keeps a base of its own.
 
-Liang, Liu, Liu, Allen, Salakhutdinov, Morency: *Think Locally, Act Globally: Federated Learning with Local and Global
-Representations*, 2020 (arXiv:2001.01523). Reference: docs/methods/algorithms.md#lg-fedavg.
+Liang, Liu, Liu, Allen, Salakhutdinov, Morency: *Think Locally, Act Globally: Federated Learning
+with Local and Global Representations*, 2020 (arXiv:2001.01523). Reference:
+docs/methods/algorithms.md#lg-fedavg.
 
     server    holds, averages and sends the head
     client k  starts from its own base and the received head; trains both together;
               sends the head; keeps the base
 
-Symbols: the head is the last ``keep`` linear layers and what lies between them; the base is everything before.
-State: the base of each client that took part, buffers included; the initial model's for the others. Traffic: the head, both ways.
-Clients are probed, trained and evaluated with their own bases; there is no common model.
+Symbols: the head is the last ``keep`` linear layers and what lies between them; the base is
+everything before.
+State: the base of each client that took part, buffers included; the initial model's for the others.
+Traffic: the head, both ways. Clients are probed, trained and evaluated with their own bases; there
+is no common model.
 
 Deviations and readings
 -----------------------
 * Training begins at the run's initial model; the authors begin at a model that FedAvg trained.
 * The model that serves a client is the last one, not the one with the best test accuracy.
-* With ``own_norms`` clients keep the head's BatchNorm, too, as under FedBN; that of the base they keep in any case.
+* With ``own_norms`` clients keep the head's BatchNorm, too, as under FedBN; that of the base they
+  keep in any case.
 * Where all layers are shared it is plain averaging, bit for bit.
 
 >>> from motley.algorithms.lg_fedavg import LGFedAvg
@@ -41,20 +45,25 @@ __all__ = ["LGFedAvg", "PersonalBase"]
 
 @dataclass(frozen=True)
 class PersonalBase(PersonalLayers):
-    """Plain local training in which every client keeps its base: all but the last ``keep`` linear layers."""
+    """Plain local training in which every client keeps its base: all but the last ``keep`` linear
+    layers."""
 
     keep: int = 1
 
     @override
     def personal(self, layout: Layout) -> list[str]:
         head = head_of(layout, self.keep)
-        return [entry.name for entry in (*layout, *layout.buffers, *layout.counters) if entry.name not in head]
+        return [
+            entry.name
+            for entry in (*layout, *layout.buffers, *layout.counters)
+            if entry.name not in head
+        ]
 
 
 @dataclass(frozen=True)
 class LGFedAvg(Method):
-    """Averaging of the head, the last ``keep`` (1) linear layers, while every client keeps its base; with ``own_norms`` the head's
-    BatchNorm, too."""
+    """Averaging of the head, the last ``keep`` (1) linear layers, while every client keeps its
+    base; with ``own_norms`` the head's BatchNorm, too."""
 
     paper: ClassVar[Paper] = cite("liang2020lgfedavg")
     keep: int = 1
@@ -66,4 +75,6 @@ class LGFedAvg(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=PersonalBase(keep=self.keep, own_norms=self.own_norms), weights="uniform")
+        return plain.replace(
+            correction=PersonalBase(keep=self.keep, own_norms=self.own_norms), weights="uniform"
+        )

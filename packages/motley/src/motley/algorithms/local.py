@@ -1,6 +1,8 @@
-"""Local optimisers of the clients. Learning-rate schedules are applied outside: every step is given its ``lr``.
+"""Local optimisers of the clients. Learning-rate schedules are applied outside: every step is given
+its ``lr``.
 
-One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss, received model ``x``):
+One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss, received model
+``x``):
 
     g <- clip(g)                         clip.of = "gradient"
     g <- g + proximal (w - x) + offset   the algorithm's correction (FedProx, SCAFFOLD, ...)
@@ -11,21 +13,22 @@ One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss
     v <- momentum v + g                  v starts at 0 in every round
     w <- w - lr v                        nesterov: w - lr (g + momentum v)
 
-:class:`Adam` takes the same ``g``, decay included, and then steps along its moments (so a proximal term enters before them,
-docs/methods/algorithms.md#flash-columns):
+:class:`Adam` takes the same ``g``, decay included, and then steps along its moments (so a proximal
+term enters before them, docs/methods/algorithms.md#flash-columns):
 
     v <- beta1 v + (1 - beta1) g;   s <- beta2 s + (1 - beta2) g^2;   both start at 0 in every round
     w <- w - lr (v / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps),   t = 1, 2, ... in the round
 
-Kingma, Ba: *Adam: A Method for Stochastic Optimization*, ICLR 2015; its decay is the plain L2 term. :class:`AdamW` leaves the decay
-out of ``g`` and applies it to the weights themselves, before the step along the moments (Loshchilov, Hutter: *Decoupled Weight Decay
-Regularization*, ICLR 2019, Algorithm 2 with the learning rate as its schedule, as torch does):
+Kingma, Ba: *Adam: A Method for Stochastic Optimization*, ICLR 2015; its decay is the plain L2 term.
+:class:`AdamW` leaves the decay out of ``g`` and applies it to the weights themselves, before the
+step along the moments (Loshchilov, Hutter: *Decoupled Weight Decay Regularization*, ICLR 2019,
+Algorithm 2 with the learning rate as its schedule, as torch does):
 
     w <- w - lr weight_decay w
 
-A step works on *blocks*: tensors whose first axis is the client. A flat vector is one block ``[1, D]``; a batched engine passes
-one block ``[c, *shape]`` per parameter. So every engine runs the same arithmetic (docs/methods/algorithms.md#fedavg,
-docs/methods/algorithms.md#fedprox).
+A step works on *blocks*: tensors whose first axis is the client. A flat vector is one block
+``[1, D]``; a batched engine passes one block ``[c, *shape]`` per parameter. So every engine runs
+the same arithmetic (docs/methods/algorithms.md#fedavg, docs/methods/algorithms.md#fedprox).
 """
 
 from __future__ import annotations
@@ -55,9 +58,10 @@ class Block(NamedTuple):
 
     Parameters
     ----------
-    w: ``[c, ...]`` weights, changed in place. g: ``[c, ...]`` gradient, used as scratch. x: ``[1, ...]`` or ``[c, ...]`` the
-    received model. offset: ``[1, ...]`` or ``[c, ...]``, or None. v, s: ``[c, ...]``, state of the solver from step to step
-    (momentum or first moment; second moment), or None.
+    w: ``[c, ...]`` weights, changed in place. g: ``[c, ...]`` gradient, used as scratch. x:
+    ``[1, ...]`` or ``[c, ...]`` the received model. offset: ``[1, ...]`` or ``[c, ...]``, or None.
+    v, s: ``[c, ...]``, state of the solver from step to step (momentum or first moment; second
+    moment), or None.
     """
 
     w: Tensor
@@ -93,9 +97,11 @@ class Clip:
 
 
 class Solver(ABC):
-    """A local optimiser. Subclasses are frozen dataclasses of options, ``lr`` (learning rate) and ``clip`` among them.
+    """A local optimiser. Subclasses are frozen dataclasses of options, ``lr`` (learning rate) and
+    ``clip`` among them.
 
-    ``linear``: whether an update is a weighted sum of the gradients, ``lr sum a_s g_s`` with weights known beforehand.
+    ``linear``: whether an update is a weighted sum of the gradients, ``lr sum a_s g_s`` with
+    weights known beforehand.
     """
 
     linear: ClassVar[bool] = True
@@ -109,15 +115,18 @@ class Solver(ABC):
 
     @abstractmethod
     def fresh(self, w: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return a block's ``v`` and ``s`` at the start of a round, in the shape of its weights; None for one that is not used."""
+        """Return a block's ``v`` and ``s`` at the start of a round, in the shape of its weights;
+        None for one that is not used."""
 
     @abstractmethod
     def step(self, blocks: Sequence[Block], lr: Scale, proximal: Scale, number: int = 0) -> None:
-        """Take one step of every client, in place; ``g`` is overwritten. ``number``: of the step, from 0 in every round."""
+        """Take one step of every client, in place; ``g`` is overwritten. ``number``: of the step,
+        from 0 in every round."""
 
     @abstractmethod
     def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
-        """Return FedNova's ``||a||_1``, the sum of the coefficients of the gradients in the update."""
+        """Return FedNova's ``||a||_1``, the sum of the coefficients of the gradients in the
+        update."""
 
     def _corrected(self, blocks: Sequence[Block], proximal: Scale, weight_decay: float) -> None:
         """Apply clipping, correction and decay to ``g`` in place."""
@@ -145,7 +154,8 @@ class SGD(Solver):
 
     Parameters
     ----------
-    lr: learning rate. momentum: in [0, 1). weight_decay: at least 0. nesterov: needs momentum. clip: None for no clipping.
+    lr: learning rate. momentum: in [0, 1). weight_decay: at least 0. nesterov: needs momentum.
+    clip: None for no clipping.
 
     Raises
     ------
@@ -161,9 +171,14 @@ class SGD(Solver):
     def __post_init__(self) -> None:
         _check_rates(self.lr, self.weight_decay)
         if not 0 <= self.momentum < 1:
-            raise ConfigError(f"got momentum = {self.momentum}; expected at least 0 and less than 1")
+            raise ConfigError(
+                f"got momentum = {self.momentum}; expected at least 0 and less than 1"
+            )
         if self.nesterov and not self.momentum:
-            raise ConfigError("got nesterov = true with momentum = 0; give a momentum, e.g. 0.9, or leave nesterov out")
+            raise ConfigError(
+                "got nesterov = true with momentum = 0; give a momentum, e.g. 0.9, or leave "
+                "nesterov out"
+            )
 
     @property
     @override
@@ -191,16 +206,20 @@ class SGD(Solver):
         return block.g.add_(block.v, alpha=self.momentum) if self.nesterov else block.v
 
     def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
-        """Return FedNova's ``||a||_1``, the sum of the coefficients of the gradients in this solver's update.
+        """Return FedNova's ``||a||_1``, the sum of the coefficients of the gradients in this
+        solver's update.
 
-        By the per-step recursion (docs/methods/algorithms.md#fednova): with b the buffer's and A the update's sum of coefficients,
-        ``b <- momentum b + 1 - lr proximal A;  A <- A + b``. Weight decay and clipping are ignored.
+        By the per-step recursion (docs/methods/algorithms.md#fednova): with b the buffer's and A
+        the update's sum of coefficients, ``b <- momentum b + 1 - lr proximal A;  A <- A + b``.
+        Weight decay and clipping are ignored.
         ``lr``: default the solver's.
 
         >>> round(SGD(lr=0.1, momentum=0.9).solver_norm(3), 4)
         5.61
         """
-        return _solver_norm(steps, self.momentum, self.nesterov, (self.lr if lr is None else lr) * proximal)
+        return _solver_norm(
+            steps, self.momentum, self.nesterov, (self.lr if lr is None else lr) * proximal
+        )
 
 
 @dataclass(frozen=True)
@@ -209,8 +228,8 @@ class Adam(Solver):
 
     Parameters
     ----------
-    lr: learning rate. beta1, beta2: decay rates of the moments, in [0, 1). eps: added to the root of the second
-    moment. weight_decay: at least 0. clip: None for no clipping.
+    lr: learning rate. beta1, beta2: decay rates of the moments, in [0, 1). eps: added to the root
+    of the second moment. weight_decay: at least 0. clip: None for no clipping.
 
     Raises
     ------
@@ -253,9 +272,11 @@ class Adam(Solver):
 
     def _along_moments(self, blocks: Sequence[Block], lr: Scale, number: int) -> None:
         """Update the moments with ``g`` and step along them, in place."""
-        first, second = 1.0 - self.beta1 ** (number + 1), 1.0 - self.beta2 ** (number + 1)
+        first = 1.0 - self.beta1 ** (number + 1)
+        second = 1.0 - self.beta2 ** (number + 1)
         for block in blocks:
-            v, s = block.v, block.s
+            v = block.v
+            s = block.s
             if v is None or s is None:
                 raise ContractError("got a block without moments; create them with Adam.fresh")
             v.mul_(self.beta1).add_(block.g, alpha=1.0 - self.beta1)
@@ -264,14 +285,15 @@ class Adam(Solver):
             add_scaled(block.w, torch.div(v, root, out=root), lr / first, -1.0)
 
     def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
-        """Return the number of steps: Adam's update is not a weighted sum of its gradients (INTERPRETATION-D,
-        docs/methods/algorithms.md#fednova)."""
+        """Return the number of steps: Adam's update is not a weighted sum of its gradients
+        (INTERPRETATION-D, docs/methods/algorithms.md#fednova)."""
         return float(steps)
 
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with decoupled weight decay: every step shrinks the weights by ``lr weight_decay``, apart from the gradient's moments.
+    """Adam with decoupled weight decay: every step shrinks the weights by ``lr weight_decay``,
+    apart from the gradient's moments.
 
     Parameters
     ----------
@@ -303,7 +325,8 @@ class AdamW(Adam):
 
 
 def correct(block: Block, proximal: Scale) -> None:
-    """Add ``proximal (w - x) + offset`` to ``g`` in place; ``proximal = 0.0`` leaves ``g`` unchanged, bit for bit."""
+    """Add ``proximal (w - x) + offset`` to ``g`` in place; ``proximal = 0.0`` leaves ``g``
+    unchanged, bit for bit."""
     if isinstance(proximal, Tensor) or proximal:
         add_scaled(block.g, block.w - block.x, proximal)
     if block.offset is not None:
@@ -311,10 +334,14 @@ def correct(block: Block, proximal: Scale) -> None:
 
 
 def descend(block: Block, lr: Scale, proximal: Scale) -> None:
-    """Step ``w <- w - lr (g + proximal (w - x) + offset)`` in place, fused: the proximal term is an interpolation toward ``x``."""
+    """Step ``w <- w - lr (g + proximal (w - x) + offset)`` in place, fused: the proximal term is an
+    interpolation toward ``x``."""
     if isinstance(proximal, Tensor) or proximal:
         weight = lr * proximal
-        block.w.lerp_(block.x.expand_as(block.w), _wide(weight, block.w) if isinstance(weight, Tensor) else weight)
+        block.w.lerp_(
+            block.x.expand_as(block.w),
+            _wide(weight, block.w) if isinstance(weight, Tensor) else weight,
+        )
     if block.offset is not None:
         add_scaled(block.w, block.offset, lr, -1.0)
     add_scaled(block.w, block.g, lr, -1.0)

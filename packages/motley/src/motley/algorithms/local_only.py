@@ -1,13 +1,15 @@
 """Local training alone: every client trains a model of its own, and nothing is sent.
 
-The baseline of personalised methods (Smith, Chiang, Sanjabi, Talwalkar: *Federated Multi-Task Learning*, NeurIPS 2017,
-arXiv:1705.10467, section 5, compares with it). Reference: docs/methods/algorithms.md#local-only.
+The baseline of personalised methods (Smith, Chiang, Sanjabi, Talwalkar: *Federated Multi-Task
+Learning*, NeurIPS 2017, arXiv:1705.10467, section 5, compares with it). Reference:
+docs/methods/algorithms.md#local-only.
 
     client k  w_k <- w_k - lr g(w_k), tau times, in every round in which it takes part;  keeps w_k
 
-State: the model of each client that took part, buffers included; the initial model's for the others. Traffic: nothing, either way.
-There is no common model. The initial model is the same for all clients, and so are the batches of a client under another method with
-the same seed and cohorts: local training has as many local steps.
+State: the model of each client that took part, buffers included; the initial model's for the
+others. Traffic: nothing, either way. There is no common model. The initial model is the same for
+all clients, and so are the batches of a client under another method with the same seed and cohorts:
+local training has as many local steps.
 
 >>> from motley.algorithms.local_only import LocalOnly
 >>> LocalOnly()
@@ -45,7 +47,8 @@ class WholeModel(PersonalLayers):
 
 @dataclass(frozen=True)
 class LocalOnly(Method):
-    """Local training without a server: every client keeps a model of its own, and nothing is sent."""
+    """Local training without a server: every client keeps a model of its own, and nothing is
+    sent."""
 
     paper: ClassVar[Paper] = cite("smith2017federated")
 

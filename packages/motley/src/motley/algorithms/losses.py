@@ -19,17 +19,21 @@ __all__ = ["BinaryCrossEntropy", "CrossEntropy", "HalfSquaredError", "Huber"]
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """Cross-entropy ``-log softmax(outputs)[target]``; outputs ``[..., B, C]``, targets int64 ``[..., B]``.
+    """Cross-entropy ``-log softmax(outputs)[target]``; outputs ``[..., B, C]``, targets int64
+    ``[..., B]``.
 
     With class weights w and smoothing s, and p the softmax, a sample of class y has the loss
-    ``(1 - s) w_y (-log p_y) + s / C sum_c w_c (-log p_c)``; it is not divided by the weights of a batch.
+    ``(1 - s) w_y (-log p_y) + s / C sum_c w_c (-log p_c)``; it is not divided by the weights of a
+    batch.
 
     Parameters
     ----------
-    class_weights: weight of each class ``[C]``, at least 0; all 1 if left out. label_smoothing: s, in [0, 1).
+    class_weights: weight of each class ``[C]``, at least 0; all 1 if left out. label_smoothing: s,
+    in [0, 1).
     """
 
-    # Written over the transposed outputs: with few classes, torch's softmax is several times faster along samples.
+    # Written over the transposed outputs: with few classes, torch's softmax is several times faster
+    # along samples.
     kind: ClassVar[Targets | None] = "classes"
     class_weights: tuple[float, ...] = ()
     label_smoothing: float = 0.0
@@ -37,19 +41,24 @@ class CrossEntropy(Loss):
     def __post_init__(self) -> None:
         if not 0.0 <= self.label_smoothing < 1.0:
             raise ConfigError(
-                f"label_smoothing: got {self.label_smoothing}; expected a share of at least 0 and below 1, e.g. 0.1"
+                f"label_smoothing: got {self.label_smoothing}; expected a share of at least 0 and "
+                "below 1, e.g. 0.1"
             )
         if any(not 0.0 <= weight < math.inf for weight in self.class_weights) or (
             self.class_weights and not any(self.class_weights)
         ):
             raise ConfigError(
-                f"class_weights: got {list(self.class_weights)}; expected finite numbers of at least 0, not all 0"
+                f"class_weights: got {list(self.class_weights)}; expected finite numbers of at "
+                "least 0, not all 0"
             )
 
     @override
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
         wrong = len(self.class_weights) not in (0, classes)
-        weights = f"class_weights has {len(self.class_weights)} numbers, and there are {classes} classes; give one for each"
+        weights = (
+            f"class_weights has {len(self.class_weights)} numbers, and there are {classes} "
+            "classes; give one for each"
+        )
         return super().refuses_targets(targets, classes) or (weights if wrong else None)
 
     @override
@@ -67,11 +76,13 @@ class CrossEntropy(Loss):
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         """Return ``softmax(outputs) - onehot(target)``, weighted and smoothed."""
         out = outputs.mT.softmax(-2)
-        index, weights = targets.unsqueeze(-2), self._weights(outputs)
+        index = targets.unsqueeze(-2)
+        weights = self._weights(outputs)
         if weights is None and not self.label_smoothing:
             return out.scatter_add_(-2, index, outputs.new_full((1,), -1.0).expand(index.shape)).mT
         ones = outputs.new_ones(outputs.shape[-1]) if weights is None else weights
-        sharp, even = (1.0 - self.label_smoothing) * ones[index], self.label_smoothing / len(ones) * ones
+        sharp = (1.0 - self.label_smoothing) * ones[index]
+        even = self.label_smoothing / len(ones) * ones
         out = out * (sharp + even.sum()) - even.unsqueeze(-1)
         return out.scatter_add_(-2, index, -sharp).mT
 
@@ -96,7 +107,8 @@ class HalfSquaredError(Loss):
 
 @dataclass(frozen=True)
 class Huber(Loss):
-    """Huber's loss, summed over outputs: ``r^2 / 2`` of a residual r up to ``delta``, ``delta (|r| - delta / 2)`` beyond.
+    """Huber's loss, summed over outputs: ``r^2 / 2`` of a residual r up to ``delta``,
+    ``delta (|r| - delta / 2)`` beyond.
 
     Parameters
     ----------
@@ -113,7 +125,9 @@ class Huber(Loss):
     @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         size = (outputs - targets).abs()
-        return torch.where(size <= self.delta, size.square() / 2, self.delta * (size - self.delta / 2)).sum(-1)
+        return torch.where(
+            size <= self.delta, size.square() / 2, self.delta * (size - self.delta / 2)
+        ).sum(-1)
 
     @override
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
@@ -122,17 +136,23 @@ class Huber(Loss):
 
 @dataclass(frozen=True)
 class BinaryCrossEntropy(Loss):
-    """Binary cross-entropy of logits, the mean over labels; outputs ``[..., B, C]``, targets 0 or 1 ``[..., B, C]``.
+    """Binary cross-entropy of logits, the mean over labels; outputs ``[..., B, C]``, targets 0 or 1
+    ``[..., B, C]``.
 
-    Of a label with output z and target y it is ``log(1 + e^z) - y z``. Two classes, int64 ``[..., B]``, may be targets, too: z is then
-    the one output ``[..., B, 1]``, or the second less the first.
+    Of a label with output z and target y it is ``log(1 + e^z) - y z``. Two classes, int64
+    ``[..., B]``, may be targets, too: z is then the one output ``[..., B, 1]``, or the second less
+    the first.
     """
 
     kind: ClassVar[Targets | None] = "multilabel"
 
     @override
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
-        return None if (targets, classes) == ("classes", 2) else super().refuses_targets(targets, classes)
+        return (
+            None
+            if (targets, classes) == ("classes", 2)
+            else super().refuses_targets(targets, classes)
+        )
 
     @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:

@@ -1,23 +1,27 @@
 """MOON: a contrastive loss keeps the local model's features near those of the global model.
 
-Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021 (arXiv:2103.16257). Reference: docs/methods/algorithms.md#moon.
+Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021 (arXiv:2103.16257). Reference:
+docs/methods/algorithms.md#moon.
 
-Of a sample, with features z of the model in training, z_glob of the received model and z_prev of the client's own model at the end
-of its last participation (both frozen, in eval mode with their own BatchNorm statistics, on the same augmented inputs):
+Of a sample, with features z of the model in training, z_glob of the received model and z_prev of
+the client's own model at the end of its last participation (both frozen, in eval mode with their
+own BatchNorm statistics, on the same augmented inputs):
 
     L = l(outputs, y) + mu * -log( e^(s+/T) / (e^(s+/T) + e^(s-/T)) ),
     s+ = cos(z, z_glob),   s- = cos(z, z_prev)
 
-Symbols: l the loss of the task (or the one that the experiment names); T temperature. State: with each client that took part, its
-local model before averaging. Cost: two more forward passes a step, charged as two thirds of one; traffic as FedAvg.
+Symbols: l the loss of the task (or the one that the experiment names); T temperature. State: with
+each client that took part, its local model before averaging. Cost: two more forward passes a step,
+charged as two thirds of one; traffic as FedAvg.
 
 Deviations and readings
 -----------------------
-* READING z is the input of the model's last linear layer. The authors put a projection head between features and classifier
-  and contrast its output, to which the classifier is applied: with such a model (two linear layers before the last) this is their z;
-  with another it is the penultimate layer. Compare methods on one model.
-* In its first participation a client has no previous model, and the contrast is 0; the passes are charged all the same, since
-  time is planned without the client states.
+* READING z is the input of the model's last linear layer. The authors put a projection head between
+  features and classifier and contrast its output, to which the classifier is applied: with such a
+  model (two linear layers before the last) this is their z; with another it is the penultimate
+  layer. Compare methods on one model.
+* In its first participation a client has no previous model, and the contrast is 0; the passes are
+  charged all the same, since time is planned without the client states.
 * ``mu = 0`` is FedAvg, bit for bit: nothing is kept, and no further forward passes are made.
 * The cosine of a zero vector is 0 (lengths are at least 1e-8).
 * Probes measure l alone.
@@ -39,7 +43,15 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Method, Part, Tensors
+from motley.algorithms.base import (
+    Algorithm,
+    ClientState,
+    Correction,
+    JobContext,
+    Method,
+    Part,
+    Tensors,
+)
 from motley.algorithms.feature_loss import FeatureLoss
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
@@ -58,14 +70,16 @@ def contrast(near: Tensor, far: Tensor, temperature: float) -> Tensor:
 
 @dataclass(frozen=True)
 class ContrastiveLoss(FeatureLoss):
-    """A loss plus ``mu`` times MOON's contrast of features at ``temperature``; probes measure the loss alone."""
+    """A loss plus ``mu`` times MOON's contrast of features at ``temperature``; probes measure the
+    loss alone."""
 
     passes: ClassVar[int] = 2
     mu: float = 1.0
     temperature: float = 0.5
 
     def frozen(self, context: JobContext) -> tuple[ModelState, ...]:
-        """Return the received model and the client's previous one; none if there is no previous one."""
+        """Return the received model and the client's previous one; none if there is no previous
+        one."""
         client_state = context.client_state
         if client_state is None or not client_state["rounds"].any():
             return ()
@@ -75,11 +89,20 @@ class ContrastiveLoss(FeatureLoss):
         )
 
     @override
-    def compare(self, outputs: Tensor, targets: Tensor, extra: Tensors, features: Tensor, others: tuple[Tensor, ...]) -> Tensor:
+    def compare(
+        self,
+        outputs: Tensor,
+        targets: Tensor,
+        extra: Tensors,
+        features: Tensor,
+        others: tuple[Tensor, ...],
+    ) -> Tensor:
         loss = self.loss(outputs, targets, extra)
         if not others:
             return loss
-        near, far = (cosine_similarity(features, other, dim=1, eps=LEAST_LENGTH) for other in others)
+        near, far = (
+            cosine_similarity(features, other, dim=1, eps=LEAST_LENGTH) for other in others
+        )
         return loss + self.mu * contrast(near, far, self.temperature)
 
 
@@ -93,10 +116,14 @@ class PreviousModel(Correction):
         """Return the initial model, with ``rounds = 0``: there is no previous model yet."""
         return {"x": state.x, "buffers": state.buffers, "rounds": torch.zeros(1, dtype=torch.int64)}
 
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update, and the local model as the next state."""
         parts, client_state = super().finish(after, context)
-        rounds = torch.ones(1, dtype=torch.int64) if client_state is None else client_state["rounds"] + 1
+        rounds = (
+            torch.ones(1, dtype=torch.int64) if client_state is None else client_state["rounds"] + 1
+        )
         return parts, {"x": after.x, "buffers": after.buffers, "rounds": rounds}
 
     @override
@@ -108,7 +135,8 @@ class PreviousModel(Correction):
 
 @dataclass(frozen=True)
 class Moon(Method):
-    """Model-contrastive learning: options ``mu`` (1; the paper tunes it from 0.001 to 10) and ``temperature`` (0.5)."""
+    """Model-contrastive learning: options ``mu`` (1; the paper tunes it from 0.001 to 10) and
+    ``temperature`` (0.5)."""
 
     paper: ClassVar[Paper] = cite("li2021moon")
     mu: float = 1.0
@@ -124,4 +152,6 @@ class Moon(Method):
     def change(self, plain: Algorithm) -> Algorithm:
         if not self.mu:
             return plain
-        return plain.replace(loss=ContrastiveLoss(plain.loss, self.mu, self.temperature), correction=PreviousModel())
+        return plain.replace(
+            loss=ContrastiveLoss(plain.loss, self.mu, self.temperature), correction=PreviousModel()
+        )

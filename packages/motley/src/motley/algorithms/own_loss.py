@@ -18,11 +18,13 @@ __all__ = ["FunctionLoss", "loss_of"]
 
 @dataclass(frozen=True)
 class FunctionLoss(Loss):
-    """A function of outputs ``[N, ...]`` and targets ``[N, ...]`` that returns the loss of each sample ``[N]``.
+    """A function of outputs ``[N, ...]`` and targets ``[N, ...]`` that returns the loss of each
+    sample ``[N]``.
 
     Parameters
     ----------
-    function: the user's. targets: the kind of targets, which says how many dimensions one sample has.
+    function: the user's. targets: the kind of targets, which says how many dimensions one sample
+    has.
     """
 
     function: LossFunction
@@ -33,11 +35,14 @@ class FunctionLoss(Loss):
         lead = targets.dim() - (self.targets != "classes")
         if lead == 1:
             return self.function(outputs, targets)
-        return self.function(outputs.flatten(0, lead - 1), targets.flatten(0, lead - 1)).view(targets.shape[:lead])
+        return self.function(outputs.flatten(0, lead - 1), targets.flatten(0, lead - 1)).view(
+            targets.shape[:lead]
+        )
 
 
 def loss_of(task: Task) -> Loss:
-    """Return the loss of a task, not yet bound to its targets (:func:`~motley.algorithms.positions.per_position`)."""
+    """Return the loss of a task, not yet bound to its targets
+    (:func:`~motley.algorithms.positions.per_position`)."""
     if isinstance(task.loss, str | Mapping):
         built: Loss = LOSSES.build(task.loss, "loss")
         return built

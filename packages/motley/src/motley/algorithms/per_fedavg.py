@@ -1,6 +1,7 @@
 """Per-FedAvg: the shared model is trained to be good after one step on a client's own data.
 
-Fallah, Mokhtari, Ozdaglar: *Personalized Federated Learning: A Meta-Learning Approach*, NeurIPS 2020 (arXiv:2002.07948).
+Fallah, Mokhtari, Ozdaglar: *Personalized Federated Learning: A Meta-Learning Approach*, NeurIPS
+2020 (arXiv:2002.07948).
 Reference: docs/methods/algorithms.md#per-fedavg.
 
     step      u <- w - alpha g(w; batch 1);    w <- w - lr g(u; batch 2)
@@ -8,9 +9,10 @@ Reference: docs/methods/algorithms.md#per-fedavg.
     examined  x after ``tune_steps`` steps of learning rate alpha on the client's own training
               samples
 
-Symbols: alpha the learning rate of the step that a client is to take; lr that of the experiment's local optimiser (the paper's beta).
-State: none. Cost: two passes a step, and two batches, so that an epoch of steps passes twice over the data; traffic as FedAvg. The
-shared model is examined, too.
+Symbols: alpha the learning rate of the step that a client is to take; lr that of the experiment's
+local optimiser (the paper's beta).
+State: none. Cost: two passes a step, and two batches, so that an epoch of steps passes twice over
+the data; traffic as FedAvg. The shared model is examined, too.
 
 Deviations and readings
 -----------------------
@@ -31,7 +33,15 @@ from typing import ClassVar
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import RECEIVED, Algorithm, Correction, JobContext, Method, Phase, Tuning
+from motley.algorithms.base import (
+    RECEIVED,
+    Algorithm,
+    Correction,
+    JobContext,
+    Method,
+    Phase,
+    Tuning,
+)
 from motley.algorithms.phases import GradientAt
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
@@ -41,7 +51,8 @@ __all__ = ["AfterOneStep", "PerFedAvg"]
 
 @dataclass(frozen=True)
 class AfterOneStep(Correction):
-    """Local training by the gradient at the weights that one step of learning rate ``alpha`` leads to."""
+    """Local training by the gradient at the weights that one step of learning rate ``alpha`` leads
+    to."""
 
     several_phases: ClassVar[bool] = True
     step_cost: ClassVar[float] = 2.0
@@ -58,8 +69,9 @@ class AfterOneStep(Correction):
 
 @dataclass(frozen=True)
 class PerFedAvg(Method):
-    """A shared model that is good after a step on own data, first order: options ``alpha`` (0.01), the learning rate of that step, and
-    ``tune_steps`` (1), the steps before a client's model is examined."""
+    """A shared model that is good after a step on own data, first order: options ``alpha`` (0.01),
+    the learning rate of that step, and ``tune_steps`` (1), the steps before a client's model is
+    examined."""
 
     paper: ClassVar[Paper] = cite("fallah2020perfedavg")
     alpha: float = 0.01
@@ -69,8 +81,12 @@ class PerFedAvg(Method):
         if not 0 <= self.alpha < float("inf"):
             raise ConfigError(f"got alpha = {self.alpha}; expected a finite number of at least 0")
         if self.tune_steps < 0:
-            raise ConfigError(f"got tune_steps = {self.tune_steps}; expected a whole number of at least 0")
+            raise ConfigError(
+                f"got tune_steps = {self.tune_steps}; expected a whole number of at least 0"
+            )
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=AfterOneStep(self.alpha), tuning=Tuning(steps=self.tune_steps, lr=self.alpha))
+        return plain.replace(
+            correction=AfterOneStep(self.alpha), tuning=Tuning(steps=self.tune_steps, lr=self.alpha)
+        )

@@ -1,12 +1,14 @@
-"""Layers that stay with the clients: a correction under which the server holds, averages and sends the rest of the model alone.
+"""Layers that stay with the clients: a correction under which the server holds, averages and sends
+the rest of the model alone.
 
     server    holds x without the personal entries
     client k  starts from the received entries and its own; trains all of them;
               sends the change of the shared ones; keeps its own
 
-A method says which entries are personal in :meth:`PersonalLayers.personal`; FedBN keeps BatchNorm (:mod:`motley.algorithms.fedbn`),
-FedPer the head (:mod:`motley.algorithms.fedper`), and with ``own_norms`` BatchNorm beside it. Clients are probed, trained and
-evaluated with their own entries; there is no common model. A client that never took part has the initial model's; a new one adapts
+A method says which entries are personal in :meth:`PersonalLayers.personal`; FedBN keeps BatchNorm
+(:mod:`motley.algorithms.fedbn`), FedPer the head (:mod:`motley.algorithms.fedper`), and with
+``own_norms`` BatchNorm beside it. Clients are probed, trained and evaluated with their own entries;
+there is no common model. A client that never took part has the initial model's; a new one adapts
 its own entries and leaves the received ones.
 
 >>> class Heads(PersonalLayers):
@@ -29,7 +31,16 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Part, Parts, Phase, Tensors
+from motley.algorithms.base import (
+    Algorithm,
+    ClientState,
+    Correction,
+    JobContext,
+    Part,
+    Parts,
+    Phase,
+    Tensors,
+)
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
@@ -41,27 +52,42 @@ _VECTORS = ("x", "buffers", "counters")
 
 
 def head_of(layout: Layout, layers: int) -> list[str]:
-    """Return the names of a model's head: its last so many linear layers and what lies between them; no name for 0 layers.
+    """Return the names of a model's head: its last so many linear layers and what lies between
+    them; no name for 0 layers.
 
     Parameters, buffers and counters that are not in the head are the base.
     """
-    linear = list(dict.fromkeys(entry.layer for entry in layout if entry.linear))[-layers:] if layers else []
+    linear = (
+        list(dict.fromkeys(entry.layer for entry in layout if entry.linear))[-layers:]
+        if layers
+        else []
+    )
     order = list(dict.fromkeys(entry.layer for entry in layout))
     inside = set(order[order.index(linear[0]) : order.index(linear[-1]) + 1]) if linear else set()
-    return [entry.name for entry in (*layout, *layout.buffers, *layout.counters) if entry.layer in inside]
+    return [
+        entry.name
+        for entry in (*layout, *layout.buffers, *layout.counters)
+        if entry.layer in inside
+    ]
 
 
 def batch_norm_of(layout: Layout) -> list[str]:
     """Return the names of the parameters, buffers and counters of a model's BatchNorm layers."""
-    return [entry.name for entry in (*layout, *layout.buffers, *layout.counters) if entry.batch_norm]
+    return [
+        entry.name for entry in (*layout, *layout.buffers, *layout.counters) if entry.batch_norm
+    ]
 
 
 def masks(layout: Layout, names: Collection[str]) -> dict[str, Tensor]:
     """Return bool masks of the named entries in a model's three vectors, by the vector's name."""
     out = {}
-    for vector, entries in zip(_VECTORS, (layout.entries, layout.buffers, layout.counters), strict=True):
+    for vector, entries in zip(
+        _VECTORS, (layout.entries, layout.buffers, layout.counters), strict=True
+    ):
         sizes = torch.tensor([entry.size for entry in entries], dtype=torch.int64)
-        out[vector] = torch.tensor([entry.name in names for entry in entries], dtype=torch.bool).repeat_interleave(sizes)
+        out[vector] = torch.tensor(
+            [entry.name in names for entry in entries], dtype=torch.bool
+        ).repeat_interleave(sizes)
     return out
 
 
@@ -73,7 +99,8 @@ def check_layers(name: str, layers: int) -> None:
 
 @dataclass(frozen=True)
 class PersonalLayers(Correction):
-    """Plain local training in which every client keeps some entries of the model; ``layout`` is set by :meth:`bound`.
+    """Plain local training in which every client keeps some entries of the model; ``layout`` is set
+    by :meth:`bound`.
 
     ``own_norms``: clients keep BatchNorm, too, wherever it lies in the model (FedBN)."""
 
@@ -89,7 +116,8 @@ class PersonalLayers(Correction):
         """Return the names of the parameters, buffers and counters that stay with the clients."""
 
     def kept(self, layout: Layout) -> set[str]:
-        """Return the names of all entries that stay with the clients, their own BatchNorm included."""
+        """Return the names of all entries that stay with the clients, their own BatchNorm
+        included."""
         return {*self.personal(layout), *(batch_norm_of(layout) if self.own_norms else ())}
 
     @override
@@ -97,7 +125,10 @@ class PersonalLayers(Correction):
         bound = dataclasses.replace(self, layout=layout)
         names = bound.kept(layout)
         if len(names) and all(entry.name in names for entry in layout):
-            said = f"under {type(self).__name__} the clients keep every parameter of this model, so nothing would be shared"
+            said = (
+                f"under {type(self).__name__} the clients keep every parameter of this model, "
+                "so nothing would be shared"
+            )
             raise ConfigError(f"{said}; use a model with more layers", "algorithm")
         return bound if len(names) else Correction()
 
@@ -112,10 +143,14 @@ class PersonalLayers(Correction):
 
     @override
     def initial_state(self, state: ModelState) -> ClientState:
-        return {name: value[own] for name, (value, own) in zip(_VECTORS, self._with_masks(state), strict=True)}
+        return {
+            name: value[own]
+            for name, (value, own) in zip(_VECTORS, self._with_masks(state), strict=True)
+        }
 
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
-        """Return the received entries with the client's own inserted; zeros without a client state."""
+        """Return the received entries with the client's own inserted; zeros without a client
+        state."""
         whole = {}
         for name, own in self._own.items():
             received = download[name]
@@ -131,10 +166,14 @@ class PersonalLayers(Correction):
         own = frozenset(entry.name for entry in self.layout if entry.name in self.kept(self.layout))
         return (Phase("tune", where=None if self.shared else own),)
 
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
-        """Return the shared entries as the upload, and the personal ones as the client's next state."""
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState]:
+        """Return the shared entries as the upload, and the personal ones as the client's next
+        state."""
         before = ModelState(context.x, after.buffers, after.counters)
-        now, then = self.sent(after), self.sent(before)
+        now = self.sent(after)
+        then = self.sent(before)
         parts = {
             "delta": Part(now.x - then.x, "mean"),
             "buffers": Part(now.buffers, "convex"),
@@ -160,4 +199,7 @@ class PersonalLayers(Correction):
     def _with_masks(self, model: ModelState) -> list[tuple[Tensor, Tensor]]:
         """Return the model's three vectors, each with the mask of the personal entries in it."""
         values = (model.x, model.buffers, model.counters)
-        return [(value, own.to(value.device)) for value, own in zip(values, self._own.values(), strict=True)]
+        return [
+            (value, own.to(value.device))
+            for value, own in zip(values, self._own.values(), strict=True)
+        ]

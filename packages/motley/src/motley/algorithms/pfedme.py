@@ -1,6 +1,8 @@
-"""pFedMe: every client's model is the best one near the shared model, which moves towards these models.
+"""pFedMe: every client's model is the best one near the shared model, which moves towards these
+models.
 
-T Dinh, Tran, Nguyen: *Personalized Federated Learning with Moreau Envelopes*, NeurIPS 2020 (arXiv:2006.08848).
+T Dinh, Tran, Nguyen: *Personalized Federated Learning with Moreau Envelopes*, NeurIPS 2020
+(arXiv:2006.08848).
 Reference: docs/methods/algorithms.md#pfedme.
 
     receive x;   w <- x;   theta <- x
@@ -11,16 +13,21 @@ Reference: docs/methods/algorithms.md#pfedme.
     send         w - x;    keep theta
     server       x <- x + beta mean (w - x)
 
-Symbols: lr is the learning rate of the experiment's local optimiser (the paper's eta), lr_p that of theta. State: theta, with buffers,
-of each client that took part, for examinations alone; the initial model for the others. Cost: ``inner_steps`` passes a step;
-traffic as FedAvg. A client is examined with theta, the shared model beside it.
+Symbols: lr is the learning rate of the experiment's local optimiser (the paper's eta), lr_p that of
+theta. State: theta, with buffers, of each client that took part, for examinations alone; the
+initial model for the others. Cost: ``inner_steps`` passes a step; traffic as FedAvg. A client is
+examined with theta, the shared model beside it.
 
 Deviations and readings
 -----------------------
-* From step to step theta goes on from where it was (``theta = "carried"``), as in the authors' code; ``"restarted"`` begins at w.
-* The authors' code adds 0.001 theta to the gradient, which is left out, and stores w in place of theta, which is not followed.
-* The authors let all clients train and the selected ones upload; here those that are selected train.
-* With one inner step, beta 1 and theta restarted, it is FedAvg with the learning rate ``lr lam lr_p``.
+* From step to step theta goes on from where it was (``theta = "carried"``), as in the authors'
+  code; ``"restarted"`` begins at w.
+* The authors' code adds 0.001 theta to the gradient, which is left out, and stores w in place of
+  theta, which is not followed.
+* The authors let all clients train and the selected ones upload; here those that are selected
+  train.
+* With one inner step, beta 1 and theta restarted, it is FedAvg with the learning rate
+  ``lr lam lr_p``.
 
 >>> from motley.algorithms.pfedme import PFedMe
 >>> PFedMe().lam
@@ -95,25 +102,35 @@ class MoreauEnvelope(Correction):
         values["theta"] = theta
         return self.lam * (w - theta)
 
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update; theta is the next state."""
         parts, kept = super().finish(after, context)
         if "theta" not in context.values:
             return parts, kept
-        return parts, {"x": context.values["theta"], "buffers": after.buffers, "counters": after.counters}
+        return parts, {
+            "x": context.values["theta"],
+            "buffers": after.buffers,
+            "counters": after.counters,
+        }
 
     @override
     def cautions(self, solver: Solver) -> str | None:
         for name, rate in (("lr_p", self.lr_p), ("lr", solver.lr)):
             if rate * self.lam > 1:
-                return f"{name} = {rate:g} times lam = {self.lam:g} is above 1: the pull overshoots its anchor"
+                return (
+                    f"{name} = {rate:g} times lam = {self.lam:g} is above 1: the pull "
+                    "overshoots its anchor"
+                )
         return None
 
 
 @dataclass(frozen=True)
 class PFedMe(Method):
-    """Models of the clients' own near the shared one, which moves towards them: options ``lam`` (15), ``lr_p`` (0.09) and
-    ``inner_steps`` (5) of a client's model, ``theta`` ("carried") and the server's ``beta`` (1)."""
+    """Models of the clients' own near the shared one, which moves towards them: options ``lam``
+    (15), ``lr_p`` (0.09) and ``inner_steps`` (5) of a client's model, ``theta`` ("carried") and the
+    server's ``beta`` (1)."""
 
     paper: ClassVar[Paper] = cite("dinh2020pfedme")
     lam: float = 15.0
@@ -127,7 +144,9 @@ class PFedMe(Method):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigError(f"got {name} = {getattr(self, name)}; expected a positive number")
         if self.inner_steps < 1:
-            raise ConfigError(f"got inner_steps = {self.inner_steps}; expected a whole number of at least 1")
+            raise ConfigError(
+                f"got inner_steps = {self.inner_steps}; expected a whole number of at least 1"
+            )
         if self.theta not in ("carried", "restarted"):
             raise ConfigError(f"got theta = {self.theta!r}; expected 'carried' or 'restarted'")
 

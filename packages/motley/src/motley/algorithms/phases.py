@@ -1,8 +1,10 @@
-"""The phases of a client's local work: which model moves, which of its parameters, for how long and along which direction.
+"""The phases of a client's local work: which model moves, which of its parameters, for how long and
+along which direction.
 
-Most methods have one phase: the received model takes the job's steps. A method with several says so in
-:meth:`motley.algorithms.base.Correction.phases`, and they run one after the other, or beside each other. Every phase begins with
-fresh optimiser state, and a proximal term pulls all of them towards the same model, the one that the client starts from.
+Most methods have one phase: the received model takes the job's steps. A method with several says so
+in :meth:`motley.algorithms.base.Correction.phases`, and they run one after the other, or beside
+each other. Every phase begins with fresh optimiser state, and a proximal term pulls all of them
+towards the same model, the one that the client starts from.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ RECEIVED = ""
 
 @dataclass(frozen=True)
 class GradientCorrection:
-    """A correction of the local gradient: ``g`` becomes ``g + proximal (w - x) + offset``, x the received model.
+    """A correction of the local gradient: ``g`` becomes ``g + proximal (w - x) + offset``, x the
+    received model.
 
     Parameters
     ----------
@@ -35,11 +38,12 @@ class GradientCorrection:
 
 
 class GradientAt(Protocol):
-    """The gradient of a batch's mean loss at any weights, in the module of the model that the phase moves."""
+    """The gradient of a batch's mean loss at any weights, in the module of the model that the phase
+    moves."""
 
     def __call__(self, at: Tensor, batch: int = 0) -> Tensor:
-        """Return the gradient ``[D]`` at the weights ``at`` ``[D]``, zero where the phase moves nothing; ``batch``: which of the
-        step's batches."""
+        """Return the gradient ``[D]`` at the weights ``at`` ``[D]``, zero where the phase moves
+        nothing; ``batch``: which of the step's batches."""
 
 
 class Direction(Protocol):
@@ -50,8 +54,9 @@ class Direction(Protocol):
 
         Parameters
         ----------
-        values: the weights of the models of all phases under way, by name, as they are before the step (never changed in place),
-        and the phase's further values, which may be replaced. step: number of the step, from 0.
+        values: the weights of the models of all phases under way, by name, as they are before the
+        step (never changed in place), and the phase's further values, which may be replaced. step:
+        number of the step, from 0.
         """
 
 
@@ -61,15 +66,20 @@ class Phase:
 
     Parameters
     ----------
-    name: of the phase's random streams; phases of the same name take the same batches. Empty: the run's own streams.
+    name: of the phase's random streams; phases of the same name take the same batches. Empty: the
+    run's own streams.
     model: name of the model that moves, :data:`RECEIVED` or one of the client's own.
-    start: the model from which the model begins, or a function of the values under way that returns it; None: where an earlier phase
-    left it, the received model as it was received.
-    where: names of the parameters that move; None: all. The others get no gradient, decay, momentum or write.
+    start: the model from which the model begins, or a function of the values under way that returns
+    it; None: where an earlier phase left it, the received model as it was received.
+    where: names of the parameters that move; None: all. The others get no gradient, decay, momentum
+    or write.
     epochs: passes over the client's samples, also a part of one; None: the job's steps.
-    correction: of the gradient in every step. direction: what takes the gradient's place; None: the gradient itself.
-    values: further tensors that the direction may read and replace, by name. batches: batches of a step.
-    beside: whether the phase takes its steps together with those of the phase before it, on the same batches.
+    correction: of the gradient in every step. direction: what takes the gradient's place; None: the
+    gradient itself.
+    values: further tensors that the direction may read and replace, by name. batches: batches of a
+    step.
+    beside: whether the phase takes its steps together with those of the phase before it, on the
+    same batches.
 
     Example
     -------
@@ -91,13 +101,16 @@ class Phase:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Plain local training of a client's model on its own training samples before the model is examined.
+    """Plain local training of a client's model on its own training samples before the model is
+    examined.
 
-    It belongs to the examination: nothing is sent or kept, no virtual time passes, and training goes on from what was before.
+    It belongs to the examination: nothing is sent or kept, no virtual time passes, and training
+    goes on from what was before.
 
     Parameters
     ----------
-    epochs, steps: passes over the client's samples, and local steps beside them. lr: learning rate; None: the run's own.
+    epochs, steps: passes over the client's samples, and local steps beside them. lr: learning rate;
+    None: the run's own.
     """
 
     epochs: int = 0

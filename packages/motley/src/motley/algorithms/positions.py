@@ -1,4 +1,5 @@
-"""Losses where a sample has a class per position (language models): the mean of a loss for classes over the sample's positions."""
+"""Losses where a sample has a class per position (language models): the mean of a loss for classes
+over the sample's positions."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ __all__ = ["PositionMean", "per_position"]
 
 @dataclass(frozen=True)
 class PositionMean(Loss):
-    """The mean of a loss for classes over the positions of a sample; outputs ``[..., B, T, C]``, targets ``[..., B, T]``.
+    """The mean of a loss for classes over the positions of a sample; outputs ``[..., B, T, C]``,
+    targets ``[..., B, T]``.
 
     Positions whose target is :data:`~motley.tasks.base.IGNORED` (-100) do not count.
 
@@ -52,7 +54,13 @@ class PositionMean(Loss):
         return self.base.gradient(outputs, targets.clamp(min=0), extra) * share.unsqueeze(-1)
 
     @override
-    def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
+    def prepare(
+        self,
+        context: JobContext,
+        forward: Callable[[Tensor], Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> Tensors:
         return self.base.prepare(context, forward, inputs, targets.clamp(min=0))
 
     @override
@@ -67,5 +75,6 @@ def _shares(targets: Tensor, outputs: Tensor) -> Tensor:
 
 
 def per_position(loss: Loss, targets: Targets) -> Loss:
-    """Return the loss of a whole sample: of a class per position the mean over positions, else the loss itself."""
+    """Return the loss of a whole sample: of a class per position the mean over positions, else the
+    loss itself."""
     return PositionMean(loss) if targets == "positions" and loss.kind == "classes" else loss

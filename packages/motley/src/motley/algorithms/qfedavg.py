@@ -1,28 +1,33 @@
-"""q-FedAvg: clients with a high loss get larger weights, so that accuracy is more even among clients.
+"""q-FedAvg: clients with a high loss get larger weights, so that accuracy is more even among
+clients.
 
-Li, Sanjabi, Beirami, Smith: *Fair Resource Allocation in Federated Learning*, ICLR 2020 (arXiv:1905.10497). Reference:
-docs/methods/algorithms.md#qfedavg.
+Li, Sanjabi, Beirami, Smith: *Fair Resource Allocation in Federated Learning*, ICLR 2020
+(arXiv:1905.10497). Reference: docs/methods/algorithms.md#qfedavg.
 
-The method minimises ``sum_k p_k F_k^(q+1) / (q+1)``. With L = 1 / lr, and F_k the loss of the *received* model x over all of the
-client's training samples, before the client trains:
+The method minimises ``sum_k p_k F_k^(q+1) / (q+1)``. With L = 1 / lr, and F_k the loss of the
+*received* model x over all of the client's training samples, before the client trains:
 
     client:  u_k = L (x - w_k),   Delta_k = F_k^q u_k,   h_k = q F_k^(q-1) ||u_k||^2 + L F_k^q
     server:  x <- x - sum_S Delta_k / sum_S h_k
 
-Symbols: ``q`` how much fairness, 0 is uniform averaging; w_k the model after local work. ``p_k`` does not occur in the step: it enters
-through sampling, so the weights are uniform. State: none. Cost: a forward pass over the client's data before it trains, charged
-in virtual time, and two scalars more up. One local step (``local = { steps = 1 }``) makes it q-FedSGD.
+Symbols: ``q`` how much fairness, 0 is uniform averaging; w_k the model after local work. ``p_k``
+does not occur in the step: it enters through sampling, so the weights are uniform. State: none.
+Cost: a forward pass over the client's data before it trains, charged in virtual time, and two
+scalars more up. One local step (``local = { steps = 1 }``) makes it q-FedSGD.
 
 Deviations and readings
 -----------------------
-* The upload is ``delta = L F_k^q (w_k - x)``, that is -Delta_k, since clients send after minus before; ``scale = L F_k^q`` is
-  uploaded too, so that the server can compute the change of the client's model. Both scalars are float64: F^q may be very small.
-* F + 1e-10 stands for F, as in the authors' code, which keeps F^(q-1) finite for q < 1; with F near 0 take q >= 1.
-* F_k is the loss that is trained with (a noise-robust one too), without any regulariser, in eval mode. Every client
-  uses its own loss: one loss for all clients would only change the length of the step.
+* The upload is ``delta = L F_k^q (w_k - x)``, that is -Delta_k, since clients send after minus
+  before; ``scale = L F_k^q`` is uploaded too, so that the server can compute the change of the
+  client's model. Both scalars are float64: F^q may be very small.
+* F + 1e-10 stands for F, as in the authors' code, which keeps F^(q-1) finite for q < 1; with F near
+  0 take q >= 1.
+* F_k is the loss that is trained with (a noise-robust one too), without any regulariser, in eval
+  mode. Every client uses its own loss: one loss for all clients would only change the length of the
+  step.
 * L follows the learning rate of the round. Buffers are averaged uniformly.
-* A client with wrong labels has a high loss as well and gets a large weight. An experiment that corrupts clients on purpose gives
-  a warning.
+* A client with wrong labels has a high loss as well and gets a large weight. An experiment that
+  corrupts clients on purpose gives a warning.
 
 >>> from motley.algorithms.qfedavg import QFedAvg
 >>> QFedAvg(q=2.0).q
@@ -77,9 +82,12 @@ class FairUpdate(Correction):
         return frozenset({"loss"})
 
     @override
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState | None]:
         parts, client_state = super().finish(after, context)
-        delta, slope = parts["delta"].value, 1.0 / context.lr
+        delta = parts["delta"].value
+        slope = 1.0 / context.lr
         loss = context.pre_training.loss + LEAST_LOSS
         scale = slope * loss**self.q
         steep = self.q * loss ** (self.q - 1.0) * float((slope * delta.double()).square().sum())
@@ -98,10 +106,16 @@ class FairUpdate(Correction):
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         if weights != "uniform":
-            return f'q-FedAvg weighs clients by their loss alone; got weights = "{weights}", use "uniform"'
+            return (
+                f'q-FedAvg weighs clients by their loss alone; got weights = "{weights}", use '
+                '"uniform"'
+            )
         if not isinstance(algorithm.server, FairAverage):
             name = type(algorithm.server).__name__
-            return f"q-FedAvg divides by the sum of the h_k, which the server rule {name} does not; leave server out"
+            return (
+                f"q-FedAvg divides by the sum of the h_k, which the server rule {name} does "
+                "not; leave server out"
+            )
         return None
 
     @override
@@ -109,8 +123,9 @@ class FairUpdate(Correction):
         if not self.q:
             return None
         return (
-            f"q-FedAvg (q = {self.q:g}) gives large weights to clients with a high loss, also if their labels are wrong or their "
-            "updates broken: check their share of the step before calling the result fair, or use a robust loss or aggregator"
+            f"q-FedAvg (q = {self.q:g}) gives large weights to clients with a high loss, also if "
+            "their labels are wrong or their updates broken: check their share of the step before "
+            "calling the result fair, or use a robust loss or aggregator"
         )
 
 
@@ -129,7 +144,8 @@ class FairAverage(Server):
 
 @dataclass(frozen=True)
 class QFedAvg(Method):
-    """Fair averaging: option ``q`` (1; 0 is uniform averaging; the paper tunes it from 0.001 to 5)."""
+    """Fair averaging: option ``q`` (1; 0 is uniform averaging; the paper tunes it from 0.001 to
+    5)."""
 
     paper: ClassVar[Paper] = cite("li2020qffl")
     q: float = 1.0

@@ -1,6 +1,8 @@
-"""RHFL: clients with noisy labels learn from each other through the outputs of their models on public samples.
+"""RHFL: clients with noisy labels learn from each other through the outputs of their models on
+public samples.
 
-Fang, Ye: *Robust Federated Learning With Noisy and Heterogeneous Clients*, CVPR 2022. Reference: docs/methods/algorithms.md#rhfl.
+Fang, Ye: *Robust Federated Learning With Noisy and Heterogeneous Clients*, CVPR 2022. Reference:
+docs/methods/algorithms.md#rhfl.
 
 Three parts, on a cohort S of M clients:
 
@@ -12,32 +14,41 @@ Three parts, on a cohort S of M clients:
           R_k = softmax of k's outputs on a batch of public samples;
           every k takes an Adam step on sum_{i != k} W_i KL(R_i || R_k), R_i held fixed
 
-``mode = "agg"``, FLASH's variant: local training from a common model; L_k of the trained models y_k; W; one pass of HFL over the
-public samples, all models at the server, outputs exchanged batch by batch; ``x <- x + sum_S W_k (y_k - x)``, buffers likewise.
+``mode = "agg"``, FLASH's variant: local training from a common model; L_k of the trained models
+y_k; W; one pass of HFL over the public samples, all models at the server, outputs exchanged batch
+by batch; ``x <- x + sum_S W_k (y_k - x)``, buffers likewise.
 
-``mode = "kd"``, the paper's: there is no common model. Each client trains its own; once a round the cohort's outputs on all public
-samples go up, and the one soft label ``sum_{i != k} W_i R_i`` comes back, which has the same gradient; the client then makes its pass.
-``exchange = "batch"`` exchanges outputs anew for every batch, as the authors do: the same traffic, more latency, not the same numbers.
+``mode = "kd"``, the paper's: there is no common model. Each client trains its own; once a round the
+cohort's outputs on all public samples go up, and the one soft label ``sum_{i != k} W_i R_i`` comes
+back, which has the same gradient; the client then makes its pass. ``exchange = "batch"`` exchanges
+outputs anew for every batch, as the authors do: the same traffic, more latency, not the same
+numbers.
 
-Symbols: beta ``beta``; ``L^prev`` is of the client's last participation. Adam 1e-3 on batches of 256 (``lr``, ``batch_size``), the
-last short batch left out; ``adam = "fresh"`` begins it anew for every batch, as the authors' code does (each step is about lr times
-a sign), ``"kept"`` lets it run through the pass.
+Symbols: beta ``beta``; ``L^prev`` is of the client's last participation. Adam 1e-3 on batches of
+256 (``lr``, ``batch_size``), the last short batch left out; ``adam = "fresh"`` begins it anew for
+every batch, as the authors' code does (each step is about lr times a sign), ``"kept"`` lets it run
+through the pass.
 
-State: at the server ``loss`` [K], L at each client's last participation, and ``told`` [K], whether there was one; in kd each client
-keeps its model. Needs: public samples (not with ``align = false``), uniform weights. Gives: W, a convex combination. Cost: one
-number up per client; in kd also n C numbers of soft outputs each way instead of the model, and 4 passes over the public samples in
-the client's time. In agg the server's work takes wall time and no virtual time. The rule needs every single upload.
+State: at the server ``loss`` [K], L at each client's last participation, and ``told`` [K], whether
+there was one; in kd each client keeps its model. Needs: public samples (not with
+``align = false``), uniform weights. Gives: W, a convex combination. Cost: one number up per client;
+in kd also n C numbers of soft outputs each way instead of the model, and 4 passes over the public
+samples in the client's time. In agg the server's work takes wall time and no virtual time. The rule
+needs every single upload.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D L_k is taken in eval mode and leaves the buffers alone (the authors' code: train mode); so is HFL, whose public
-  samples come from elsewhere: identical models then lose exactly 0.
-* INTERPRETATION-D sum F <= 0: F counts as equal. First-timers get the mean F of the others; with no L^prev in the cohort W is
-  uniform, 1/M in agg (so that it sums to 1) and 1/(M-1) in kd (the authors'). One upload: no HFL, W = 1. A client whose L is not
-  finite neither teaches, learns nor counts. With partial participation the cohort takes the place of all clients.
-* In kd a round is local work, CCR, HFL, which is the published order begun elsewhere; the published pre-training (40 epochs) is left
-  to the local work of the first rounds. The answer's seconds are counted with the download.
-* Local epochs are the experiment's; the authors' code takes max(floor(n / n_k), 1), local Adam 1e-3, batches of 256.
+* INTERPRETATION-D L_k is taken in eval mode and leaves the buffers alone (the authors' code: train
+  mode); so is HFL, whose public samples come from elsewhere: identical models then lose exactly 0.
+* INTERPRETATION-D sum F <= 0: F counts as equal. First-timers get the mean F of the others; with no
+  L^prev in the cohort W is uniform, 1/M in agg (so that it sums to 1) and 1/(M-1) in kd (the
+  authors'). One upload: no HFL, W = 1. A client whose L is not finite neither teaches, learns nor
+  counts. With partial participation the cohort takes the place of all clients.
+* In kd a round is local work, CCR, HFL, which is the published order begun elsewhere; the published
+  pre-training (40 epochs) is left to the local work of the first rounds. The answer's seconds are
+  counted with the download.
+* Local epochs are the experiment's; the authors' code takes max(floor(n / n_k), 1), local Adam
+  1e-3, batches of 256.
 
 >>> weights = confidence([1.0, 1.5, 1.8, 2.0], [2.0] * 4, beta=0.5, first=0.25)
 >>> [round(w, 6) for w in weights.tolist()]
@@ -85,10 +96,12 @@ PAPER = cite("fang2022rhfl")
 
 
 def confidence(loss: ArrayLike, before: ArrayLike, beta: float, first: float) -> Tensor:
-    """Return the weights ``W`` [M] from the losses now and at the last participation (NaN: none); ``first`` each if no client has
-    a loss of an earlier participation."""
-    now, then = torch.as_tensor(loss, dtype=torch.float64), torch.as_tensor(before, dtype=torch.float64)
-    count, known = len(now), torch.isfinite(then)
+    """Return the weights ``W`` [M] from the losses now and at the last participation (NaN: none);
+    ``first`` each if no client has a loss of an earlier participation."""
+    now = torch.as_tensor(loss, dtype=torch.float64)
+    then = torch.as_tensor(before, dtype=torch.float64)
+    count = len(now)
+    known = torch.isfinite(then)
     if count == 1:
         return torch.ones(1, dtype=torch.float64)
     if not bool(known.any()):
@@ -101,7 +114,8 @@ def confidence(loss: ArrayLike, before: ArrayLike, beta: float, first: float) ->
 
 
 def feedback(soft: Tensor, weights: Tensor, k: int) -> Callable[[Tensor], Tensor]:
-    """Return ``logits -> sum_{i != k} W_i KL(R_i || softmax(logits))``, mean over the batch; ``soft`` is R ``[M, B, C]``."""
+    """Return ``logits -> sum_{i != k} W_i KL(R_i || softmax(logits))``, mean over the batch;
+    ``soft`` is R ``[M, B, C]``."""
     others = weights.to(soft.dtype).clone()
     others[k] = 0.0
     label = torch.einsum("m,mbc->bc", others, soft)
@@ -120,8 +134,8 @@ class Alignment:
 
     Parameters
     ----------
-    lr, batch_size: of Adam. adam: ``fresh`` for every batch, or ``kept`` through the pass. exchange: outputs anew for every ``batch``,
-    or once a ``round``.
+    lr, batch_size: of Adam. adam: ``fresh`` for every batch, or ``kept`` through the pass.
+    exchange: outputs anew for every ``batch``, or once a ``round``.
     """
 
     lr: float = 1e-3
@@ -136,17 +150,24 @@ class Alignment:
             raise ConfigError(f"got batch_size = {self.batch_size}; expected at least 1")
 
     def batches(self, count: int) -> tuple[int, int]:
-        """Return the number and size of batches of ``count`` samples; a short last batch is left out unless it is the only one."""
+        """Return the number and size of batches of ``count`` samples; a short last batch is left
+        out unless it is the only one."""
         size = min(self.batch_size, count)
         return count // size, size
 
-    def __call__(self, models: Sequence[ModelState], weights: Tensor, context: ServerContext) -> list[ModelState]:
+    def __call__(
+        self, models: Sequence[ModelState], weights: Tensor, context: ServerContext
+    ) -> list[ModelState]:
         """Return the models after the pass; buffers do not change."""
-        network, public = context.network, context.public
+        network = context.network
+        public = context.public
         if network is None or public is None:
             raise ConfigError("RHFL was given no network or no public samples")
         count, size = self.batches(len(public))
-        order = to_device(context.key.fold("public").numpy().permutation(len(public))[: count * size], public.device)
+        order = to_device(
+            context.key.fold("public").numpy().permutation(len(public))[: count * size],
+            public.device,
+        )
         now = list(models)
         adams = [FlatAdam.fresh(model.x) for model in now]
         outputs = _soft(network, now, public[order]) if self.exchange == "round" else None
@@ -154,8 +175,12 @@ class Alignment:
             inputs = public[order[at : at + size]]
             soft = _soft(network, now, inputs) if outputs is None else outputs[:, at : at + size]
             for k, model in enumerate(now):
-                g = network.loss_gradient(model, inputs, feedback(soft, weights.to(soft.device), k)).gradient.to(model.x.device)
-                x, after = (FlatAdam.fresh(model.x) if self.adam == "fresh" else adams[k]).step(model.x, g, self.lr)
+                g = network.loss_gradient(
+                    model, inputs, feedback(soft, weights.to(soft.device), k)
+                ).gradient.to(model.x.device)
+                x, after = (FlatAdam.fresh(model.x) if self.adam == "fresh" else adams[k]).step(
+                    model.x, g, self.lr
+                )
                 now[k], adams[k] = ModelState(x, model.buffers, model.counters), after
         return now
 
@@ -178,7 +203,10 @@ class PersonalModel(Correction):
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         if isinstance(algorithm.server, ConfidenceServer):
             return None
-        return f"in mode 'kd' clients upload no updates, of which {type(algorithm.server).__name__} makes its step; leave server out"
+        return (
+            "in mode 'kd' clients upload no updates, of which "
+            f"{type(algorithm.server).__name__} makes its step; leave server out"
+        )
 
     @override
     def initial_state(self, state: ModelState) -> ClientState:
@@ -195,7 +223,9 @@ class PersonalModel(Correction):
         return ModelState(client_state["x"], client_state["buffers"], client_state["counters"])
 
     @override
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState]:
         return {}, {"x": after.x, "buffers": after.buffers, "counters": after.counters}
 
 
@@ -219,8 +249,8 @@ class ConfidenceServer(Server):
         return frozenset({"public", "classes"}) if self.align else frozenset({"classes"})
 
     def extra_exchange(self, public: int, outputs: int) -> ExtraExchange:
-        """Return the exchange: L_k up; in kd also the outputs on all public samples both ways, and a forward and a training pass over
-        these samples."""
+        """Return the exchange: L_k up; in kd also the outputs on all public samples both ways, and
+        a forward and a training pass over these samples."""
         if not self.own:
             return ExtraExchange(up=1, own=1.0)
         count, size = self.alignment.batches(public)
@@ -230,20 +260,29 @@ class ConfidenceServer(Server):
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
         return ServerState(
-            model, {"loss": torch.zeros(population, dtype=torch.float64), "told": torch.zeros(population, dtype=torch.bool)}
+            model,
+            {
+                "loss": torch.zeros(population, dtype=torch.float64),
+                "told": torch.zeros(population, dtype=torch.bool),
+            },
         )
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         if weights != "uniform":
-            return f'RHFL weighs clients by their confidence; got weights = "{weights}", use "uniform" or leave the key out'
+            return (
+                f'RHFL weighs clients by their confidence; got weights = "{weights}", use '
+                '"uniform" or leave the key out'
+            )
         return needs_gather("RHFL", algorithm)
 
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """Return the state after ``x + sum W_k (y_k - x)``; in kd the server's model does not change."""
+        """Return the state after ``x + sum W_k (y_k - x)``; in kd the server's model does not
+        change."""
         if self.own:
             return state
-        models, clients = client_models(state, total), total["each.client"]
+        models = client_models(state, total)
+        clients = total["each.client"]
         weights, extra, good = self._weigh(state, clients, models, context)
         chosen = [models[i] for i in good]
         if self.align and len(chosen) > 1:
@@ -261,13 +300,21 @@ class ConfidenceServer(Server):
         )
 
     def update_with_clients(
-        self, state: ServerState, total: Tensors, kept: Mapping[int, ClientState], context: ServerContext
+        self,
+        state: ServerState,
+        total: Tensors,
+        kept: Mapping[int, ClientState],
+        context: ServerContext,
     ) -> tuple[ServerState, Mapping[int, ClientState]]:
-        """In kd align the cohort's models with each other; a client whose loss is not finite keeps the model of before the round."""
+        """In kd align the cohort's models with each other; a client whose loss is not finite keeps
+        the model of before the round."""
         if not self.own:
             return super().update_with_clients(state, total, kept, context)
         clients = total["each.client"]
-        models = [ModelState(m["x"], m["buffers"], m["counters"]) for m in (kept[c] for c in clients.tolist())]
+        models = [
+            ModelState(m["x"], m["buffers"], m["counters"])
+            for m in (kept[c] for c in clients.tolist())
+        ]
         weights, extra, good = self._weigh(state, clients, models, context)
         chosen = [models[i] for i in good]
         if self.align and len(chosen) > 1:
@@ -279,11 +326,18 @@ class ConfidenceServer(Server):
         return ServerState(state.model, extra), aligned
 
     def _weigh(
-        self, state: ServerState, clients: Tensor, models: Sequence[ModelState], context: ServerContext
+        self,
+        state: ServerState,
+        clients: Tensor,
+        models: Sequence[ModelState],
+        context: ServerContext,
     ) -> tuple[Tensor, Tensors, list[int]]:
-        """Return W of the clients whose loss is finite, the server's next tensors, and the positions of these clients."""
+        """Return W of the clients whose loss is finite, the server's next tensors, and the
+        positions of these clients."""
         if context.losses is None:
-            raise ConfigError("RHFL needs the clients' losses, and the server context has no way to request them")
+            raise ConfigError(
+                "RHFL needs the clients' losses, and the server context has no way to request them"
+            )
         loss = context.losses(clients.tolist(), models).double()
         good = torch.isfinite(loss).nonzero().flatten()
         first = 1.0 / max(len(good) - 1 if self.own else len(good), 1)
@@ -318,7 +372,8 @@ class RHFL(Method):
     def __post_init__(self) -> None:
         if self.mode == "agg" and self.exchange == "batch":
             raise ConfigError(
-                'got exchange = "batch" with mode = "agg", where the server has all models; leave it out or use mode = "kd"'
+                'got exchange = "batch" with mode = "agg", where the server has all models; leave '
+                'it out or use mode = "kd"'
             )
         self._server()
 
@@ -326,10 +381,15 @@ class RHFL(Method):
     def change(self, plain: Algorithm) -> Algorithm:
         own = PersonalModel() if self.mode == "kd" else None
         loss = LOSSES.build("symmetric")
-        return plain.replace(loss=loss, correction=own, aggregator=Gather(), server=self._server(), weights="uniform")
+        return plain.replace(
+            loss=loss, correction=own, aggregator=Gather(), server=self._server(), weights="uniform"
+        )
 
     def _server(self) -> ConfidenceServer:
         exchange: Literal["round", "batch"] = "batch" if self.mode == "agg" else self.exchange
         return ConfidenceServer(
-            self.mode == "kd", self.beta, self.align, Alignment(self.lr, self.batch_size, self.adam, exchange)
+            self.mode == "kd",
+            self.beta,
+            self.align,
+            Alignment(self.lr, self.batch_size, self.adam, exchange),
         )

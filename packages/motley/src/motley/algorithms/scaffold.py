@@ -1,7 +1,7 @@
 """SCAFFOLD: control variates cancel the drift of local training.
 
-Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: *SCAFFOLD: Stochastic Controlled Averaging for Federated Learning*,
-ICML 2020 (arXiv:1910.06378). Reference: docs/methods/algorithms.md#scaffold.
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: *SCAFFOLD: Stochastic Controlled Averaging for
+Federated Learning*, ICML 2020 (arXiv:1910.06378). Reference: docs/methods/algorithms.md#scaffold.
 
     receive x, c;   w <- x;   tau times:  w <- w - lr (g(w) - c_k + c)
     option I:   c_k+ = grad F_k(x)          over all training samples, at the received x
@@ -9,24 +9,32 @@ ICML 2020 (arXiv:1910.06378). Reference: docs/methods/algorithms.md#scaffold.
     send        delta_k = w - x,   dc_k = c_k+ - c_k
     server:     x <- x + lr_server / M sum_S delta_k,     c <- c + 1/K sum_S dc_k
 
-Symbols: K all registered clients, M the cohort; ``||a||_1`` the number of steps under plain SGD, and what the local solver makes of
-it under momentum (``tau`` there would inflate c_k, 4.138106 times at momentum 0.9 and 10 steps). Under plain SGD option II's
-``c_k+`` is the mean of the local gradients.
+Symbols: K all registered clients, M the cohort; ``||a||_1`` the number of steps under plain SGD,
+and what the local solver makes of it under momentum (``tau`` there would inflate c_k, 4.138106
+times at momentum 0.9 and 10 steps). Under plain SGD option II's ``c_k+`` is the mean of the local
+gradients.
 
-State: ``c`` [D] at the server and ``c_k`` [D] at each client, both from 0. A client's variate changes only when its upload is
-accepted. Cost: twice the traffic both ways; one vector per client that ever took part; option I also one pass forward and
-back over the client's data before it trains, in batches as large as are fast (the gradient of a mean does not depend on how the
-samples are cut), several clients at once in every engine but ``sequential``. It takes the time of an epoch, for it is as much work.
+State: ``c`` [D] at the server and ``c_k`` [D] at each client, both from 0. A client's variate
+changes only when its upload is accepted. Cost: twice the traffic both ways; one vector per client
+that ever took part; option I also one pass forward and back over the client's data before it
+trains, in batches as large as are fast (the gradient of a mean does not depend on how the samples
+are cut), several clients at once in every engine but ``sequential``. It takes the time of an epoch,
+for it is as much work.
 
 Deviations and readings
 -----------------------
-* Uniform weights, as published: with others ``c`` would not stay the mean of the ``c_k``, and they are refused.
-* INTERPRETATION-D clipping shortens g alone, before the correction is added; clipping the corrected gradient is refused.
-* The variates cover trainable parameters only; buffers are averaged (docs/methods/index.md#model-state).
-* Option II computes a gradient from the local update, which is not possible under Adam (entries of its steps are near 1 or -1):
-  it is refused there, option I is not (docs/methods/algorithms.md#flash-columns). The correction enters before the moments.
-* READING option I's gradient is taken in eval mode: BatchNorm uses the received statistics, no buffer changes, nothing is
-  dropped out. Training steps use the batch's statistics, so under BatchNorm c_k is not quite the mean of the local gradients.
+* Uniform weights, as published: with others ``c`` would not stay the mean of the ``c_k``, and they
+  are refused.
+* INTERPRETATION-D clipping shortens g alone, before the correction is added; clipping the corrected
+  gradient is refused.
+* The variates cover trainable parameters only; buffers are averaged
+  (docs/methods/index.md#model-state).
+* Option II computes a gradient from the local update, which is not possible under Adam (entries of
+  its steps are near 1 or -1): it is refused there, option I is not
+  (docs/methods/algorithms.md#flash-columns). The correction enters before the moments.
+* READING option I's gradient is taken in eval mode: BatchNorm uses the received statistics, no
+  buffer changes, nothing is dropped out. Training steps use the batch's statistics, so under
+  BatchNorm c_k is not quite the mean of the local gradients.
 
 >>> from motley.algorithms.scaffold import Scaffold
 >>> Scaffold().server_lr
@@ -66,7 +74,8 @@ __all__ = ["ControlVariates", "ControlVariatesAverage", "Scaffold"]
 
 @dataclass(frozen=True)
 class ControlVariates(Correction):
-    """SCAFFOLD's local gradient ``g - c_k + c``; the client keeps c_k, renewed by ``option`` I or II."""
+    """SCAFFOLD's local gradient ``g - c_k + c``; the client keeps c_k, renewed by ``option`` I or
+    II."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "dc"})
     keeps_state: ClassVar[bool] = True
@@ -75,7 +84,8 @@ class ControlVariates(Correction):
     def __post_init__(self) -> None:
         if self.option not in ("I", "II"):
             raise ConfigError(
-                f"got option = {self.option!r}; expected 'I' (a gradient at the received model) or 'II' (the path)"
+                f"got option = {self.option!r}; expected 'I' (a gradient at the received model) or "
+                "'II' (the path)"
             )
 
     @property
@@ -95,34 +105,56 @@ class ControlVariates(Correction):
         """Return the offset ``c - c_k``, the same at every step."""
         return GradientCorrection(offset=context.download["c"] - self._own(context))
 
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
-        """Return the update and the change of c_k (zero for a job without steps under option II), and the next c_k."""
+    def finish(
+        self, after: ModelState, context: JobContext
+    ) -> tuple[Mapping[str, Part], ClientState]:
+        """Return the update and the change of c_k (zero for a job without steps under option II),
+        and the next c_k."""
         parts, _ = super().finish(after, context)
-        own, path = self._own(context), context.solver_norm * context.lr
+        own = self._own(context)
+        path = context.solver_norm * context.lr
         if context.pre_training.gradient is not None:
             moved = context.pre_training.gradient - own
         else:
-            moved = -context.download["c"] - parts["delta"].value / path if path else torch.zeros_like(own)
+            moved = (
+                -context.download["c"] - parts["delta"].value / path
+                if path
+                else torch.zeros_like(own)
+            )
         return {**parts, "dc": Part(moved, "sum")}, {"c": own + moved}
 
     @staticmethod
     def _own(context: JobContext) -> torch.Tensor:
-        return torch.zeros_like(context.x) if context.client_state is None else context.client_state["c"]
+        return (
+            torch.zeros_like(context.x)
+            if context.client_state is None
+            else context.client_state["c"]
+        )
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         if weights != "uniform":
-            return f'SCAFFOLD averages uniformly, else c is not the mean of the c_k; got weights = "{weights}", use "uniform"'
+            return (
+                "SCAFFOLD averages uniformly, else c is not the mean of the c_k; got weights = "
+                f'"{weights}", use "uniform"'
+            )
         if self.option == "II" and not solver.linear:
             return (
-                f"SCAFFOLD's option II computes a gradient from the local update, which is not possible under "
+                "SCAFFOLD's option II computes a gradient from the local update, which is not "
+                "possible under "
                 f'{type(solver).__name__}; use algorithm = {{ name = "scaffold", option = "I" }}'
             )
         if solver.clip is not None and solver.clip.of == "corrected":
-            return 'SCAFFOLD clips the gradient before it is corrected; use clip = { norm = ..., of = "gradient" }'
+            return (
+                "SCAFFOLD clips the gradient before it is corrected; use clip = { norm = ..., "
+                'of = "gradient" }'
+            )
         if not isinstance(algorithm.server, ControlVariatesAverage):
             name = type(algorithm.server).__name__
-            return f"SCAFFOLD's server keeps c, which the server rule {name} does not; leave server out"
+            return (
+                f"SCAFFOLD's server keeps c, which the server rule {name} does not; leave "
+                "server out"
+            )
         return None
 
 
@@ -139,17 +171,23 @@ class ControlVariatesAverage(Average):
         if isinstance(algorithm.correction, ControlVariates):
             return None
         name = type(algorithm.correction).__name__
-        return f"SCAFFOLD's control variates must cover the same parameters at server and clients, and under {name} clients keep none"
+        return (
+            "SCAFFOLD's control variates must cover the same parameters at server and clients, "
+            f"and under {name} clients keep none"
+        )
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        c = (state.extra["c"].double() + total["dc"] / context.population).to(state.extra["c"].dtype)
+        c = (state.extra["c"].double() + total["dc"] / context.population).to(
+            state.extra["c"].dtype
+        )
         return ServerState(step_model(state, self.lr * total["delta"], total), {"c": c})
 
 
 @dataclass(frozen=True)
 class Scaffold(Method):
-    """SCAFFOLD: options ``server_lr`` (1.0) and ``option`` ("II"), the rule that renews a client's variate."""
+    """SCAFFOLD: options ``server_lr`` (1.0) and ``option`` ("II"), the rule that renews a client's
+    variate."""
 
     paper: ClassVar[Paper] = cite("karimireddy2020scaffold")
     server_lr: float = 1.0
@@ -162,5 +200,7 @@ class Scaffold(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(
-            correction=ControlVariates(self.option), server=ControlVariatesAverage(self.server_lr), weights="uniform"
+            correction=ControlVariates(self.option),
+            server=ControlVariatesAverage(self.server_lr),
+            weights="uniform",
         )

@@ -1,4 +1,5 @@
-"""Learning-rate schedules: a factor on the local learning rate in each round (server step that the local work is for).
+"""Learning-rate schedules: a factor on the local learning rate in each round (server step that the
+local work is for).
 
 >>> LinearSchedule(end=0.5).factor(50, horizon=100)
 0.75
@@ -16,14 +17,21 @@ from typing_extensions import override
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 
-__all__ = ["ConstantSchedule", "CosineSchedule", "ExponentialSchedule", "LinearSchedule", "Schedule"]
+__all__ = [
+    "ConstantSchedule",
+    "CosineSchedule",
+    "ExponentialSchedule",
+    "LinearSchedule",
+    "Schedule",
+]
 
 
 class Schedule(ABC):
     """A learning-rate schedule: a frozen dataclass of options and one function of the round."""
 
     horizon: ClassVar[bool] = False
-    """Whether the factors depend on the planned number of rounds; a longer run is then another run from its first round."""
+    """Whether the factors depend on the planned number of rounds; a longer run is then another run
+    from its first round."""
 
     @abstractmethod
     def factor(self, round: int, horizon: int | None) -> float:
@@ -41,7 +49,8 @@ class ConstantSchedule(Schedule):
 
 @dataclass(frozen=True)
 class LinearSchedule(Schedule):
-    """A linear decrease from 1 to ``end`` at the last round: ``1 - (1 - end) min(t / T, 1)``. HeteRo-Select v2 uses ``end = 0.5``."""
+    """A linear decrease from 1 to ``end`` at the last round: ``1 - (1 - end) min(t / T, 1)``.
+    HeteRo-Select v2 uses ``end = 0.5``."""
 
     horizon: ClassVar[bool] = True
     end: float = 0.5
@@ -56,10 +65,12 @@ class LinearSchedule(Schedule):
 
 @dataclass(frozen=True)
 class CosineSchedule(Schedule):
-    """A decrease from 1 along half a cosine: ``end + (1 - end) (1 + cos(pi min((t - 1) / T, 1))) / 2`` in round t of T.
+    """A decrease from 1 along half a cosine:
+    ``end + (1 - end) (1 + cos(pi min((t - 1) / T, 1))) / 2`` in round t of T.
 
-    Loshchilov, Hutter: *SGDR: Stochastic Gradient Descent with Warm Restarts*, ICLR 2017, equation 5 without restarts. The first
-    round has the factor 1; ``end`` would be reached in the round after the last, so that no round is without a learning rate.
+    Loshchilov, Hutter: *SGDR: Stochastic Gradient Descent with Warm Restarts*, ICLR 2017, equation
+    5 without restarts. The first round has the factor 1; ``end`` would be reached in the round
+    after the last, so that no round is without a learning rate.
 
     >>> [round(CosineSchedule().factor(t, horizon=4), 3) for t in (1, 2, 3, 4)]
     [1.0, 0.854, 0.5, 0.146]
@@ -85,7 +96,10 @@ def _check_end(end: float) -> None:
 
 def _known(horizon: int | None, name: str) -> int:
     if horizon is None:
-        raise ConfigError(f"a {name} schedule needs the number of rounds; set stop = {{ rounds = ... }}", "stop.rounds")
+        raise ConfigError(
+            f"a {name} schedule needs the number of rounds; set stop = {{ rounds = ... }}",
+            "stop.rounds",
+        )
     return horizon
 
 

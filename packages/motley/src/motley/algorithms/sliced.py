@@ -1,9 +1,11 @@
-"""Local training of slices: clients of less capacity train, send and receive a narrower part of the model.
+"""Local training of slices: clients of less capacity train, send and receive a narrower part of the
+model.
 
-A slice of the width r has ``ceil(r n)`` of the n units of every hidden layer, all inputs and all outputs
-(:meth:`motley.core.layout.Layout.slices`). Every coordinate of the model moves by the mean over the clients that hold it; one that
-nobody holds stays as it is. Which units a slice has is said by a method (:mod:`motley.algorithms.heterofl`,
-:mod:`motley.algorithms.fedrolex`), how wide it is by the world's ``capacity``.
+A slice of the width r has ``ceil(r n)`` of the n units of every hidden layer, all inputs and all
+outputs (:meth:`motley.core.layout.Layout.slices`). Every coordinate of the model moves by the mean
+over the clients that hold it; one that nobody holds stays as it is. Which units a slice has is said
+by a method (:mod:`motley.algorithms.heterofl`, :mod:`motley.algorithms.fedrolex`), how wide it is
+by the world's ``capacity``.
 """
 
 from __future__ import annotations
@@ -17,7 +19,17 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Loss, Part, Parts, Targets, Tensors
+from motley.algorithms.base import (
+    Algorithm,
+    ClientState,
+    Correction,
+    JobContext,
+    Loss,
+    Part,
+    Parts,
+    Targets,
+    Tensors,
+)
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import Solver
 from motley.tasks.base import ModelState
@@ -27,12 +39,14 @@ __all__ = ["MaskedClasses", "SlicedTraining", "masked"]
 
 @dataclass(frozen=True)
 class SlicedTraining(Correction):
-    """Plain local training of a slice, in which hidden activations are divided by its width, and BatchNorm uses the statistics of the
-    batch alone: clients keep, send and receive no running ones.
+    """Plain local training of a slice, in which hidden activations are divided by its width, and
+    BatchNorm uses the statistics of the batch alone: clients keep, send and receive no running
+    ones.
 
     Parameters
     ----------
-    mask: whether the last layer's rows of classes that a client lacks do not count in the aggregation.
+    mask: whether the last layer's rows of classes that a client lacks do not count in the
+    aggregation.
     """
 
     slices: ClassVar[bool] = True
@@ -42,7 +56,9 @@ class SlicedTraining(Correction):
 
     @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
-        return {"delta": Part(after.x - context.x, "covered", self._held(context))}, context.client_state
+        return {
+            "delta": Part(after.x - context.x, "covered", self._held(context))
+        }, context.client_state
 
     def _held(self, context: JobContext) -> Tensor | None:
         """Return which coordinates of the slice count; None: all of them."""
@@ -58,19 +74,31 @@ class SlicedTraining(Correction):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        name, aggregator, server = type(self).__name__, type(algorithm.aggregator), type(algorithm.server)
+        name = type(self).__name__
+        aggregator = type(algorithm.aggregator)
+        server = type(algorithm.server)
         if aggregator is not Mean:
-            return f"{aggregator.__name__} works on whole updates, and these clients update different slices; leave it out"
+            return (
+                f"{aggregator.__name__} works on whole updates, and these clients update "
+                "different slices; leave it out"
+            )
         if server is not Average:
-            return f"{server.__name__} would move coordinates that nobody trained; use plain averaging with slices"
+            return (
+                f"{server.__name__} would move coordinates that nobody trained; use plain "
+                "averaging with slices"
+            )
         if weights in ("horvitz_thompson", "selector"):
-            return f"{name} divides by the weights of the clients that hold a coordinate, and {weights!r} by something else"
+            return (
+                f"{name} divides by the weights of the clients that hold a coordinate, and "
+                f"{weights!r} by something else"
+            )
         return None
 
 
 @dataclass(frozen=True)
 class MaskedClasses(Loss):
-    """A loss of classes in which the outputs of classes that a client lacks are set to 0 before the softmax.
+    """A loss of classes in which the outputs of classes that a client lacks are set to 0 before the
+    softmax.
 
     Parameters
     ----------
@@ -92,17 +120,31 @@ class MaskedClasses(Loss):
     @override
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
         if targets == "positions":
-            return "classes are masked by sample, and the targets of this task are a class per position; write mask = false"
+            return (
+                "classes are masked by sample, and the targets of this task are a class per "
+                "position; write mask = false"
+            )
         return self.base.refuses_targets(targets, classes)
 
     @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        return self.base.loss(outputs * extra["present"] if "present" in extra else outputs, targets, extra)
+        return self.base.loss(
+            outputs * extra["present"] if "present" in extra else outputs, targets, extra
+        )
 
     @override
-    def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
-        """Return which classes occur among the client's samples, bool ``[n, C]``, the same row for each of them."""
-        present = torch.zeros(forward(inputs[:1]).shape[-1], dtype=torch.bool, device=targets.device)
+    def prepare(
+        self,
+        context: JobContext,
+        forward: Callable[[Tensor], Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> Tensors:
+        """Return which classes occur among the client's samples, bool ``[n, C]``, the same row for
+        each of them."""
+        present = torch.zeros(
+            forward(inputs[:1]).shape[-1], dtype=torch.bool, device=targets.device
+        )
         present[targets] = True
         return {"present": present.expand(len(targets), -1)}
 
@@ -112,6 +154,7 @@ class MaskedClasses(Loss):
 
 
 def masked(plain: Algorithm, mask: bool) -> tuple[Loss, bool]:
-    """Return an algorithm's loss with absent classes masked, and whether it is; a loss of something else than classes stays."""
+    """Return an algorithm's loss with absent classes masked, and whether it is; a loss of something
+    else than classes stays."""
     fits = mask and plain.loss.kind == "classes"
     return (MaskedClasses(plain.loss) if fits else plain.loss), fits

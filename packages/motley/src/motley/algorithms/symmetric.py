@@ -2,8 +2,9 @@
 
 Reference: docs/methods/algorithms.md#rhfl.
 
-Wang, Ma, Chen, Luo, Yi, Bailey: *Symmetric Cross Entropy for Robust Learning with Noisy Labels*, ICCV 2019; as used by Fang, Ye:
-*Robust Federated Learning With Noisy and Heterogeneous Clients*, CVPR 2022. With ``p = softmax(outputs)`` and the label y:
+Wang, Ma, Chen, Luo, Yi, Bailey: *Symmetric Cross Entropy for Robust Learning with Noisy Labels*,
+ICCV 2019; as used by Fang, Ye: *Robust Federated Learning With Noisy and Heterogeneous Clients*,
+CVPR 2022. With ``p = softmax(outputs)`` and the label y:
 
     L = weight CE + RCE,    CE = -log p_y,
     RCE = -sum_c p_c log onehot(y)_c = 9.210340 (1 - p_y)    for log 0 := log 1e-4
@@ -12,7 +13,8 @@ The gradient by the outputs is ``(weight + 9.210340 p_y) (p - onehot(y))``.
 
 Deviations and readings
 -----------------------
-READING: the authors' code also clamps p to at least 1e-7; what that adds to RCE is below 1e-5 and left out.
+READING: the authors' code also clamps p to at least 1e-7; what that adds to RCE is below 1e-5 and
+left out.
 
 >>> import torch
 >>> outputs = torch.tensor([[0.7, 0.2, 0.1]]).double().log()
@@ -42,7 +44,8 @@ LOG_ZERO = math.log(1e-4)
 
 @dataclass(frozen=True)
 class SymmetricLoss(Loss):
-    """Cross-entropy times ``weight`` (0.1; RHFL's lambda) and reverse cross-entropy; outputs ``[..., B, C]``, targets ``[..., B]``."""
+    """Cross-entropy times ``weight`` (0.1; RHFL's lambda) and reverse cross-entropy; outputs
+    ``[..., B, C]``, targets ``[..., B]``."""
 
     paper: ClassVar[Paper | None] = PAPER
     kind: ClassVar[Targets | None] = "classes"
@@ -50,7 +53,9 @@ class SymmetricLoss(Loss):
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.weight < float("inf"):
-            raise ConfigError(f"got weight = {self.weight}; expected a number of at least 0, e.g. 0.1")
+            raise ConfigError(
+                f"got weight = {self.weight}; expected a number of at least 0, e.g. 0.1"
+            )
 
     @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:

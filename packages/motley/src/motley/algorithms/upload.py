@@ -10,8 +10,8 @@ from torch import Tensor
 __all__ = ["BLOCK", "UPDATES", "BlockRun", "Fold", "Part", "Parts", "Upload"]
 
 BLOCK = 8
-"""Consecutive positions whose uploads are summed one after the other; blocks are then added in pairs
-(docs/methods/index.md#sums)."""
+"""Consecutive positions whose uploads are summed one after the other; blocks are then added in
+pairs (docs/methods/index.md#sums)."""
 
 Fold = Literal["mean", "sum", "convex", "max", "covered"]
 UPDATES: frozenset[Fold] = frozenset({"mean", "sum", "covered"})
@@ -19,14 +19,15 @@ UPDATES: frozenset[Fold] = frozenset({"mean", "sum", "covered"})
 
 
 class Part(NamedTuple):
-    """One tensor of an upload and how it is aggregated: ``mean`` with the round's weights (which need not sum to 1), ``sum``
-    unweighted, ``convex`` with the weights normalised (buffers), ``max`` element-wise (integer buffers), ``covered`` as the weighted
-    mean of each coordinate over the clients that hold it.
+    """One tensor of an upload and how it is aggregated: ``mean`` with the round's weights (which
+    need not sum to 1), ``sum`` unweighted, ``convex`` with the weights normalised (buffers),
+    ``max`` element-wise (integer buffers), ``covered`` as the weighted mean of each coordinate over
+    the clients that hold it.
 
     Parameters
     ----------
-    held: bool, in the value's shape, which coordinates of a ``covered`` or ``convex`` part the client holds; None: all of them. Set
-    for all uploads of a ``convex`` part or for none.
+    held: bool, in the value's shape, which coordinates of a ``covered`` or ``convex`` part the
+    client holds; None: all of them. Set for all uploads of a ``convex`` part or for none.
     """
 
     value: Tensor
@@ -42,10 +43,12 @@ class Upload(NamedTuple):
 
     Parameters
     ----------
-    parts: the tensors by name. weight: raw weight. client: id of the client, for rules that keep a state by client.
-    scale: staleness factor; the update has been multiplied by it already, the weights of ``convex`` parts have not.
-    position: among the uploads that a step asks for, from 0, which fixes the order of sums; an upload
-    that cannot be used leaves its position empty. -1: the position after the last.
+    parts: the tensors by name. weight: raw weight. client: id of the client, for rules that keep a
+    state by client.
+    scale: staleness factor; the update has been multiplied by it already, the weights of ``convex``
+    parts have not.
+    position: among the uploads that a step asks for, from 0, which fixes the order of sums; an
+    upload that cannot be used leaves its position empty. -1: the position after the last.
     """
 
     parts: Parts

@@ -19,8 +19,9 @@ mode                  raw weight of client k   divided by   unbiased for ``sum p
                       coefficient
 ====================  =======================  ===========  ====================================
 
-Raw weights are normalised over the accepted updates, after training, so a rejected or dropped client does not shrink the step. The
-weight of a client drawn several times (``Cohort.multiplicity``) is multiplied by that number, unless the selector gives coefficients.
+Raw weights are normalised over the accepted updates, after training, so a rejected or dropped
+client does not shrink the step. The weight of a client drawn several times
+(``Cohort.multiplicity``) is multiplied by that number, unless the selector gives coefficients.
 """
 
 from __future__ import annotations
@@ -35,14 +36,18 @@ from motley.core.records import Cohort
 
 __all__ = ["Divide", "Weighting", "divide_by", "raw_weights"]
 
-Weighting = Literal["examples", "uniform", "horvitz_thompson", "score", "selector", "selector_ratio"]
+Weighting = Literal[
+    "examples", "uniform", "horvitz_thompson", "score", "selector", "selector_ratio"
+]
 Divide = Literal["weight", "count", "none"]
 
 
 def divide_by(mode: Weighting) -> Divide:
     """Return the divisor of the weighted sum."""
     if mode not in get_args(Weighting):
-        raise ConfigError(f"got {mode!r}; expected one of: {', '.join(get_args(Weighting))}", "weights")
+        raise ConfigError(
+            f"got {mode!r}; expected one of: {', '.join(get_args(Weighting))}", "weights"
+        )
     return "count" if mode == "horvitz_thompson" else "none" if mode == "selector" else "weight"
 
 
@@ -53,7 +58,8 @@ def raw_weights(
 
     Parameters
     ----------
-    examples: training samples of each cohort member ``[m]``. total: of all clients. population: clients that rounds may ask.
+    examples: training samples of each cohort member ``[m]``. total: of all clients. population:
+    clients that rounds may ask.
 
     Raises
     ------
@@ -65,14 +71,22 @@ def raw_weights(
     if mode in ("selector", "selector_ratio"):
         if cohort.weights is None:
             raise ConfigError(
-                'this selector gives no coefficients of its own; use weights = "examples" or "uniform"', "weights"
+                'this selector gives no coefficients of its own; use weights = "examples" or '
+                '"uniform"',
+                "weights",
             )
         return np.asarray(cohort.weights, dtype=np.float64)
     if mode == "score":
         if cohort.scores is None:
-            raise ConfigError('this selector gives no scores; use weights = "examples" or "uniform"', "weights")
+            raise ConfigError(
+                'this selector gives no scores; use weights = "examples" or "uniform"', "weights"
+            )
         scores = np.asarray(cohort.scores, dtype=np.float64)
         raw = scores if scores.any() else np.ones_like(scores)
     else:
-        raw = {"examples": n, "uniform": np.ones_like(n), "horvitz_thompson": population * n / total}[mode]
+        raw = {
+            "examples": n,
+            "uniform": np.ones_like(n),
+            "horvitz_thompson": population * n / total,
+        }[mode]
     return raw if cohort.multiplicity is None else raw * cohort.multiplicity

@@ -20,27 +20,54 @@ __all__ = ["audit_privacy"]
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment, with [privacy].")]
 Trials = Annotated[
     int | None,
-    typer.Option("--trials", metavar="N", help="Trials of each of the two worlds; as many as ten minutes hold unless given."),
+    typer.Option(
+        "--trials",
+        metavar="N",
+        help="Trials of each of the two worlds; as many as ten minutes hold unless given.",
+    ),
 ]
 Quadratic = Annotated[
     bool,
     typer.Option(
-        "--stand-in", help="Attack quadratic losses with the same rule, caps and noise: more trials in the same time."
+        "--stand-in",
+        help="Attack quadratic losses with the same rule, caps and noise: more trials in the same "
+        "time.",
     ),
 ]
 CanaryId = Annotated[
     int | None,
-    typer.Option("--canary", metavar="ID", min=0, help="The client in which the worlds differ; the one with most samples."),
+    typer.Option(
+        "--canary",
+        metavar="ID",
+        min=0,
+        help="The client in which the worlds differ; the one with most samples.",
+    ),
 ]
-OwnLabels = Annotated[bool, typer.Option("--own-labels", help="Leave the canary its labels; they are wrong ones unless given.")]
+OwnLabels = Annotated[
+    bool,
+    typer.Option(
+        "--own-labels", help="Leave the canary its labels; they are wrong ones unless given."
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Of all trials.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; runs/audit-FILE unless given.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Where to write; runs/audit-FILE unless given."),
+]
 Clear = Annotated[
-    bool, typer.Option("--clear-signals", help="Let signals leave without noise, for which there is no bound, and attack that.")
+    bool,
+    typer.Option(
+        "--clear-signals",
+        help="Let signals leave without noise, for which there is no bound, and attack that.",
+    ),
 ]
 
 FullClip = Annotated[
-    bool, typer.Option("--full-clip", help="Make the canary's updates as long as the clip, which its data may not do.")
+    bool,
+    typer.Option(
+        "--full-clip",
+        help="Make the canary's updates as long as the clip, which its data may not do.",
+    ),
 ]
 
 
@@ -59,8 +86,9 @@ def audit_privacy(
 ) -> None:
     """Attack a private experiment in worlds that differ in one client.
 
-    First all that its runs publish is compared in worlds with the same counted releases: what differs is known with
-    certainty, and the exit code is 1. Then its epsilon is estimated from many runs and compared with its claim.
+    First all that its runs publish is compared in worlds with the same counted releases: what
+    differs is known with certainty, and the exit code is 1. Then its epsilon is estimated from many
+    runs and compared with its claim.
     """
     from motley.experiments import document
     from motley.experiments.audit import audit, check_trials
@@ -70,13 +98,18 @@ def audit_privacy(
     check_data(data)
     own = {"--canary": canary is not None, "--own-labels": own_labels, "--full-clip": full_clip}
     if stand_in and any(own.values()):
-        raise ConfigError("the stand-in's canary is its own; leave it out", next(key for key, given in own.items() if given))
+        raise ConfigError(
+            "the stand-in's canary is its own; leave it out",
+            next(key for key, given in own.items() if given),
+        )
     keys = document.override(document.read(file), set or [])
     check_trials(trials)
     compared = None if clear_signals else replay(as_experiment(keys), data, client=canary)
     if compared is not None:
         tell("\n".join([*compared.sentences(), ""]))
-    done = audit(keys, trials, seed, data, clear_signals, say, stand_in, canary, not own_labels, full_clip)
+    done = audit(
+        keys, trials, seed, data, clear_signals, say, stand_in, canary, not own_labels, full_clip
+    )
     tell("\n".join(done.sentences))
     record = {"replay": None if compared is None else compared.record(), **done.record}
     _write(out or Path("runs") / f"audit-{file.stem}", done, record)
@@ -89,7 +122,9 @@ def _write(folder: Path, done: Audit, record: Mapping[str, Any]) -> None:
     from motley.results.audit_picture import audit_picture
 
     found = done.attack
-    picture = audit_picture(found.near, found.far, found.threshold, found.epsilon, done.record["bound"])
+    picture = audit_picture(
+        found.near, found.far, found.threshold, found.epsilon, done.record["bound"]
+    )
     texts = {"audit.json": json.dumps(record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,17 +16,24 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Public data sets: list, find, download, verify.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Public data sets: list, find, download, verify.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As motley data list shows it.")]
-Folder = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first.")]
+Folder = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first.")
+]
 
 _WIDTH = 160
 
 
 @app.command("list")
 def list_(data: Folder = None) -> None:
-    """List the data sets: whether each is on this machine, how large its download is, and its licence."""
+    """List the data sets: whether each is on this machine, how large its download is, and its
+    licence."""
     from rich import box
     from rich.console import Console
     from rich.markup import escape
@@ -70,13 +77,30 @@ def where(name: Name, data: Folder = None) -> None:
 def get(
     name: Name,
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="DIR", help="Where to put it; MOTLEY_DATA or ~/.cache/motley unless given.")
+        Path | None,
+        typer.Option(
+            "--to",
+            metavar="DIR",
+            help="Where to put it; MOTLEY_DATA or ~/.cache/motley unless given.",
+        ),
     ] = None,
     mirror: Annotated[
-        str | None, typer.Option("--mirror", metavar="URL", help="An address with all files, in place of the public hosts.")
+        str | None,
+        typer.Option(
+            "--mirror",
+            metavar="URL",
+            help="An address with all files, in place of the public hosts.",
+        ),
     ] = None,
     stall: Annotated[
-        float, typer.Option("--stall", metavar="SECONDS", min=0.1, max=86400.0, help="Try again after so long without a byte.")
+        float,
+        typer.Option(
+            "--stall",
+            metavar="SECONDS",
+            min=0.1,
+            max=86400.0,
+            help="Try again after so long without a byte.",
+        ),
     ] = 30.0,
 ) -> None:
     """Download a data set, resuming what was begun, and verify it."""
@@ -84,7 +108,8 @@ def get(
     from motley.tasks.public_data.facts import known_name
     from motley.tasks.public_data.getting import get as get_data
 
-    known, base = known_name(name), None if mirror is None else check_mirror(mirror)
+    known = known_name(name)
+    base = None if mirror is None else check_mirror(mirror)
     with _progress() as report:
         found = get_data(known, to, base, DownloadLimits(stall_s=stall), report)
     _show(found)
@@ -106,7 +131,9 @@ def verify(name: Name, data: Folder = None) -> None:
 def _show(found: Verified) -> None:
     clients = f", {found.clients} natural clients" if found.clients else ""
     verdict = "as expected" if found.known else "no digest is known to compare it with"
-    typer.echo(printable(f"{found.found.where}: {found.about}\n    {found.size}{clients}; {verdict}"))
+    typer.echo(
+        printable(f"{found.found.where}: {found.about}\n    {found.size}{clients}; {verdict}")
+    )
     typer.echo(f"    variant {found.variant}, digest {found.digest or 'none'}")
 
 
@@ -114,9 +141,22 @@ def _show(found: Verified) -> None:
 def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
     """Show one bar per file on a terminal, and one line per file elsewhere."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         tasks = {}
@@ -125,7 +165,10 @@ def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
             if name not in tasks:
                 tasks[name] = bars.add_task(name, total=size)
                 if not console.is_terminal:
-                    typer.echo(f"{name}: {'size unknown' if size is None else f'{size / 1e6:.1f} MB'}", err=True)
+                    typer.echo(
+                        f"{name}: {'size unknown' if size is None else f'{size / 1e6:.1f} MB'}",
+                        err=True,
+                    )
             bars.update(tasks[name], completed=have, total=size)
 
         yield report

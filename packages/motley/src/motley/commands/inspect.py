@@ -18,20 +18,41 @@ What = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE.toml|RUNS|TABLE ...",
-        help="Experiments, folders of runs, tables (.csv, .parquet) or folders of one a client; several stand side by side.",
+        help="Experiments, folders of runs, tables (.csv, .parquet) or folders of one a client; "
+        "several stand side by side.",
     ),
 ]
-Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=0, help="Run so many rounds, and measure drift again.")]
+Rounds = Annotated[
+    int,
+    typer.Option(
+        "--rounds", metavar="N", min=0, help="Run so many rounds, and measure drift again."
+    ),
+]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="FILE", help="The page; .html or .md. inspect-NAME.html below runs/ unless given."),
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="The page; .html or .md. inspect-NAME.html below runs/ unless given.",
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and write no page unless --out names one.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON, and write no page unless --out names one.")
+]
 AllowImport = Annotated[
-    bool, typer.Option("--allow-import", help="Let components be named module:Class, which runs the module's code.")
+    bool,
+    typer.Option(
+        "--allow-import", help="Let components be named module:Class, which runs the module's code."
+    ),
 ]
-Label = Annotated[str | None, typer.Option("--label", metavar="COLUMN", help="Of a table: what is to be predicted.")]
-Client = Annotated[str | None, typer.Option("--client", metavar="COLUMN", help="Of a single table: whose a row is.")]
+Label = Annotated[
+    str | None,
+    typer.Option("--label", metavar="COLUMN", help="Of a table: what is to be predicted."),
+]
+Client = Annotated[
+    str | None,
+    typer.Option("--client", metavar="COLUMN", help="Of a single table: whose a row is."),
+]
 
 _WIDTH = 160
 
@@ -47,7 +68,8 @@ def inspect(
     label: Label = None,
     client: Client = None,
 ) -> None:
-    """Measure how clients differ in data, speed and presence, and name the pitfalls of an experiment or of runs."""
+    """Measure how clients differ in data, speed and presence, and name the pitfalls of an
+    experiment or of runs."""
     from rich.console import Console
 
     from motley.inspection.inspecting import inspect as inspect_federations
@@ -59,16 +81,27 @@ def inspect(
     first, *more = what
     with Console(stderr=True).status("reading") as status:
         found = inspect_federations(
-            first, *more, rounds=rounds, data=data, overrides=set or [], allow_import=allow_import, tell=status.update,
-            label=label, client=client,
-        )  # fmt: skip
+            first,
+            *more,
+            rounds=rounds,
+            data=data,
+            overrides=set or [],
+            allow_import=allow_import,
+            tell=status.update,
+            label=label,
+            client=client,
+        )
     if as_json:
         tell(found.to_json())
     else:
         _show(found)
     if out is not None or not as_json:
-        names = "-".join(one.stem if one.suffix in (".toml", ".csv", ".parquet") else one.name for one in what)
-        tell(f"page: {found.write(out or Path('runs') / f'inspect-{names[:80]}.html')}", err=as_json)
+        names = "-".join(
+            one.stem if one.suffix in (".toml", ".csv", ".parquet") else one.name for one in what
+        )
+        tell(
+            f"page: {found.write(out or Path('runs') / f'inspect-{names[:80]}.html')}", err=as_json
+        )
 
 
 def _show(found: Inspected) -> None:

@@ -29,17 +29,32 @@ __all__ = [
     "tell",
 ]
 
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key, e.g. local.epochs=2.")]
-Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first for data.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a key, e.g. local.epochs=2."),
+]
+Data = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first for data.")
+]
 Format = Annotated[
     list[str] | None,
-    typer.Option("--format", metavar="pdf,svg,latex,csv", help="For a paper: figures and tables as files of these kinds."),
+    typer.Option(
+        "--format",
+        metavar="pdf,svg,latex,csv",
+        help="For a paper: figures and tables as files of these kinds.",
+    ),
 ]
 RayCluster = Annotated[
     str | None,
-    typer.Option("--on-ray", metavar="ADDRESS", help="Spread the runs over a Ray cluster: its address, auto, or local."),
+    typer.Option(
+        "--on-ray",
+        metavar="ADDRESS",
+        help="Spread the runs over a Ray cluster: its address, auto, or local.",
+    ),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Runs at a time, each on its share of the cores.")]
+Jobs = Annotated[
+    int, typer.Option("--jobs", metavar="N", help="Runs at a time, each on its share of the cores.")
+]
 
 
 def say(text: str) -> None:
@@ -76,7 +91,9 @@ def seeds_of(text: str | None) -> list[int] | None:
     try:
         return [int(piece) for piece in text.split(",")]
     except ValueError:
-        raise ConfigError(f"got {text!r}; expected whole numbers with commas between, e.g. 0,1,2", "--seeds") from None
+        raise ConfigError(
+            f"got {text!r}; expected whole numbers with commas between, e.g. 0,1,2", "--seeds"
+        ) from None
 
 
 def check_data(data: Path | None) -> None:
@@ -91,10 +108,13 @@ def check_data(data: Path | None) -> None:
 
 
 def raise_failures(failures: Sequence[Failure], good: int) -> None:
-    """Print the failed runs, those of one error together, and raise the first error that is not a UserError."""
+    """Print the failed runs, those of one error together, and raise the first error that is not a
+    UserError."""
     same: dict[str, list[str]] = {}
     for failure in failures:
-        same.setdefault(str(failure.error), []).append(f"{failure.point.label} seed {failure.point.experiment.seed}")
+        same.setdefault(str(failure.error), []).append(
+            f"{failure.point.label} seed {failure.point.experiment.seed}"
+        )
     for error, (first, *others) in same.items():
         more = f" and {len(others)} more" if others else ""
         say(f"failed: {first}{more}: {error}")

@@ -1,4 +1,5 @@
-"""The command ``motley tune``: choose values with the same budget for each method, and test them with seeds that were not seen."""
+"""The command ``motley tune``: choose values with the same budget for each method, and test them
+with seeds that were not seen."""
 
 from __future__ import annotations
 
@@ -21,37 +22,66 @@ Over = Annotated[
     typer.Option(
         "--over",
         metavar="KEY=SPACE",
-        help="A key to tune: log:0.001..1, 0.1..0.9, int:1..10 or a,b,c; METHOD:KEY for one method.",
+        help="A key to tune: log:0.001..1, 0.1..0.9, int:1..10 or a,b,c; METHOD:KEY for one "
+        "method.",
     ),
 ]
 Per = Annotated[
     str | None,
     typer.Option(
-        "--per", metavar="KEY=A,B", help="The methods, each tuned by itself; KEY alone takes the values of the file's grid."
+        "--per",
+        metavar="KEY=A,B",
+        help="The methods, each tuned by itself; KEY alone takes the values of the file's grid.",
     ),
 ]
 Trials = Annotated[int, typer.Option("--trials", metavar="N", help="Trials of each method.")]
 Objectives = Annotated[
     list[str] | None,
     typer.Option(
-        "--objective", metavar="NAME", help="headline, a metric, worst_tenth, time_to:0.8, traffic_to:0.8; or several."
+        "--objective",
+        metavar="NAME",
+        help="headline, a metric, worst_tenth, time_to:0.8, traffic_to:0.8; or several.",
     ),
 ]
-Seeds = Annotated[str | None, typer.Option("--seeds", metavar="0,1", help="Seeds of every trial; the file's unless given.")]
+Seeds = Annotated[
+    str | None,
+    typer.Option("--seeds", metavar="0,1", help="Seeds of every trial; the file's unless given."),
+]
 TestSeeds = Annotated[
-    str | None, typer.Option("--test-seeds", metavar="10,11,12", help="Seeds of the test, which tuning does not see.")
+    str | None,
+    typer.Option(
+        "--test-seeds", metavar="10,11,12", help="Seeds of the test, which tuning does not see."
+    ),
 ]
 RoundsFirst = Annotated[
-    int | None, typer.Option("--rounds-first", metavar="N", help="Rounds after which only the best trials go on (halving).")
+    int | None,
+    typer.Option(
+        "--rounds-first",
+        metavar="N",
+        help="Rounds after which only the best trials go on (halving).",
+    ),
 ]
-HoursFirst = Annotated[float | None, typer.Option("--hours-first", metavar="H", help="The same in hours of virtual time.")]
+HoursFirst = Annotated[
+    float | None,
+    typer.Option("--hours-first", metavar="H", help="The same in hours of virtual time."),
+]
 Factor = Annotated[int, typer.Option("--factor", metavar="F", help="One trial in so many goes on.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
+]
 AllowImport = Annotated[
-    bool, typer.Option("--allow-import", help="Let components be named module:Class, which runs the module's code.")
+    bool,
+    typer.Option(
+        "--allow-import", help="Let components be named module:Class, which runs the module's code."
+    ),
 ]
 OtherNumerics = Annotated[
-    bool, typer.Option("--allow-other-numerics", help="Go on under another torch build, thread count, engine or device.")
+    bool,
+    typer.Option(
+        "--allow-other-numerics",
+        help="Go on under another torch build, thread count, engine or device.",
+    ),
 ]
 _WIDTH = 160
 
@@ -74,7 +104,8 @@ def tune(
     allow_import: AllowImport = False,
     allow_other_numerics: OtherNumerics = False,
 ) -> None:
-    """Tune each method with the same budget, by validation, and test it. The same command goes on where it stopped."""
+    """Tune each method with the same budget, by validation, and test it. The same command goes on
+    where it stopped."""
     from motley.tuning.spaces import parse_spaces
     from motley.tuning.study import tune as tune_experiment
 
@@ -82,11 +113,24 @@ def tune(
     if allow_import and "" not in sys.path:
         sys.path.append("")  # modules of the working directory are found, too
     found = tune_experiment(
-        file, parse_spaces(over), per=per, trials=trials, objective=_names(objective), seeds=seeds_of(seeds),
-        test_seeds=seeds_of(test_seeds), rounds_first=rounds_first, hours_first=hours_first, factor=factor, jobs=jobs, out=out,
-        data=data, overrides=set or [], allow_import=allow_import,
-        allow_other_numerics=allow_other_numerics, say=say,
-    )  # fmt: skip
+        file,
+        parse_spaces(over),
+        per=per,
+        trials=trials,
+        objective=_names(objective),
+        seeds=seeds_of(seeds),
+        test_seeds=seeds_of(test_seeds),
+        rounds_first=rounds_first,
+        hours_first=hours_first,
+        factor=factor,
+        jobs=jobs,
+        out=out,
+        data=data,
+        overrides=set or [],
+        allow_import=allow_import,
+        allow_other_numerics=allow_other_numerics,
+        say=say,
+    )
     _show(found)
 
 
@@ -112,4 +156,7 @@ def _show(found: TuningResult) -> None:
     for line in (table.note, *worries(found)):
         tell(line)
     tell(f"report: {found.directory / 'report.html'}")
-    tell(f"trials: {found.directory / 'trials.csv'}; experiments with the chosen values: {found.directory / 'tuned'}")
+    tell(
+        f"trials: {found.directory / 'trials.csv'}; experiments with the chosen values: "
+        f"{found.directory / 'tuned'}"
+    )

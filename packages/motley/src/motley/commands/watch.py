@@ -23,9 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["follow_report", "watch"]
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs; it may still be empty.")]
-Once = Annotated[bool, typer.Option("--once", help="Print how far they are, and end; also where the output is no terminal.")]
-Every = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600.0, help="Look again so often.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs; it may still be empty.")
+]
+Once = Annotated[
+    bool,
+    typer.Option(
+        "--once", help="Print how far they are, and end; also where the output is no terminal."
+    ),
+]
+Every = Annotated[
+    float,
+    typer.Option("--every", metavar="SECONDS", min=0.2, max=3600.0, help="Look again so often."),
+]
 
 _WIDTH = 160
 _MARGIN = 6
@@ -36,7 +46,8 @@ _ORDER = ("going on", "preparing", "stopped", "finished")
 
 
 def watch(where: Folder, once: Once = False, every: Every = 2.0) -> None:
-    """Follow the runs of a folder: rounds, headline metric, traffic, time left. Nothing is written; Ctrl-C ends it."""
+    """Follow the runs of a folder: rounds, headline metric, traffic, time left. Nothing is written;
+    Ctrl-C ends it."""
     from rich.console import Console
     from rich.live import Live
 
@@ -44,7 +55,8 @@ def watch(where: Folder, once: Once = False, every: Every = 2.0) -> None:
 
     if not is_folder(where):
         raise StoreError(f"there is no folder {where}; give a run, or a folder of runs")
-    console, folder = Console(), LiveFolder(where)
+    console = Console()
+    folder = LiveFolder(where)
     if once or not console.is_terminal:
         runs = folder.look()
         if not runs:
@@ -62,7 +74,9 @@ def watch(where: Folder, once: Once = False, every: Every = 2.0) -> None:
         return
 
 
-def follow_report(where: Path, out: Path | None, formats: Sequence[str], target: float | None) -> None:
+def follow_report(
+    where: Path, out: Path | None, formats: Sequence[str], target: float | None
+) -> None:
     """Write the report of a folder again and again until none of its runs goes on.
 
     Raises
@@ -73,7 +87,9 @@ def follow_report(where: Path, out: Path | None, formats: Sequence[str], target:
 
     if formats:
         raise ConfigError(
-            "figures and tables for a paper are of runs that have ended; leave out --format or --follow", "--follow"
+            "figures and tables for a paper are of runs that have ended; leave out --format or "
+            "--follow",
+            "--follow",
         )
     if not is_folder(where):
         raise StoreError(f"there is no folder {where}; give a run, or a folder of runs")
@@ -90,14 +106,31 @@ def _table(runs: Sequence[RunProgress], width: int, most: int | None = None) -> 
     from rich.table import Table
     from rich.text import Text
 
-    ordered = sorted(runs, key=lambda one: _ORDER.index(one.state)) if most is not None else list(runs)
-    table = Table(title=_counts(runs), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
-    table.add_column("method", overflow="ellipsis", no_wrap=True, min_width=12, max_width=max(16, width - _NUMBERS))
+    ordered = (
+        sorted(runs, key=lambda one: _ORDER.index(one.state)) if most is not None else list(runs)
+    )
+    table = Table(
+        title=_counts(runs),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title_style="bold",
+    )
+    table.add_column(
+        "method",
+        overflow="ellipsis",
+        no_wrap=True,
+        min_width=12,
+        max_width=max(16, width - _NUMBERS),
+    )
     metric = next((one.metric for one in runs if one.seed is not None), "score")
     for head in ("seed", "round", metric, "best", "MB", "took", "left"):
         table.add_column(printable(head), justify="right", no_wrap=True)
     for one in ordered[:most]:
-        table.add_row(*(Text(printable(text)) for text in _cells(one)), style="dim" if one.state == "finished" else "")
+        table.add_row(
+            *(Text(printable(text)) for text in _cells(one)),
+            style="dim" if one.state == "finished" else "",
+        )
     hidden = len(ordered) - len(ordered[:most])
     if hidden:
         table.caption = f"and {hidden} more"
@@ -112,7 +145,14 @@ def _cells(one: RunProgress) -> list[str]:
     of = "" if one.planned is None or one.state == "finished" else f" of {one.planned}"
     left = in_words(one.left_s) if isfinite(one.left_s) else one.state
     numbers = (one.score, one.best, one.megabytes)
-    return [one.label, seed, f"{one.rounds}{of}", *map(short_number, numbers), in_words(one.wall_s), left]
+    return [
+        one.label,
+        seed,
+        f"{one.rounds}{of}",
+        *map(short_number, numbers),
+        in_words(one.wall_s),
+        left,
+    ]
 
 
 def _counts(runs: Sequence[RunProgress]) -> str:
@@ -122,7 +162,8 @@ def _counts(runs: Sequence[RunProgress]) -> str:
     if not runs:
         return "no runs as yet"
     states = [one.state for one in runs]
-    going, stopped = states.count("going on") + states.count("preparing"), states.count("stopped")
+    going = states.count("going on") + states.count("preparing")
+    stopped = states.count("stopped")
     words = [f"{states.count('finished')} of {len(runs)} runs finished"]
     words += [f"{going} go{'es' if going == 1 else ''} on"] if going else []
     words += [f"{stopped} stopped"] if stopped else []

@@ -1,1 +1,2 @@
-"""Types that all packages share: keys, reports, tables, layouts, encoding, errors. Standard library and NumPy only."""
+"""Types that all packages share: keys, reports, tables, layouts, encoding, errors. Standard library
+and NumPy only."""

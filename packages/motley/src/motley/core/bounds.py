@@ -1,6 +1,7 @@
 """Types of numbers with their bounds, for dataclasses that are tables of the experiment file.
 
-The bounds are annotations: pydantic checks them when an experiment is read, and the documentation shows them.
+The bounds are annotations: pydantic checks them when an experiment is read, and the documentation
+shows them.
 """
 
 from __future__ import annotations

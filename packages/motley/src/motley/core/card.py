@@ -40,7 +40,9 @@ class Carded:
 
     def _repr_html_(self) -> str:
         """Return the facts as a table, which a notebook shows."""
-        return html_rows(type(self).__name__, ((name, value) for name, value in self.facts().items()))
+        return html_rows(
+            type(self).__name__, ((name, value) for name, value in self.facts().items())
+        )
 
 
 def html_rows(title: str, rows: Iterable[Iterable[Any]], head: Iterable[Any] = ()) -> str:
@@ -49,5 +51,6 @@ def html_rows(title: str, rows: Iterable[Iterable[Any]], head: Iterable[Any] = (
     cells = ("".join(f"<td>{escape(printable(str(value)))}</td>" for value in row) for row in rows)
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     top = f"<thead><tr>{names}</tr></thead>" if names else ""
-    left = ' style="text-align:left"'  # over a table wider than the window, a caption in its middle is out of sight
+    # over a table wider than the window, a caption in its middle is out of sight
+    left = ' style="text-align:left"'
     return f"<table><caption{left}>{escape(title)}</caption>{top}<tbody>{body}</tbody></table>"

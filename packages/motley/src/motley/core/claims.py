@@ -1,7 +1,8 @@
-"""What clients say about themselves, by topic: the signals and columns of reports that only a client's word stands for.
+"""What clients say about themselves, by topic: the signals and columns of reports that only a
+client's word stands for.
 
-Signals that the server makes of uploads (``sketch``, ``last_layer``, gradients after training) are none of them: a client changes
-these by what it uploads, and ``failures = "corrupted"`` is for that.
+Signals that the server makes of uploads (``sketch``, ``last_layer``, gradients after training) are
+none of them: a client changes these by what it uploads, and ``failures = "corrupted"`` is for that.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ TOPICS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Topic -> names of signals and of columns of :class:`~motley.core.records.Reports`."""
 
 MEASURED_BY_SERVER = frozenset({"update_norm", "cosine", "download_s", "compute_s", "upload_s"})
-"""Names in :data:`TOPICS` that a server can measure itself, of an upload that it receives and of its own clock."""
+"""Names in :data:`TOPICS` that a server can measure itself, of an upload that it receives and of
+its own clock."""
 
 COLUMNS = frozenset({"num_examples", "download_s", "compute_s", "upload_s"})
 When = str
@@ -41,17 +43,27 @@ When = str
 
 
 def said(reports: Reports) -> tuple[When, dict[str, Floats]]:
-    """Return the occasion of these reports, and the values that are the clients' own word by name, ``[n]`` or ``[n, d]``.
+    """Return the occasion of these reports, and the values that are the clients' own word by name,
+    ``[n]`` or ``[n, d]``.
 
-    All reports of one occasion come together, so that the first tells it. Columns in which every number is absent are left out.
+    All reports of one occasion come together, so that the first tells it. Columns in which every
+    number is absent are left out.
     """
     first = int(reports.outcome[0]) if len(reports) else Outcome.ENROLLED
     when = {Outcome.ENROLLED: "enrolled", Outcome.PROBED: "probed"}.get(Outcome(first), "reported")
     made = TOPICS["gradients"] if when == "reported" else ()
     values = {}
     for name in (name for names in TOPICS.values() for name in names if name not in made):
-        value = getattr(reports, name) if name in COLUMNS and name not in reports.signals else reports.signals.get(name)
-        if value is not None and len(value) and not np.isnan(value[:1] if not value.strides[0] else value).all():
+        value = (
+            getattr(reports, name)
+            if name in COLUMNS and name not in reports.signals
+            else reports.signals.get(name)
+        )
+        if (
+            value is not None
+            and len(value)
+            and not np.isnan(value[:1] if not value.strides[0] else value).all()
+        ):
             values[name] = value
     return when, values
 
@@ -70,12 +82,16 @@ def with_values(reports: Reports, values: Mapping[str, Floats]) -> Reports:
         "bits_up",
         "bits_down",
     )
-    columns = {name: values[name] if name in values and name in COLUMNS else getattr(reports, name) for name in kept}
+    columns = {
+        name: values[name] if name in values and name in COLUMNS else getattr(reports, name)
+        for name in kept
+    }
     return Reports(reports.ids, reports.outcome, **columns, signals=signals)
 
 
 def row_sizes(values: Floats) -> Floats:
-    """Return the numbers themselves ``[n]``, or the Euclidean norm of each row of ``[n, d]``, without overflow where it fits.
+    """Return the numbers themselves ``[n]``, or the Euclidean norm of each row of ``[n, d]``,
+    without overflow where it fits.
 
     >>> [f"{size:.6g}" for size in row_sizes(np.array([[3e200, 4e200]]))]
     ['5e+200']

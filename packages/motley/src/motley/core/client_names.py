@@ -1,4 +1,5 @@
-"""The names of clients in words, for tables, reports and messages; the one place in which a number becomes a name.
+"""The names of clients in words, for tables, reports and messages; the one place in which a number
+becomes a name.
 
 >>> name_of(1, ["alder", "birch"]), name_of(1, ()), name_of(-1, ())
 ('birch', 'client 1', 'no client')
@@ -18,12 +19,14 @@ from motley.core.untrusted import printable, shortened
 __all__ = ["client_in_words", "name_of", "number_of"]
 
 Names = Sequence[str] | Mapping[int, str]
-"""By client id; empty where clients have none, and of some clients alone where a deployment lists no others."""
+"""By client id; empty where clients have none, and of some clients alone where a deployment lists
+no others."""
 _LONGEST = 60
 
 
 def name_of(client: int, names: Names) -> str:
-    """Return a client's name, fit to print; its number where it has none, and "no client" for a number below 0."""
+    """Return a client's name, fit to print; its number where it has none, and "no client" for a
+    number below 0."""
     if client < 0:
         return "no client"
     known = client in names if isinstance(names, Mapping) else client < len(names)
@@ -46,9 +49,16 @@ def number_of(name: str, names: Names) -> int:
     known = dict(names) if isinstance(names, Mapping) else dict(enumerate(names))
     found = [client for client, one in known.items() if one == name]
     if not known:
-        raise ConfigError(f"got {name!r}, and the clients of this run have no names; give a number, 0 for the first")
+        raise ConfigError(
+            f"got {name!r}, and the clients of this run have no names; give a number, 0 for the "
+            "first"
+        )
     if len(found) != 1:
-        some = ", ".join(name_of(client, known) for client in list(known)[:10]) + (", ..." if len(known) > 10 else "")
+        some = ", ".join(name_of(client, known) for client in list(known)[:10]) + (
+            ", ..." if len(known) > 10 else ""
+        )
         told = f"{len(found)} clients are called" if found else "there is no client"
-        raise ConfigError(f"{told} {name!r}{'' if found else suggest(name, known.values())}; this run has: {some}")
+        raise ConfigError(
+            f"{told} {name!r}{'' if found else suggest(name, known.values())}; this run has: {some}"
+        )
     return found[0]

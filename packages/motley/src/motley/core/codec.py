@@ -1,7 +1,8 @@
 """Binary encoding of frozen dataclasses and arrays: versioned, with a checksum, without pickle.
 
-The bytes: ``b"MTLY"``, a format number (u16), the length of a JSON header (u32), the header, the arrays' raw bytes, and
-a 16-byte blake2b digest of everything before it, so that truncated or changed files are detected.
+The bytes: ``b"MTLY"``, a format number (u16), the length of a JSON header (u32), the header, the
+arrays' raw bytes, and a 16-byte blake2b digest of everything before it, so that truncated or
+changed files are detected.
 
 Anybody can compute the digest, so :func:`decode` bounds what bytes of a stranger can cost. Every
 reference of the header begins where the one before it ends, and the last ends with the payload: no
@@ -40,7 +41,8 @@ _NOT_FINITE = {text: float(text) for text in ("nan", "inf", "-inf")}
 
 
 def encode(value: object) -> bytes:
-    """Return the bytes of a value: None, numbers, str, bytes, tuple, list, dict (str or int keys), arrays, dataclasses of these.
+    """Return the bytes of a value: None, numbers, str, bytes, tuple, list, dict (str or int keys),
+    arrays, dataclasses of these.
 
     Raises
     ------
@@ -89,7 +91,8 @@ def decode(data: bytes | memoryview, *types: type, header: int | None = None) ->
     :func:`encode` never writes.
     """
     view = memoryview(data)
-    raw, digest = view[:-16], view[-16:]
+    raw = view[:-16]
+    digest = view[-16:]
     if len(raw) < _HEAD.size or raw[:4] != MAGIC:
         raise CodecError("these bytes were not written by motley")
     if hashlib.blake2b(raw, digest_size=16).digest() != digest:
@@ -124,13 +127,16 @@ def _refused(text: str) -> float:
 
 
 def _check_depth(text: str) -> None:
-    """Refuse a header with too many brackets inside each other, before a parser recurses into it."""
+    """Refuse a header with too many brackets inside each other, before a parser recurses into
+    it."""
     bare = _STRING.sub("", text).encode()
     signs = np.frombuffer(bare, np.uint8)
     steps = np.isin(signs, list(b"[{")).astype(np.int8) - np.isin(signs, list(b"]}"))
     depth = int(np.cumsum(steps, dtype=np.int32).max(initial=0))
     if depth > _DEPTH:
-        raise CodecError(f"got values inside each other, {depth} brackets deep; expected at most {_DEPTH}")
+        raise CodecError(
+            f"got values inside each other, {depth} brackets deep; expected at most {_DEPTH}"
+        )
 
 
 def _pack(value: Any, blobs: _Blobs) -> Any:
@@ -148,7 +154,11 @@ def _pack(value: Any, blobs: _Blobs) -> Any:
         if value.dtype.kind not in "biuf":
             raise CodecError(f"cannot encode an array of dtype {value.dtype}")
         plain = np.ascontiguousarray(value)
-        return {"a": blobs.add(plain.reshape(-1).view(np.uint8).data), "t": plain.dtype.str, "s": list(value.shape)}
+        return {
+            "a": blobs.add(plain.reshape(-1).view(np.uint8).data),
+            "t": plain.dtype.str,
+            "s": list(value.shape),
+        }
     if isinstance(value, tuple | list):
         return {"l" if isinstance(value, list) else "u": [_pack(item, blobs) for item in value]}
     if isinstance(value, Mapping):
@@ -163,7 +173,8 @@ class _Payload:
     """The bytes after the header, which references take in order, without a gap."""
 
     def __init__(self, data: memoryview) -> None:
-        self.data, self.at = data, 0
+        self.data = data
+        self.at = 0
 
     def take(self, reference: Any) -> memoryview:
         """Return the bytes that a reference names."""
@@ -213,24 +224,30 @@ def _unpack(node: Any, payload: _Payload, types: Mapping[str, type]) -> Any:
         case {"u": list(items), **rest} if not rest:
             return tuple(_all(items, payload, types))
         case {"d": list(pairs), **rest} if not rest:
-            return {_unpack(key, payload, types): _unpack(item, payload, types) for key, item in pairs}
+            return {
+                _unpack(key, payload, types): _unpack(item, payload, types) for key, item in pairs
+            }
         case {"c": str(name), "v": dict(fields), **rest} if not rest:
             return _made(name, fields, payload, types)
     raise ValueError("the header has a part of no known form")
 
 
 def _all(items: list[Any], payload: _Payload, types: Mapping[str, type]) -> list[Any]:
-    """Return the values of nodes, each in the place of its node, so that only one tree takes memory."""
+    """Return the values of nodes, each in the place of its node, so that only one tree takes
+    memory."""
     for at, item in enumerate(items):
         items[at] = _unpack(item, payload, types)
     return items
 
 
-def _made(name: str, fields: Mapping[str, Any], payload: _Payload, types: Mapping[str, type]) -> Any:
+def _made(
+    name: str, fields: Mapping[str, Any], payload: _Payload, types: Mapping[str, type]
+) -> Any:
     """Return the dataclass of a name and its fields."""
     if name not in types:
         raise CodecError(
-            f"these bytes hold a {shortened(repr(name), 80)}; expected one of: {', '.join(sorted(types)) or 'plain values'}"
+            f"these bytes hold a {shortened(repr(name), 80)}; expected one of: "
+            f"{', '.join(sorted(types)) or 'plain values'}"
         )
     known = {f.name for f in dataclasses.fields(types[name])}
     if set(fields) != known:

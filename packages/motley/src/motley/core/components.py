@@ -1,8 +1,10 @@
-"""Catalogues: the names of all components of one kind, and the construction of one from ``{ name = "...", option = ... }``.
+"""Catalogues: the names of all components of one kind, and the construction of one from
+``{ name = "...", option = ... }``.
 
-Every component is a frozen dataclass of options. A catalogue maps its name to ``"module:Class"`` and imports the module on first
-use. Packages installed beside Motley add names through the entry-point group ``motley.<kind>``, a program through
-:meth:`Catalogue.register`, and an experiment may say ``"module:Class"`` itself where :func:`imports` allows it.
+Every component is a frozen dataclass of options. A catalogue maps its name to ``"module:Class"``
+and imports the module on first use. Packages installed beside Motley add names through the
+entry-point group ``motley.<kind>``, a program through :meth:`Catalogue.register`, and an experiment
+may say ``"module:Class"`` itself where :func:`imports` allows it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _IMPORTS: ContextVar[bool] = ContextVar("imports", default=False)
 
 @contextmanager
 def imports(allowed: bool) -> Iterator[None]:
-    """Allow components to be named ``"module:Class"`` inside the block, which imports the module and so runs its code."""
+    """Allow components to be named ``"module:Class"`` inside the block, which imports the module
+    and so runs its code."""
     token = _IMPORTS.set(allowed or _IMPORTS.get())
     try:
         yield
@@ -40,7 +43,8 @@ def imports(allowed: bool) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a component: its name, its accepted values (in words), and its default (``...`` if it is required)."""
+    """One option of a component: its name, its accepted values (in words), and its default (``...``
+    if it is required)."""
 
     name: str
     accepts: str
@@ -67,7 +71,8 @@ class Catalogue:
 
     @cached_property
     def targets(self) -> dict[str, str]:
-        """Name -> ``"module:Class"``, including entry points, which cannot replace built-in names, and registered names."""
+        """Name -> ``"module:Class"``, including entry points, which cannot replace built-in names,
+        and registered names."""
         found = {name: point.value for name, point in extensions(self.kind).items()}
         return {**found, **self.builtin}
 
@@ -83,7 +88,10 @@ class Catalogue:
     def name_of(self, cls: type) -> str:
         """Return the name of a class in this catalogue; ``"module:Class"`` where it has none."""
         path = _path(cls)
-        return next((name for name, target in self.targets.items() if target == path and ":" not in name), path)
+        return next(
+            (name for name, target in self.targets.items() if target == path and ":" not in name),
+            path,
+        )
 
     def is_builtin(self, cls: type) -> bool:
         """Return whether a class is Motley's own component of this kind."""
@@ -94,8 +102,8 @@ class Catalogue:
 
         Raises
         ------
-        ConfigError: an unknown name (with the nearest spelling), one that is only planned, or ``"module:Class"`` where imports
-        are not allowed or the class does not fit.
+        ConfigError: an unknown name (with the nearest spelling), one that is only planned, or
+        ``"module:Class"`` where imports are not allowed or the class does not fit.
         """
         where = key or f"{self.kind}.name"
         if name in self._classes:
@@ -105,23 +113,28 @@ class Catalogue:
         if ":" in name:
             return self._import(name, where)
         if name in self.planned:
-            raise ConfigError(f"{name!r} is known but not built yet; built: {', '.join(self.names())}", where)
+            raise ConfigError(
+                f"{name!r} is known but not built yet; built: {', '.join(self.names())}", where
+            )
         hint = suggest(name, self.names())
         raise ConfigError(f"got {name!r}{hint}; expected one of: {', '.join(self.names())}", where)
 
     def _import(self, name: str, where: str) -> type:
-        """Return the class ``"module:Class"`` of an experiment, and remember that it was allowed."""
+        """Return the class ``"module:Class"`` of an experiment, and remember that it was
+        allowed."""
         if not _IMPORTS.get():
             raise ConfigError(
-                f"got {name!r}, which imports a module and so runs its code; if you trust it, say so: --allow-import at the "
-                "command line, allow_import=True in Python",
+                f"got {name!r}, which imports a module and so runs its code; if you trust it, say "
+                "so: --allow-import at the command line, allow_import=True in Python",
                 where,
             )
         try:
             cls = _imported(name)
         except Exception as error:  # the module's own code may raise anything
             reason = f"{type(error).__name__}: {error}"
-            raise ConfigError(f"got {name!r}, which cannot be imported ({reason}); expected module:Class", where) from error
+            raise ConfigError(
+                f"got {name!r}, which cannot be imported ({reason}); expected module:Class", where
+            ) from error
         self._check_class(cls, where)
         self.add(name, cls)
         return cls
@@ -136,12 +149,16 @@ class Catalogue:
         if not isinstance(name, str) or not name.isidentifier():
             raise ConfigError(f"got {name!r}; expected a name such as my_{self.kind}", "name")
         if name in self.planned or self.targets.get(name, _path(cls)) != _path(cls):
-            raise ConfigError(f"{name!r} is taken ({self.targets.get(name, 'planned')}); choose another name", "name")
+            raise ConfigError(
+                f"{name!r} is taken ({self.targets.get(name, 'planned')}); choose another name",
+                "name",
+            )
         self._check_class(cls, self.kind)
         self.add(name, cls)
 
     def add(self, name: str, cls: type) -> None:
-        """Enter a class that was checked before, under a name or ``"module:Class"``: in another process, say."""
+        """Enter a class that was checked before, under a name or ``"module:Class"``: in another
+        process, say."""
         self.targets[name] = name if ":" in name else _path(cls)
         self._classes[name] = cls
 
@@ -150,33 +167,42 @@ class Catalogue:
 
         Raises
         ------
-        ConfigError: a class instead of an object, an object of another kind, or one whose class is no frozen dataclass.
+        ConfigError: a class instead of an object, an object of another kind, or one whose class is
+        no frozen dataclass.
         """
         where = key or self.kind
         if isinstance(component, type):
             line = f"{where} = {component.__name__}(...)"
-            raise ConfigError(f"got the class {component.__name__}; give an object of it, {line}", where)
+            raise ConfigError(
+                f"got the class {component.__name__}; give an object of it, {line}", where
+            )
         cls = type(component)
         self._check_class(cls, where)
         if not self.is_builtin(cls):
             return component
         options = {f.name: getattr(component, f.name) for f in dataclasses.fields(cls) if f.init}
-        return self.build({"name": self.name_of(cls), **options}, where)  # checked and converted like those of a record
+        # checked and converted like those of a record
+        return self.build({"name": self.name_of(cls), **options}, where)
 
     def _check_class(self, cls: object, where: str) -> None:
         """Refuse what is no class, of another kind, abstract, or no frozen dataclass."""
         if not isinstance(cls, type):
             raise ConfigError(f"got {cls!r}; expected a class, e.g. {type(cls).__name__}", where)
-        name, base = cls.__name__, self.base_class
+        name = cls.__name__
+        base = self.base_class
         if not issubclass(cls, base):
-            raise ConfigError(f"got {name}, which is no {self.kind}; write class {name}({base.__name__})", where)
+            raise ConfigError(
+                f"got {name}, which is no {self.kind}; write class {name}({base.__name__})", where
+            )
         if inspect.isabstract(cls):
             missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
             raise ConfigError(f"got {name}, which does not define {missing}", where)
         params = vars(cls).get("__dataclass_params__")
         if params is None or not params.frozen:
             raise ConfigError(
-                f"got {name}, which is no frozen dataclass; write @dataclass(frozen=True) above class {name}", where
+                f"got {name}, which is no frozen dataclass; write @dataclass(frozen=True) above "
+                f"class {name}",
+                where,
             )
 
     def options(self, name: str) -> list[Option]:
@@ -193,12 +219,13 @@ class Catalogue:
         return out
 
     def build(self, record: object, key: str | None = None) -> Any:
-        """Return the component that a record describes: ``{"name": "power_of_choice", "d": 20}`` or just a name; an object of this
-        kind is returned as it is.
+        """Return the component that a record describes: ``{"name": "power_of_choice", "d": 20}`` or
+        just a name; an object of this kind is returned as it is.
 
         Raises
         ------
-        ConfigError: unknown name or option, wrong type, or a value the component refuses; the message names the key.
+        ConfigError: unknown name or option, wrong type, or a value the component refuses; the
+        message names the key.
         DataError: a file that the component reads cannot be used; the message names the key.
         """
         where = key or self.kind
@@ -206,17 +233,30 @@ class Catalogue:
             ours = self.base_class is not object and isinstance(record, self.base_class)
             if ours or isinstance(record, type) or dataclasses.is_dataclass(record):
                 return self.accept(record, where)
-            objects = "" if self.base_class is object else f", or an object of a class made from {self.base_class.__name__}"
-            raise ConfigError(f'got {record!r}; expected a name or {{ name = "...", ... }}{objects}', where)
+            objects = (
+                ""
+                if self.base_class is object
+                else f", or an object of a class made from {self.base_class.__name__}"
+            )
+            raise ConfigError(
+                f'got {record!r}; expected a name or {{ name = "...", ... }}{objects}', where
+            )
         record = {"name": record} if isinstance(record, str) else dict(record)
         if "name" not in record:
-            raise ConfigError(f'got no name; expected {{ name = "...", ... }}, one of: {", ".join(self.names())}', where)
+            raise ConfigError(
+                f'got no name; expected {{ name = "...", ... }}, one of: {", ".join(self.names())}',
+                where,
+            )
         name = record.pop("name")
         if isinstance(name, type):
             line = f"{where} = {name.__name__}(...)"
-            raise ConfigError(f"got the class {name.__name__}; give an object of it, {line}", f"{where}.name")
+            raise ConfigError(
+                f"got the class {name.__name__}; give an object of it, {line}", f"{where}.name"
+            )
         if not isinstance(name, str):
-            raise ConfigError(f"got {name!r}; expected one of: {', '.join(self.names())}", f"{where}.name")
+            raise ConfigError(
+                f"got {name!r}; expected one of: {', '.join(self.names())}", f"{where}.name"
+            )
         cls = self.get(name, f"{where}.name")
         allowed = {f.name: f for f in dataclasses.fields(cls) if f.init}
         hints = _hints(cls)
@@ -225,13 +265,16 @@ class Catalogue:
             if option not in allowed:
                 known = ", ".join(allowed) or "none"
                 raise ConfigError(
-                    f"{name!r} has no such option{suggest(option, allowed)}; its options: {known}", f"{where}.{option}"
+                    f"{name!r} has no such option{suggest(option, allowed)}; its options: {known}",
+                    f"{where}.{option}",
                 )
             values[option] = check_option(value, hints[option], f"{where}.{option}")
         for option, f in allowed.items():
             missing = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
             if missing and option not in values:
-                raise ConfigError(f"{name!r} needs this option ({describe(hints[option])})", f"{where}.{option}")
+                raise ConfigError(
+                    f"{name!r} needs this option ({describe(hints[option])})", f"{where}.{option}"
+                )
         try:
             return cls(**values)
         except ConfigError as error:
@@ -241,7 +284,8 @@ class Catalogue:
 
 
 def class_named(catalogues: Iterable[Catalogue], name: str) -> type:
-    """Return the built-in class of a name such as ``"PowerOfChoice"``: ``motley.selectors.PowerOfChoice`` without an import.
+    """Return the built-in class of a name such as ``"PowerOfChoice"``:
+    ``motley.selectors.PowerOfChoice`` without an import.
 
     Raises
     ------
@@ -256,7 +300,8 @@ def class_named(catalogues: Iterable[Catalogue], name: str) -> type:
 
 @cache
 def _hints(cls: type) -> dict[str, Any]:
-    """Return the annotations of a class; Any for all where they name what only the function around the class knows."""
+    """Return the annotations of a class; Any for all where they name what only the function around
+    the class knows."""
     try:
         return typing.get_type_hints(cls)
     except NameError:
@@ -277,18 +322,23 @@ def _imported(target: str) -> type:
 
 
 def require_declared(cls: type, base: type, flags: Mapping[str, str]) -> None:
-    """Raise TypeError if a class overrides a method of ``base`` without declaring the flag that announces the override.
+    """Raise TypeError if a class overrides a method of ``base`` without declaring the flag that
+    announces the override.
 
-    Called from ``base.__init_subclass__``, so that a forgotten flag cannot switch an override off in silence.
+    Called from ``base.__init_subclass__``, so that a forgotten flag cannot switch an override off
+    in silence.
 
     Parameters
     ----------
-    flags: method name -> name of the class variable (or property) that subclasses must set when they override the method.
+    flags: method name -> name of the class variable (or property) that subclasses must set when
+    they override the method.
     """
     ours = cls.__mro__[: cls.__mro__.index(base)]
     for method, flag in flags.items():
         if any(method in vars(c) for c in ours) and not any(flag in vars(c) for c in ours):
-            raise TypeError(f"{cls.__name__} overrides {method} and must say so: set the class variable {flag}")
+            raise TypeError(
+                f"{cls.__name__} overrides {method} and must say so: set the class variable {flag}"
+            )
 
 
 _PLURAL = {int: "whole numbers", float: "numbers", str: "strings"}
@@ -296,7 +346,8 @@ _PLURAL = {int: "whole numbers", float: "numbers", str: "strings"}
 
 def describe(hint: Any) -> str:
     """Return an annotation in words, e.g. ``a number or none``."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    args = typing.get_args(hint)
     if origin is Literal:
         return "one of " + ", ".join(repr(a) for a in args)
     if origin in (typing.Union, types.UnionType):
@@ -306,24 +357,36 @@ def describe(hint: Any) -> str:
         if ... in args or origin is not tuple:
             return f"a list of {_PLURAL.get(inner[0]) or describe(inner[0])}" if inner else "a list"
         return f"a list of {len(inner)}: " + ", ".join(describe(a) for a in inner)
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string", type(None): "none"}
+    names = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "a string",
+        type(None): "none",
+    }
     if inspect.isabstract(hint):  # the base class of components
         return f"an object of {hint.__name__}"
-    return names.get(hint, "a table" if origin in (dict, Mapping) else getattr(hint, "__name__", str(hint)))
+    return names.get(
+        hint, "a table" if origin in (dict, Mapping) else getattr(hint, "__name__", str(hint))
+    )
 
 
 def check_option(value: Any, hint: Any, key: str) -> Any:
-    """Return the value converted to its annotated type (int to float, list to tuple); raise ConfigError if it does not fit."""
+    """Return the value converted to its annotated type (int to float, list to tuple); raise
+    ConfigError if it does not fit."""
     ok, out = _fit(value, hint)
     if not ok:
-        hints = [str(a) for a in typing.get_args(hint)] if typing.get_origin(hint) is Literal else []
+        hints = (
+            [str(a) for a in typing.get_args(hint)] if typing.get_origin(hint) is Literal else []
+        )
         near = suggest(value, hints) if isinstance(value, str) else ""
         raise ConfigError(f"got {value!r}{near}; expected {describe(hint)}", key)
     return out
 
 
 def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    args = typing.get_args(hint)
     if hint is Any:
         return True, value
     if origin is Literal:

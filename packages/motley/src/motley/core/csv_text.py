@@ -1,9 +1,10 @@
 """Tables as the text of CSV files that a spreadsheet program only shows.
 
-Such a program takes a cell that begins with ``=``, ``+``, ``-`` or ``@`` for a formula, which can read
-other cells and open addresses, and labels of runs and names of classes may come from a stranger.
-An apostrophe before such a sign makes the cell text; a number stays one. A program whose separator is
-another than the comma begins a cell inside a text, too. :func:`csv_rows` takes the apostrophes away.
+Such a program takes a cell that begins with ``=``, ``+``, ``-`` or ``@`` for a formula, which can
+read other cells and open addresses, and labels of runs and names of classes may come from a
+stranger. An apostrophe before such a sign makes the cell text; a number stays one. A program whose
+separator is another than the comma begins a cell inside a text, too. :func:`csv_rows` takes the
+apostrophes away.
 
 >>> csv_text([["method", "gain"], ["=HYPERLINK(cell)", "-3.5"]])
 "method,gain\\n'=HYPERLINK(cell),-3.5\\n"
@@ -20,7 +21,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["csv_rows", "csv_text"]
 
-# OWASP's signs and their wide forms, where a cell begins by any usual separator; and what leads a cell unseen
+# OWASP's signs and their wide forms, where a cell begins by any usual separator; and what leads a
+# cell unseen
 _FORMULA = re.compile("(?:^|(?<=[;\t\r\n]))(?='*[=+\\-@\uff1d\uff0b\uff0d\uff20])|^(?='*[\t\r\n])")
 _MADE_TEXT = re.compile(_FORMULA.pattern.replace("(?='*", "'(?='*"))
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:inf|nan)|-")
@@ -44,7 +46,8 @@ def _quoted(cell: object) -> str:
     text = "" if cell is None else str(cell)
     if not _NUMBER.fullmatch(text):
         text = _FORMULA.sub("'", text)
-    quote = any(sign in text for sign in ',"\r\n')  # csv.writer leaves a lone "\r" bare, which ends a line
+    # csv.writer leaves a lone "\r" bare, which ends a line
+    quote = any(sign in text for sign in ',"\r\n')
     return '"' + text.replace('"', '""') + '"' if quote else text
 
 

@@ -43,7 +43,8 @@ class MotleyError(Exception):
 
 
 class UserError(MotleyError):
-    """An error that the user can correct. The message is one sentence with the value, the allowed values and the correction."""
+    """An error that the user can correct. The message is one sentence with the value, the allowed
+    values and the correction."""
 
 
 class ConfigError(UserError):
@@ -52,7 +53,8 @@ class ConfigError(UserError):
     Parameters
     ----------
     message: the sentence shown to the user.
-    key: dotted path of the offending key, e.g. ``"selector.candidates"``; prefixed to the message when given.
+    key: dotted path of the offending key, e.g. ``"selector.candidates"``; prefixed to the message
+    when given.
     """
 
     def __init__(self, message: str, key: str | None = None) -> None:
@@ -73,7 +75,8 @@ class StoreError(UserError):
 
 
 class NumericsError(UserError):
-    """A run would be resumed under other numerics (torch build, instruction set, threads, engine, device)."""
+    """A run would be resumed under other numerics (torch build, instruction set, threads, engine,
+    device)."""
 
 
 class EngineError(MotleyError):
@@ -85,7 +88,8 @@ class EngineError(MotleyError):
 
 
 class CodecError(MotleyError):
-    """Bytes that cannot be decoded: truncated, changed, of another version or of an unknown type."""
+    """Bytes that cannot be decoded: truncated, changed, of another version or of an unknown
+    type."""
 
 
 class SecureAggregationError(MotleyError):
@@ -93,7 +97,8 @@ class SecureAggregationError(MotleyError):
 
 
 class RoundAbandonedError(SecureAggregationError):
-    """Fewer clients than the threshold are left in a round of secure aggregation; nothing is unmasked."""
+    """Fewer clients than the threshold are left in a round of secure aggregation; nothing is
+    unmasked."""
 
 
 class ContractError(MotleyError):
@@ -101,7 +106,8 @@ class ContractError(MotleyError):
 
 
 def install_hint(extra: str = "", folder: str = "motley") -> str:
-    """Return the command that installs a distribution, with the libraries of an extra, from a checkout.
+    """Return the command that installs a distribution, with the libraries of an extra, from a
+    checkout.
 
     Motley is in no package index. A command that asked one for it by name would run the code of
     whoever registers that name.
@@ -111,7 +117,8 @@ def install_hint(extra: str = "", folder: str = "motley") -> str:
 
 
 def suggest(got: str, allowed: Iterable[str]) -> str:
-    """Return ``" (did you mean 'uniform'?)"`` for the nearest allowed spelling, whatever its capitals, or the empty string."""
+    """Return ``" (did you mean 'uniform'?)"`` for the nearest allowed spelling, whatever its
+    capitals, or the empty string."""
     words: dict[str, str] = {}
     for word in allowed:
         words.setdefault(word.lower(), word)

@@ -15,7 +15,11 @@ from motley.core.errors import ConfigError
 
 __all__ = ["COMES_WITH", "extension", "extensions", "required_extension"]
 
-COMES_WITH = {"deployment": "motley-flower", "recipe": "motley-papers", "reproduce": "motley-papers"}
+COMES_WITH = {
+    "deployment": "motley-flower",
+    "recipe": "motley-papers",
+    "reproduce": "motley-papers",
+}
 """Commands and kinds that a distribution of Motley's repository adds, and its folder there."""
 
 
@@ -49,7 +53,8 @@ def required_extension(group: str, name: str) -> Any:
     if found is None:
         folder = COMES_WITH[name]
         raise ConfigError(
-            f"{name!r} comes with {folder}, which is not installed; in a checkout of Motley: pip install ./packages/{folder}"
+            f"{name!r} comes with {folder}, which is not installed; in a checkout of Motley: pip "
+            f"install ./packages/{folder}"
         )
     return found
 

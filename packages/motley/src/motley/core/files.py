@@ -1,4 +1,5 @@
-"""Files: replaced whole, durable, and never through a link; digests, by which a change of a record or of a user's own file is seen."""
+"""Files: replaced whole, durable, and never through a link; digests, by which a change of a record
+or of a user's own file is seen."""
 
 from __future__ import annotations
 
@@ -36,15 +37,21 @@ __all__ = [
 
 
 def disk_error(error: OSError, path: Path) -> StoreError:
-    """Return the StoreError for a full, read-only or broken disk; ``error`` is the error of the operating system."""
+    """Return the StoreError for a full, read-only or broken disk; ``error`` is the error of the
+    operating system."""
     reason = os.strerror(error.errno) if error.errno else str(error)
-    return StoreError(f"cannot write {path}: {reason}; make room or choose another folder; what is finished is kept")
+    return StoreError(
+        f"cannot write {path}: {reason}; make room or choose another folder; what is finished is "
+        "kept"
+    )
 
 
 def create(path: Path, mode: int = 0o666) -> BinaryIO:
-    """Create a file in place of what is there and open it for writing; a link there is removed, and its target stays as it is.
+    """Create a file in place of what is there and open it for writing; a link there is removed, and
+    its target stays as it is.
 
-    ``mode``: permissions of the new file, of which those that the process's umask names are taken away.
+    ``mode``: permissions of the new file, of which those that the process's umask names are taken
+    away.
 
     Raises
     ------
@@ -55,7 +62,8 @@ def create(path: Path, mode: int = 0o666) -> BinaryIO:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, which only their owner may enter; raises OSError where that fails."""
+    """Make a folder, and those above it that are missing, which only their owner may enter; raises
+    OSError where that fails."""
     missing = [one for one in (path, *path.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)
@@ -63,7 +71,8 @@ def private_folder(path: Path) -> None:
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Within the block, files and folders that this process makes can be opened by its user alone (``0600``, ``0700``)."""
+    """Within the block, files and folders that this process makes can be opened by its user alone
+    (``0600``, ``0700``)."""
     before = os.umask(0o077)
     try:
         yield
@@ -73,14 +82,16 @@ def private_files() -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path, new: Path | None = None, private: bool = False) -> Iterator[BinaryIO]:
-    """Yield a file that takes the place of ``path`` when the block ends; until then, and if it fails, what is there stays.
+    """Yield a file that takes the place of ``path`` when the block ends; until then, and if it
+    fails, what is there stays.
 
-    The bytes are on the disk (fsync) before the file takes its place. It has the permissions of any file of the user's,
-    or is ``private``.
+    The bytes are on the disk (fsync) before the file takes its place. It has the permissions of any
+    file of the user's, or is ``private``.
 
     Parameters
     ----------
-    new: name of the file until then; ``<path>.new`` by default. One that a killed process left there is overwritten.
+    new: name of the file until then; ``<path>.new`` by default. One that a killed process left
+    there is overwritten.
     private: whether only its owner may read the file.
 
     Raises
@@ -101,8 +112,9 @@ def replacing(path: Path, new: Path | None = None, private: bool = False) -> Ite
 
 
 def irregular(directory: Path) -> Path | None:
-    """Return a file in or below a folder that is none: a named pipe, a socket or a device, which would be waited for or read for ever;
-    None where there is none. Links count as what they lead to, and one that leads nowhere as nothing."""
+    """Return a file in or below a folder that is none: a named pipe, a socket or a device, which
+    would be waited for or read for ever; None where there is none. Links count as what they lead
+    to, and one that leads nowhere as nothing."""
     for folder, _, names in os.walk(directory):
         for path in (Path(folder, name) for name in names):
             with suppress(OSError):
@@ -112,7 +124,8 @@ def irregular(directory: Path) -> Path | None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable: files that were made, replaced or removed in it stay so after a power cut.
+    """Make the names in a folder durable: files that were made, replaced or removed in it stay so
+    after a power cut.
 
     Raises
     ------
@@ -130,27 +143,34 @@ def sync_folder(path: Path) -> None:
 
 def with_digest(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record that is written as JSON with a ``digest`` of all its other values."""
-    plain: dict[str, Any] = json.loads(json.dumps({key: value for key, value in record.items() if key != "digest"}))
+    plain: dict[str, Any] = json.loads(
+        json.dumps({key: value for key, value in record.items() if key != "digest"})
+    )
     return {**plain, "digest": _of_record(plain)}
 
 
 def changed(record: Mapping[str, Any]) -> bool:
-    """Return whether a record differs from the one that its ``digest`` was made of; one without a digest does not."""
+    """Return whether a record differs from the one that its ``digest`` was made of; one without a
+    digest does not."""
     return "digest" in record and record["digest"] != _of_record(record)
 
 
 def _of_record(record: Mapping[str, Any]) -> str:
-    plain = json.dumps({key: value for key, value in record.items() if key != "digest"}, sort_keys=True)
+    plain = json.dumps(
+        {key: value for key, value in record.items() if key != "digest"}, sort_keys=True
+    )
     return hashlib.blake2b(plain.encode(), digest_size=8).hexdigest()
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is a regular file at a path of the user's; no for a path that cannot be looked at (a name too long)."""
+    """Return whether there is a regular file at a path of the user's; no for a path that cannot be
+    looked at (a name too long)."""
     return no_file(path) is None
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether there is a folder at a path of the user's; no for a path that cannot be looked at."""
+    """Return whether there is a folder at a path of the user's; no for a path that cannot be looked
+    at."""
     return no_file(path) == _FOLDER
 
 
@@ -158,8 +178,8 @@ _FOLDER = "is a folder"
 
 
 def no_file(path: Path) -> str | None:
-    """Return why there is no regular file at a path, ``"is a folder"``; None where there is one. Opening a named pipe would wait for
-    ever, and reading a device never end."""
+    """Return why there is no regular file at a path, ``"is a folder"``; None where there is one.
+    Opening a named pipe would wait for ever, and reading a device never end."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -168,7 +188,13 @@ def no_file(path: Path) -> str | None:
         return f"cannot be read ({getattr(error, 'strerror', None) or error})"
     if stat.S_ISREG(mode):
         return None
-    return _FOLDER if stat.S_ISDIR(mode) else "is a named pipe" if stat.S_ISFIFO(mode) else "is a device or a socket"
+    return (
+        _FOLDER
+        if stat.S_ISDIR(mode)
+        else "is a named pipe"
+        if stat.S_ISFIFO(mode)
+        else "is a device or a socket"
+    )
 
 
 def check_file(path: Path) -> Path:
@@ -186,14 +212,16 @@ def check_file(path: Path) -> Path:
 
 @runtime_checkable
 class ReadsFiles(Protocol):
-    """A component that reads the user's own files (a table, texts, a trace), whose content is a part of the run id."""
+    """A component that reads the user's own files (a table, texts, a trace), whose content is a
+    part of the run id."""
 
     def files_digest(self) -> str:
         """Return a hash of these files; empty for data known by name."""
 
 
 def files_digest(path: str | Path) -> str:
-    """Return a hash of a file's bytes, or of the names and bytes of all files in and below a folder; empty where there is none.
+    """Return a hash of a file's bytes, or of the names and bytes of all files in and below a
+    folder; empty where there is none.
 
     A file is read again only when its size or its time of change differ."""
     found = Path(path).expanduser()
@@ -203,13 +231,20 @@ def files_digest(path: str | Path) -> str:
         return ""
     digest = hashlib.blake2b(digest_size=8)
     for file in sorted(file for file in found.rglob("*") if is_file(file)):
-        digest.update(f"{file.relative_to(found).as_posix()}\0{_of_file(file)}\0".encode(errors="surrogateescape"))
+        digest.update(
+            f"{file.relative_to(found).as_posix()}\0{_of_file(file)}\0".encode(
+                errors="surrogateescape"
+            )
+        )
     return digest.hexdigest()
 
 
 def where_paths_start(path: str | Path) -> str:
-    """Return words for a message about a file that is not there: where its relative path starts; empty for an absolute one."""
-    return "" if Path(path).expanduser().is_absolute() else f" (relative paths start at {Path.cwd()})"
+    """Return words for a message about a file that is not there: where its relative path starts;
+    empty for an absolute one."""
+    return (
+        "" if Path(path).expanduser().is_absolute() else f" (relative paths start at {Path.cwd()})"
+    )
 
 
 def _of_file(path: Path) -> str:

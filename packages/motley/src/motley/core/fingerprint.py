@@ -1,8 +1,10 @@
-"""Fingerprints of Python values: the same program gives the same one in every process, other code, constants or data another.
+"""Fingerprints of Python values: the same program gives the same one in every process, other code,
+constants or data another.
 
-A function counts with its bytecode, constants, defaults, closure, and the globals and own modules that it refers to, followed
-recursively; a class with its bases and attributes; an object with its class and what pickle would save of it. What belongs to an
-installed library (Python's, one in ``site-packages``, Motley itself) counts by its name and the library's version. Memory addresses,
+A function counts with its bytecode, constants, defaults, closure, and the globals and own modules
+that it refers to, followed recursively; a class with its bases and attributes; an object with its
+class and what pickle would save of it. What belongs to an installed library (Python's, one in
+``site-packages``, Motley itself) counts by its name and the library's version. Memory addresses,
 file names, line numbers and the order of sets do not count.
 
 >>> def scaled(factor):
@@ -40,27 +42,51 @@ UNKNOWN = "unknown: "
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented), range)
 _NAMED_ONLY = {"torch", "numpy", "motley"}  # the numerics of a run record their versions
 _CLASS_NOISE = {
-    "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__",
-    "__annotations_cache__", "__dataclass_fields__", "__dataclass_params__", "__abstractmethods__", "_abc_impl", "__hash__",
-    "__static_attributes__", "__firstlineno__", "__slotnames__", "__match_args__", "__parameters__", "__orig_bases__",
-}  # fmt: skip
+    "__dict__",
+    "__weakref__",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "__annotations__",
+    "__annotate__",
+    "__annotate_func__",
+    "__annotations_cache__",
+    "__dataclass_fields__",
+    "__dataclass_params__",
+    "__abstractmethods__",
+    "_abc_impl",
+    "__hash__",
+    "__static_attributes__",
+    "__firstlineno__",
+    "__slotnames__",
+    "__match_args__",
+    "__parameters__",
+    "__orig_bases__",
+}
 _BUILT_IN = (
-    types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType,
-    types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
-)  # fmt: skip
+    types.BuiltinFunctionType,
+    types.MethodWrapperType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)
 
 
 class FingerprintError(UserError):
-    """A value has no fingerprint: nothing says what it will do (an open file, a lock, a connection, a running generator)."""
+    """A value has no fingerprint: nothing says what it will do (an open file, a lock, a connection,
+    a running generator)."""
 
 
 def fingerprint(value: object) -> str:
-    """Return sixteen hex digits of a hash over a value, its code and everything that it holds or refers to.
+    """Return sixteen hex digits of a hash over a value, its code and everything that it holds or
+    refers to.
 
     Parameters
     ----------
-    value: functions, partials, methods, callable objects, classes, ``nn.Module``, tensors, arrays, dataclasses, containers, numbers,
-    text, and whatever can be pickled.
+    value: functions, partials, methods, callable objects, classes, ``nn.Module``, tensors, arrays,
+    dataclasses, containers, numbers, text, and whatever can be pickled.
 
     Raises
     ------
@@ -80,11 +106,13 @@ def fingerprint_or_reason(value: object) -> str:
 
 
 class _Hasher:
-    """A hash over a stream of tokens; an object met again is a reference to its first place, so that circles end."""
+    """A hash over a stream of tokens; an object met again is a reference to its first place, so
+    that circles end."""
 
     def __init__(self) -> None:
         self.digest = hashlib.blake2b(digest_size=8)
-        self.met: dict[int, tuple[int, object]] = {}  # id -> number and the object, which keeps the id from being used again
+        # id -> number and the object, which keeps the id from being used again
+        self.met: dict[int, tuple[int, object]] = {}
         self.trail: list[str] = []
 
     def token(self, kind: str, data: str | bytes | memoryview = b"") -> None:
@@ -96,10 +124,13 @@ class _Hasher:
     def add(self, value: Any, where: str | None = None) -> None:
         """Add a value; ``where`` says how one comes to it from the value around it."""
         if type(value) in _PLAIN:
-            return self.token(type(value).__name__, hex(value) if type(value) is int else repr(value))
+            return self.token(
+                type(value).__name__, hex(value) if type(value) is int else repr(value)
+            )
         if id(value) in self.met:
             return self.token("again", str(self.met[id(value)][0]))
-        if type(value) not in (tuple, frozenset):  # equal ones may be one object or two, and no circle is of them alone
+        # equal ones may be one object or two, and no circle is of them alone
+        if type(value) not in (tuple, frozenset):
             self.met[id(value)] = len(self.met), value
         self.trail += [where] if where else []
         try:
@@ -131,7 +162,7 @@ class _Hasher:
         return _instance(self, value)
 
 
-# ---------------------------------------------------------------------------------------------- containers and arrays
+# ---------------------------------------------------------------------------- containers and arrays
 
 
 def _sequence(to: _Hasher, value: Any) -> None:
@@ -168,7 +199,7 @@ def _type_name(to: _Hasher, value: Any) -> str:
     return kind.__name__
 
 
-# ---------------------------------------------------------------------------------------------- code
+# --------------------------------------------------------------------------------------------- code
 
 
 def _function(to: _Hasher, value: types.FunctionType) -> None:
@@ -182,7 +213,8 @@ def _function(to: _Hasher, value: types.FunctionType) -> None:
         _cell(to, f"{name!r} in {value.__qualname__}", cell)
     if vars(value):
         to.each("attributes", sorted((k, v) for k, v in vars(value).items() if k != "__wrapped__"))
-    if is_installed(value.__globals__.get("__name__")):  # a function made by a library, around a user's perhaps
+    # a function made by a library, around a user's perhaps
+    if is_installed(value.__globals__.get("__name__")):
         return None
     for name in sorted(names.globals & value.__globals__.keys()):
         to.token("global", name)
@@ -202,7 +234,8 @@ def _cell(to: _Hasher, where: str, cell: types.CellType) -> None:
 
 
 class _Names:
-    """The names in a function's code: globals that it loads, modules that it imports, and all of them with attributes."""
+    """The names in a function's code: globals that it loads, modules that it imports, and all of
+    them with attributes."""
 
     def __init__(self) -> None:
         self.globals: set[str] = set()
@@ -210,13 +243,18 @@ class _Names:
         self.modules: set[tuple[str, int]] = set()
 
     def imports(self, scope: Mapping[str, Any]) -> set[str]:
-        """Return the full names of the imported modules, for a function in a module with the globals ``scope``."""
+        """Return the full names of the imported modules, for a function in a module with the
+        globals ``scope``."""
         package = scope.get("__package__") or ""
-        return {importlib.util.resolve_name("." * level + name, package) if level else name for name, level in self.modules}
+        return {
+            importlib.util.resolve_name("." * level + name, package) if level else name
+            for name, level in self.modules
+        }
 
 
 def _code(to: _Hasher, code: types.CodeType, names: _Names | None = None) -> _Names:
-    """Add the bytecode and constants of a function and those nested in it; return the names in them."""
+    """Add the bytecode and constants of a function and those nested in it; return the names in
+    them."""
     names = names or _Names()
     to.token("code", code.co_code)
     to.token("exceptions", getattr(code, "co_exceptiontable", b""))
@@ -276,7 +314,10 @@ def _method(to: _Hasher, value: Any) -> None:
 
 
 def _built_in(to: _Hasher, value: Any) -> None:
-    to.token("built-in", f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', value.__name__)}")
+    to.token(
+        "built-in",
+        f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', value.__name__)}",
+    )
     of = getattr(value, "__self__", None)
     if of is not None and not isinstance(of, types.ModuleType):
         to.add(of, f"the object of {value.__name__}")
@@ -306,7 +347,7 @@ def _class(to: _Hasher, value: type) -> None:
     return to.each("members", sorted(own.items()))
 
 
-# ---------------------------------------------------------------------------------------------- objects
+# ------------------------------------------------------------------------------------------ objects
 
 
 def _named_member(to: _Hasher, value: enum.Enum) -> None:
@@ -323,14 +364,20 @@ def _instance(to: _Hasher, value: Any) -> None:
         reducer = copyreg.dispatch_table.get(type(value))
         reduced = value.__reduce_ex__(4) if reducer is None else reducer(value)
     except Exception as error:  # whatever the object raises
-        raise to.refusal(f"is a {type(value).__name__}, which cannot be fingerprinted ({error})") from None
+        raise to.refusal(
+            f"is a {type(value).__name__}, which cannot be fingerprinted ({error})"
+        ) from None
     if isinstance(reduced, str):
         return to.token("named", reduced)
     make, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
     if make is not copyreg.__newobj__ or arguments != (type(value),):  # type: ignore[attr-defined]
         to.add(make)
         to.add(arguments)
-    for part in (state, *([] if items is None else [list(items)]), *([] if pairs is None else [dict(pairs)])):
+    for part in (
+        state,
+        *([] if items is None else [list(items)]),
+        *([] if pairs is None else [dict(pairs)]),
+    ):
         if isinstance(part, dict) and all(isinstance(name, str) for name in part):
             to.each("state", _attributes(value, part))
         else:
@@ -339,8 +386,13 @@ def _instance(to: _Hasher, value: Any) -> None:
 
 
 def _attributes(value: Any, state: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return an object's attributes in the order of their names, without what cached properties have kept."""
-    kept = {name for name in state if isinstance(getattr(type(value), name, None), functools.cached_property)}
+    """Return an object's attributes in the order of their names, without what cached properties
+    have kept."""
+    kept = {
+        name
+        for name in state
+        if isinstance(getattr(type(value), name, None), functools.cached_property)
+    }
     return [(name, state[name]) for name in sorted(state.keys() - kept)]
 
 
@@ -365,37 +417,53 @@ def _torch_value(to: _Hasher, value: Any) -> bool:
 
 def _tensor(to: _Hasher, value: Any, torch: Any) -> None:
     if value.layout is not torch.strided or value.is_quantized or value.device.type == "meta":
-        raise to.refusal(f"is a tensor of {value.layout} on {value.device}, which cannot be fingerprinted")
+        raise to.refusal(
+            f"is a tensor of {value.layout} on {value.device}, which cannot be fingerprinted"
+        )
     to.token(type(value).__name__, f"{value.dtype} {tuple(value.shape)} {value.requires_grad}")
-    plain = torch.view_as_real(value.detach().resolve_conj()) if value.is_complex() else value.detach()
+    plain = (
+        torch.view_as_real(value.detach().resolve_conj()) if value.is_complex() else value.detach()
+    )
     raw = plain.cpu().contiguous().reshape(-1).view(torch.uint8)
     to.token("data", raw.numpy().data)
 
 
 def _network(to: _Hasher, value: Any) -> None:
-    """Add a module: its class and all attributes. The numbers of its hooks count up in a process and say nothing."""
+    """Add a module: its class and all attributes. The numbers of its hooks count up in a process
+    and say nothing."""
     to.token("network")
     to.add(type(value))
-    state = {name: item for name, item in _attributes(value, vars(value)) if name != "_flat_weight_refs"}  # weak references
-    to.each("state", [(name, list(item.values()) if "_hooks" in name else item) for name, item in state.items()])
+    # weak references
+    state = {
+        name: item for name, item in _attributes(value, vars(value)) if name != "_flat_weight_refs"
+    }
+    to.each(
+        "state",
+        [(name, list(item.values()) if "_hooks" in name else item) for name, item in state.items()],
+    )
 
 
-# ---------------------------------------------------------------------------------------------- libraries
+# ---------------------------------------------------------------------------------------- libraries
 
 
 def is_installed(name: object) -> bool:
-    """Return whether a module belongs to Python, to an installed library or to Motley, so that its name says enough."""
+    """Return whether a module belongs to Python, to an installed library or to Motley, so that its
+    name says enough."""
     top = str(name).partition(".")[0]
     if top in sys.stdlib_module_names or top == "motley" or name is None:
         return True
-    origin = getattr(sys.modules.get(str(name)), "__file__", None) or getattr(sys.modules.get(top), "__file__", None)
+    origin = getattr(sys.modules.get(str(name)), "__file__", None) or getattr(
+        sys.modules.get(top), "__file__", None
+    )
     if origin is None and str(name) not in sys.modules:
         try:
             spec = importlib.util.find_spec(top)
         except (ImportError, ValueError):
             spec = None
         origin = spec.origin if spec else None
-    return origin is not None and bool({"site-packages", "dist-packages"} & set(PurePath(origin).parts))
+    return origin is not None and bool(
+        {"site-packages", "dist-packages"} & set(PurePath(origin).parts)
+    )
 
 
 def _version(name: str) -> str:
@@ -404,7 +472,9 @@ def _version(name: str) -> str:
 
 
 def _by_name(to: _Hasher, value: Any) -> None:
-    to.token("installed", f"{value.__module__}.{value.__qualname__} {_version(value.__module__ or '')}")
+    to.token(
+        "installed", f"{value.__module__}.{value.__qualname__} {_version(value.__module__ or '')}"
+    )
 
 
 def _found_by_name(value: Any) -> bool:
@@ -429,7 +499,16 @@ _KINDS: tuple[tuple[Any, Callable[[_Hasher, Any], None]], ...] = (
     (types.MethodType, _method),
     (types.ModuleType, _module),
     (functools.partial, _partial),
-    ((staticmethod, classmethod, property, functools.cached_property, functools._lru_cache_wrapper), _wrapper),
+    (
+        (
+            staticmethod,
+            classmethod,
+            property,
+            functools.cached_property,
+            functools._lru_cache_wrapper,
+        ),
+        _wrapper,
+    ),
     (_BUILT_IN, _built_in),
     (types.GenericAlias | types.UnionType, lambda to, value: to.token("type", repr(value))),
     (type, _class),

@@ -1,19 +1,24 @@
-"""Random numbers as a function of (seed, purpose, round or dispatch, client): no generator is ever saved.
+"""Random numbers as a function of (seed, purpose, round or dispatch, client): no generator is ever
+saved.
 
-A :class:`Key` is a seed and a path. Folding extends the path; drawing from a key changes nothing, so the same key gives
-the same numbers in any process, in any order, after any restart. Two ways to draw:
+A :class:`Key` is a seed and a path. Folding extends the path; drawing from a key changes nothing,
+so the same key gives the same numbers in any process, in any order, after any restart. Two ways to
+draw:
 
 * :meth:`Key.numpy`, a counter-based generator (Philox) for work that happens once a round;
-* :meth:`Key.uniform`, :meth:`Key.normal`, :meth:`Key.exponential`: one row per client id, by the counter hash below,
-  so that 10^5 clients cost milliseconds and a client's numbers do not depend on the other ids.
+* :meth:`Key.uniform`, :meth:`Key.normal`, :meth:`Key.exponential`: one row per client id, by the
+  counter hash below, so that 10^5 clients cost milliseconds and a client's numbers do not depend on
+  the other ids.
 
-The counter hash. Let ``(k0, k1)`` be the two little-endian 64-bit words of ``blake2b(seed, path)`` (128 bits) and let
-``mix`` be the 64-bit finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). All arithmetic is modulo 2^64:
+The counter hash. Let ``(k0, k1)`` be the two little-endian 64-bit words of ``blake2b(seed, path)``
+(128 bits) and let ``mix`` be the 64-bit finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+All arithmetic is modulo 2^64:
 
     word(id, j) = mix(mix(id * 0x9E3779B97F4A7C15 + k0) ^ (k1 + j * 0xD1B54A32D192ED03))
     uniform     = ((word >> 12) + 0.5) * 2^-52                     strictly inside (0, 1)
 
-``tests/motley/core/test_keys.py`` checks golden bits; changing them changes results and needs a changelog line.
+``tests/motley/core/test_keys.py`` checks golden bits; changing them changes results and needs a
+changelog line.
 """
 
 from __future__ import annotations
@@ -31,10 +36,27 @@ from motley.core.errors import ConfigError, suggest
 __all__ = ["PURPOSES", "Key", "Streams", "normal_quantile"]
 
 PURPOSES = (
-    "init", "partition", "split", "shift", "device", "network", "available", "fail",
-    "select", "probe", "batches", "local", "augment", "dropout", "compress", "data", "server", "privacy",
-)  # fmt: skip
-"""The purposes of random numbers. The seed of a single purpose can be fixed: ``pin = { partition = 7 }``."""
+    "init",
+    "partition",
+    "split",
+    "shift",
+    "device",
+    "network",
+    "available",
+    "fail",
+    "select",
+    "probe",
+    "batches",
+    "local",
+    "augment",
+    "dropout",
+    "compress",
+    "data",
+    "server",
+    "privacy",
+)
+"""The purposes of random numbers. The seed of a single purpose can be fixed:
+``pin = { partition = 7 }``."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _STRIDE = np.uint64(0xD1B54A32D192ED03)
@@ -59,14 +81,19 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return z
 
 
-def _uniform(counter: NDArray[np.uint64], k0: np.uint64, columns: NDArray[np.uint64]) -> NDArray[np.float64]:
+def _uniform(
+    counter: NDArray[np.uint64], k0: np.uint64, columns: NDArray[np.uint64]
+) -> NDArray[np.float64]:
     words = _mix(_mix(counter * _GOLDEN + k0)[:, None] ^ columns[None, :])
     words >>= np.uint64(12)
     return (words.astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _by_rows(function: Callable[[NDArray[Any]], NDArray[np.float64]], values: NDArray[Any], n: int) -> NDArray[np.float64]:
-    """Return what a function makes of each row ``[rows, n]``, of many rows in blocks that the processor's cache holds."""
+def _by_rows(
+    function: Callable[[NDArray[Any]], NDArray[np.float64]], values: NDArray[Any], n: int
+) -> NDArray[np.float64]:
+    """Return what a function makes of each row ``[rows, n]``, of many rows in blocks that the
+    processor's cache holds."""
     if len(values) <= _BLOCK:
         return function(values)
     out = np.empty((len(values), n))
@@ -111,7 +138,8 @@ class Key:
         return np.random.Generator(np.random.Philox(key=np.array(self.words(), dtype=np.uint64)))
 
     def uniform(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
-        """Return uniform numbers strictly inside (0, 1), shape ``[len(ids), n]``; row i depends on ``ids[i]`` alone."""
+        """Return uniform numbers strictly inside (0, 1), shape ``[len(ids), n]``; row i depends on
+        ``ids[i]`` alone."""
         k0, k1 = (np.uint64(word) for word in self.words())
         counter = np.atleast_1d(np.asarray(ids)).astype(np.int64, copy=False).view(np.uint64)
         with np.errstate(over="ignore"):
@@ -128,29 +156,79 @@ class Key:
 
 
 # Wichura, Algorithm AS 241 (PPND16), Applied Statistics 37 (1988): relative accuracy about 1e-16.
-_A = (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
-      13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608)  # fmt: skip
-_B = (5226.495278852545925, 28729.085735721942674, 39307.89580009271061, 21213.794301586595867,
-      5394.1960214247511077, 687.1870074920579083, 42.313330701600911252, 1.0)  # fmt: skip
-_C = (7.7454501427834140764e-4, 0.0227238449892691845833, 0.24178072517745061177, 1.27045825245236838258,
-      3.64784832476320460504, 5.7694972214606914055, 4.6303378461565452959, 1.42343711074968357734)  # fmt: skip
-_D = (1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966, 0.14810397642748007459,
-      0.68976733498510000455, 1.6763848301838038494, 2.05319162663775882187, 1.0)  # fmt: skip
-_E = (2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386, 0.026532189526576123093,
-      0.29656057182850489123, 1.7848265399172913358, 5.4637849111641143699, 6.6579046435011037772)  # fmt: skip
-_F = (2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5, 7.868691311456132591e-4,
-      0.0148753612908506148525, 0.13692988092273580531, 0.59983220655588793769, 1.0)  # fmt: skip
+_A = (
+    2509.0809287301226727,
+    33430.575583588128105,
+    67265.770927008700853,
+    45921.953931549871457,
+    13731.693765509461125,
+    1971.5909503065514427,
+    133.14166789178437745,
+    3.387132872796366608,
+)
+_B = (
+    5226.495278852545925,
+    28729.085735721942674,
+    39307.89580009271061,
+    21213.794301586595867,
+    5394.1960214247511077,
+    687.1870074920579083,
+    42.313330701600911252,
+    1.0,
+)
+_C = (
+    7.7454501427834140764e-4,
+    0.0227238449892691845833,
+    0.24178072517745061177,
+    1.27045825245236838258,
+    3.64784832476320460504,
+    5.7694972214606914055,
+    4.6303378461565452959,
+    1.42343711074968357734,
+)
+_D = (
+    1.05075007164441684324e-9,
+    5.475938084995344946e-4,
+    0.0151986665636164571966,
+    0.14810397642748007459,
+    0.68976733498510000455,
+    1.6763848301838038494,
+    2.05319162663775882187,
+    1.0,
+)
+_E = (
+    2.01033439929228813265e-7,
+    2.71155556874348757815e-5,
+    0.0012426609473880784386,
+    0.026532189526576123093,
+    0.29656057182850489123,
+    1.7848265399172913358,
+    5.4637849111641143699,
+    6.6579046435011037772,
+)
+_F = (
+    2.04426310338993978564e-15,
+    1.4215117583164458887e-7,
+    1.8463183175100546818e-5,
+    7.868691311456132591e-4,
+    0.0148753612908506148525,
+    0.13692988092273580531,
+    0.59983220655588793769,
+    1.0,
+)
 
 
 def normal_quantile(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the standard normal quantiles of probabilities strictly inside (0, 1), in their shape (AS 241)."""
+    """Return the standard normal quantiles of probabilities strictly inside (0, 1), in their shape
+    (AS 241)."""
     q = p - 0.5
     r = 0.180625 - q * q
     out = q * np.polyval(_A, r) / np.polyval(_B, r)
     far = np.abs(q) > 0.425
     if far.any():
         tail = np.sqrt(-np.log(np.minimum(p[far], 1.0 - p[far])))
-        middle, end = tail - 1.6, tail - 5.0
+        middle = tail - 1.6
+        end = tail - 5.0
         value = np.where(
             tail <= 5.0,
             np.polyval(_C, middle) / np.polyval(_D, middle),
@@ -162,7 +240,8 @@ def normal_quantile(p: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """The random streams of a run, one per purpose: one seed for all, and fixed seeds for single purposes.
+    """The random streams of a run, one per purpose: one seed for all, and fixed seeds for single
+    purposes.
 
     Example
     -------
@@ -177,7 +256,10 @@ class Streams:
     def __post_init__(self) -> None:
         for purpose in self.pin:
             if purpose not in PURPOSES:
-                raise ConfigError(f"got {purpose!r}{suggest(purpose, PURPOSES)}; allowed: {', '.join(PURPOSES)}", key="pin")
+                raise ConfigError(
+                    f"got {purpose!r}{suggest(purpose, PURPOSES)}; allowed: {', '.join(PURPOSES)}",
+                    key="pin",
+                )
 
     def key(self, purpose: str) -> Key:
         """Return the root key of one purpose; ``purpose`` must be one of :data:`PURPOSES`."""

@@ -1,15 +1,18 @@
-"""The last sent update of each participant, which a server keeps to compare it with the moving average of now.
+"""The last sent update of each participant, which a server keeps to compare it with the moving
+average of now.
 
     last_update_cosine_k = <u_k, c> / (|u_k| |c|)
     u_k: last update of client k that arrived;  c: the consensus update
 
-A signal of all clients that may be asked, computed at the server before each choice from the same ``c`` for everybody
-(:mod:`motley.core.server_signals`). Nobody computes or sends anything for it, and no virtual time passes. Absent for a client without
-an update, and before the first server step. An update of zeros, or one that is not finite, leaves the one before.
+A signal of all clients that may be asked, computed at the server before each choice from the same
+``c`` for everybody (:mod:`motley.core.server_signals`). Nobody computes or sends anything for it,
+and no virtual time passes. Absent for a client without an update, and before the first server step.
+An update of zeros, or one that is not finite, leaves the one before.
 
-Updates are kept as sent: positions of four bytes and values of the model's dtype where that is shorter than the whole vector. Memory:
-8 theta D bytes for each client that ever took part, at most 4 D. Time: K sparse dot products in blocks, and only after a step that
-changed ``c`` or for a client that sent anew. 100 clients, one core:
+Updates are kept as sent: positions of four bytes and values of the model's dtype where that is
+shorter than the whole vector. Memory: 8 theta D bytes for each client that ever took part, at most
+4 D. Time: K sparse dot products in blocks, and only after a step that changed ``c`` or for a client
+that sent anew. 100 clients, one core:
 
     D = 7,850 at 20 %       1.3 MB      2 ms a round
     D = 2,780,000 at 20 %   445 MB      0.4 s a round
@@ -59,7 +62,8 @@ class LastUpdates:
         return len(self._kept)
 
     def stage(self, client: int, update: NDArray[Any]) -> None:
-        """Hold an update ``[D]`` that arrived until the server's step is final; one without a direction is not held."""
+        """Hold an update ``[D]`` that arrived until the server's step is final; one without a
+        direction is not held."""
         sparse = _sparse(update)
         with np.errstate(over="ignore", invalid="ignore"):
             length = math.sqrt(_dot(sparse[1], sparse[1]))
@@ -71,7 +75,8 @@ class LastUpdates:
         self._staged = {}
 
     def commit(self) -> None:
-        """Keep the staged updates in place of their clients' earlier ones, after a step that changed the consensus update.
+        """Keep the staged updates in place of their clients' earlier ones, after a step that
+        changed the consensus update.
 
         Raises
         ------
@@ -80,7 +85,8 @@ class LastUpdates:
         for client, (length, update) in self._staged.items():
             self._put(client, update)
             self._norms[client] = length
-        self._staged, self._cosines = {}, {}
+        self._staged = {}
+        self._cosines = {}
 
     def _put(self, client: int, update: SparseUpdate) -> None:
         self._kept[client] = update
@@ -90,7 +96,8 @@ class LastUpdates:
         return found
 
     def cosines(self, ids: Ids, consensus: Floats | None) -> Floats:
-        """Return the cosine of each client's last update with the consensus update ``[D]``, ``[n]``; NaN where there is none.
+        """Return the cosine of each client's last update with the consensus update ``[D]``,
+        ``[n]``; NaN where there is none.
 
         Parameters
         ----------
@@ -104,17 +111,24 @@ class LastUpdates:
         length = 0.0 if consensus is None else math.sqrt(_dot(consensus, consensus))
         if consensus is None or not length:
             return out
-        clients, at, _ = np.intersect1d(ids, np.fromiter(self._kept, np.int64), assume_unique=True, return_indices=True)
+        clients, at, _ = np.intersect1d(
+            ids, np.fromiter(self._kept, np.int64), assume_unique=True, return_indices=True
+        )
         for i, client in zip(at.tolist(), clients.tolist(), strict=True):
             if client not in self._cosines:
                 places, values = self._get(client)
-                self._cosines[client] = _dot(values, consensus, places) / (self._norms[client] * length)
+                self._cosines[client] = _dot(values, consensus, places) / (
+                    self._norms[client] * length
+                )
             out[i] = self._cosines[client]
         return out
 
     def save(self) -> dict[str, Any]:
         """Return the part of a checkpoint that holds these updates."""
-        return {"norms": dict(self._norms), "updates": {client: list(update) for client, update in self._kept.items()}}
+        return {
+            "norms": dict(self._norms),
+            "updates": {client: list(update) for client, update in self._kept.items()},
+        }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Restore what :meth:`save` returned.
@@ -124,15 +138,25 @@ class LastUpdates:
         StoreError: the checkpoint's updates are on disk.
         """
         if "updates" not in saved:
-            raise StoreError('this run keeps the last updates of its clients on disk; go on with client_state = "disk"')
-        self._norms, self._staged, self._cosines, self._kept = dict(saved["norms"]), {}, {}, {}
+            raise StoreError(
+                "this run keeps the last updates of its clients on disk; go on with client_state = "
+                '"disk"'
+            )
+        self._norms = dict(saved["norms"])
+        self._staged = {}
+        self._cosines = {}
+        self._kept = {}
         for client, (at, values) in saved["updates"].items():
             self._put(client, (at, values))
 
 
-def _dot(values: NDArray[Any], with_: Floats | NDArray[Any], places: NDArray[np.int32] | None = None) -> float:
-    """Return the dot product of values with a vector, or with its entries at these places, in float64."""
-    total, sparse = 0.0, places is not None and len(places) > 0
+def _dot(
+    values: NDArray[Any], with_: Floats | NDArray[Any], places: NDArray[np.int32] | None = None
+) -> float:
+    """Return the dot product of values with a vector, or with its entries at these places, in
+    float64."""
+    total = 0.0
+    sparse = places is not None and len(places) > 0
     for i in range(0, len(values), BLOCK):
         part = slice(i, i + BLOCK)
         other = with_[places[part]] if sparse and places is not None else with_[part]

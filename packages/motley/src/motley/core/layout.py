@@ -1,7 +1,9 @@
-"""Layouts: the position of each parameter and buffer of a model in its flat vector; names and shapes only, no tensors.
+"""Layouts: the position of each parameter and buffer of a model in its flat vector; names and
+shapes only, no tensors.
 
-A layout that knows how the axes of its tensors belong to units (:func:`motley.tasks.slices.cuttable`) also says which part of them a
-narrower model holds, :meth:`Layout.slices`.
+A layout that knows how the axes of its tensors belong to units
+(:func:`motley.tasks.slices.cuttable`) also says which part of them a narrower model holds,
+:meth:`Layout.slices`.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ class Axis(NamedTuple):
 
     Parameters
     ----------
-    group: number of the group of units that are cut together (a residual sum joins the units of several layers). units: how many they
-    are. positions: length of the axis for each unit; more than 1 behind a layer that flattens images.
+    group: number of the group of units that are cut together (a residual sum joins the units of
+    several layers). units: how many they are. positions: length of the axis for each unit; more
+    than 1 behind a layer that flattens images.
     """
 
     group: int
@@ -33,10 +36,12 @@ class Axis(NamedTuple):
     positions: int = 1
 
     def kept(self, width: float, offset: int = 0) -> Ids:
-        """Return the ascending indices that a model of this width holds: of s = ceil(width * units) units, from number ``offset``
-        (modulo the units) on, around the end."""
+        """Return the ascending indices that a model of this width holds: of s = ceil(width * units)
+        units, from number ``offset`` (modulo the units) on, around the end."""
         first = (offset % self.units + np.arange(kept_units(width, self.units))) % self.units
-        each: Ids = (np.sort(first)[:, None] * self.positions + np.arange(self.positions)).reshape(-1)
+        each: Ids = (np.sort(first)[:, None] * self.positions + np.arange(self.positions)).reshape(
+            -1
+        )
         return each
 
 
@@ -51,9 +56,10 @@ class Entry:
 
     Parameters
     ----------
-    layer: dotted name of its module. start: its position in the flat vector. norm, linear, batch_norm: whether the module is a
-    normalisation layer, a linear layer, a BatchNorm, by its type. axes: for each axis of the tensor the units along it, None for
-    one that is never cut; None as a whole where this is not known.
+    layer: dotted name of its module. start: its position in the flat vector. norm, linear,
+    batch_norm: whether the module is a normalisation layer, a linear layer, a BatchNorm, by its
+    type. axes: for each axis of the tensor the units along it, None for one that is never cut; None
+    as a whole where this is not known.
     """
 
     name: str
@@ -76,24 +82,31 @@ class Entry:
         return slice(self.start, self.start + self.size)
 
     def kept(self, width: float, offset: int = 0) -> tuple[Ids, ...]:
-        """Return the ascending indices along each axis that a model of this width holds; see :meth:`Layout.slices`.
+        """Return the ascending indices along each axis that a model of this width holds; see
+        :meth:`Layout.slices`.
 
         Raises
         ------
         ContractError: the layout does not know its axes.
         """
         if self.axes is None:
-            raise ContractError(f"the axes of {self.name!r} are not known; make the layout with motley.tasks.slices.cuttable")
+            raise ContractError(
+                f"the axes of {self.name!r} are not known; make the layout with "
+                "motley.tasks.slices.cuttable"
+            )
         return tuple(
-            np.arange(n) if axis is None else axis.kept(width, offset) for n, axis in zip(self.shape, self.axes, strict=True)
+            np.arange(n) if axis is None else axis.kept(width, offset)
+            for n, axis in zip(self.shape, self.axes, strict=True)
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The positions of all trainable parameters in ``named_parameters()`` order, contiguous and without padding.
+    """The positions of all trainable parameters in ``named_parameters()`` order, contiguous and
+    without padding.
 
-    Floating ``buffers`` and integer ``counters`` have flat vectors of their own. Iteration is over parameters.
+    Floating ``buffers`` and integer ``counters`` have flat vectors of their own. Iteration is over
+    parameters.
 
     Example
     -------
@@ -142,11 +155,13 @@ class Layout:
         return tuple(entry.slice for entry in self.entries if entry.norm)
 
     def slices(self, width: float, offset: int = 0) -> dict[str, tuple[Ids, ...]]:
-        """Return the index sets of a narrower model: name of each parameter and floating buffer -> ascending indices along each axis.
+        """Return the index sets of a narrower model: name of each parameter and floating buffer ->
+        ascending indices along each axis.
 
         Parameters
         ----------
-        width: share of the units of every hidden layer, in (0, 1]. offset: number of the first unit that is kept, modulo each layer's.
+        width: share of the units of every hidden layer, in (0, 1]. offset: number of the first unit
+        that is kept, modulo each layer's.
 
         Raises
         ------
@@ -167,17 +182,20 @@ class Layout:
         return sum(math.prod(len(index) for index in entry.kept(width)) for entry in self.entries)
 
     def kept_positions(self, width: float, offset: int = 0) -> Ids:
-        """Return the positions in the flat vector of the parameters of a narrower model, in the order of that model's own vector."""
+        """Return the positions in the flat vector of the parameters of a narrower model, in the
+        order of that model's own vector."""
         return _positions(self.entries, width, offset)
 
     def kept_buffers(self, width: float, offset: int = 0) -> Ids:
-        """Return the positions of a narrower model's floating buffers in their flat vector; see :meth:`kept_positions`."""
+        """Return the positions of a narrower model's floating buffers in their flat vector; see
+        :meth:`kept_positions`."""
         return _positions(self.buffers, width, offset)
 
 
 def _positions(entries: tuple[Entry, ...], width: float, offset: int) -> Ids:
     parts = [
-        entry.start + np.arange(entry.size).reshape(entry.shape)[np.ix_(*entry.kept(width, offset))].reshape(-1)
+        entry.start
+        + np.arange(entry.size).reshape(entry.shape)[np.ix_(*entry.kept(width, offset))].reshape(-1)
         for entry in entries
     ]
     return np.concatenate([np.zeros(0, np.int64), *parts])

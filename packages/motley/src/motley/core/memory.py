@@ -9,6 +9,7 @@ __all__ = ["release_freed_memory"]
 
 
 def release_freed_memory() -> None:
-    """Give freed memory back to the system, where the C library can (glibc): it else stays counted as the process's."""
+    """Give freed memory back to the system, where the C library can (glibc): it else stays counted
+    as the process's."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

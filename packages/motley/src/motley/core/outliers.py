@@ -1,14 +1,16 @@
 """Which uploads of a refused step stand out, and how much one client's number of samples may weigh.
 
-An upload stands out where it is not finite, or where its distance from the middle of all uploads is far larger than the
-distances of the others. The middle is the median, coordinate by coordinate, of the finite uploads and of one update that is
-zero everywhere (it moves no model, and lets a small upload stand beside one that is huge):
+An upload stands out where it is not finite, or where its distance from the middle of all uploads is
+far larger than the distances of the others. The middle is the median, coordinate by coordinate, of
+the finite uploads and of one update that is zero everywhere (it moves no model, and lets a small
+upload stand beside one that is huge):
 
     m = median(0, u_1, ..., u_n)        d_i = |u_i - m|
     i stands out  <=>  d_i > factor * max(median of d_j over the finite j != i, |m|)
 
-It holds while the uploads that are wrong are fewer than half, or half of an even number. Where more are, or where uploads differ by
-less than the factor, nobody is named. So it names who blew up a step; it is no defence against wrong uploads of a usual size.
+It holds while the uploads that are wrong are fewer than half, or half of an even number. Where more
+are, or where uploads differ by less than the factor, nobody is named. So it names who blew up a
+step; it is no defence against wrong uploads of a usual size.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def outlying(vectors: Sequence[NDArray[Any]], factor: float = 30.0) -> list[int]
 
     Parameters
     ----------
-    vectors: one array for each upload, all of one shape. factor: how many times farther than the others.
+    vectors: one array for each upload, all of one shape. factor: how many times farther than the
+    others.
 
     Example
     -------
@@ -43,43 +46,54 @@ def outlying(vectors: Sequence[NDArray[Any]], factor: float = 30.0) -> list[int]
 
 
 def outlying_of_arrays(arrays: Iterable[Sequence[NDArray[Any]]], factor: float = 30.0) -> list[int]:
-    """Return the positions of the uploads that stand out, as :func:`outlying`, where an upload is several arrays.
+    """Return the positions of the uploads that stand out, as :func:`outlying`, where an upload is
+    several arrays.
 
     Parameters
     ----------
-    arrays: for each array of an upload, that of every upload, in one order. They are looked at twice (so no generator), block by
-    block: beside them 64 MiB of memory are taken, or 16 bytes for each upload where that is more. Arrays of no numbers that are
-    added (integers, booleans) are left out.
+    arrays: for each array of an upload, that of every upload, in one order. They are looked at
+    twice (so no generator), block by block: beside them 64 MiB of memory are taken, or 16 bytes for
+    each upload where that is more. Arrays of no numbers that are added (integers, booleans) are
+    left out.
 
     Raises
     ------
     ValueError: an array has another shape than that of the first upload.
     """
     columns = [[np.asarray(one) for one in column] for column in arrays]
-    columns = [column for column in columns if column and np.issubdtype(column[0].dtype, np.floating)]
+    columns = [
+        column for column in columns if column and np.issubdtype(column[0].dtype, np.floating)
+    ]
     if not columns:
         return []
     finite = np.ones(len(columns[0]), bool)
     for column in columns:
         if any(one.shape != column[0].shape for one in column) or len(column) != len(finite):
-            raise ValueError(f"got uploads of shapes {sorted({one.shape for one in column})}; expected one shape")
+            raise ValueError(
+                f"got uploads of shapes {sorted({one.shape for one in column})}; expected one shape"
+            )
         finite &= [_finite(one) for one in column]
     distances, size = _distances(columns, np.flatnonzero(finite))
     far = {i for i, d in distances.items() if d > factor * max(_others(distances, i), size)}
     return sorted(far | set(np.flatnonzero(~finite).tolist()))
 
 
-def _distances(columns: list[list[NDArray[Any]]], rows: NDArray[np.int64]) -> tuple[dict[int, float], float]:
+def _distances(
+    columns: list[list[NDArray[Any]]], rows: NDArray[np.int64]
+) -> tuple[dict[int, float], float]:
     """Return the distance of each of these uploads from the middle, and the middle's own norm."""
-    squares, size = np.zeros(len(rows)), 0.0
+    squares = np.zeros(len(rows))
+    size = 0.0
     width = max(_BLOCK // (len(rows) + 1), 1)
     for column in columns if len(rows) else ():
         flat = [column[i].reshape(-1) for i in rows]
         for start in range(0, len(flat[0]), width):
-            block = np.zeros((len(rows) + 1, min(width, len(flat[0]) - start)))  # the last row is the update of zeros
+            # the last row is the update of zeros
+            block = np.zeros((len(rows) + 1, min(width, len(flat[0]) - start)))
             for row, one in enumerate(flat):
                 block[row] = one[start : start + width]
-            with np.errstate(over="ignore", invalid="ignore"):  # a square may be infinite: it stands out
+            # a square may be infinite: it stands out
+            with np.errstate(over="ignore", invalid="ignore"):
                 middle = np.median(block, axis=0)
                 size += float(np.square(middle).sum())
                 squares += np.square(block[:-1] - middle).sum(axis=1)
@@ -94,15 +108,19 @@ def _others(distances: dict[int, float], i: int) -> float:
 
 def _finite(array: NDArray[Any]) -> bool:
     flat = array.reshape(-1)
-    return all(bool(np.isfinite(flat[start : start + _BLOCK]).all()) for start in range(0, len(flat), _BLOCK))
+    return all(
+        bool(np.isfinite(flat[start : start + _BLOCK]).all())
+        for start in range(0, len(flat), _BLOCK)
+    )
 
 
 def weight_cap(sizes: ArrayLike, multiple: float = MOST_TIMES) -> float:
-    """Return the largest number of samples that counts of what clients say: ``multiple`` times the median of the numbers above 0,
-    of two middle ones the lower; infinite where there is none.
+    """Return the largest number of samples that counts of what clients say: ``multiple`` times the
+    median of the numbers above 0, of two middle ones the lower; infinite where there is none.
 
-    What is above it counts as much as the cap: ``np.minimum(sizes, weight_cap(sizes))``. Half of the clients may lie, and the
-    cap is still at most ``multiple`` times the number of an honest one.
+    What is above it counts as much as the cap: ``np.minimum(sizes, weight_cap(sizes))``. Half of
+    the clients may lie, and the cap is still at most ``multiple`` times the number of an honest
+    one.
 
     >>> weight_cap([100, 120, 2**53, 0])
     1200.0

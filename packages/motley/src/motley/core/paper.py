@@ -53,8 +53,17 @@ def _bibliography() -> dict[str, Paper]:
     """Read ``papers.bib``: entries as :meth:`Paper.bibtex` writes them, one field a line."""
     papers = {}
     text = Path(__file__).with_name("papers.bib").read_text(encoding="utf-8")
-    for key, body in re.findall(r"^@inproceedings\{(.+),\n((?:  .+\n)+)\}$", text, flags=re.MULTILINE):
+    for key, body in re.findall(
+        r"^@inproceedings\{(.+),\n((?:  .+\n)+)\}$", text, flags=re.MULTILINE
+    ):
         fields = dict(re.findall(r"^  (\w+) += \{(.*)\},$", body, flags=re.MULTILINE))
         authors = tuple(fields["author"].split(" and "))
-        papers[key] = Paper(key, fields["title"], authors, fields["booktitle"], int(fields["year"]), fields.get("url", ""))
+        papers[key] = Paper(
+            key,
+            fields["title"],
+            authors,
+            fields["booktitle"],
+            int(fields["year"]),
+            fields.get("url", ""),
+        )
     return papers

@@ -1,7 +1,8 @@
-"""Records exchanged between selection rules and the round loop: reports, contexts, cohorts, requirements and the table of signals.
+"""Records exchanged between selection rules and the round loop: reports, contexts, cohorts,
+requirements and the table of signals.
 
-Reports are stored as columns: a million of them cost milliseconds. :class:`Report` is one row, for users and tests.
-Absent numbers are NaN.
+Reports are stored as columns: a million of them cost milliseconds. :class:`Report` is one row, for
+users and tests. Absent numbers are NaN.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, ContractError, suggest
 
-__all__ = ["SIGNALS", "Cohort", "Draw", "Outcome", "Report", "Reports", "SelectionContext", "Signal", "SignalRequirements"]
+__all__ = [
+    "SIGNALS",
+    "Cohort",
+    "Draw",
+    "Outcome",
+    "Report",
+    "Reports",
+    "SelectionContext",
+    "Signal",
+    "SignalRequirements",
+]
 
 
 class Outcome(enum.IntEnum):
@@ -30,13 +41,15 @@ class Outcome(enum.IntEnum):
     ACCEPTED = 2
     LATE = 3
     DROPPED = 4
-    REJECTED = 5  # non-finite, of the wrong shape, or part of a refused step; its traffic is counted
+    # non-finite, of the wrong shape, or part of a refused step; its traffic is counted
+    REJECTED = 5
     REHEARSED = 6  # trained and measured, but the server model does not change
 
     @classmethod
     @override
     def _missing_(cls, value: object) -> Outcome:
-        """Return the outcome with this name, in small letters as in tables (``Outcome("late")``); refuse anything else."""
+        """Return the outcome with this name, in small letters as in tables (``Outcome("late")``);
+        refuse anything else."""
         names = {outcome.name.lower(): outcome for outcome in cls}
         if isinstance(value, str) and value.lower() in names:
             return names[value.lower()]
@@ -49,11 +62,13 @@ When = Literal["enrolled", "probed", "reported"]
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A quantity that a selection rule may ask for about a client; docs/signals.md is generated from these.
+    """A quantity that a selection rule may ask for about a client; docs/signals.md is generated
+    from these.
 
-    ``when``: the occasions at which it is available: ``enrolled``, ``probed``, ``reported``. ``follows``: what of a client it tells:
-    its ``data``, the number of its samples alone (``size``; seconds only where local work is counted in epochs), or nothing that is
-    not public. ``single``: whether it is made of one client's gradient or update, which secure aggregation would hide.
+    ``when``: the occasions at which it is available: ``enrolled``, ``probed``, ``reported``.
+    ``follows``: what of a client it tells: its ``data``, the number of its samples alone (``size``;
+    seconds only where local work is counted in epochs), or nothing that is not public. ``single``:
+    whether it is made of one client's gradient or update, which secure aggregation would hide.
     """
 
     kind: Literal["learning", "system", "channel", "enrolment"]
@@ -76,69 +91,229 @@ _CLIENT: tuple[When, ...] = ("probed", "reported")
 _PLANNER: tuple[When, ...] = ("enrolled", "probed")
 SIGNALS: Mapping[str, Signal] = MappingProxyType(
     {
-        "loss": Signal("learning", _CLIENT, "scalar", "received", "training samples of the client", "eval",
-                       "mean per-sample loss of the received model; probed: on the given number of batches; "
-                       "reported: mean over the local steps, while the model is trained"),
-        "arrival_loss": Signal("learning", ("reported",), "scalar", "received", "all training samples", "eval",
-                               "mean per-sample loss of the received model before training (ActiveFL)"),
-        "loss_rms": Signal("learning", ("reported",), "scalar", "local, while training", "training batches", "train",
-                           "root mean square of the per-sample losses during training (Oort)"),
-        "robust_loss": Signal("learning", _CLIENT, "scalar", "received", "training samples", "eval",
-                              "mean noise-robust loss (FLASH), its pseudo labels the received model's own softmax; "
-                              "reported: before training, on all of them"),
-        "val_loss": Signal("learning", _CLIENT, "scalar", "received", "validation samples", "eval",
-                           "mean loss of the task (not the algorithm's) on the client's validation part, with the client's "
-                           "own labels; reported: before training; needs `split.validation`"),
-        "test_loss": Signal("learning", ("probed",), "scalar", "received", "test samples", "eval",
-                            "mean loss of the task on the client's own test part, for comparisons that are published so: it looks at "
-                            "test data; needs `split.test = \"client\"`"),
-        "grad_norm": Signal("learning", _CLIENT, "scalar", "received", "training samples", "eval",
-                            "norm of the mean gradient; reported: before training, on all of them",
-                            single=True),
-        "gradient": Signal("learning", _CLIENT, "[D]", "received", "training samples", "eval",
-                           "mean gradient; reported: the pseudo-gradient `-update / (steps * lr)`, computed from the upload",
-                           single=True),
-        "gradient_sketch": Signal("learning", _CLIENT, "[256]", "received", "training samples", "eval",
-                                  "random projection of `gradient`, both probed and reported",
-                                  single=True),
-        "max_grad_norm": Signal("learning", ("reported",), "scalar", "local, while training", "training batches", "train",
-                                "largest norm of a batch's mean gradient during training, before correction and clipping",
-                                single=True),
-        "update_norm": Signal("learning", ("reported",), "scalar", "after training", "-", "-",
-                              "Euclidean norm of the update (its square is HeteRo-Select v1's u_k)",
-                              single=True),
-        "uplink_mbps": Signal("system", _PLANNER, "scalar", "-", "-", "-",
-                              "the client's uplink in this round, megabits a second", follows="public"),
-        "download_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
-                                      "seconds to download the whole model in this round", follows="public"),
-        "compute_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
-                                     "seconds for the full local work, by the device model", follows="size"),
-        "upload_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
-                                    "seconds to upload a whole update in this round", follows="public"),
-        "sketch": Signal("channel", ("reported",), "[64]", "after training", "-", "-", "random projection of the decoded update",
-                         single=True),
-        "last_layer": Signal("channel", ("enrolled", "reported"), "[d]", "after training", "-", "-",
-                             "weights and bias of the last linear layer after training, from the model sent and the decoded update; "
-                             "enrolled: those of the initial model, the same for all", single=True),
-        "cosine": Signal("channel", ("reported",), "scalar", "after training", "-", "-",
-                         "cosine between the decoded update and the moving average `0.9 old + 0.1 new` of the aggregated updates of "
-                         "earlier rounds; absent in the first", single=True),
-        "last_update_cosine": Signal("channel", ("probed",), "scalar", "at the choice", "-", "-",
-                                     "cosine between the client's last decoded update, which the server keeps, and the moving average "
-                                     "`0.9 old + 0.1 new` of the aggregated updates until now; absent before its first",
-                                     single=True),
-        "label_histogram": Signal("enrolment", ("enrolled",), "[C]", "-", "the client's own training labels (noisy)", "-",
-                                  "counts per class, 32 bits each, sent once"),
-        "num_examples": Signal("enrolment", ("enrolled",), "scalar", "-", "training samples", "-", "their number, sent once",
-                               follows="size"),
+        "loss": Signal(
+            "learning",
+            _CLIENT,
+            "scalar",
+            "received",
+            "training samples of the client",
+            "eval",
+            "mean per-sample loss of the received model; probed: on the given number of batches; "
+            "reported: mean over the local steps, while the model is trained",
+        ),
+        "arrival_loss": Signal(
+            "learning",
+            ("reported",),
+            "scalar",
+            "received",
+            "all training samples",
+            "eval",
+            "mean per-sample loss of the received model before training (ActiveFL)",
+        ),
+        "loss_rms": Signal(
+            "learning",
+            ("reported",),
+            "scalar",
+            "local, while training",
+            "training batches",
+            "train",
+            "root mean square of the per-sample losses during training (Oort)",
+        ),
+        "robust_loss": Signal(
+            "learning",
+            _CLIENT,
+            "scalar",
+            "received",
+            "training samples",
+            "eval",
+            "mean noise-robust loss (FLASH), its pseudo labels the received model's own softmax; "
+            "reported: before training, on all of them",
+        ),
+        "val_loss": Signal(
+            "learning",
+            _CLIENT,
+            "scalar",
+            "received",
+            "validation samples",
+            "eval",
+            "mean loss of the task (not the algorithm's) on the client's validation part, with the "
+            "client's own labels; reported: before training; needs `split.validation`",
+        ),
+        "test_loss": Signal(
+            "learning",
+            ("probed",),
+            "scalar",
+            "received",
+            "test samples",
+            "eval",
+            "mean loss of the task on the client's own test part, for comparisons that are "
+            "published so: it looks at "
+            'test data; needs `split.test = "client"`',
+        ),
+        "grad_norm": Signal(
+            "learning",
+            _CLIENT,
+            "scalar",
+            "received",
+            "training samples",
+            "eval",
+            "norm of the mean gradient; reported: before training, on all of them",
+            single=True,
+        ),
+        "gradient": Signal(
+            "learning",
+            _CLIENT,
+            "[D]",
+            "received",
+            "training samples",
+            "eval",
+            "mean gradient; reported: the pseudo-gradient `-update / (steps * lr)`, computed from "
+            "the upload",
+            single=True,
+        ),
+        "gradient_sketch": Signal(
+            "learning",
+            _CLIENT,
+            "[256]",
+            "received",
+            "training samples",
+            "eval",
+            "random projection of `gradient`, both probed and reported",
+            single=True,
+        ),
+        "max_grad_norm": Signal(
+            "learning",
+            ("reported",),
+            "scalar",
+            "local, while training",
+            "training batches",
+            "train",
+            "largest norm of a batch's mean gradient during training, before correction and "
+            "clipping",
+            single=True,
+        ),
+        "update_norm": Signal(
+            "learning",
+            ("reported",),
+            "scalar",
+            "after training",
+            "-",
+            "-",
+            "Euclidean norm of the update (its square is HeteRo-Select v1's u_k)",
+            single=True,
+        ),
+        "uplink_mbps": Signal(
+            "system",
+            _PLANNER,
+            "scalar",
+            "-",
+            "-",
+            "-",
+            "the client's uplink in this round, megabits a second",
+            follows="public",
+        ),
+        "download_estimate_s": Signal(
+            "system",
+            _PLANNER,
+            "scalar",
+            "-",
+            "-",
+            "-",
+            "seconds to download the whole model in this round",
+            follows="public",
+        ),
+        "compute_estimate_s": Signal(
+            "system",
+            _PLANNER,
+            "scalar",
+            "-",
+            "-",
+            "-",
+            "seconds for the full local work, by the device model",
+            follows="size",
+        ),
+        "upload_estimate_s": Signal(
+            "system",
+            _PLANNER,
+            "scalar",
+            "-",
+            "-",
+            "-",
+            "seconds to upload a whole update in this round",
+            follows="public",
+        ),
+        "sketch": Signal(
+            "channel",
+            ("reported",),
+            "[64]",
+            "after training",
+            "-",
+            "-",
+            "random projection of the decoded update",
+            single=True,
+        ),
+        "last_layer": Signal(
+            "channel",
+            ("enrolled", "reported"),
+            "[d]",
+            "after training",
+            "-",
+            "-",
+            "weights and bias of the last linear layer after training, from the model sent and the "
+            "decoded update; enrolled: those of the initial model, the same for all",
+            single=True,
+        ),
+        "cosine": Signal(
+            "channel",
+            ("reported",),
+            "scalar",
+            "after training",
+            "-",
+            "-",
+            "cosine between the decoded update and the moving average `0.9 old + 0.1 new` of the "
+            "aggregated updates of earlier rounds; absent in the first",
+            single=True,
+        ),
+        "last_update_cosine": Signal(
+            "channel",
+            ("probed",),
+            "scalar",
+            "at the choice",
+            "-",
+            "-",
+            "cosine between the client's last decoded update, which the server keeps, and the "
+            "moving average `0.9 old + 0.1 new` of the aggregated updates until now; absent before "
+            "its first",
+            single=True,
+        ),
+        "label_histogram": Signal(
+            "enrolment",
+            ("enrolled",),
+            "[C]",
+            "-",
+            "the client's own training labels (noisy)",
+            "-",
+            "counts per class, 32 bits each, sent once",
+        ),
+        "num_examples": Signal(
+            "enrolment",
+            ("enrolled",),
+            "scalar",
+            "-",
+            "training samples",
+            "-",
+            "their number, sent once",
+            follows="size",
+        ),
     }
-)  # fmt: skip
+)
 """All signals that a rule may ask for, with their definitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One client's report: a row of :class:`Reports`. Absent numbers are NaN; times in seconds, sizes in bits."""
+    """One client's report: a row of :class:`Reports`. Absent numbers are NaN; times in seconds,
+    sizes in bits."""
 
     id: int
     outcome: Outcome = Outcome.ACCEPTED
@@ -167,12 +342,15 @@ _ABSENT = np.asarray(np.nan)
 
 
 def _column(values: NDArray[Any], n: int) -> NDArray[Any]:
-    """Return a read-only view of values as ``[n]``; a single number is repeated, which needs no memory.
+    """Return a read-only view of values as ``[n]``; a single number is repeated, which needs no
+    memory.
 
     As ``np.broadcast_to``, whose checks cost more than the rest of a small round's reports.
     """
     if values.ndim == 0:
-        view: NDArray[Any] = np.ndarray((n,), values.dtype, np.ascontiguousarray(values).data, 0, (0,))
+        view: NDArray[Any] = np.ndarray(
+            (n,), values.dtype, np.ascontiguousarray(values).data, 0, (0,)
+        )
     elif values.shape == (n,):
         view = values.view()
     else:
@@ -185,7 +363,9 @@ def _codes(outcomes: Any) -> NDArray[np.int8]:
     """Return outcomes, given as numbers or names, as numbers."""
     codes = outcomes if isinstance(outcomes, np.ndarray) else np.asarray(outcomes, dtype=object)
     if codes.dtype.kind not in "iu":
-        codes = np.array([Outcome(one) for one in codes.ravel()], dtype=np.int64).reshape(codes.shape)
+        codes = np.array([Outcome(one) for one in codes.ravel()], dtype=np.int64).reshape(
+            codes.shape
+        )
     if codes.size and not (codes.min() >= 0 and codes.max() < len(Outcome)):
         Outcome(int(codes.min() if codes.min() < 0 else codes.max()))  # which refuses it
     return codes.astype(np.int8, copy=False)
@@ -201,8 +381,8 @@ class Reports:
     Parameters
     ----------
     ids: int64 ``[n]``, distinct.
-    outcome: int8 ``[n]``, values of :class:`Outcome` (a single value is broadcast); their names will do.
-    version .. bits_down: float64 ``[n]`` or None if all are absent; seconds and bits.
+    outcome: int8 ``[n]``, values of :class:`Outcome` (a single value is broadcast); their names
+    will do. version .. bits_down: float64 ``[n]`` or None if all are absent; seconds and bits.
     signals: name -> ``[n]`` or ``[n, d]`` float64; NaN means absent.
 
     Raises
@@ -235,11 +415,19 @@ class Reports:
             raise ContractError("a client reports twice in one set of reports")
         for name in _NUMBERS:
             value = getattr(self, name)
-            put(self, name, _column(_ABSENT if value is None else np.asarray(value, dtype=np.float64), n))
-        signals = {name: np.asarray(value, dtype=np.float64) for name, value in self.signals.items()}
+            put(
+                self,
+                name,
+                _column(_ABSENT if value is None else np.asarray(value, dtype=np.float64), n),
+            )
+        signals = {
+            name: np.asarray(value, dtype=np.float64) for name, value in self.signals.items()
+        }
         for name, value in signals.items():
             if value.shape[:1] != (n,):
-                raise ContractError(f"signal {name!r} has shape {value.shape}; expected [{n}] or [{n}, d]")
+                raise ContractError(
+                    f"signal {name!r} has shape {value.shape}; expected [{n}] or [{n}, d]"
+                )
         put(self, "signals", signals)
 
     @classmethod
@@ -258,13 +446,21 @@ class Reports:
         for name in names:
             shapes = {np.shape(row.signals[name]) for row in rows if name in row.signals}
             if len(shapes) > 1:
-                raise ContractError(f"signal {name!r} comes in several shapes: {', '.join(map(str, sorted(shapes)))}")
+                raise ContractError(
+                    f"signal {name!r} comes in several shapes: "
+                    f"{', '.join(map(str, sorted(shapes)))}"
+                )
             blank = np.full(shapes.pop(), np.nan)
-            signals[name] = np.stack([np.asarray(row.signals.get(name, blank), dtype=np.float64) for row in rows])
+            signals[name] = np.stack(
+                [np.asarray(row.signals.get(name, blank), dtype=np.float64) for row in rows]
+            )
         return cls(
             np.array([row.id for row in rows]),
             _codes([row.outcome for row in rows]),
-            **{name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in _NUMBERS},
+            **{
+                name: np.array([getattr(row, name) for row in rows], dtype=np.float64)
+                for name in _NUMBERS
+            },
             signals=signals,
         )
 
@@ -282,8 +478,13 @@ class Reports:
         )
 
     def keep(self, columns: Collection[str]) -> Reports:
-        """Return the reports with these columns and what the server knows itself; the other numbers are absent."""
-        gone = [name for name in _NUMBERS if name not in columns and name not in ("version", "staleness", "bits_down")]
+        """Return the reports with these columns and what the server knows itself; the other numbers
+        are absent."""
+        gone = [
+            name
+            for name in _NUMBERS
+            if name not in columns and name not in ("version", "staleness", "bits_down")
+        ]
         absent: Any = dict.fromkeys(gone)
         return replace(self, **absent)
 
@@ -306,7 +507,9 @@ class Reports:
                 int(self.ids[i]),
                 Outcome(int(self.outcome[i])),
                 **{name: float(getattr(self, name)[i]) for name in _NUMBERS},
-                signals={name: float(v[i]) if v.ndim == 1 else v[i] for name, v in self.signals.items()},
+                signals={
+                    name: float(v[i]) if v.ndim == 1 else v[i] for name, v in self.signals.items()
+                },
             )
 
     @classmethod
@@ -319,7 +522,10 @@ class Reports:
         signals = {}
         for name in names:
             tail = next(part.signals[name].shape[1:] for part in parts if name in part.signals)
-            columns = [part.signals[name] if name in part.signals else np.full((len(part), *tail), np.nan) for part in parts]
+            columns = [
+                part.signals[name] if name in part.signals else np.full((len(part), *tail), np.nan)
+                for part in parts
+            ]
             signals[name] = np.concatenate(columns)
         return cls(
             np.concatenate([part.ids for part in parts]),
@@ -358,7 +564,8 @@ class Draw(NamedTuple):
 
     Parameters
     ----------
-    scheme: a coin for each client (``poisson``), or a fixed number ``without_replacement``. rate: expected share of clients drawn.
+    scheme: a coin for each client (``poisson``), or a fixed number ``without_replacement``. rate:
+    expected share of clients drawn.
     largest: most clients of a Poisson cohort; None: no limit.
     """
 
@@ -369,37 +576,48 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """The clients chosen for a round, with optional columns ``[len(ids)]`` in the order of ``ids`` for joint methods.
+    """The clients chosen for a round, with optional columns ``[len(ids)]`` in the order of ``ids``
+    for joint methods.
 
     Parameters
     ----------
     ids: ids of the chosen clients, int64, distinct, in the order of choice.
-    weights: raw coefficients on updates; need not sum to 1 and are never renormalised unless ``weights = "selector_ratio"``.
-    multiplicity: how often each client was drawn with replacement; it trains once and counts so often, unless weights are given.
+    weights: raw coefficients on updates; need not sum to 1 and are never renormalised unless
+    ``weights = "selector_ratio"``.
+    multiplicity: how often each client was drawn with replacement; it trains once and counts so
+    often, unless weights are given.
     scores: normalised informativeness, for an allocator or a weighting that uses it.
     local_steps: number of local steps instead of the experiment's (PyramidFL).
     upload_ratio: share of the update to send (PyramidFL); used by the allocator ``from_selector``.
     lr_scale: factor on the local learning rate (HeteRo-Select v2, published variant).
-    rehearsal: whether the cohort trains and is billed as usual, but the resulting model is discarded (FedCor); see below.
-    notes: diagnostics for the tables; names with a common prefix (``component.value``, ``component.fairness``) share a plot.
-    probabilities: of a rule that draws by explicit probabilities, those of all available clients in the first draw, up to a
+    rehearsal: whether the cohort trains and is billed as usual, but the resulting model is
+    discarded (FedCor); see below.
+    notes: diagnostics for the tables; names with a common prefix (``component.value``,
+    ``component.fairness``) share a plot.
+    probabilities: of a rule that draws by explicit probabilities, those of all available clients in
+    the first draw, up to a
         factor, ``[K_A]`` in the order of ``SelectionContext.available``. For diagnostics only.
 
     Rehearsals
     ----------
-    A rehearsal is a round of its own (it counts in ``stop.rounds``, schedules and ``round``). A rule is called in this order:
+    A rehearsal is a round of its own (it counts in ``stop.rounds``, schedules and ``round``). A
+    rule is called in this order:
 
-    1. ``observe(t, ...)`` with outcome ``PROBED``: the candidates at the server's model, as in any round that probes.
-    2. ``select`` returns a cohort with ``rehearsal = True``; it trains, and the server's update rule makes a model of its uploads.
-    3. ``observe(t, ...)`` with outcome ``PROBED`` *again*, with the same ``t``: the candidates of 1, the signals of
-       ``needs().probed`` on the same samples, measured at the rehearsed model. A rule distinguishes the two by its state, or
-       by ``version``, which is absent in the second. Billed and timed like any probe, with a download of the rehearsed model by
-       every candidate. Left out when nobody was probed in 1 or no upload was accepted.
-    4. ``observe(t, ...)`` with the cohort's own reports, outcome ``REHEARSED`` for accepted uploads. Model, server state and client
-       states are then as before; only time has passed and bits were sent.
+    1. ``observe(t, ...)`` with outcome ``PROBED``: the candidates at the server's model, as in any
+       round that probes.
+    2. ``select`` returns a cohort with ``rehearsal = True``; it trains, and the server's update
+       rule makes a model of its uploads.
+    3. ``observe(t, ...)`` with outcome ``PROBED`` *again*, with the same ``t``: the candidates of
+       1, the signals of ``needs().probed`` on the same samples, measured at the rehearsed model. A
+       rule distinguishes the two by its state, or by ``version``, which is absent in the second.
+       Billed and timed like any probe, with a download of the rehearsed model by every candidate.
+       Left out when nobody was probed in 1 or no upload was accepted.
+    4. ``observe(t, ...)`` with the cohort's own reports, outcome ``REHEARSED`` for accepted
+       uploads. Model, server state and client states are then as before; only time has passed and
+       bits were sent.
 
-    So ``y_k`` of a client is its loss in 3 minus its loss in 1. In other rounds, the loss after the step is that of the
-    next round's probe.
+    So ``y_k`` of a client is its loss in 3 minus its loss in 1. In other rounds, the loss after the
+    step is that of the next round's probe.
     """
 
     ids: Ids
@@ -416,12 +634,15 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class SignalRequirements:
-    """The signals that a selection rule needs; checked when the experiment is built, and billed as traffic.
+    """The signals that a selection rule needs; checked when the experiment is built, and billed as
+    traffic.
 
     Parameters
     ----------
-    enrolled: signals reported once, before round 1 (``label_histogram``, ``num_examples``, estimates of the planner).
-    probed: signal -> number of batches it is measured on before the choice (None: all local training data).
+    enrolled: signals reported once, before round 1 (``label_histogram``, ``num_examples``,
+    estimates of the planner).
+    probed: signal -> number of batches it is measured on before the choice (None: all local
+    training data).
     reported: signals that clients send with their update.
     horizon: whether the rule must know the number of planned rounds.
     columns: what it uses of every report beside signals: names of :class:`Report`'s numbers.

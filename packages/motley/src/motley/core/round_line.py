@@ -24,7 +24,8 @@ def round_of(step: int, rounds: int | None) -> str:
 
 
 def asked_in_words(ids: Sequence[int], names: Mapping[int, str] = NO_NAMES) -> str:
-    """Return which clients were sent out, in words: each client of a few, by name where it has one, the number of many."""
+    """Return which clients were sent out, in words: each client of a few, by name where it has one,
+    the number of many."""
     if not ids:
         return "asked nobody"
     if len(ids) > MANY:
@@ -34,17 +35,31 @@ def asked_in_words(ids: Sequence[int], names: Mapping[int, str] = NO_NAMES) -> s
 
 
 def round_line(
-    step: int, rounds: int | None, *, asked: Sequence[int], accepted: int, score: str, total_bits: float, time_s: float,
+    step: int,
+    rounds: int | None,
+    *,
+    asked: Sequence[int],
+    accepted: int,
+    score: str,
+    total_bits: float,
+    time_s: float,
     names: Mapping[int, str] = NO_NAMES,
-) -> str:  # fmt: skip
+) -> str:
     """Return the line about a round that is over.
 
     Parameters
     ----------
-    step: number of the round, of ``rounds``. asked: clients sent out. accepted: how many of their updates were used. score: the
-    newest metric with its name; empty: none. total_bits, time_s: all traffic, and the seconds of wall time, since the beginning.
+    step: number of the round, of ``rounds``. asked: clients sent out. accepted: how many of their
+    updates were used. score: the newest metric with its name; empty: none. total_bits, time_s: all
+    traffic, and the seconds of wall time, since the beginning.
     names: of clients, by id.
     """
     spent = f"{total_bits / 8e6:.3g} MB, {time_s:.0f} s"
-    words = (round_of(step, rounds), asked_in_words(asked, names), f"{accepted} accepted", score, spent)
+    words = (
+        round_of(step, rounds),
+        asked_in_words(asked, names),
+        f"{accepted} accepted",
+        score,
+        spent,
+    )
     return ", ".join(filter(None, words))

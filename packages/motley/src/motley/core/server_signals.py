@@ -1,4 +1,5 @@
-"""Signals that the server computes from uploads it received; they cost no bits and no client reports them.
+"""Signals that the server computes from uploads it received; they cost no bits and no client
+reports them.
 
     gradient          -update / (sum of learning rates)   the pseudo-gradient
     gradient_sketch   its projection to 256 numbers
@@ -30,7 +31,9 @@ from motley.core.sketch import SKETCHES, Sketch
 __all__ = ["LAST_UPDATE", "UPDATE_SIGNALS", "Value", "next_consensus", "update_signals"]
 
 Value = float | Floats
-UPDATE_SIGNALS = frozenset({"gradient", "gradient_sketch", "sketch", "last_layer", "cosine", "update_norm"})
+UPDATE_SIGNALS = frozenset(
+    {"gradient", "gradient_sketch", "sketch", "last_layer", "cosine", "update_norm"}
+)
 """Signals that :func:`update_signals` computes."""
 LAST_UPDATE = "last_update_cosine"
 """The signal that is computed from the updates that a server keeps."""
@@ -39,16 +42,22 @@ KEEP = 0.9
 
 
 def update_signals(
-    wanted: Iterable[str], update: Any, rates: float, last_layer: Callable[[], Any], consensus: Any | None, streams: Streams,
+    wanted: Iterable[str],
+    update: Any,
+    rates: float,
+    last_layer: Callable[[], Any],
+    consensus: Any | None,
+    streams: Streams,
     norm: Callable[[Any], Any] = np.linalg.norm,
-) -> dict[str, Value]:  # fmt: skip
+) -> dict[str, Value]:
     """Return the wanted signals of one upload by name, in alphabetical order.
 
     Parameters
     ----------
-    wanted: names in :data:`UPDATE_SIGNALS`. update: ``[D]``, float64. rates: sum of the local steps' learning rates; the gradient is
-    NaN where it is not above 0. last_layer: returns the weights of the last layer after training. consensus: ``[D]``, or None before
-    the first server step. streams: of the run's seed. norm: the Euclidean norm in the array library of ``update``.
+    wanted: names in :data:`UPDATE_SIGNALS`. update: ``[D]``, float64. rates: sum of the local
+    steps' learning rates; the gradient is NaN where it is not above 0. last_layer: returns the
+    weights of the last layer after training. consensus: ``[D]``, or None before the first server
+    step. streams: of the run's seed. norm: the Euclidean norm in the array library of ``update``.
     """
     vector: Floats = np.asarray(update)
     found: dict[str, Value] = {}
@@ -61,7 +70,9 @@ def update_signals(
             found[name] = float("nan") if consensus is None else _cosine(update, consensus, norm)
         else:
             value = vector if name == "sketch" else _gradient(vector, rates)
-            found[name] = Sketch.signal(name, streams, len(value)).of(value) if name in SKETCHES else value
+            found[name] = (
+                Sketch.signal(name, streams, len(value)).of(value) if name in SKETCHES else value
+            )
     return found
 
 
@@ -75,7 +86,8 @@ def _cosine(update: Any, consensus: Any, norm: Callable[[Any], Any]) -> float:
 
 
 def next_consensus(consensus: Any | None, total: Any) -> Any:
-    """Return the consensus update after a server step that moved the model by ``total`` ``[D]``, in its array library.
+    """Return the consensus update after a server step that moved the model by ``total`` ``[D]``, in
+    its array library.
 
     >>> next_consensus(np.array([1.0, 0.0]), np.array([0.0, 1.0])).round(3)
     array([0.9, 0.1])

@@ -1,12 +1,13 @@
 """Sketches: short random projections of long vectors that preserve inner products in expectation.
 
-The sparse Johnson-Lindenstrauss transform in its block form (Kane, Nelson, Journal of the ACM 61, 2014): a count-sketch per row.
-Row r sends coordinate i to the bucket ``h_r(i)`` with the sign ``s_r(i)``, and the rows are concatenated:
+The sparse Johnson-Lindenstrauss transform in its block form (Kane, Nelson, Journal of the ACM 61,
+2014): a count-sketch per row. Row r sends coordinate i to the bucket ``h_r(i)`` with the sign
+``s_r(i)``, and the rows are concatenated:
 
     S x = 1 / sqrt(R) [ sum over i with h_r(i) = b of s_r(i) x_i ]   for r = 1..R, b = 1..W / R
 
-so that ``E <S x, S y> = <x, y>`` with variance of at most ``(|x|^2 |y|^2 + <x, y>^2) / W``. Signs and buckets are drawn once
-from a key; sketching costs R additions per coordinate.
+so that ``E <S x, S y> = <x, y>`` with variance of at most ``(|x|^2 |y|^2 + <x, y>^2) / W``. Signs
+and buckets are drawn once from a key; sketching costs R additions per coordinate.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Sketch:
 
     @classmethod
     def signal(cls, name: str, streams: Streams, size: int) -> Sketch:
-        """Return the projection of a signal: one per run, a function of its seed (purpose ``probe``)."""
+        """Return the projection of a signal: one per run, a function of its seed (purpose
+        ``probe``)."""
         return cls(streams.key("probe").fold("sketch"), size, SKETCHES[name])
 
     def of(self, vector: ArrayLike) -> NDArray[np.float64]:
@@ -63,7 +65,8 @@ class Sketch:
         codes = _codes(self.key, self.size, self.width)
         places = self.width // ROWS
         out = np.zeros((ROWS, 2 * places))
-        held = np.empty(min(self.size, _CHUNK), np.intp)  # one buffer for all rows: fresh memory costs more than the sums
+        # one buffer for all rows: fresh memory costs more than the sums
+        held = np.empty(min(self.size, _CHUNK), np.intp)
         for begin in range(0, self.size, _CHUNK):
             part = x[begin : begin + _CHUNK].astype(np.float64)
             for row in range(ROWS):
@@ -77,6 +80,8 @@ class Sketch:
 @lru_cache(maxsize=4)
 def _codes(key: Key, size: int, width: int) -> NDArray[np.uint8]:
     """Return the bucket of every coordinate ``[R, D]``, plus ``W / R`` if its sign is -1."""
-    codes = key.fold(width).numpy().integers(0, 2 * (width // ROWS), size=(ROWS, size), dtype=np.uint8)
+    codes = (
+        key.fold(width).numpy().integers(0, 2 * (width // ROWS), size=(ROWS, size), dtype=np.uint8)
+    )
     codes.flags.writeable = False
     return codes

@@ -41,7 +41,8 @@ class ClientTable:
         if n and self.ids[0] == 0 and self.ids[-1] == n - 1:  # dense: the id is the row
             inside = (ids >= 0) & (ids < n)
             return (ids, True) if inside.all() else (np.where(inside, ids, 0), inside)
-        if n and len(ids) > n // 8 and self.ids[0] >= 0 and self.ids[-1] < 4 * n:  # few gaps: counted faster than searched
+        # few gaps: counted faster than searched
+        if n and len(ids) > n // 8 and self.ids[0] >= 0 and self.ids[-1] < 4 * n:
             present = np.zeros(self.ids[-1] + 1, bool)
             present[self.ids] = True
             inside = (ids >= 0) & (ids < len(present))
@@ -52,9 +53,11 @@ class ClientTable:
         return at, (self.ids[at] == ids) if n else np.zeros(len(ids), bool)
 
     def get(self, name: str, ids: ArrayLike) -> NDArray[np.float64]:
-        """Return a column at these ids, ``[len(ids)]`` or ``[len(ids), d]``, read-only; the default for clients without a row.
+        """Return a column at these ids, ``[len(ids)]`` or ``[len(ids), d]``, read-only; the default
+        for clients without a row.
 
-        Reading all clients of the table copies nothing. A column that was never written is ``[len(ids)]``.
+        Reading all clients of the table copies nothing. A column that was never written is
+        ``[len(ids)]``.
 
         Raises
         ------
@@ -93,10 +96,14 @@ class ClientTable:
             columns[name] = wider
         return ClientTable(self.defaults, merged, columns)
 
-    def put(self, ids: ArrayLike, values: Mapping[str, ArrayLike], keep_nan: bool = False) -> ClientTable:
-        """Return the table with columns written at distinct ids. A NaN keeps the old value, unless ``keep_nan``.
+    def put(
+        self, ids: ArrayLike, values: Mapping[str, ArrayLike], keep_nan: bool = False
+    ) -> ClientTable:
+        """Return the table with columns written at distinct ids. A NaN keeps the old value, unless
+        ``keep_nan``.
 
-        The first write determines the width of a column; one number per client is written to every entry of a row.
+        The first write determines the width of a column; one number per client is written to every
+        entry of a row.
 
         Raises
         ------
@@ -113,7 +120,11 @@ class ClientTable:
             old = columns.get(name)
             if old is not None and new.ndim < old.ndim:
                 new = new[:, None]
-            column = np.full((len(grown.ids), *new.shape[1:]), self.defaults[name]) if old is None else old.copy()
+            column = (
+                np.full((len(grown.ids), *new.shape[1:]), self.defaults[name])
+                if old is None
+                else old.copy()
+            )
             column[at] = new if keep_nan else np.where(np.isnan(new), column[at], new)
             columns[name] = column
         return ClientTable(self.defaults, grown.ids, columns)

@@ -15,20 +15,31 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["MOST_DIGITS", "MOST_LEVELS", "check_limits", "one_line", "printable", "printable_tree", "shortened"]
+__all__ = [
+    "MOST_DIGITS",
+    "MOST_LEVELS",
+    "check_limits",
+    "one_line",
+    "printable",
+    "printable_tree",
+    "shortened",
+]
 
 MOST_LEVELS = 100
 """Levels of tables and lists inside each other that a file may have."""
 MOST_DIGITS = 300
 """Digits that a whole number in a file may have; all such numbers fit a float."""
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but tab and line end, separators of lines, marks that turn the direction of writing, and halves of characters."""
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Control characters but tab and line end, separators of lines, marks that turn the direction of
+writing, and halves of characters."""
 
 
 def printable(text: str) -> str:
-    """Return a text with its control characters as escapes, ``\\x1b``, so that a terminal shows them and does nothing else; tabs and
-    line ends stay. A text without any is returned as it is."""
+    """Return a text with its control characters as escapes, ``\\x1b``, so that a terminal shows
+    them and does nothing else; tabs and line ends stay. A text without any is returned as it is."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -42,17 +53,23 @@ def printable_tree(value: Any) -> Any:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text of at most ``most`` characters: where there are more, the middle is left out."""
+    """Return a text of at most ``most`` characters: where there are more, the middle is left
+    out."""
     head = (most - 5) * 3 // 4
-    return text if len(text) <= most else f"{text[:head]} ... {text[len(text) - (most - 5 - head) :]}"
+    return (
+        text if len(text) <= most else f"{text[:head]} ... {text[len(text) - (most - 5 - head) :]}"
+    )
 
 
 def one_line(value: object, limit: int = 120) -> str:
-    """Return what a stranger sent as a text of at most ``limit`` characters without line ends or escapes, to be logged or raised:
-    its ``repr``, of which the middle is left out where it is longer. A text of any length costs no more than a short one."""
+    """Return what a stranger sent as a text of at most ``limit`` characters without line ends or
+    escapes, to be logged or raised: its ``repr``, of which the middle is left out where it is
+    longer. A text of any length costs no more than a short one."""
     if isinstance(value, str | bytes):
         known: Any = value  # a slice of either is of its kind
-        return shortened(repr(value if len(value) <= 2 * limit else known[:limit] + known[-limit:]), limit)
+        return shortened(
+            repr(value if len(value) <= 2 * limit else known[:limit] + known[-limit:]), limit
+        )
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = limit
     try:
@@ -62,7 +79,8 @@ def one_line(value: object, limit: int = 120) -> str:
 
 
 def check_limits(tree: Any) -> None:
-    """Refuse a tree of mappings and lists that is nested too deeply, or that holds a number of too many digits.
+    """Refuse a tree of mappings and lists that is nested too deeply, or that holds a number of too
+    many digits.
 
     Raises
     ------
@@ -72,8 +90,19 @@ def check_limits(tree: Any) -> None:
     while waiting:
         node, path = waiting.pop()
         if len(path) > MOST_LEVELS:
-            raise ValueError(f"{path[0]!r} holds tables or lists inside each other, more than {MOST_LEVELS} levels deep")
+            raise ValueError(
+                f"{path[0]!r} holds tables or lists inside each other, more than {MOST_LEVELS} "
+                "levels deep"
+            )
         if isinstance(node, int) and abs(node) >= 10**MOST_DIGITS:
-            raise ValueError(f"{'.'.join(path)!r} is a whole number of more than {MOST_DIGITS} digits")
-        inner = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+            raise ValueError(
+                f"{'.'.join(path)!r} is a whole number of more than {MOST_DIGITS} digits"
+            )
+        inner = (
+            node.items()
+            if isinstance(node, Mapping)
+            else enumerate(node)
+            if isinstance(node, list)
+            else ()
+        )
         waiting += [(value, (*path, str(key))) for key, value in inner]

@@ -1,4 +1,5 @@
-"""Upload ratios with which all clients finish at the same time: a linear program in closed form (FedCG).
+"""Upload ratios with which all clients finish at the same time: a linear program in closed form
+(FedCG).
 
 Reference: docs/methods/compression.md#fedcg-lp.
 
@@ -12,11 +13,12 @@ Reference: docs/methods/compression.md#fedcg-lp.
     slack   = "traffic": theta_k <- least + s (theta_k - least), with s in [0, 1] such that
               sum w theta = budget sum w, if it is larger
 
-Symbols: ``tau_k`` seconds of the client's local work; ``u_k`` seconds of an uncompressed upload; ``theta_k`` share of the update
-sent; ``w_k`` weight of its error, modelled as ``1 - theta_k``; ``budget`` the weighted mean of the shares. The optimum in theta
-is not unique. ``slack = "fidelity"`` returns the largest shares that T* allows; ``"traffic"`` scales them down to the budget: with
-equal weights the least traffic at the same T*. They differ if T* = T_low, that is if the slowest client computes longer than the
-budget takes to send.
+Symbols: ``tau_k`` seconds of the client's local work; ``u_k`` seconds of an uncompressed upload;
+``theta_k`` share of the update sent; ``w_k`` weight of its error, modelled as ``1 - theta_k``;
+``budget`` the weighted mean of the shares. The optimum in theta is not unique.
+``slack = "fidelity"`` returns the largest shares that T* allows; ``"traffic"`` scales them down to
+the budget: with equal weights the least traffic at the same T*. They differ if T* = T_low, that is
+if the slowest client computes longer than the budget takes to send.
 
 >>> compute_s, upload_s = np.array([5.0, 10, 12]), np.array([40.0, 10, 20])
 >>> theta, finish_s = upload_ratios(compute_s, upload_s, budget=0.4, least=0.05)
@@ -43,13 +45,19 @@ NEGLIGIBLE = 1e-9
 
 
 def upload_ratios(
-    compute_s: Floats, upload_s: Floats, budget: float, least: float, weights: Floats | None = None, slack: Slack = "fidelity"
+    compute_s: Floats,
+    upload_s: Floats,
+    budget: float,
+    least: float,
+    weights: Floats | None = None,
+    slack: Slack = "fidelity",
 ) -> tuple[Floats, float]:
     """Return the optimal ratios ``[m]`` and T*, exact up to rounding.
 
     Parameters
     ----------
-    compute_s, upload_s: tau and u, ``[m]``, at least 0; NaN: unknown; the ratio is ``budget`` and the client is not in the program.
+    compute_s, upload_s: tau and u, ``[m]``, at least 0; NaN: unknown; the ratio is ``budget`` and
+    the client is not in the program.
     budget, least: mean and smallest ratio, in (0, 1].
     weights: w, ``[m]``, at least 0 and not all of them 0; None: equal. slack: see the module.
 
@@ -59,9 +67,12 @@ def upload_ratios(
     theta = np.full(len(known), budget)
     if not known.any():
         return theta, 0.0
-    tau, u = compute_s[known], upload_s[known]
+    tau = compute_s[known]
+    u = upload_s[known]
     low = float((tau + least * _measurable(tau, u)).max())
-    finish_s = max(low, finish_time(tau, u, budget, least, None if weights is None else weights[known]))
+    finish_s = max(
+        low, finish_time(tau, u, budget, least, None if weights is None else weights[known])
+    )
     allowed = ratios_for(finish_s, tau, u, least)
     if slack == "traffic":
         w = np.ones(len(tau)) if weights is None else weights[known]
@@ -72,8 +83,11 @@ def upload_ratios(
     return theta, finish_s
 
 
-def finish_time(tau: Floats, u: Floats, budget: float, least: float, weights: Floats | None = None) -> float:
-    """Return the root of ``h(T) = budget sum w``, which lies between two corners of h; 0 if ``least`` alone exceeds the budget."""
+def finish_time(
+    tau: Floats, u: Floats, budget: float, least: float, weights: Floats | None = None
+) -> float:
+    """Return the root of ``h(T) = budget sum w``, which lies between two corners of h; 0 if
+    ``least`` alone exceeds the budget."""
     u = _measurable(tau, u)
     w = np.ones(len(tau)) if weights is None else weights
 
@@ -87,18 +101,23 @@ def finish_time(tau: Floats, u: Floats, budget: float, least: float, weights: Fl
         return 0.0
     if after == len(corners):  # only by rounding
         return float(corners[-1])
-    before, reached = float(corners[after - 1]), total(float(corners[after - 1]))
-    return before + (need - reached) / (total(float(corners[after])) - reached) * float(corners[after] - before)
+    before = float(corners[after - 1])
+    reached = total(float(corners[after - 1]))
+    return before + (need - reached) / (total(float(corners[after])) - reached) * float(
+        corners[after] - before
+    )
 
 
 def ratios_for(finish_s: float, tau: Floats, u: Floats, least: float) -> Floats:
-    """Return the largest ratios with which clients finish by ``finish_s``, at least ``least``; uploads that take no time are whole."""
+    """Return the largest ratios with which clients finish by ``finish_s``, at least ``least``;
+    uploads that take no time are whole."""
     slow = _measurable(tau, u)
     return np.where(slow > u, 1.0, _clipped(finish_s, tau, slow, least))
 
 
 def _measurable(tau: Floats, u: Floats) -> Floats:
-    """Return ``u``, at least a negligible share of the longest total time, so that h is continuous for links that take no time."""
+    """Return ``u``, at least a negligible share of the longest total time, so that h is continuous
+    for links that take no time."""
     return np.maximum(u, NEGLIGIBLE * float((tau + u).max()) or 1.0)
 
 

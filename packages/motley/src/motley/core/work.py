@@ -1,4 +1,5 @@
-"""The amount of a client's local work in batches, epochs and steps, shared by the planner and the engines."""
+"""The amount of a client's local work in batches, epochs and steps, shared by the planner and the
+engines."""
 
 from __future__ import annotations
 
@@ -16,17 +17,21 @@ __all__ = ["LocalWork"]
 
 @dataclass(frozen=True, slots=True)
 class LocalWork:
-    """The local work of a round: a number of ``epochs`` over the client's data, or a number of ``steps``.
+    """The local work of a round: a number of ``epochs`` over the client's data, or a number of
+    ``steps``.
 
     Parameters
     ----------
     batch_size: samples per step; the last short batch of an epoch is kept.
     epochs: passes over the client's data; None if ``steps`` is given.
-    steps: steps independent of the client's size, with as many passes over the data as needed; None if ``epochs`` is given.
+    steps: steps independent of the client's size, with as many passes over the data as needed; None
+    if ``epochs`` is given.
     max_steps: upper limit on either.
-    drop_single: drop a last batch of one sample if the client has at least two batches (models with BatchNorm); nothing is
+    drop_single: drop a last batch of one sample if the client has at least two batches (models with
+    BatchNorm); nothing is
         dropped with ``batch_size = 1``.
-    client_batch_sizes: int64 ``[K]``, samples per step of each client, where not all can hold ``batch_size``; None: all can.
+    client_batch_sizes: int64 ``[K]``, samples per step of each client, where not all can hold
+    ``batch_size``; None: all can.
     """
 
     batch_size: int
@@ -47,20 +52,31 @@ class LocalWork:
     def of(self, client: int) -> LocalWork:
         """Return the work of one client, whose ``batch_size`` is what it can hold."""
         sizes = self.client_batch_sizes
-        return self if sizes is None else dataclasses.replace(self, batch_size=int(sizes[client]), client_batch_sizes=None)
+        return (
+            self
+            if sizes is None
+            else dataclasses.replace(self, batch_size=int(sizes[client]), client_batch_sizes=None)
+        )
 
     def batches(self, examples: ArrayLike, clients: Ints | None = None) -> NDArray[np.int64]:
-        """Return the number of batches in one epoch of clients with so many samples; without ``clients`` in batches of
-        ``batch_size``."""
+        """Return the number of batches in one epoch of clients with so many samples; without
+        ``clients`` in batches of ``batch_size``."""
         n = np.asarray(examples, dtype=np.int64)
         sizes = self.client_batch_sizes
-        full, rest = np.divmod(n, self.batch_size if sizes is None or clients is None else sizes[clients])
+        full, rest = np.divmod(
+            n, self.batch_size if sizes is None or clients is None else sizes[clients]
+        )
         if self.drop_single:
             rest = np.where((rest == 1) & (full >= 1), 0, rest)
         return full + (rest > 0)
 
     def total(self, examples: ArrayLike, clients: Ints | None = None) -> NDArray[np.int64]:
-        """Return the number of local steps in a whole round; 0 for a client without samples. ``clients``: as in :meth:`batches`."""
+        """Return the number of local steps in a whole round; 0 for a client without samples.
+        ``clients``: as in :meth:`batches`."""
         per_epoch = self.batches(examples, clients)
-        steps = per_epoch * self.epochs if self.epochs is not None else np.where(per_epoch > 0, self.steps or 0, 0)
+        steps = (
+            per_epoch * self.epochs
+            if self.epochs is not None
+            else np.where(per_epoch > 0, self.steps or 0, 0)
+        )
         return steps if self.max_steps is None else np.minimum(steps, self.max_steps)

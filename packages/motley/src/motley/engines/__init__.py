@@ -1,4 +1,5 @@
-"""Engines: they compute the local training of clients, client by client, in batches, on threads, processes or a cluster."""
+"""Engines: they compute the local training of clients, client by client, in batches, on threads,
+processes or a cluster."""
 
 from __future__ import annotations
 
@@ -32,8 +33,9 @@ _SMALL = 100_000
 def resolve_auto(setting: Setting) -> str:
     """Return the name of the engine that ``engine = "auto"`` selects for a setting.
 
-    Stacks of linear layers with ReLU: ``batched``. Other models of at most 10^5 weights without BatchNorm or dropout: ``vmap``.
-    Otherwise ``threads`` on a CPU and ``sequential`` on a GPU (docs/methods/models-and-data.md#auto-engine).
+    Stacks of linear layers with ReLU: ``batched``. Other models of at most 10^5 weights without
+    BatchNorm or dropout: ``vmap``. Otherwise ``threads`` on a CPU and ``sequential`` on a GPU
+    (docs/methods/models-and-data.md#auto-engine).
     """
     from motley.tasks.flat import construct, layout_of  # a list of names must not import torch
 

@@ -1,7 +1,9 @@
-"""The interface of an engine: it trains clients, probes them, and evaluates models. The round loop decides which clients, and when.
+"""The interface of an engine: it trains clients, probes them, and evaluates models. The round loop
+decides which clients, and when.
 
-The sequential engine is the reference; every other must agree with it in float64 (``tests/motley/engines``). Batches are drawn before
-training (:mod:`motley.engines.batches`), the same ones for every engine.
+The sequential engine is the reference; every other must agree with it in float64
+(``tests/motley/engines``). Batches are drawn before training (:mod:`motley.engines.batches`), the
+same ones for every engine.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ __all__ = [
     "client_losses",
 ]
 
-MEASURED: Mapping[str, tuple[Literal["training", "validation", "test"], Literal["forward", "gradient"]]] = MappingProxyType(
+MEASURED: Mapping[
+    str, tuple[Literal["training", "validation", "test"], Literal["forward", "gradient"]]
+] = MappingProxyType(
     {
         "loss": ("training", "forward"),
         "robust_loss": ("training", "forward"),
@@ -71,26 +75,34 @@ MEASURED: Mapping[str, tuple[Literal["training", "validation", "test"], Literal[
         "gradient_sketch": ("training", "gradient"),
     }
 )
-"""The signals that :meth:`Engine.measure` computes, each with the samples of a client that it is computed on and the kind of pass
-that it takes: ``forward`` (a loss) or ``gradient`` (forward and backward)."""
+"""The signals that :meth:`Engine.measure` computes, each with the samples of a client that it is
+computed on and the kind of pass that it takes: ``forward`` (a loss) or ``gradient`` (forward and
+backward)."""
 
 PRE_TRAINING: Mapping[str, str] = MappingProxyType(
-    {"arrival_loss": "loss", "robust_loss": "robust_loss", "val_loss": "val_loss", "grad_norm": "grad_norm"}
+    {
+        "arrival_loss": "loss",
+        "robust_loss": "robust_loss",
+        "val_loss": "val_loss",
+        "grad_norm": "grad_norm",
+    }
 )
-"""The signals reported with an update that are computed on the received model, before the first local step: name of the reported
-signal -> name of the same quantity in :data:`MEASURED`."""
+"""The signals reported with an update that are computed on the received model, before the first
+local step: name of the reported signal -> name of the same quantity in :data:`MEASURED`."""
 
 REPORTED = frozenset({"loss", "loss_rms", "update_norm", "max_grad_norm", *PRE_TRAINING})
-"""The signals that every engine can report with an update, in :attr:`TrainResult.signals`: those computed during training, and
-those of :data:`PRE_TRAINING`."""
+"""The signals that every engine can report with an update, in :attr:`TrainResult.signals`: those
+computed during training, and those of :data:`PRE_TRAINING`."""
 
 
 WORKER_OPTIONS = ("workers", "worker_cores", "address", "gpu_share", "wait_s", "differing_nodes")
-"""The options of :class:`Setting` that only engines with workers have; None where they are left out."""
+"""The options of :class:`Setting` that only engines with workers have; None where they are left
+out."""
 
 
 class EngineEvent(NamedTuple):
-    """Something that happened to a machine or worker of an engine. ``at``: date and time in UTC. ``reason``: in words."""
+    """Something that happened to a machine or worker of an engine. ``at``: date and time in UTC.
+    ``reason``: in words."""
 
     at: str
     event: str
@@ -103,8 +115,8 @@ class DataView:
 
     Parameters
     ----------
-    first: position among the client's own samples at which its window of ``Federation.seen`` samples begins, ``[n]``; a window
-    that reaches the end continues at position 0.
+    first: position among the client's own samples at which its window of ``Federation.seen``
+    samples begins, ``[n]``; a window that reaches the end continues at position 0.
     names: label that each client uses for each class, ``[n, C]``; None if labels do not drift.
     """
 
@@ -121,11 +133,14 @@ class DataView:
         if not views:
             return None
         names = [view.names for view in views if view.names is not None]
-        return cls(np.concatenate([view.first for view in views]), np.concatenate(names) if names else None)
+        return cls(
+            np.concatenate([view.first for view in views]), np.concatenate(names) if names else None
+        )
 
 
 DataViews = Callable[[NDArray[np.int64]], DataView | None]
-"""A function from client ids to these clients' data view now; it returns None where no data drift."""
+"""A function from client ids to these clients' data view now; it returns None where no data
+drift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +149,14 @@ class Job:
 
     Parameters
     ----------
-    client: id of the client. dispatch: number of the dispatch, increasing over the run. steps: local steps to take.
+    client: id of the client. dispatch: number of the dispatch, increasing over the run. steps:
+    local steps to take.
     lr: learning rate of every step, schedules and per-client factors included.
-    data_view: the client's data view under drift (one row); None if it sees all its samples. Set for all jobs of a call or for none.
+    data_view: the client's data view under drift (one row); None if it sees all its samples. Set
+    for all jobs of a call or for none.
     layers: names of the layers whose curvature is measured after the last step.
-    width, offset: the slice that is trained, see :meth:`motley.core.layout.Layout.slices`; width 1: the whole model.
+    width, offset: the slice that is trained, see :meth:`motley.core.layout.Layout.slices`; width 1:
+    the whole model.
     """
 
     client: int
@@ -152,13 +170,15 @@ class Job:
 
 
 Purpose = Literal["tune", "new", "examine"]
-"""Why a client trains before it is examined: ``tune``, it fine-tunes the model that it uses (:attr:`Algorithm.tuning`); ``new``, it
-never took part, and adapts the model that it receives (:meth:`Correction.adaptation`); ``examine``, its method asks for it
+"""Why a client trains before it is examined: ``tune``, it fine-tunes the model that it uses
+(:attr:`Algorithm.tuning`); ``new``, it never took part, and adapts the model that it receives
+(:meth:`Correction.adaptation`); ``examine``, its method asks for it
 (:meth:`Correction.before_examination`)."""
 
 
 class AdaptInputs(NamedTuple):
-    """The inputs of a client's local work before an examination: the model it begins with, and the state that the client keeps."""
+    """The inputs of a client's local work before an examination: the model it begins with, and the
+    state that the client keeps."""
 
     model: ModelState
     client_state: ClientState | None = None
@@ -166,7 +186,9 @@ class AdaptInputs(NamedTuple):
     def on(self, device: torch.device | str) -> AdaptInputs:
         """Return model and state on a device."""
         model = ModelState(*(value.to(device) for value in vars(self.model).values()))
-        kept = self.client_state and {name: value.to(device) for name, value in self.client_state.items()}
+        kept = self.client_state and {
+            name: value.to(device) for name, value in self.client_state.items()
+        }
         return AdaptInputs(model, kept)
 
 
@@ -188,7 +210,8 @@ class JobInputs:
 
     Parameters
     ----------
-    download: tensors that all clients received. client_states: client id -> state that the client kept from earlier rounds.
+    download: tensors that all clients received. client_states: client id -> state that the client
+    kept from earlier rounds.
     pre_training: client id -> signals measured on the received model before training.
     """
 
@@ -203,10 +226,12 @@ class TrainResult:
 
     Parameters
     ----------
-    client: id of the client. parts: the upload. client_state: state that the client keeps. steps: local steps taken.
-    signals: the requested learning signals, scalars or arrays. finite: whether the loss and every number of the upload are finite.
-    curvature: layer name -> diagonal of the Hessian at the client's final model, for the layers that the job named; layers that
-    cannot be differentiated twice are missing.
+    client: id of the client. parts: the upload. client_state: state that the client keeps. steps:
+    local steps taken.
+    signals: the requested learning signals, scalars or arrays. finite: whether the loss and every
+    number of the upload are finite.
+    curvature: layer name -> diagonal of the Hessian at the client's final model, for the layers
+    that the job named; layers that cannot be differentiated twice are missing.
     """
 
     client: int
@@ -226,7 +251,8 @@ class Reduction(Protocol):
         """Return an empty accumulator."""
 
     def add(self, total: Any, position: int, result: TrainResult) -> tuple[Any, TrainResult]:
-        """Add the upload at a position; return the accumulator, and the result without its upload."""
+        """Add the upload at a position; return the accumulator, and the result without its
+        upload."""
 
     def partial(self, total: Any) -> Any:
         """Return the sum in the accumulator as it travels."""
@@ -247,21 +273,27 @@ class RunSum(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything an engine is built from; one per run. Binds the algorithm's correction to the task's layout, and its loss to the
-    task's targets.
+    """Everything an engine is built from; one per run. Binds the algorithm's correction to the
+    task's layout, and its loss to the task's targets.
 
     Parameters
     ----------
-    task: model, data and name of the loss. algorithm: the four parts. solver: local optimizer. work: amount of local work.
-    streams: random streams; a job's stream for a purpose is ``streams.key(purpose).fold(dispatch, client)``.
-    dtype: of parameters and arithmetic. precision: of matrix products and convolutions. device: torch device.
+    task: model, data and name of the loss. algorithm: the four parts. solver: local optimizer.
+    work: amount of local work.
+    streams: random streams; a job's stream for a purpose is
+    ``streams.key(purpose).fold(dispatch, client)``.
+    dtype: of parameters and arithmetic. precision: of matrix products and convolutions. device:
+    torch device.
     threads: cores this run may use (None: all that the process may).
-    workers: worker processes that share these cores, for engines that have workers (None: one for every core).
-    worker_cores: cores of each worker. address: of a Ray cluster. gpu_share: share of a GPU that a worker takes.
-    wait_s: wall seconds to wait for a cluster with no room for a worker. differing_nodes: what becomes of a run
-    if a node has other code than this process (None: ``skip``).
-    sliced: whether the model is a slice already, which is not cut again. probes_model: whether curvature
-    is that of a probe of the whole model, :attr:`motley.transport.compressors.base.Compressor.probes_model`.
+    workers: worker processes that share these cores, for engines that have workers (None: one for
+    every core).
+    worker_cores: cores of each worker. address: of a Ray cluster. gpu_share: share of a GPU that a
+    worker takes.
+    wait_s: wall seconds to wait for a cluster with no room for a worker. differing_nodes: what
+    becomes of a run if a node has other code than this process (None: ``skip``).
+    sliced: whether the model is a slice already, which is not cut again. probes_model: whether
+    curvature is that of a probe of the whole model,
+    :attr:`motley.transport.compressors.base.Compressor.probes_model`.
     """
 
     task: Task
@@ -284,7 +316,9 @@ class Setting:
 
     def __post_init__(self) -> None:
         if self.precision == "bfloat16" and self.dtype != torch.float32:
-            raise ContractError(f"precision bfloat16 needs weights of torch.float32, got {self.dtype}")
+            raise ContractError(
+                f"precision bfloat16 needs weights of torch.float32, got {self.dtype}"
+            )
         if self.algorithm.correction.slices and not self.sliced:
             layout = cuttable(self.task.layout, construct(self.task.model, 0))
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
@@ -292,22 +326,34 @@ class Setting:
         server = self.algorithm.server.bound(
             self.task.layout, partial(_drawn, self.task.model, self.streams.key("init"), self.dtype)
         )
-        loss = per_head(per_position(self.algorithm.loss, self.task.federation.targets), self.task.heads)
-        object.__setattr__(self, "algorithm", self.algorithm.replace(correction=correction, server=server, loss=loss))
+        loss = per_head(
+            per_position(self.algorithm.loss, self.task.federation.targets), self.task.heads
+        )
+        object.__setattr__(
+            self,
+            "algorithm",
+            self.algorithm.replace(correction=correction, server=server, loss=loss),
+        )
 
     def alone(self) -> Setting:
         """Return the setting of an engine without workers."""
-        return dataclasses.replace(self, workers=None, worker_cores=None, address=None, gpu_share=None, wait_s=None)
+        return dataclasses.replace(
+            self, workers=None, worker_cores=None, address=None, gpu_share=None, wait_s=None
+        )
 
     def work_share(self, width: float) -> float:
-        """Return the operations of a local step on a slice of this width, as a share of those on the whole model."""
+        """Return the operations of a local step on a slice of this width, as a share of those on
+        the whole model."""
         if width == 1.0:
             return 1.0
-        task, data = self.task, self.task.federation
+        task = self.task
+        data = self.task.federation
         sample = task.transform(data.x[:1], None) if task.transform is not None else data.x[:1]
         sample = model_input(sample, torch.get_default_dtype(), "cpu")
         slice_of = partial(narrowed, task.model, task.layout, width, False)
-        return operations(construct(slice_of, 0), sample) / operations(construct(task.model, 0), sample)
+        return operations(construct(slice_of, 0), sample) / operations(
+            construct(task.model, 0), sample
+        )
 
     def tuning_steps(self, clients: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the local steps of each client's fine-tuning before an examination, ``[n]``."""
@@ -326,21 +372,24 @@ def _drawn(model: Callable[[], nn.Module], key: Key, dtype: torch.dtype, number:
 
 
 class Engine(ABC):
-    """Trains and measures clients and evaluates models. ``threads``: cores that the engine uses, at most ``Setting.threads``."""
+    """Trains and measures clients and evaluates models. ``threads``: cores that the engine uses, at
+    most ``Setting.threads``."""
 
     name: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
     """Those of :data:`WORKER_OPTIONS` that the engine has; the other engines refuse them."""
     threads: int
     inner: int = 1
-    """Torch threads inside one long operation of a run that has all cores. Equal bits need equal numbers that run at once."""
+    """Torch threads inside one long operation of a run that has all cores. Equal bits need equal
+    numbers that run at once."""
     worker_shape: str | None = None
-    """Workers times cores of each, such as ``"4 x 2"``; None for an engine without workers. Equal bits need equal shapes."""
+    """Workers times cores of each, such as ``"4 x 2"``; None for an engine without workers. Equal
+    bits need equal shapes."""
 
     @property
     def nodes(self) -> Mapping[str, str]:
-        """What became of each node of a cluster, by its name: ``worked``, ``usable``, or why it was left
-        out; empty for engines without a cluster."""
+        """What became of each node of a cluster, by its name: ``worked``, ``usable``, or why it was
+        left out; empty for engines without a cluster."""
         return {}
 
     @abstractmethod
@@ -360,15 +409,17 @@ class Engine(ABC):
         client_states: Mapping[int, ClientState | None],
         want: frozenset[str] = frozenset(),
     ) -> Iterator[TrainResult]:
-        """Train jobs that all received the same ``download``; yield results in the order of ``jobs``.
+        """Train jobs that all received the same ``download``; yield results in the order of
+        ``jobs``.
 
-        ``want``: learning signals to return beside ``loss``. A client whose loss or upload is not finite is returned with
-        ``finite = False``; that is not an error.
+        ``want``: learning signals to return beside ``loss``. A client whose loss or upload is not
+        finite is returned with ``finite = False``; that is not an error.
         """
 
     def refuses_sums(self, steps: Sequence[int]) -> str | None:
-        """Return why the uploads of jobs of so many steps do not travel as sums (:meth:`train_sums`),
-        after "every update travels: "; None if they do. An engine in this process sends nothing."""
+        """Return why the uploads of jobs of so many steps do not travel as sums
+        (:meth:`train_sums`), after "every update travels: "; None if they do. An engine in this
+        process sends nothing."""
         return "the engine has no workers"
 
     def train_sums(
@@ -379,8 +430,9 @@ class Engine(ABC):
         want: frozenset[str],
         reduction: Reduction,
     ) -> Iterator[RunSum]:
-        """Train jobs as :meth:`train` does, and yield the sums of their uploads, in order of positions.
-        The position of a job is its place in ``jobs``. Only where :meth:`refuses_sums` allows it."""
+        """Train jobs as :meth:`train` does, and yield the sums of their uploads, in order of
+        positions. The position of a job is its place in ``jobs``. Only where :meth:`refuses_sums`
+        allows it."""
         raise NotImplementedError(f"{self.name} sends no sums")
 
     @abstractmethod
@@ -394,12 +446,14 @@ class Engine(ABC):
         data_view: DataView | None = None,
         slices: Slices | None = None,
     ) -> dict[str, NDArray[np.float64]]:
-        """Probe clients: return the wanted signals of :data:`MEASURED`, ``[len(clients)]`` or ``[len(clients), d]`` each.
+        """Probe clients: return the wanted signals of :data:`MEASURED`, ``[len(clients)]`` or
+        ``[len(clients), d]`` each.
 
-        Signals are computed on the received model in eval mode; of several, on the one that the client takes. ``want``: signal ->
-        number of batches of each client's own (possibly noisy) data, drawn without replacement by ``key``; None: all of the data.
-        NaN for a client without samples. ``data_view``: the clients' data view under drift. ``slices``: what the clients received,
-        None: the whole model; gradients are 0 outside of a slice.
+        Signals are computed on the received model in eval mode; of several, on the one that the
+        client takes. ``want``: signal -> number of batches of each client's own (possibly noisy)
+        data, drawn without replacement by ``key``; None: all of the data. NaN for a client without
+        samples. ``data_view``: the clients' data view under drift. ``slices``: what the clients
+        received, None: the whole model; gradients are 0 outside of a slice.
         """
 
     @abstractmethod
@@ -410,8 +464,9 @@ class Engine(ABC):
         client_states: Mapping[int, ClientState | None],
         data_view: DataView | None = None,
     ) -> Mapping[int, ClientState | None]:
-        """Return the clients' states with the number of the received model that each takes, ``choice``; unchanged where one model is
-        received (:attr:`Correction.choices <motley.algorithms.base.Correction.choices>`)."""
+        """Return the clients' states with the number of the received model that each takes,
+        ``choice``; unchanged where one model is received (:attr:`Correction.choices
+        <motley.algorithms.base.Correction.choices>`)."""
 
     @abstractmethod
     def evaluate(
@@ -421,13 +476,15 @@ class Engine(ABC):
         labels: NDArray[np.int64] | None = None,
         want: frozenset[str] = frozenset({"hit"}),
     ) -> dict[str, NDArray[Any]]:
-        """Return ``loss`` and the wanted quantities of each sample, of one model in eval mode on these rows of the federation.
+        """Return ``loss`` and the wanted quantities of each sample, of one model in eval mode on
+        these rows of the federation.
 
         Parameters
         ----------
-        labels: the targets; the rows' clean ones by default. want: names of :func:`motley.engines.scores.measured`; ``hit``: whether
-        a sample is right (NaN in regression); ``features``: inputs of the last linear layer, where the algorithm's loss compares
-        them. Outputs are kept only where they are wanted.
+        labels: the targets; the rows' clean ones by default. want: names of
+        :func:`motley.engines.scores.measured`; ``hit``: whether a sample is right (NaN in
+        regression); ``features``: inputs of the last linear layer, where the algorithm's loss
+        compares them. Outputs are kept only where they are wanted.
         """
 
     @abstractmethod
@@ -440,28 +497,37 @@ class Engine(ABC):
         data_view: DataView | None = None,
         cumulative: bool = False,
     ) -> ModelState:
-        """Return the model with normalisation statistics updated on a client's data; weights do not change.
+        """Return the model with normalisation statistics updated on a client's data; weights do not
+        change.
 
-        So many ``batches`` of one epoch, drawn by ``key``, pass through the model in training mode without dropout. ``cumulative``:
-        all batches that the model's counters have seen weigh the same; else as the momentum of its layers says.
+        So many ``batches`` of one epoch, drawn by ``key``, pass through the model in training mode
+        without dropout. ``cumulative``: all batches that the model's counters have seen weigh the
+        same; else as the momentum of its layers says.
         """
 
     def alike(self, setting: Setting) -> Engine:
-        """Return an engine that adapts and evaluates models under another setting, on as many cores as this one."""
+        """Return an engine that adapts and evaluates models under another setting, on as many cores
+        as this one."""
         return type(self)(setting)
 
     @abstractmethod
-    def adapt(self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune") -> Iterator[ModelState]:
-        """Yield each model, on the CPU, after its job's local work for an examination, on batches that no training uses.
+    def adapt(
+        self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune"
+    ) -> Iterator[ModelState]:
+        """Yield each model, on the CPU, after its job's local work for an examination, on batches
+        that no training uses.
 
-        ``Job.dispatch`` numbers the examination. ``begun``: the model of each job, and what its client keeps."""
+        ``Job.dispatch`` numbers the examination. ``begun``: the model of each job, and what its
+        client keeps."""
 
     def take_events(self) -> list[EngineEvent]:
-        """Return what happened to machines and workers since the last call; nothing where there are none."""
+        """Return what happened to machines and workers since the last call; nothing where there are
+        none."""
         return []
 
     def condition(self) -> str:
-        """Return how many workers are ready, where, and what is waited for, in words; the empty string where that is no question."""
+        """Return how many workers are ready, where, and what is waited for, in words; the empty
+        string where that is no question."""
         return ""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
@@ -469,11 +535,16 @@ class Engine(ABC):
 
 
 def client_losses(
-    engine: Engine, clients: Sequence[int], models: Sequence[ModelState], data_views: DataViews | None = None
+    engine: Engine,
+    clients: Sequence[int],
+    models: Sequence[ModelState],
+    data_views: DataViews | None = None,
 ) -> Tensor:
-    """Return the mean loss of ``models[i]`` on all training samples of ``clients[i]``, float64 ``[n]``.
+    """Return the mean loss of ``models[i]`` on all training samples of ``clients[i]``, float64
+    ``[n]``.
 
-    The loss is the algorithm's, in eval mode; server rules that compare models on clients' data request it in mid-round.
+    The loss is the algorithm's, in eval mode; server rules that compare models on clients' data
+    request it in mid-round.
     ``data_views``: gives the clients' current data view; None: all samples.
     """
     losses = []
@@ -481,6 +552,8 @@ def client_losses(
         download = {"x": model.x, "buffers": model.buffers, "counters": model.counters}
         ids = np.array([client])
         data_view = None if data_views is None else data_views(ids)
-        measured = engine.measure(ids, download, {client: download}, {"loss": None}, Key(0), data_view)
+        measured = engine.measure(
+            ids, download, {client: download}, {"loss": None}, Key(0), data_view
+        )
         losses.append(float(measured["loss"][0]))
     return torch.tensor(losses, dtype=torch.float64)

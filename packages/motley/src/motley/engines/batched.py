@@ -1,8 +1,10 @@
-"""Engines that train many clients in one computation: stacks of linear layers by matrix products, other small models by vmap.
+"""Engines that train many clients in one computation: stacks of linear layers by matrix products,
+other small models by vmap.
 
-Jobs are ordered by planned steps and cut into chunks whose weights fit the caches; each step runs on the first clients of the chunk,
-those that still have steps. Chunks run on Python threads with one torch thread each. A cohort of any size is trained in windows, so
-memory does not grow with it; results come in the order of the jobs.
+Jobs are ordered by planned steps and cut into chunks whose weights fit the caches; each step runs
+on the first clients of the chunk, those that still have steps. Chunks run on Python threads with
+one torch thread each. A cohort of any size is trained in windows, so memory does not grow with it;
+results come in the order of the jobs.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ __all__ = ["Batched", "Vmap"]
 _Found = TypeVar("_Found")
 
 CHUNK_WEIGHTS = 400_000
-"""Weights of a chunk at most: 1.6 megabytes in float32, about what a core's own cache holds. On a GPU as many as a window's."""
+"""Weights of a chunk at most: 1.6 megabytes in float32, about what a core's own cache holds. On a
+GPU as many as a window's."""
 
 
 CHUNK_WEIGHTS_BFLOAT16 = 1_000_000
@@ -53,9 +56,15 @@ class _Batched(LocalEngine):
     def _executor(self) -> Executor:
         """Return a new executor; each thread has one."""
 
-    def _train(self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
+    def _train(
+        self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]
+    ) -> Iterator[TrainResult]:
         prepares = self.setting.algorithm.loss.prepares
-        extras = [self._prepare(LocalRun.training(self.setting, job, inputs)) for job in jobs] if prepares else []
+        extras = (
+            [self._prepare(LocalRun.training(self.setting, job, inputs)) for job in jobs]
+            if prepares
+            else []
+        )
 
         def work(executor: Executor, group: list[int]) -> list[TrainResult]:
             runs = [LocalRun.training(self.setting, jobs[i], inputs) for i in group]
@@ -71,23 +80,37 @@ class _Batched(LocalEngine):
             return self.client.prepare(run.job, run.context, run.start)
 
     @override
-    def adapt(self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune") -> Iterator[ModelState]:
-        waiting, window, prepares = iter(begun), window_of(self.setting, self.threads), self.setting.algorithm.loss.prepares
+    def adapt(
+        self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune"
+    ) -> Iterator[ModelState]:
+        waiting = iter(begun)
+        window = window_of(self.setting, self.threads)
+        prepares = self.setting.algorithm.loss.prepares
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]
             runs = [
-                LocalRun.tuning(self.setting, job, _moved(next(waiting).model, self.setting.device), purpose) for job in some
+                LocalRun.tuning(
+                    self.setting, job, _moved(next(waiting).model, self.setting.device), purpose
+                )
+                for job in some
             ]
             runs = [run._replace(extra=self._prepare(run)) for run in runs] if prepares else runs
 
-            def work(executor: Executor, group: list[int], runs: list[LocalRun] = runs) -> list[ModelState]:
-                found, _ = run_phases(executor, self.setting, self.samples, [runs[i] for i in group])
+            def work(
+                executor: Executor, group: list[int], runs: list[LocalRun] = runs
+            ) -> list[ModelState]:
+                found, _ = run_phases(
+                    executor, self.setting, self.samples, [runs[i] for i in group]
+                )
                 return [_moved(models[RECEIVED], "cpu") for models in found]
 
             yield from self._in_groups(some, work)
 
-    def _in_groups(self, jobs: Sequence[Job], work: Callable[[Executor, list[int]], list[_Found]]) -> list[_Found]:
-        """Do the work of chunks of jobs on the threads, and return what was found in the order of the jobs."""
+    def _in_groups(
+        self, jobs: Sequence[Job], work: Callable[[Executor, list[int]], list[_Found]]
+    ) -> list[_Found]:
+        """Do the work of chunks of jobs on the threads, and return what was found in the order of
+        the jobs."""
 
         def one(executor: Executor, group: list[int]) -> list[_Found]:
             try:
@@ -96,7 +119,9 @@ class _Batched(LocalEngine):
                 raise
             except Exception as error:
                 clients = [jobs[i].client for i in group]
-                raise EngineError(f"the local work of clients {clients} failed: {error}", {"clients": clients}) from error
+                raise EngineError(
+                    f"the local work of clients {clients} failed: {error}", {"clients": clients}
+                ) from error
 
         groups = self._groups(sorted(range(len(jobs)), key=lambda i: -jobs[i].steps))
         done: dict[int, _Found] = {}
@@ -107,7 +132,8 @@ class _Batched(LocalEngine):
     def _groups(self, order: list[int]) -> list[list[int]]:
         """Cut jobs ordered by steps into chunks, equally many for every thread.
 
-        With one chunk each, jobs are dealt out evenly. With more, neighbours share a chunk, since their numbers of steps are similar.
+        With one chunk each, jobs are dealt out evenly. With more, neighbours share a chunk, since
+        their numbers of steps are similar.
         """
         in_cache = CHUNK_WEIGHTS if self.setting.precision == "float32" else CHUNK_WEIGHTS_BFLOAT16
         weights = in_cache if self.setting.device == "cpu" else WINDOW_WEIGHTS
@@ -129,7 +155,8 @@ def _moved(model: ModelState, device: str) -> ModelState:
 
 
 class Batched(_Batched):
-    """Trains stacks of linear layers with ReLU; losses that compare features of several models are refused."""
+    """Trains stacks of linear layers with ReLU; losses that compare features of several models are
+    refused."""
 
     name: ClassVar[str] = "batched"
 
@@ -146,7 +173,9 @@ class Batched(_Batched):
             return "the model is not a stack of Flatten, Linear and ReLU layers"
         if setting.task.federation.targets == "positions":
             return "the targets are a class per position, and a stack gives one output per sample"
-        if setting.task.federation.x.ndim != 2 and not any(isinstance(m, nn.Flatten) for m in module.modules()):
+        if setting.task.federation.x.ndim != 2 and not any(
+            isinstance(m, nn.Flatten) for m in module.modules()
+        ):
             return "the samples are not flat; begin the model with a Flatten layer"
         return refuses_method(setting)
 
@@ -157,7 +186,8 @@ class Batched(_Batched):
 
 
 class Vmap(_Batched):
-    """Trains any module without buffers, dropout, hooks or operations that torch cannot batch over clients.
+    """Trains any module without buffers, dropout, hooks or operations that torch cannot batch over
+    clients.
 
     Losses that compare features of several models are refused.
     """

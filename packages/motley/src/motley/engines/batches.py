@@ -1,8 +1,10 @@
-"""Which samples each local step uses, drawn before training, the same for every engine; for one client and for several at once.
+"""Which samples each local step uses, drawn before training, the same for every engine; for one
+client and for several at once.
 
-Every epoch is a permutation of the client's own samples, from the job's ``batches`` stream; the last short batch of an epoch is
-kept (with ``LocalWork.drop_single``, a last batch of one sample is left out when there are others). A job with fewer steps uses
-the same batches as the first steps of a longer one.
+Every epoch is a permutation of the client's own samples, from the job's ``batches`` stream; the
+last short batch of an epoch is kept (with ``LocalWork.drop_single``, a last batch of one sample is
+left out when there are others). A job with fewer steps uses the same batches as the first steps of
+a longer one.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class BatchPlan:
 
     @classmethod
     def draw(cls, key: Key, examples: int, work: LocalWork, steps: int) -> BatchPlan:
-        """Draw the first ``steps`` batches of a client with ``examples`` samples; an empty plan when either is 0."""
+        """Draw the first ``steps`` batches of a client with ``examples`` samples; an empty plan
+        when either is 0."""
         bounds, used = _bounds(examples, work, steps)
         epochs = -(-int(bounds[-1]) // used) if used else 0
         orders = np.broadcast_to(np.arange(examples), (epochs, examples)).copy()
@@ -77,18 +80,22 @@ def _bounds(examples: int, work: LocalWork, steps: int) -> tuple[Ints, int]:
 
 @dataclass(frozen=True)
 class BatchSchedule:
-    """The batches of c clients that train together, flattened so that one step of all of them is one slice.
+    """The batches of c clients that train together, flattened so that one step of all of them is
+    one slice.
 
-    Clients are ordered by planned steps, longest first; step s concerns the first ``active[s]`` clients. Within a step every client
-    has as many places as the step's largest batch; places beyond a client's own batch repeat the client's first sample with
-    weight 0.
+    Clients are ordered by planned steps, longest first; step s concerns the first ``active[s]``
+    clients. Within a step every client has as many places as the step's largest batch; places
+    beyond a client's own batch repeat the client's first sample with weight 0.
 
     Parameters
     ----------
-    places: int64 ``[T]``, sample of each place (position in the samples of all c clients), steps outermost, then clients.
-    weight: float64 ``[T]``, 1 over the size of the client's batch; 0 beyond the batch. owner: int64 ``[T]``, client index.
-    offsets: int64 ``[S + 1]``, where each step begins. active: int64 ``[S]``, clients in each step. width: int64 ``[S]``,
-    places per client in each step. even: bool ``[S]``, whether every client fills its places.
+    places: int64 ``[T]``, sample of each place (position in the samples of all c clients), steps
+    outermost, then clients.
+    weight: float64 ``[T]``, 1 over the size of the client's batch; 0 beyond the batch. owner: int64
+    ``[T]``, client index.
+    offsets: int64 ``[S + 1]``, where each step begins. active: int64 ``[S]``, clients in each step.
+    width: int64 ``[S]``, places per client in each step. even: bool ``[S]``, whether every client
+    fills its places.
     """
 
     places: Ints
@@ -101,7 +108,8 @@ class BatchSchedule:
 
     @classmethod
     def of(cls, plans: Sequence[BatchPlan], starts: Ints) -> BatchSchedule:
-        """Build the schedule from the clients' plans, longest first, and the position at which each client's samples begin.
+        """Build the schedule from the clients' plans, longest first, and the position at which each
+        client's samples begin.
 
         Example
         -------

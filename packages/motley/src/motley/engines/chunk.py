@@ -1,4 +1,5 @@
-"""A chunk of clients that train together in one batched computation, and the interface of the executors that compute it."""
+"""A chunk of clients that train together in one batched computation, and the interface of the
+executors that compute it."""
 
 from __future__ import annotations
 
@@ -36,8 +37,10 @@ class BatchStep:
     Parameters
     ----------
     number: of the step, from 0. active: clients in it. width: places per client.
-    rows: int64 ``[active * width]``, rows of the federation's features. targets: ``[active, width, ...]``.
-    weight: ``[active, width]``, or None when every client fills its places and every weight is ``1 / width``.
+    rows: int64 ``[active * width]``, rows of the federation's features. targets:
+    ``[active, width, ...]``.
+    weight: ``[active, width]``, or None when every client fills its places and every weight is
+    ``1 / width``.
     extra: tensors that the loss prepared for these samples, ``[active, width, ...]`` each.
     """
 
@@ -55,8 +58,9 @@ class PhaseJob(NamedTuple):
 
     Parameters
     ----------
-    job, phase: of the client. plan: batches of the phase. start: weights ``[D]`` from which the model begins; anchor: those towards
-    which a proximal term pulls it, ``[D]``. extra: tensors that the loss prepared for the client's samples.
+    job, phase: of the client. plan: batches of the phase. start: weights ``[D]`` from which the
+    model begins; anchor: those towards which a proximal term pulls it, ``[D]``. extra: tensors that
+    the loss prepared for the client's samples.
     """
 
     job: Job
@@ -68,8 +72,8 @@ class PhaseJob(NamedTuple):
 
 
 class LossSums(NamedTuple):
-    """Sums over a client's steps, to be added over phases: ``steps``, the batches' mean losses, ``samples``, their squared losses,
-    and the largest norm of a gradient (NaN unless wanted)."""
+    """Sums over a client's steps, to be added over phases: ``steps``, the batches' mean losses,
+    ``samples``, their squared losses, and the largest norm of a gradient (NaN unless wanted)."""
 
     steps: int = 0
     loss: float = 0.0
@@ -80,7 +84,13 @@ class LossSums(NamedTuple):
     def plus(self, other: LossSums) -> LossSums:
         """Return the sums over both."""
         added = [a + b for a, b in zip(self[:4], other[:4], strict=True)]
-        return LossSums(int(added[0]), added[1], int(added[2]), added[3], float(np.fmax(self.max_norm, other.max_norm)))
+        return LossSums(
+            int(added[0]),
+            added[1],
+            int(added[2]),
+            added[3],
+            float(np.fmax(self.max_norm, other.max_norm)),
+        )
 
     def stats(self) -> TrainStats:
         """Return the statistics of these steps."""
@@ -91,15 +101,25 @@ class LossSums(NamedTuple):
 
 
 class Chunk:
-    """The batches, starting models, corrections and training statistics of clients that train together, in one phase.
+    """The batches, starting models, corrections and training statistics of clients that train
+    together, in one phase.
 
     Parameters
     ----------
-    setting, samples: of the run. clients: with equal ``where``, in descending order of steps. measured: whether gradients' norms are.
+    setting, samples: of the run. clients: with equal ``where``, in descending order of steps.
+    measured: whether gradients' norms are.
     """
 
-    def __init__(self, setting: Setting, samples: Samples, clients: Sequence[PhaseJob], measured: bool = False) -> None:
-        self.setting, self.samples, self.clients = setting, samples, clients
+    def __init__(
+        self,
+        setting: Setting,
+        samples: Samples,
+        clients: Sequence[PhaseJob],
+        measured: bool = False,
+    ) -> None:
+        self.setting = setting
+        self.samples = samples
+        self.clients = clients
         self.layout: Layout = setting.task.layout
         where = clients[0].phase.where
         self.moves = [where is None or entry.name in where for entry in self.layout]
@@ -107,17 +127,28 @@ class Chunk:
         held = all(one.start is one.anchor for one in clients)
         self.anchor = self.start if held else _rows([one.anchor for one in clients])
         ids = np.array([one.job.client for one in clients], dtype=np.int64)
-        self.schedule = BatchSchedule.of([one.plan for one in clients], np.cumsum(samples.seen[ids]) - samples.seen[ids])
+        self.schedule = BatchSchedule.of(
+            [one.plan for one in clients], np.cumsum(samples.seen[ids]) - samples.seen[ids]
+        )
         self._place_samples(ids)
         at = to_device(self.schedule.places, samples.rows.device)
-        self.extras: Tensors = {name: torch.cat([one.extra[name] for one in clients])[at] for name in clients[0].extra}
-        self.max_squared_norm = torch.zeros(len(clients), dtype=torch.float64, device=samples.rows.device) if measured else None
+        self.extras: Tensors = {
+            name: torch.cat([one.extra[name] for one in clients])[at] for name in clients[0].extra
+        }
+        self.max_squared_norm = (
+            torch.zeros(len(clients), dtype=torch.float64, device=samples.rows.device)
+            if measured
+            else None
+        )
 
     def _place_samples(self, clients: NDArray[np.int64]) -> None:
         """Look up rows, targets and weights of all places of the schedule, on the device."""
-        schedule, part, data_view = self.schedule, self.samples.training, DataView.of([one.job for one in self.clients])
+        schedule = self.schedule
+        part = self.samples.training
+        data_view = DataView.of([one.job for one in self.clients])
         own = part.positions(clients, data_view)
-        self._own = part.rows[to_device(own, part.rows.device)]  # all samples of the chunk's clients
+        # all samples of the chunk's clients
+        self._own = part.rows[to_device(own, part.rows.device)]
         places = to_device(own[schedule.places], part.rows.device)
         self.rows = part.rows[places]
         self.targets = part.targets(places, data_view, schedule.owner)
@@ -135,7 +166,9 @@ class Chunk:
     def steps(self) -> Iterator[BatchStep]:
         """Yield the steps in order; the recorded losses are complete after the last one."""
         schedule = self.schedule
-        active, width, even = schedule.active.tolist(), schedule.width.tolist(), schedule.even.tolist()
+        active = schedule.active.tolist()
+        width = schedule.width.tolist()
+        even = schedule.even.tolist()
         offsets = schedule.offsets.tolist()
         for s, (p, b) in enumerate(zip(active, width, strict=True)):
             at = slice(offsets[s], offsets[s + 1])
@@ -145,12 +178,17 @@ class Chunk:
         self._compute_losses()
 
     def _extra(self, at: slice, clients: int, width: int) -> Tensors:
-        return {name: value[at].view(clients, width, *value.shape[1:]) for name, value in self.extras.items()}
+        return {
+            name: value[at].view(clients, width, *value.shape[1:])
+            for name, value in self.extras.items()
+        }
 
     def inputs(self, step: BatchStep) -> Tensor:
-        """Return the model inputs of a step, ``[active * width, ...]``; they are overwritten by the next step's.
+        """Return the model inputs of a step, ``[active * width, ...]``; they are overwritten by the
+        next step's.
 
-        A transform is applied to each client's own batch with the client's own stream, as when the client trains alone.
+        A transform is applied to each client's own batch with the client's own stream, as when the
+        client trains alone.
         """
         samples = self.samples
         if samples.transform is None:
@@ -164,13 +202,18 @@ class Chunk:
         batches = step.rows.view(step.active, step.width)
         some = self.clients[: step.active]
         sizes = [len(one.plan[step.number]) for one in some]
-        keys = [phase_key(self.setting, "augment", one.job, one.phase).fold(step.number) for one in some]
-        each = [samples.inputs(rows[:n], key) for rows, n, key in zip(batches, sizes, keys, strict=True)]
+        keys = [
+            phase_key(self.setting, "augment", one.job, one.phase).fold(step.number) for one in some
+        ]
+        each = [
+            samples.inputs(rows[:n], key) for rows, n, key in zip(batches, sizes, keys, strict=True)
+        ]
         padded = [torch.cat([x, x[:1].expand(step.width - len(x), *x.shape[1:])]) for x in each]
         return torch.cat(padded)
 
     def rounded_inputs(self, step: BatchStep) -> Tensor:
-        """Return what :meth:`inputs` does, flat and in bfloat16; where steps take most samples, these are converted once."""
+        """Return what :meth:`inputs` does, flat and in bfloat16; where steps take most samples,
+        these are converted once."""
         if self.samples.transform is not None or len(self._places) < len(self._own):
             return self.inputs(step).flatten(1).to(torch.bfloat16)
         if self._rounded is None:
@@ -179,14 +222,18 @@ class Chunk:
         return torch.index_select(self._rounded, 0, self._places[first:last])
 
     def record_outputs(self, step: BatchStep, outputs: Tensor) -> None:
-        """Record a step's outputs ``[active, width, ...]``; their losses are computed later, for many steps at once."""
+        """Record a step's outputs ``[active, width, ...]``; their losses are computed later, for
+        many steps at once."""
         pending = self._outputs
-        if pending and (pending[0].shape[1] != outputs.shape[1] or len(pending) * pending[0].numel() > _PENDING):
+        if pending and (
+            pending[0].shape[1] != outputs.shape[1] or len(pending) * pending[0].numel() > _PENDING
+        ):
             self._compute_losses()
         pending.append(outputs)
 
     def record_gradients(self, gradients: Iterable[Tensor]) -> None:
-        """Record the norms of a step's gradients ``[active, ...]`` if the largest norm is a wanted signal."""
+        """Record the norms of a step's gradients ``[active, ...]`` if the largest norm is a wanted
+        signal."""
         if self.max_squared_norm is not None:
             squares = squared_norms(gradients)
             largest = self.max_squared_norm[: len(squares)]
@@ -194,7 +241,8 @@ class Chunk:
 
     def _compute_losses(self) -> None:
         if self._outputs:
-            outputs = torch.cat([some.mT for some in self._outputs]).mT  # [clients of all these steps, width, C]
+            # [clients of all these steps, width, C]
+            outputs = torch.cat([some.mT for some in self._outputs]).mT
             at = slice(self._computed, self._computed + outputs.shape[0] * outputs.shape[1])
             targets = self.targets[at].view(*outputs.shape[:2], *self.targets.shape[1:])
             extra = self._extra(at, *outputs.shape[:2])
@@ -228,22 +276,38 @@ class Chunk:
 
     def sums(self) -> list[LossSums]:
         """Return each client's sums over the steps taken; padding does not count."""
-        schedule, c = self.schedule, len(self)
+        schedule = self.schedule
+        c = len(self)
         filled = schedule.weight > 0
-        owner, weight = schedule.owner[filled], schedule.weight[filled]
+        owner = schedule.owner[filled]
+        weight = schedule.weight[filled]
         losses = self.loss.cpu().double().numpy()[filled]
-        largest = np.full(c, np.nan) if self.max_squared_norm is None else self.max_squared_norm.sqrt().cpu().numpy()
+        largest = (
+            np.full(c, np.nan)
+            if self.max_squared_norm is None
+            else self.max_squared_norm.sqrt().cpu().numpy()
+        )
         columns = (
-            [len(one.plan) for one in self.clients], np.bincount(owner, weights=weight * losses, minlength=c),
-            np.bincount(owner, minlength=c), np.bincount(owner, weights=losses * losses, minlength=c), largest,
-        )  # fmt: skip
-        return [LossSums(int(n), float(a), int(m), float(b), float(g)) for n, a, m, b, g in zip(*columns, strict=True)]
+            [len(one.plan) for one in self.clients],
+            np.bincount(owner, weights=weight * losses, minlength=c),
+            np.bincount(owner, minlength=c),
+            np.bincount(owner, weights=losses * losses, minlength=c),
+            largest,
+        )
+        return [
+            LossSums(int(n), float(a), int(m), float(b), float(g))
+            for n, a, m, b, g in zip(*columns, strict=True)
+        ]
 
 
 def _rows(vectors: Sequence[Tensor]) -> Tensor:
     """Return one vector per client ``[c, D]``, or ``[1, D]`` where all are the same tensor."""
     first = vectors[0]
-    return first.unsqueeze(0) if all(vector is first for vector in vectors) else torch.stack(list(vectors))
+    return (
+        first.unsqueeze(0)
+        if all(vector is first for vector in vectors)
+        else torch.stack(list(vectors))
+    )
 
 
 class Executor(ABC):
@@ -253,6 +317,7 @@ class Executor(ABC):
     def run(self, chunk: Chunk) -> Tensor:
         """Train the clients of a chunk and return their models, ``[c, D]``.
 
-        Every step passes its outputs to :meth:`Chunk.record_outputs`, and its gradients (before correction and clipping, of the
-        parameters that move) to :meth:`Chunk.record_gradients` if ``max_squared_norm`` is not None.
+        Every step passes its outputs to :meth:`Chunk.record_outputs`, and its gradients (before
+        correction and clipping, of the parameters that move) to :meth:`Chunk.record_gradients` if
+        ``max_squared_norm`` is not None.
         """

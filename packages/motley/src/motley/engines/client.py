@@ -1,4 +1,5 @@
-"""One client's local training on one reusable module: the reference that every batched engine is compared with."""
+"""One client's local training on one reusable module: the reference that every batched engine is
+compared with."""
 
 from __future__ import annotations
 
@@ -55,8 +56,9 @@ TUNING = Phase("tune")
 """The phase of fine-tuning before an examination: plain steps, on batches that no training uses."""
 
 StepHook = Callable[[Mapping[str, object], Tensor, Tensor], None]
-"""A function called after each step's backward pass with a description of the step (client, dispatch, steps, step, inputs), the
-per-sample losses and the flat gradient; the debug engine checks them."""
+"""A function called after each step's backward pass with a description of the step (client,
+dispatch, steps, step, inputs), the per-sample losses and the flat gradient; the debug engine checks
+them."""
 
 
 class TrainStats(NamedTuple):
@@ -64,7 +66,8 @@ class TrainStats(NamedTuple):
 
     Parameters
     ----------
-    steps: taken. loss: mean over the steps of the batch's mean loss. loss_rms: root mean square of the losses of all samples.
+    steps: taken. loss: mean over the steps of the batch's mean loss. loss_rms: root mean square of
+    the losses of all samples.
     max_grad_norm: largest norm of a batch's gradient; NaN unless wanted.
     """
 
@@ -75,7 +78,8 @@ class TrainStats(NamedTuple):
 
     @classmethod
     def of(cls, losses: list[Tensor], norms: list[Tensor]) -> TrainStats:
-        """Summarise the per-sample losses of every step and the gradient norms (empty unless they are wanted)."""
+        """Summarise the per-sample losses of every step and the gradient norms (empty unless they
+        are wanted)."""
         if not losses:
             return cls(0, math.nan, math.nan)
         mean = torch.stack([loss.mean() for loss in losses]).double().mean()
@@ -85,31 +89,36 @@ class TrainStats(NamedTuple):
 
 
 CHUNK = {False: 1024, True: 256}
-"""Samples per forward pass outside training, without and with convolutions; these keep whole images of features in memory."""
+"""Samples per forward pass outside training, without and with convolutions; these keep whole images
+of features in memory."""
 
 
 class Client:
-    """Trains and measures any client, one at a time: a module whose parameters view a flat vector, and the loop of local steps.
+    """Trains and measures any client, one at a time: a module whose parameters view a flat vector,
+    and the loop of local steps.
 
     Parameters
     ----------
     setting: of the run. samples: of all clients, read-only. step_hook: see :data:`StepHook`.
     """
 
-    def __init__(self, setting: Setting, samples: Samples, step_hook: StepHook | None = None) -> None:
+    def __init__(
+        self, setting: Setting, samples: Samples, step_hook: StepHook | None = None
+    ) -> None:
         self.setting = setting
         self.samples = samples
         self.step_hook = step_hook
-        self._direct = (
-            setting.solver.plain and step_hook is None
-        )  # gradients are read once: no need to gather them in a flat row
+        # gradients are read once: no need to gather them in a flat row
+        self._direct = setting.solver.plain and step_hook is None
         self.received = TrainedModule(setting, self._direct)
         self.model = self.received.model
         self.received.channels_last = _supports_channels_last(self.model.module, samples)
-        self._own: dict[str, TrainedModule] = {}  # of the models that phases move beside the received one
+        # of the models that phases move beside the received one
+        self._own: dict[str, TrainedModule] = {}
         self._current: dict[str, object] = {}
         self.convolves = any(isinstance(m, nn.Conv2d) for m in self.model.module.modules())
-        self.chunk = CHUNK[self.convolves] * (1 if setting.device == "cpu" else 4)  # a GPU wants long operations
+        # a GPU wants long operations
+        self.chunk = CHUNK[self.convolves] * (1 if setting.device == "cpu" else 4)
         self.frozen = FrozenModels(setting) if setting.algorithm.loss.whole_model else None
 
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
@@ -117,7 +126,8 @@ class Client:
 
         Raises
         ------
-        EngineError: the model or loss failed for this client; ``context`` carries client, dispatch, step and inputs.
+        EngineError: the model or loss failed for this client; ``context`` carries client, dispatch,
+        step and inputs.
         """
         self._current = {"client": job.client, "dispatch": job.dispatch, "steps": job.steps}
         try:
@@ -126,38 +136,65 @@ class Client:
             raise
         except Exception as error:
             client = client_in_words(job.client, self.setting.task.federation.client_names)
-            raise EngineError(f"the local work of {client} failed: {error}", dict(self._current)) from error
+            raise EngineError(
+                f"the local work of {client} failed: {error}", dict(self._current)
+            ) from error
 
     def _train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
-        setting, correction = self.setting, self.setting.algorithm.correction
+        setting = self.setting
+        correction = self.setting.algorithm.correction
         start, ctx, gradient_correction = context(setting, job, inputs)
         if correction.slices:
             ctx = dataclasses.replace(ctx, classes=self._classes(job))
         self.model.load(start)
-        phases = correction.phases(ctx) if correction.several_phases else (Phase(correction=gradient_correction),)
+        phases = (
+            correction.phases(ctx)
+            if correction.several_phases
+            else (Phase(correction=gradient_correction),)
+        )
         values: dict[str, Tensor] = {}
         stats = self._steps(job, ctx, phases, values, "max_grad_norm" in want)
-        own = {phase.model: self._own[phase.model].model.state() for phase in phases if phase.model != RECEIVED}
+        own = {
+            phase.model: self._own[phase.model].model.state()
+            for phase in phases
+            if phase.model != RECEIVED
+        }
         if correction.prototypes:
             values |= self._features(job)
-        return finish(setting, job, dataclasses.replace(ctx, models=own, values=values), self.model.state(), stats, want)
+        return finish(
+            setting,
+            job,
+            dataclasses.replace(ctx, models=own, values=values),
+            self.model.state(),
+            stats,
+            want,
+        )
 
     def adapt(self, job: Job, begun: AdaptInputs, purpose: Purpose = "tune") -> ModelState:
-        """Return a client's model after its local work for an examination, on batches that no training uses."""
-        correction, values = self.setting.algorithm.correction, dict[str, Tensor]()
+        """Return a client's model after its local work for an examination, on batches that no
+        training uses."""
+        correction = self.setting.algorithm.correction
+        values = dict[str, Tensor]()
         begun = begun.on(self.setting.device)
         self.model.load(begun.model)
         ctx = tuning_context(self.setting, job, begun)
         phases = phases_for(purpose, correction, ctx)
         self._steps(job, ctx, phases, values, False)
-        own = {phase.model: self._own[phase.model].model.state() for phase in phases if phase.model != RECEIVED}
+        own = {
+            phase.model: self._own[phase.model].model.state()
+            for phase in phases
+            if phase.model != RECEIVED
+        }
         if not own or purpose == "examine":
             return self.model.state()
-        kept = correction.finish(self.model.state(), dataclasses.replace(ctx, models=own, values=values))[1]
+        kept = correction.finish(
+            self.model.state(), dataclasses.replace(ctx, models=own, values=values)
+        )[1]
         return correction.examined(ctx.download, kept)
 
     def prepare(self, job: Job, ctx: JobContext, start: ModelState) -> Tensors:
-        """Return the per-sample tensors that the loss prepares on the model from which a job starts, before step 0."""
+        """Return the per-sample tensors that the loss prepares on the model from which a job
+        starts, before step 0."""
         self.model.load(start)
         return self._extras(ctx, job)
 
@@ -167,16 +204,21 @@ class Client:
         return to_device(part.positions(np.array([job.client]), job.data_view), part.rows.device)
 
     def _features(self, job: Job) -> Tensors:
-        """Return the features ``[n, d]`` of the job's samples under the loaded model, in eval mode and without augmentation, and
-        their targets."""
-        positions, parts = self.positions(job), []
+        """Return the features ``[n, d]`` of the job's samples under the loaded model, in eval mode
+        and without augmentation, and their targets."""
+        positions = self.positions(job)
+        parts = []
         for rows in torch.split(self.samples.rows[positions], self.chunk):
             self.forward(self.samples.inputs(rows))
             parts.append(self.received.features())
-        return {"features": torch.cat(parts), "targets": self.samples.training.targets(positions, job.data_view)}
+        return {
+            "features": torch.cat(parts),
+            "targets": self.samples.training.targets(positions, job.data_view),
+        }
 
     def _classes(self, job: Job) -> Tensor | None:
-        """Return which classes the job's samples have, bool ``[C]``; None where a target is no class."""
+        """Return which classes the job's samples have, bool ``[C]``; None where a target is no
+        class."""
         federation = self.setting.task.federation
         if federation.targets != "classes" or federation.classes is None:
             return None
@@ -184,10 +226,16 @@ class Client:
         return torch.bincount(targets, minlength=federation.classes) > 0
 
     def _steps(
-        self, job: Job, ctx: JobContext, phases: Sequence[Phase], values: dict[str, Tensor], measured: bool
+        self,
+        job: Job,
+        ctx: JobContext,
+        phases: Sequence[Phase],
+        values: dict[str, Tensor],
+        measured: bool,
     ) -> TrainStats:
-        """Take the steps of all phases; return the statistics of those that move the received model, with gradient norms if they
-        are to be ``measured``. ``values``: filled with those of the phases."""
+        """Take the steps of all phases; return the statistics of those that move the received
+        model, with gradient norms if they are to be ``measured``. ``values``: filled with those of
+        the phases."""
         extras = self._extras(ctx, job)
         if self.frozen is not None:
             self.frozen.load(self.setting.algorithm.loss.frozen(ctx))
@@ -198,25 +246,40 @@ class Client:
             moved = [(phase, self._module(phase, values)) for phase in group]
             with ExitStack() as stack:
                 for phase, trained in moved:
-                    set_stream(trained.model.module, phase_key(self.setting, "dropout", job, group[0]))
+                    set_stream(
+                        trained.model.module, phase_key(self.setting, "dropout", job, group[0])
+                    )
                     trained.model.module.train()
                     stack.enter_context(trained.begin(phase, ctx.x))
                 for step, batches in enumerate(self._batches(job, group[0], extras)):
                     weights = {phase.model: trained.model.w for phase, trained in moved}
-                    found = [self._direct_step(phase, trained, batches, weights, values, step) for phase, trained in moved]
+                    found = [
+                        self._direct_step(phase, trained, batches, weights, values, step)
+                        for phase, trained in moved
+                    ]
                     for (phase, trained), loss in zip(moved, found, strict=True):
                         if phase.model == RECEIVED:
                             losses.append(loss)
                         if measured and phase.model == RECEIVED:
-                            norms.append(squared_norms([block.g for block in trained.blocks])[0].sqrt())
-                        self.setting.solver.step(trained.blocks, job.lr, phase.correction.proximal, step)
+                            norms.append(
+                                squared_norms([block.g for block in trained.blocks])[0].sqrt()
+                            )
+                        self.setting.solver.step(
+                            trained.blocks, job.lr, phase.correction.proximal, step
+                        )
         return TrainStats.of(losses, norms)
 
     def _direct_step(
-        self, phase: Phase, trained: TrainedModule, batches: Sequence[Batch], weights: Mapping[str, Tensor],
-        values: dict[str, Tensor], step: int,
-    ) -> Tensor:  # fmt: skip
-        """Return the per-sample losses of a step, detached; the module's blocks hold its direction."""
+        self,
+        phase: Phase,
+        trained: TrainedModule,
+        batches: Sequence[Batch],
+        weights: Mapping[str, Tensor],
+        values: dict[str, Tensor],
+        step: int,
+    ) -> Tensor:
+        """Return the per-sample losses of a step, detached; the module's blocks hold its
+        direction."""
         if phase.direction is None:
             return self._gradient(trained, batches[0])
         losses = []
@@ -234,7 +297,8 @@ class Client:
         return losses[0]
 
     def _module(self, phase: Phase, values: Mapping[str, Tensor]) -> TrainedModule:
-        """Return the module of the model that a phase moves, loaded with the model from which it begins."""
+        """Return the module of the model that a phase moves, loaded with the model from which it
+        begins."""
         if phase.model == RECEIVED:
             trained = self.received
         elif phase.model in self._own:
@@ -248,25 +312,34 @@ class Client:
 
     def _batches(self, job: Job, phase: Phase, extras: Tensors) -> Iterator[list[Batch]]:
         """Yield the batches of each step of a phase."""
-        setting, samples, positions = self.setting, self.samples, self.positions(job)
+        setting = self.setting
+        samples = self.samples
+        positions = self.positions(job)
         plan = phase_plan(setting, job, phase, len(positions))
         order = to_device(plan.order, samples.rows.device)
         sizes = plan.sizes.tolist()
         rows = torch.split(samples.rows[positions[order]], sizes)
         targets = torch.split(samples.training.targets(positions[order], job.data_view), sizes)
         prepared = {name: torch.split(value[order], sizes) for name, value in extras.items()}
-        augment = phase_key(setting, "augment", job, phase) if samples.transform is not None else None
+        augment = (
+            phase_key(setting, "augment", job, phase) if samples.transform is not None else None
+        )
 
         def batch(number: int) -> Batch:
-            inputs = samples.inputs(rows[number], augment.fold(number) if augment is not None else None)
+            inputs = samples.inputs(
+                rows[number], augment.fold(number) if augment is not None else None
+            )
             self._current.update(step=number, inputs=inputs)
-            return Batch(inputs, targets[number], {name: parts[number] for name, parts in prepared.items()})
+            return Batch(
+                inputs, targets[number], {name: parts[number] for name, parts in prepared.items()}
+            )
 
         for step in range(len(plan) // phase.batches):
             yield [batch(step * phase.batches + i) for i in range(phase.batches)]
 
     def _gradient(self, trained: TrainedModule, batch: Batch) -> Tensor:
-        """Return the per-sample losses, detached; the module's blocks hold the gradient of the batch's mean loss."""
+        """Return the per-sample losses, detached; the module's blocks hold the gradient of the
+        batch's mean loss."""
         loss = trained.gradient(batch, self.frozen)
         if self.step_hook is not None:
             self.step_hook(self._current, loss, trained.model.g)
@@ -279,26 +352,37 @@ class Client:
             return {}
         positions = self.positions(job)
         inputs = self.samples.inputs(self.samples.rows[positions])
-        return loss.prepare(ctx, self.forward, inputs, self.samples.training.targets(positions, job.data_view))
+        return loss.prepare(
+            ctx, self.forward, inputs, self.samples.training.targets(positions, job.data_view)
+        )
 
     def mean_gradient(self, rows: Tensor, targets: Tensor) -> Tensor:
-        """Return the gradient of the mean loss over these samples, ``[D]``, of the loaded model in eval mode.
+        """Return the gradient of the mean loss over these samples, ``[D]``, of the loaded model in
+        eval mode.
 
         The tensor is overwritten by the next gradient.
         """
         self.model.module.eval()
         self.model.g.zero_()
-        for some, wanted in zip(torch.split(rows, self.chunk), torch.split(targets, self.chunk), strict=True):
+        for some, wanted in zip(
+            torch.split(rows, self.chunk), torch.split(targets, self.chunk), strict=True
+        ):
             outputs = self.received.outputs(self.samples.inputs(some))
             loss = self.setting.algorithm.loss.loss(outputs, wanted, {}).sum() / len(rows)
             loss.backward()  # type: ignore[no-untyped-call]
         return self.model.g
 
     def recalibrate(
-        self, state: ModelState, client: int, batches: int, key: Key, data_view: DataView | None, cumulative: bool = False
+        self,
+        state: ModelState,
+        client: int,
+        batches: int,
+        key: Key,
+        data_view: DataView | None,
+        cumulative: bool = False,
     ) -> ModelState:
-        """Return the model after these batches of a client's samples passed through it in training mode without dropout; see
-        :meth:`motley.engines.base.Engine.recalibrate`."""
+        """Return the model after these batches of a client's samples passed through it in training
+        mode without dropout; see :meth:`motley.engines.base.Engine.recalibrate`."""
         part = self.samples.training
         rows = part.rows[to_device(part.positions(np.array([client]), data_view), part.rows.device)]
         draw = BatchPlan.draw(key, len(rows), self.setting.work, batches)
@@ -315,13 +399,17 @@ class Client:
         return self.model.state()
 
     def curvature(self, job: Job, inputs: JobInputs, trained: TrainResult) -> Tensors:
-        """Return the diagonal of the Hessian at the client's final model for each of ``job.layers``, ``[n]`` in the flat order.
+        """Return the diagonal of the Hessian at the client's final model for each of
+        ``job.layers``, ``[n]`` in the flat order.
 
-        One Hutchinson probe on one training batch, drawn by the job's own key (docs/methods/compression.md#curvature), in training
-        mode with the batch's BatchNorm statistics, without dropout and augmentation. The correction's own curvature (FedProx: mu)
-        is included. Empty where an operation has no second derivative. The loaded model is overwritten.
+        One Hutchinson probe on one training batch, drawn by the job's own key
+        (docs/methods/compression.md#curvature), in training mode with the batch's BatchNorm
+        statistics, without dropout and augmentation. The correction's own curvature (FedProx: mu)
+        is included. Empty where an operation has no second derivative. The loaded model is
+        overwritten.
         """
-        setting, model = self.setting, self.model
+        setting = self.setting
+        model = self.model
         start, _, gradient_correction = context(setting, job, inputs)
         update = setting.algorithm.correction.update(trained.parts).to(start.x)
         model.load(ModelState(start.x + update, start.buffers, start.counters))
@@ -330,11 +418,20 @@ class Client:
         if len(batch) == 1:  # no variance in one sample
             model.module.eval()
         both = zip(model.layout, self.received.parameters, strict=True)
-        probed = [(entry, p) for entry, p in both if entry.layer in job.layers or (setting.probes_model and job.layers)]
-        entries, chosen = [entry for entry, _ in probed], [p for _, p in probed]
-        probe = rademacher(setting.key("compress", job).fold("curvature"), [entry.shape for entry in entries])
+        probed = [
+            (entry, p)
+            for entry, p in both
+            if entry.layer in job.layers or (setting.probes_model and job.layers)
+        ]
+        entries = [entry for entry, _ in probed]
+        chosen = [p for _, p in probed]
+        probe = rademacher(
+            setting.key("compress", job).fold("curvature"), [entry.shape for entry in entries]
+        )
         try:
-            found = hutchinson(self.mean_loss(batch, targets), chosen, probe, float(gradient_correction.proximal))
+            found = hutchinson(
+                self.mean_loss(batch, targets), chosen, probe, float(gradient_correction.proximal)
+            )
         except RuntimeError as error:
             if "derivative" not in str(error):
                 raise
@@ -347,8 +444,11 @@ class Client:
 
     def _one_batch(self, job: Job) -> tuple[Tensor, Tensor]:
         """Draw inputs and targets of one batch for the curvature."""
-        samples, positions = self.samples, self.positions(job)
-        draw = BatchPlan.draw(self.setting.key("compress", job), len(positions), self.setting.work, 1)
+        samples = self.samples
+        positions = self.positions(job)
+        draw = BatchPlan.draw(
+            self.setting.key("compress", job), len(positions), self.setting.work, 1
+        )
         at = positions[to_device(draw.order, positions.device)]
         return samples.inputs(samples.rows[at]), samples.training.targets(at, job.data_view)
 
@@ -362,34 +462,62 @@ class Client:
         return self.setting.algorithm.loss.loss(self.received.outputs(inputs), targets, {}).mean()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the outputs of the loaded model in eval mode, without gradients, computed in chunks."""
+        """Return the outputs of the loaded model in eval mode, without gradients, computed in
+        chunks."""
         self.model.module.eval()
         with torch.no_grad():
             parts = [self.received.outputs(some) for some in torch.split(inputs, self.chunk)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def context(setting: Setting, job: Job, inputs: JobInputs) -> tuple[ModelState, JobContext, GradientCorrection]:
-    """Return the model a client starts from, the context of its job, and the correction of its gradients.
+def context(
+    setting: Setting, job: Job, inputs: JobInputs
+) -> tuple[ModelState, JobContext, GradientCorrection]:
+    """Return the model a client starts from, the context of its job, and the correction of its
+    gradients.
 
     ``JobContext.x`` is the starting model: the received one after the correction's ``start``.
     """
-    download, client_state = inputs.download, inputs.client_states.get(job.client)
+    download = inputs.download
+    client_state = inputs.client_states.get(job.client)
     start = setting.algorithm.correction.start(download, client_state)
     examples = int(setting.task.federation.seen[job.client])
     norm = setting.solver.solver_norm(job.steps, 0.0, job.lr)
     signals = inputs.pre_training.get(job.client, PreTrainingSignals())
-    ctx = JobContext(start.x, download, client_state, job.steps, job.lr, examples, norm, setting.task.layout, signals)
+    ctx = JobContext(
+        start.x,
+        download,
+        client_state,
+        job.steps,
+        job.lr,
+        examples,
+        norm,
+        setting.task.layout,
+        signals,
+    )
     gradient_correction = setting.algorithm.correction.gradient_correction(ctx)
     if gradient_correction.proximal:
-        ctx = dataclasses.replace(ctx, solver_norm=setting.solver.solver_norm(job.steps, gradient_correction.proximal, job.lr))
+        ctx = dataclasses.replace(
+            ctx,
+            solver_norm=setting.solver.solver_norm(job.steps, gradient_correction.proximal, job.lr),
+        )
     return start, ctx, gradient_correction
 
 
 def tuning_context(setting: Setting, job: Job, begun: AdaptInputs) -> JobContext:
     """Return the context of a job before an examination."""
-    examples, model = int(setting.task.federation.seen[job.client]), begun.model
-    return JobContext(model.x, vars(model), begun.client_state, job.steps, job.lr, examples, 1.0, setting.task.layout)
+    examples = int(setting.task.federation.seen[job.client])
+    model = begun.model
+    return JobContext(
+        model.x,
+        vars(model),
+        begun.client_state,
+        job.steps,
+        job.lr,
+        examples,
+        1.0,
+        setting.task.layout,
+    )
 
 
 def phases_for(purpose: Purpose, correction: Correction, ctx: JobContext) -> tuple[Phase, ...]:
@@ -407,16 +535,25 @@ def phase_key(setting: Setting, purpose: str, job: Job, phase: Phase) -> Key:
 
 def phase_plan(setting: Setting, job: Job, phase: Phase, examples: int) -> BatchPlan:
     """Draw the batches of a job's phase, of a client with so many samples."""
-    steps, work = job.steps, setting.work.of(job.client)
+    steps = job.steps
+    work = setting.work.of(job.client)
     if phase.epochs is not None:
         steps = math.ceil(phase.epochs * int(work.batches(examples)) - 1e-9)
-    return BatchPlan.draw(phase_key(setting, "batches", job, phase), examples, work, steps * phase.batches)
+    return BatchPlan.draw(
+        phase_key(setting, "batches", job, phase), examples, work, steps * phase.batches
+    )
 
 
 def finish(
-    setting: Setting, job: Job, ctx: JobContext, after: ModelState, stats: TrainStats, want: frozenset[str]
+    setting: Setting,
+    job: Job,
+    ctx: JobContext,
+    after: ModelState,
+    stats: TrainStats,
+    want: frozenset[str],
 ) -> TrainResult:
-    """Return a job's upload, client state and signals from the model after training and the training statistics."""
+    """Return a job's upload, client state and signals from the model after training and the
+    training statistics."""
     sent, kept = setting.algorithm.correction.finish(after, ctx)
     parts = {name: _on_cpu(part) for name, part in sent.items()}
     client_state = None if kept is None else {name: value.cpu() for name, value in kept.items()}
@@ -427,28 +564,41 @@ def finish(
         signals["max_grad_norm"] = stats.max_grad_norm
     if "update_norm" in want:
         signals["update_norm"] = float((after.x - ctx.x).double().norm())
-    finite = (not stats.steps or math.isfinite(stats.loss)) and all(_finite(part.value) for part in parts.values())
+    finite = (not stats.steps or math.isfinite(stats.loss)) and all(
+        _finite(part.value) for part in parts.values()
+    )
     return TrainResult(job.client, parts, client_state, stats.steps, signals, finite)
 
 
 def _on_cpu(part: Part) -> Part:
-    return part._replace(value=part.value.cpu(), held=None if part.held is None else part.held.cpu())
+    return part._replace(
+        value=part.value.cpu(), held=None if part.held is None else part.held.cpu()
+    )
 
 
 def squared_norms(gradients: Iterable[Tensor]) -> Tensor:
-    """Return the squared Euclidean norm of each client's gradient, float64 ``[c]``, from blocks ``[c, ...]``."""
-    return torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float64).square() for g in gradients]).sum(0)
+    """Return the squared Euclidean norm of each client's gradient, float64 ``[c]``, from blocks
+    ``[c, ...]``."""
+    return torch.stack(
+        [
+            torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float64).square()
+            for g in gradients
+        ]
+    ).sum(0)
 
 
 def _finite(value: Tensor) -> bool:
-    """Whether all numbers are finite, in one pass: minimum and maximum propagate NaN and infinity."""
+    """Whether all numbers are finite, in one pass: minimum and maximum propagate NaN and
+    infinity."""
     return not value.numel() or all(math.isfinite(float(end)) for end in value.aminmax())
 
 
 def _supports_channels_last(module: nn.Module, samples: Samples) -> bool:
-    """Whether a module convolves images and can do so in channels-last format, which is a quarter faster on a CPU.
+    """Whether a module convolves images and can do so in channels-last format, which is a quarter
+    faster on a CPU.
 
-    A module that calls ``view`` on its activations cannot; ``flatten`` and ``reshape`` are fine. Tried on two samples."""
+    A module that calls ``view`` on its activations cannot; ``flatten`` and ``reshape`` are fine.
+    Tried on two samples."""
     if not any(isinstance(m, nn.Conv2d) for m in module.modules()) or not len(samples.rows):
         return False
     module.eval()
@@ -458,7 +608,8 @@ def _supports_channels_last(module: nn.Module, samples: Samples) -> bool:
             return False
         try:
             module(channels_last(inputs))
-        except RuntimeError:  # any other failure comes back in training, where its error is reported
+        except RuntimeError:
+            # any other failure comes back in training, where its error is reported
             return False
     return True
 

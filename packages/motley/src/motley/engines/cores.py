@@ -1,7 +1,8 @@
-"""How many cores an engine may use, torch's thread count, and a pool of Python threads with one torch thread each.
+"""How many cores an engine may use, torch's thread count, and a pool of Python threads with one
+torch thread each.
 
-Where several runs share the machine, engines divide their work as for all cores (:func:`cores`), so that results keep their bits,
-and compute on their share of them (:func:`at_once`).
+Where several runs share the machine, engines divide their work as for all cores (:func:`cores`), so
+that results keep their bits, and compute on their share of them (:func:`at_once`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ State = TypeVar("State")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_shared: tuple[int, int] | None = None  # cores of all runs and threads of this process, where other runs share the cores
+# cores of all runs and threads of this process, where other runs share the cores
+_shared: tuple[int, int] | None = None
 
 
 def cores(limit: int | None = None) -> int:
-    """Return the number of cores this process may run on (its affinity), at most ``limit`` and ``OMP_NUM_THREADS``, at least 1.
+    """Return the number of cores this process may run on (its affinity), at most ``limit`` and
+    ``OMP_NUM_THREADS``, at least 1.
 
     In a process that shares them with other runs, it is the number of cores of all.
     """
@@ -44,22 +47,25 @@ def cores(limit: int | None = None) -> int:
 
 
 def share_cores(count: int, threads: int) -> None:
-    """Let this process compute on at most ``threads`` of ``count`` cores at once, since other runs use the rest."""
+    """Let this process compute on at most ``threads`` of ``count`` cores at once, since other runs
+    use the rest."""
     global _shared
     _shared = (count, threads)
     torch.set_num_threads(threads)
 
 
 def at_once(threads: int) -> int:
-    """Return how many of so many threads this process may run at once: all, or its share of the cores."""
+    """Return how many of so many threads this process may run at once: all, or its share of the
+    cores."""
     return threads if _shared is None else min(threads, _shared[1])
 
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Run the block with so many torch threads (at most :func:`at_once`) in this Python thread and without the caller's autocast, then
-    restore both."""
-    before, count = torch.get_num_threads(), at_once(count)
+    """Run the block with so many torch threads (at most :func:`at_once`) in this Python thread and
+    without the caller's autocast, then restore both."""
+    before = torch.get_num_threads()
+    count = at_once(count)
     if before != count:
         torch.set_num_threads(count)
     try:
@@ -71,7 +77,8 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 class ThreadPool(Generic[State]):
-    """Python threads with one torch thread each. Tensor operations release the interpreter lock, so the threads compute in parallel.
+    """Python threads with one torch thread each. Tensor operations release the interpreter lock, so
+    the threads compute in parallel.
 
     Parameters
     ----------
@@ -83,10 +90,14 @@ class ThreadPool(Generic[State]):
         self._size = len(states)
         self._executor: ThreadPoolExecutor | None = None
 
-    def map(self, work: Callable[[State, Item], Result], items: Sequence[Item], ahead: int | None = None) -> Iterator[Result]:
-        """Call ``work(state, item)`` for every item, started in their order; yield the results in the same order.
+    def map(
+        self, work: Callable[[State, Item], Result], items: Sequence[Item], ahead: int | None = None
+    ) -> Iterator[Result]:
+        """Call ``work(state, item)`` for every item, started in their order; yield the results in
+        the same order.
 
-        ``ahead``: items that may be started beyond those whose results were taken, which bounds the results in memory; None: all.
+        ``ahead``: items that may be started beyond those whose results were taken, which bounds the
+        results in memory; None: all.
         """
         executor = self._started()
         rest = iter(items)
@@ -110,7 +121,8 @@ class ThreadPool(Generic[State]):
             self._free.append(state)
 
     def _started(self) -> ThreadPoolExecutor:
-        """Start the threads. Torch's thread count is set in each of them alone, not for the caller or later threads."""
+        """Start the threads. Torch's thread count is set in each of them alone, not for the caller
+        or later threads."""
         if self._executor is None:
             before = torch.get_num_threads()
             together = threading.Barrier(self._size)
@@ -128,5 +140,6 @@ class ThreadPool(Generic[State]):
 
 
 def _one_torch_thread() -> None:
-    torch.get_num_threads()  # torch settles this thread's count here, so it cannot overwrite the next line's
+    # torch settles this thread's count here, so it cannot overwrite the next line's
+    torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,7 +1,9 @@
-"""Base class of the engines with workers: it cuts jobs into chunks, has workers train them, and puts the results in order.
+"""Base class of the engines with workers: it cuts jobs into chunks, has workers train them, and
+puts the results in order.
 
-A worker runs one of the usual engines on its own cores, the one that ``auto`` selects there. Results are a function of the jobs and
-the number of workers; they do not depend on which worker was faster or died.
+A worker runs one of the usual engines on its own cores, the one that ``auto`` selects there.
+Results are a function of the jobs and the number of workers; they do not depend on which worker was
+faster or died.
 """
 
 from __future__ import annotations
@@ -49,29 +51,40 @@ from motley.tasks.base import ModelState, model_input
 __all__ = ["Distributed"]
 
 SPREAD_FROM = 20_000_000
-"""Weights times samples of a worker's part from which measuring in workers is faster than sending the model there: milliseconds."""
+"""Weights times samples of a worker's part from which measuring in workers is faster than sending
+the model there: milliseconds."""
 _CHUNKS = 4
-"""Chunks for every worker where clients are trained one by one, so that a worker that finishes early takes more of them."""
+"""Chunks for every worker where clients are trained one by one, so that a worker that finishes
+early takes more of them."""
 CHUNK_WEIGHTS = 8_000_000
 """Weights of a chunk's results at most, unless one client has more: 32 megabytes in float32."""
 
 
 def _for_workers(setting: Setting) -> Setting:
-    """Return the setting with the data that workers need: images as bytes where they were bytes, all
-    else in the types in which it is used, so that no worker makes a copy."""
-    task, dtype = setting.task, setting.dtype
+    """Return the setting with the data that workers need: images as bytes where they were bytes,
+    all else in the types in which it is used, so that no worker makes a copy."""
+    task = setting.task
+    dtype = setting.dtype
 
     def cast(values: torch.Tensor) -> torch.Tensor:
         return values.to(dtype) if values.is_floating_point() else values
 
-    data, stored = task.federation, stored_images(setting)
+    data = task.federation
+    stored = stored_images(setting)
     x, transform = (data.x, task.transform) if stored is None else stored
     held = None if data.validation_labels is None else cast(data.validation_labels)
     data = dataclasses.replace(
-        data, x=x if transform is not None else model_input(x, dtype), y=cast(data.y),
+        data,
+        x=x if transform is not None else model_input(x, dtype),
+        y=cast(data.y),
         labels=cast(data.labels),
-        validation_labels=held, global_test=None, server=None, public=None, notes={}, held_out=None,
-    )  # fmt: skip
+        validation_labels=held,
+        global_test=None,
+        server=None,
+        public=None,
+        notes={},
+        held_out=None,
+    )
     task = dataclasses.replace(task, federation=data, transform=transform, metrics=())
     return dataclasses.replace(setting, task=task)
 
@@ -87,7 +100,9 @@ class Distributed(Engine, Generic[Shared]):
     def __init__(self, setting: Setting) -> None:
         reason = self.refuses(setting)
         if reason is not None:
-            raise ContractError(f"the engine {self.name!r} was given a setting it refuses: {reason}")
+            raise ContractError(
+                f"the engine {self.name!r} was given a setting it refuses: {reason}"
+            )
         self.setting = setting
         self.workers, self.cores_each = self._shares(setting)
         self.worker_shape = f"{self.workers} x {self.cores_each}"
@@ -101,7 +116,8 @@ class Distributed(Engine, Generic[Shared]):
         self._setting = self._share(sent)
         workers = [self._worker(number, self._setting) for number in range(self.workers_at_once())]
         self._pool = WorkerPool(workers, self._on_close(), self._on_wait())
-        self._end = weakref.finalize(self, self._pool.close)  # no worker outlives an engine that nobody closed
+        # no worker outlives an engine that nobody closed
+        self._end = weakref.finalize(self, self._pool.close)
 
     @classmethod
     @abstractmethod
@@ -130,11 +146,13 @@ class Distributed(Engine, Generic[Shared]):
         return lambda: None
 
     def _on_wait(self) -> Callable[[float], None]:
-        """Return what is called while an answer is waited for, with the seconds for which no worker has been ready."""
+        """Return what is called while an answer is waited for, with the seconds for which no worker
+        has been ready."""
         return lambda without_s: None
 
     def workers_at_once(self) -> int:
-        """Return the number of workers to start; how the work is divided, and so its bits, depends on ``workers`` alone."""
+        """Return the number of workers to start; how the work is divided, and so its bits, depends
+        on ``workers`` alone."""
         return self.workers
 
     def _shares(self, setting: Setting) -> tuple[int, int]:
@@ -142,24 +160,31 @@ class Distributed(Engine, Generic[Shared]):
 
     @classmethod
     def worker_shares(cls, setting: Setting) -> tuple[int, int]:
-        """Return the number of workers and the cores of each; their product is at most the available cores."""
+        """Return the number of workers and the cores of each; their product is at most the
+        available cores."""
         most = cls.available_cores(setting)
         default = cls.available_gpus() if setting.device == "cuda" else most
         workers = max(1, min(default, most)) if setting.workers is None else setting.workers
         if workers > most:
             raise ConfigError(
-                f"got {workers}, and this run may use {most} cores; expected at most one worker for each", "engine.workers"
+                f"got {workers}, and this run may use {most} cores; expected at most one worker "
+                "for each",
+                "engine.workers",
             )
         return workers, most // workers
 
     @classmethod
     @override
     def refuses(cls, setting: Setting) -> str | None:
-        task, algorithm = setting.task, setting.algorithm
+        task = setting.task
+        algorithm = setting.algorithm
         parts = {
-            "the function that makes the model": task.model, "the transform": task.transform, "the loss": algorithm.loss,
-            "the algorithm": algorithm.correction, "the local optimizer": setting.solver,
-        }  # fmt: skip
+            "the function that makes the model": task.model,
+            "the transform": task.transform,
+            "the loss": algorithm.loss,
+            "the algorithm": algorithm.correction,
+            "the local optimizer": setting.solver,
+        }
         reason = unsendable(parts)
         if algorithm.correction.slices:
             reason = refuses_method(setting)
@@ -176,12 +201,18 @@ class Distributed(Engine, Generic[Shared]):
         client_states: Mapping[int, ClientState | None],
         want: frozenset[str] = frozenset(),
     ) -> Iterator[TrainResult]:
-        """See :meth:`Engine.train`. Jobs are trained in windows whose results fit in memory; a window begins before the last ends."""
+        """See :meth:`Engine.train`. Jobs are trained in windows whose results fit in memory; a
+        window begins before the last ends."""
         window = window_of(self.setting, self.workers)
         costs = self._costs(jobs, want)
-        windows = [self._chunks(range(at, min(at + window, len(jobs))), costs) for at in range(0, len(jobs), window)]
+        windows = [
+            self._chunks(range(at, min(at + window, len(jobs))), costs)
+            for at in range(0, len(jobs), window)
+        ]
         chunks = [chunk for cut in windows for chunk in cut]
-        calls = [self._call("train", [jobs[i] for i in chunk], client_states, {}) for chunk in chunks]
+        calls = [
+            self._call("train", [jobs[i] for i in chunk], client_states, {}) for chunk in chunks
+        ]
         shared = {"download": dict(download), "want": want}
         done: dict[int, TrainResult] = {}
         first = 0
@@ -235,8 +266,8 @@ class Distributed(Engine, Generic[Shared]):
                     yield RunSum(run, [_own_state(result) for result in results], partial)
 
     def _costs(self, jobs: Sequence[Job], want: frozenset[str]) -> list[float]:
-        """Return what each job is expected to take: the seconds that its client took before or, where
-        a client's numbers may depend on who is trained beside it, the job's steps."""
+        """Return what each job is expected to take: the seconds that its client took before or,
+        where a client's numbers may depend on who is trained beside it, the job's steps."""
         correction = self.setting.algorithm.correction
         together = correction.pre_training or correction.choices > 1 or want & PRE_TRAINING.keys()
         if self._one_by_one and not together:
@@ -250,11 +281,15 @@ class Distributed(Engine, Generic[Shared]):
         client_states: Mapping[int, ClientState | None],
         more: Mapping[str, Any],
     ) -> WorkerCall:
-        kept = {job.client: client_states[job.client] for job in jobs if job.client in client_states}
+        kept = {
+            job.client: client_states[job.client] for job in jobs if job.client in client_states
+        }
         arguments = {"jobs": jobs, "client_states": kept, **more}
         return WorkerCall(method, arguments, _about([job.client for job in jobs]))
 
-    def _run(self, calls: Sequence[WorkerCall], shared: dict[str, Any], ahead: int) -> Iterator[Any]:
+    def _run(
+        self, calls: Sequence[WorkerCall], shared: dict[str, Any], ahead: int
+    ) -> Iterator[Any]:
         return self._pool.run(calls, self._share(shared), ahead) if calls else iter(())
 
     def chunks_at_once(self) -> int:
@@ -262,8 +297,9 @@ class Distributed(Engine, Generic[Shared]):
         return self.workers * (1 if self._batches else _CHUNKS)
 
     def _chunks(self, some: range, costs: Sequence[float]) -> list[list[int]]:
-        """Deal the jobs of a window out evenly, longest first: one chunk for every worker where clients are batched, unless these
-        are too large; a few where clients are trained one by one."""
+        """Deal the jobs of a window out evenly, longest first: one chunk for every worker where
+        clients are batched, unless these are too large; a few where clients are trained one by
+        one."""
         order = sorted(some, key=lambda i: -costs[i])
         rounds = -(-len(order) * self.setting.task.layout.size // (CHUNK_WEIGHTS * self.workers))
         count = min(len(order), max(self.workers * rounds, self.chunks_at_once()))
@@ -280,21 +316,37 @@ class Distributed(Engine, Generic[Shared]):
         data_view: DataView | None = None,
         slices: Slices | None = None,
     ) -> dict[str, Floats]:
-        """See :meth:`Engine.measure`. Clients are spread over the workers where that is faster. Engines with workers refuse slices."""
+        """See :meth:`Engine.measure`. Clients are spread over the workers where that is faster.
+        Engines with workers refuse slices."""
         clients = np.asarray(clients, dtype=np.int64)
         sizes = self.setting.task.federation.train.sizes[clients]
-        passes = sum(3 if MEASURED[name][1] == "gradient" else 1 for name in want if name in MEASURED)
+        passes = sum(
+            3 if MEASURED[name][1] == "gradient" else 1 for name in want if name in MEASURED
+        )
         parts = self._parts(int(sizes.sum()) * passes, len(clients))
         if parts == 1:
             return self._local.measure(clients, download, client_states, want, key, data_view)
         cuts = np.searchsorted(np.cumsum(sizes), np.linspace(0, sizes.sum(), parts + 1)[1:-1])
         calls = []
         for at in filter(len, np.split(np.arange(len(clients)), cuts)):
-            some, view = clients[at], None if data_view is None else data_view[at]
+            some = clients[at]
+            view = None if data_view is None else data_view[at]
             states = (
-                {client: client_states[client] for client in some.tolist() if client in client_states} if client_states else {}
+                {
+                    client: client_states[client]
+                    for client in some.tolist()
+                    if client in client_states
+                }
+                if client_states
+                else {}
             )
-            arguments = {"clients": some, "client_states": states, "want": dict(want), "key": key, "data_view": view}
+            arguments = {
+                "clients": some,
+                "client_states": states,
+                "want": dict(want),
+                "key": key,
+                "data_view": view,
+            }
             calls.append(WorkerCall("measure", arguments, _about(some.tolist())))
         found = list(self._run(calls, {"download": dict(download)}, len(calls)))
         return {name: np.concatenate([part[name] for part in found]) for name in want}
@@ -307,14 +359,20 @@ class Distributed(Engine, Generic[Shared]):
         client_states: Mapping[int, ClientState | None],
         data_view: DataView | None = None,
     ) -> Mapping[int, ClientState | None]:
-        """See :meth:`Engine.choose`. Models are compared in this process; workers compare those of the jobs that they train."""
+        """See :meth:`Engine.choose`. Models are compared in this process; workers compare those of
+        the jobs that they train."""
         return self._local.choose(clients, download, client_states, data_view)
 
     @override
     def evaluate(
-        self, model: ModelState, rows: Ints, labels: Ints | None = None, want: frozenset[str] = frozenset({"hit"})
+        self,
+        model: ModelState,
+        rows: Ints,
+        labels: Ints | None = None,
+        want: frozenset[str] = frozenset({"hit"}),
     ) -> dict[str, NDArray[Any]]:
-        """See :meth:`Engine.evaluate`. Rows are spread over the workers where that is faster, cut where the reference cuts them."""
+        """See :meth:`Engine.evaluate`. Rows are spread over the workers where that is faster, cut
+        where the reference cuts them."""
         rows = np.asarray(rows, dtype=np.int64)
         chunk = max(CHUNK.values())
         parts = self._parts(len(rows), -(-len(rows) // chunk))
@@ -322,9 +380,13 @@ class Distributed(Engine, Generic[Shared]):
             return self._local.evaluate(model, rows, labels, want)
         length = chunk * -(-len(rows) // (chunk * parts))
         cuts = [slice(begin, begin + length) for begin in range(0, len(rows), length)]
-        some = [{"rows": rows[cut], "labels": None if labels is None else labels[cut], "want": want} for cut in cuts]
+        some = [
+            {"rows": rows[cut], "labels": None if labels is None else labels[cut], "want": want}
+            for cut in cuts
+        ]
         calls = [
-            WorkerCall("evaluate", part, f"samples {cut.start} to {cut.stop}") for part, cut in zip(some, cuts, strict=True)
+            WorkerCall("evaluate", part, f"samples {cut.start} to {cut.stop}")
+            for part, cut in zip(some, cuts, strict=True)
         ]
         found = list(self._run(calls, {"model": model}, len(calls)))
         return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
@@ -346,18 +408,25 @@ class Distributed(Engine, Generic[Shared]):
         return Sequential(setting.alone())
 
     @override
-    def adapt(self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune") -> Iterator[ModelState]:
+    def adapt(
+        self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune"
+    ) -> Iterator[ModelState]:
         """See :meth:`Engine.adapt`. Models are adapted in this process."""
         return self._local.adapt(jobs, begun, purpose)
 
     def _parts(self, samples: int, most: int) -> int:
-        """Return the number of parts into which to cut the measuring of so many samples; 1: it is done in this process."""
-        return max(1, min(self.workers, most, samples * self.setting.task.layout.size // SPREAD_FROM))
+        """Return the number of parts into which to cut the measuring of so many samples; 1: it is
+        done in this process."""
+        return max(
+            1, min(self.workers, most, samples * self.setting.task.layout.size // SPREAD_FROM)
+        )
 
     @cached_property
     def _local(self) -> Sequential:
         """The engine that measures in this process, on the workers' copy of the samples."""
-        return Sequential(dataclasses.replace(self._load(self._setting), threads=self.setting.threads))
+        return Sequential(
+            dataclasses.replace(self._load(self._setting), threads=self.setting.threads)
+        )
 
     @override
     def close(self) -> None:
@@ -371,11 +440,14 @@ def _about(clients: Sequence[int]) -> str:
 
 
 def _own_state(trained: TrainResult) -> TrainResult:
-    """Copy the tensors that outlive the round, so that they do not keep the whole chunk's block in memory."""
+    """Copy the tensors that outlive the round, so that they do not keep the whole chunk's block in
+    memory."""
     if trained.client_state is None and not trained.curvature:
         return trained
     client_state = None if trained.client_state is None else _copied(trained.client_state)
-    return dataclasses.replace(trained, client_state=client_state, curvature=_copied(trained.curvature))
+    return dataclasses.replace(
+        trained, client_state=client_state, curvature=_copied(trained.curvature)
+    )
 
 
 def _copied(tensors: Tensors) -> dict[str, torch.Tensor]:

@@ -18,7 +18,8 @@ __all__ = ["FeatureHook", "FrozenModels"]
 
 
 class FeatureHook:
-    """Records the input of a module's last linear layer (the last by registration, as :attr:`Layout.last_layer`).
+    """Records the input of a module's last linear layer (the last by registration, as
+    :attr:`Layout.last_layer`).
 
     Parameters
     ----------
@@ -35,14 +36,19 @@ class FeatureHook:
 
     def take(self) -> Tensor:
         """Return the features ``[B, d]`` of the last forward pass."""
-        features, self._features = self._features, None
+        features = self._features
+        self._features = None
         if features is None:
-            raise RuntimeError("the model's last linear layer was not called in its forward pass, so there are no features")
+            raise RuntimeError(
+                "the model's last linear layer was not called in its forward pass, so there are no "
+                "features"
+            )
         return widened(features.flatten(1))
 
 
 class FrozenModels:
-    """Further models in eval mode and without gradients; their modules are made once and loaded for every job.
+    """Further models in eval mode and without gradients; their modules are made once and loaded for
+    every job.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
-"""Mean gradients of clients on one model, all their samples at once: client by client, on threads, or for stacks of linear layers
-many clients together.
+"""Mean gradients of clients on one model, all their samples at once: client by client, on threads,
+or for stacks of linear layers many clients together.
 
-The gradient of a client's mean loss does not depend on how its samples are cut, so the passes take as many samples at a time as are
-fast. They agree with each other up to rounding, and a client's gradient does not depend on how many threads computed. ``vmap`` is
-not used: with the same weights for all clients it was up to twice slower than client by client on a CPU, convolutions most.
+The gradient of a client's mean loss does not depend on how its samples are cut, so the passes take
+as many samples at a time as are fast. They agree with each other up to rounding, and a client's
+gradient does not depend on how many threads computed. ``vmap`` is not used: with the same weights
+for all clients it was up to twice slower than client by client on a CPU, convolutions most.
 """
 
 from __future__ import annotations
@@ -26,19 +27,27 @@ from motley.tasks.base import ModelState
 from motley.tasks.precision import widened
 from motley.tasks.transfer import to_device
 
-__all__ = ["BlockGradients", "ClientSamples", "GradientPass", "ModuleGradients", "ThreadGradients", "UseGradient"]
+__all__ = [
+    "BlockGradients",
+    "ClientSamples",
+    "GradientPass",
+    "ModuleGradients",
+    "ThreadGradients",
+    "UseGradient",
+]
 
 BLOCK = 1024
-"""Samples of a block of clients at most, unless one client has more: it is passed in pieces of so many."""
+"""Samples of a block of clients at most, unless one client has more: it is passed in pieces of so
+many."""
 
 UseGradient = Callable[[int, Tensor], None]
-"""A function of a client's number and its gradient ``[D]``, which the next gradient overwrites. Several threads may call it at once,
-for different clients."""
+"""A function of a client's number and its gradient ``[D]``, which the next gradient overwrites.
+Several threads may call it at once, for different clients."""
 
 
 class ClientSamples(NamedTuple):
-    """The samples on which a client's gradient is computed: its number in the call, rows of the federation's features ``[n]``, and
-    targets ``[n, ...]``; at least one sample."""
+    """The samples on which a client's gradient is computed: its number in the call, rows of the
+    federation's features ``[n]``, and targets ``[n, ...]``; at least one sample."""
 
     number: int
     rows: Tensor
@@ -46,7 +55,8 @@ class ClientSamples(NamedTuple):
 
 
 class GradientPass(ABC):
-    """Computes the gradient of the mean loss over each client's samples, of one model in eval mode."""
+    """Computes the gradient of the mean loss over each client's samples, of one model in eval
+    mode."""
 
     @abstractmethod
     def run(self, state: ModelState, clients: Sequence[ClientSamples], use: UseGradient) -> None:
@@ -62,7 +72,8 @@ class ModuleGradients(GradientPass):
     """
 
     def __init__(self, client: Client, inner: int) -> None:
-        self.client, self.inner = client, inner
+        self.client = client
+        self.inner = inner
 
     @override
     def run(self, state: ModelState, clients: Sequence[ClientSamples], use: UseGradient) -> None:
@@ -73,7 +84,8 @@ class ModuleGradients(GradientPass):
 
 
 class ThreadGradients(GradientPass):
-    """One client on every thread of a pool, each with a module of its own; the clients with most samples first.
+    """One client on every thread of a pool, each with a module of its own; the clients with most
+    samples first.
 
     Parameters
     ----------
@@ -94,22 +106,30 @@ class ThreadGradients(GradientPass):
 
 
 class BlockGradients(GradientPass):
-    """Blocks of clients of a stack of linear layers: the samples of a whole block pass forward and back in one product per layer,
-    and each client's gradient is one more product per layer, of its own samples.
+    """Blocks of clients of a stack of linear layers: the samples of a whole block pass forward and
+    back in one product per layer, and each client's gradient is one more product per layer, of its
+    own samples.
 
     Parameters
     ----------
     layers: of the model. setting, samples: of the run. pool: its threads compute one block each.
     """
 
-    def __init__(self, layers: tuple[Layer, ...], setting: Setting, samples: Samples, pool: ThreadPool[Any]) -> None:
-        self.layers, self.layout, self.loss = layers, setting.task.layout, setting.algorithm.loss
-        self.samples, self.pool = samples, pool
+    def __init__(
+        self, layers: tuple[Layer, ...], setting: Setting, samples: Samples, pool: ThreadPool[Any]
+    ) -> None:
+        self.layers = layers
+        self.layout = setting.task.layout
+        self.loss = setting.algorithm.loss
+        self.samples = samples
+        self.pool = pool
         self.products = torch.bfloat16 if setting.precision == "bfloat16" else setting.dtype
 
     @override
     def run(self, state: ModelState, clients: Sequence[ClientSamples], use: UseGradient) -> None:
-        factors = [state.x[entry.slice].view(entry.shape).to(self.products) for entry in self.layout]
+        factors = [
+            state.x[entry.slice].view(entry.shape).to(self.products) for entry in self.layout
+        ]
 
         def work(_: object, block: list[ClientSamples]) -> None:
             with torch.no_grad():
@@ -118,9 +138,13 @@ class BlockGradients(GradientPass):
         for _ in self.pool.map(work, list(_blocks(clients))):
             pass
 
-    def _block(self, factors: list[Tensor], block: list[ClientSamples], g: Tensor, use: UseGradient) -> None:
-        """Compute in ``g`` the gradients of a block, of several small clients or of one client in pieces."""
-        rows, targets = torch.cat([one.rows for one in block]), torch.cat([one.targets for one in block])
+    def _block(
+        self, factors: list[Tensor], block: list[ClientSamples], g: Tensor, use: UseGradient
+    ) -> None:
+        """Compute in ``g`` the gradients of a block, of several small clients or of one client in
+        pieces."""
+        rows = torch.cat([one.rows for one in block])
+        targets = torch.cat([one.targets for one in block])
         sizes = np.array([len(one.rows) for one in block])
         share = to_device(np.repeat(1.0 / sizes, sizes), rows.device).to(g.dtype)
         views = [g[entry.slice].view(entry.shape) for entry in self.layout]
@@ -131,19 +155,33 @@ class BlockGradients(GradientPass):
             end = 0
             for one, size in zip(block, sizes.tolist(), strict=True):
                 own = slice(end, end + size)
-                self._gradient(views, [h[:, own] for h in hs], [slope[:, own] for slope in slopes], add=begin > 0)
+                self._gradient(
+                    views,
+                    [h[:, own] for h in hs],
+                    [slope[:, own] for slope in slopes],
+                    add=begin > 0,
+                )
                 end += size
                 if at.stop >= len(rows):
                     use(one.number, g)
 
-    def _slopes(self, factors: list[Tensor], h: Tensor, targets: Tensor, share: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Return every layer's inputs ``[in, B]``, and the gradients of the weighted losses by its outputs, ``[out, B]``."""
+    def _slopes(
+        self, factors: list[Tensor], h: Tensor, targets: Tensor, share: Tensor
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return every layer's inputs ``[in, B]``, and the gradients of the weighted losses by its
+        outputs, ``[out, B]``."""
         hs = [h]
         for layer in self.layers:
             weight = factors[layer.weight]
-            h = weight @ h if layer.bias is None else torch.addmm(factors[layer.bias][:, None], weight, h)
+            h = (
+                weight @ h
+                if layer.bias is None
+                else torch.addmm(factors[layer.bias][:, None], weight, h)
+            )
             hs.append(h.relu_() if layer.relu else h)
-        slopes = [(self.loss.gradient(widened(hs.pop()).mT, targets, {}).mT * share).to(self.products)]
+        slopes = [
+            (self.loss.gradient(widened(hs.pop()).mT, targets, {}).mT * share).to(self.products)
+        ]
         for above in range(len(self.layers) - 1, 0, -1):
             slope = factors[self.layers[above].weight].mT @ slopes[0]
             if self.layers[above - 1].relu:
@@ -151,7 +189,9 @@ class BlockGradients(GradientPass):
             slopes.insert(0, slope)
         return hs, slopes
 
-    def _gradient(self, views: list[Tensor], hs: list[Tensor], slopes: list[Tensor], add: bool) -> None:
+    def _gradient(
+        self, views: list[Tensor], hs: list[Tensor], slopes: list[Tensor], add: bool
+    ) -> None:
         """Write one client's gradient into the parameters' views, or add it to what is there."""
         for layer, h, slope in zip(self.layers, hs, slopes, strict=True):
             weight = views[layer.weight]
@@ -165,13 +205,15 @@ class BlockGradients(GradientPass):
 
 
 def _blocks(clients: Sequence[ClientSamples]) -> Iterator[list[ClientSamples]]:
-    """Yield neighbouring clients in blocks of at most BLOCK samples; a client with more is a block alone."""
+    """Yield neighbouring clients in blocks of at most BLOCK samples; a client with more is a block
+    alone."""
     block: list[ClientSamples] = []
     samples = 0
     for one in clients:
         if block and samples + len(one.rows) > BLOCK:
             yield block
-            block, samples = [], 0
+            block = []
+            samples = 0
         block.append(one)
         samples += len(one.rows)
     if block:

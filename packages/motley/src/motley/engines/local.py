@@ -1,4 +1,5 @@
-"""Engines that run in this process: their base class, and ``sequential``, ``debug`` and ``threads``, which train client by client."""
+"""Engines that run in this process: their base class, and ``sequential``, ``debug`` and
+``threads``, which train client by client."""
 
 from __future__ import annotations
 
@@ -47,60 +48,91 @@ __all__ = ["Debug", "LocalEngine", "Sequential", "Threads", "refuses_method", "w
 _NO_KEY = Key(0)  # all samples are measured: nothing is drawn
 
 SMALL = 100_000
-"""Weights up to which a model without convolutions is computed on one torch thread: its operations are too short to share."""
+"""Weights up to which a model without convolutions is computed on one torch thread: its operations
+are too short to share."""
 
 WINDOW_WEIGHTS = 64_000_000
 """Weights of the results that may be in memory before they are taken: 256 MB in float32."""
 
 
 def refuses_method(setting: Setting) -> str | None:
-    """Return why a batched engine cannot train by the setting's method: its clients train slices, its phases cannot be computed for
-    many clients at once, or its loss compares features of several models; None if it can."""
-    loss, correction = setting.algorithm.loss, setting.algorithm.correction
+    """Return why a batched engine cannot train by the setting's method: its clients train slices,
+    its phases cannot be computed for many clients at once, or its loss compares features of several
+    models; None if it can."""
+    loss = setting.algorithm.loss
+    correction = setting.algorithm.correction
     if correction.slices:
-        return f"clients under {type(correction).__name__} train slices of the model, which sequential and threads compute"
-    reason = refuses_phases(correction, _trial_phases(setting)) if correction.several_phases else None
+        return (
+            f"clients under {type(correction).__name__} train slices of the model, which "
+            "sequential and threads compute"
+        )
+    reason = (
+        refuses_phases(correction, _trial_phases(setting)) if correction.several_phases else None
+    )
     if reason is not None:
         return reason
     if loss.whole_model:
-        return f"the loss {type(loss).__name__} compares features of several models, which sequential and threads compute"
+        return (
+            f"the loss {type(loss).__name__} compares features of several models, which "
+            "sequential and threads compute"
+        )
     return None
 
 
 def _trial_phases(setting: Setting) -> tuple[Phase, ...]:
     """Return the phases of a client without samples that received a model of zeros."""
-    layout, correction, server = setting.task.layout, setting.algorithm.correction, setting.algorithm.server
-    vectors = (sum(entry.size for entry in entries) for entries in (layout.entries, layout.buffers, layout.counters))
+    layout = setting.task.layout
+    correction = setting.algorithm.correction
+    server = setting.algorithm.server
+    vectors = (
+        sum(entry.size for entry in entries)
+        for entries in (layout.entries, layout.buffers, layout.counters)
+    )
     model = ModelState(*(torch.zeros(size, dtype=setting.dtype) for size in vectors))
-    download = correction.download(server.init(correction.sent(model), len(setting.task.federation)))
+    download = correction.download(
+        server.init(correction.sent(model), len(setting.task.federation))
+    )
     kept = correction.initial_state(model)
     start = correction.start(download, kept)
-    return correction.phases(JobContext(start.x, download, kept, 0, setting.solver.lr, 0, 0.0, layout))
+    return correction.phases(
+        JobContext(start.x, download, kept, 0, setting.solver.lr, 0, 0.0, layout)
+    )
 
 
 def _refuses_features(setting: Setting) -> str | None:
-    """Return why a loss that compares features cannot be used with this model: it has no linear layer; None if it can."""
-    if setting.algorithm.loss.whole_model and not any(entry.linear for entry in setting.task.layout):
+    """Return why a loss that compares features cannot be used with this model: it has no linear
+    layer; None if it can."""
+    if setting.algorithm.loss.whole_model and not any(
+        entry.linear for entry in setting.task.layout
+    ):
         name = type(setting.algorithm.loss).__name__
-        return f"the loss {name} compares the inputs of the last linear layer, and the model has no linear layer"
+        return (
+            f"the loss {name} compares the inputs of the last linear layer, and the model has "
+            "no linear layer"
+        )
     return None
 
 
 def _client(setting: Setting, samples: Samples, step_hook: StepHook | None = None) -> Client:
     correction = setting.algorithm.correction
-    kind = OrderedSliceClient if correction.widths else SlicedClient if correction.slices else Client
+    kind = (
+        OrderedSliceClient if correction.widths else SlicedClient if correction.slices else Client
+    )
     return kind(setting, samples, step_hook)
 
 
 def window_of(setting: Setting, workers: int) -> int:
-    """Return the number of jobs that are trained together, such that their results fit in memory."""
+    """Return the number of jobs that are trained together, such that their results fit in
+    memory."""
     with_gradient = "gradient" in setting.algorithm.correction.pre_training
-    each = setting.task.layout.size * (4 if with_gradient else 1)  # a float64 row, and a copy, beside the result
+    # a float64 row, and a copy, beside the result
+    each = setting.task.layout.size * (4 if with_gradient else 1)
     return max(2 * workers, WINDOW_WEIGHTS // each)
 
 
 class LocalEngine(Engine):
-    """An engine in this process; it measures and evaluates with one :class:`Client`. Subclasses train a window of jobs.
+    """An engine in this process; it measures and evaluates with one :class:`Client`. Subclasses
+    train a window of jobs.
 
     Parameters
     ----------
@@ -110,7 +142,9 @@ class LocalEngine(Engine):
     def __init__(self, setting: Setting, step_hook: StepHook | None = None) -> None:
         reason = self.refuses(setting)
         if reason is not None:
-            raise ContractError(f"the engine {self.name!r} was given a setting it refuses: {reason}")
+            raise ContractError(
+                f"the engine {self.name!r} was given a setting it refuses: {reason}"
+            )
         self.setting = setting
         self.threads = cores(setting.threads)
         self.samples = Samples(setting.task, setting.dtype, setting.device)
@@ -125,15 +159,21 @@ class LocalEngine(Engine):
         return ThreadPool([self.client, *more])
 
     def _on_device(
-        self, download: Tensors, client_states: Mapping[int, ClientState | None], clients: Iterable[int]
+        self,
+        download: Tensors,
+        client_states: Mapping[int, ClientState | None],
+        clients: Iterable[int],
     ) -> tuple[Tensors, dict[int, ClientState | None]]:
-        """Return the download and these clients' states on the device; tensors that lie there already are not copied."""
+        """Return the download and these clients' states on the device; tensors that lie there
+        already are not copied."""
 
         def moved(tensors: Tensors) -> Tensors:
             return {name: value.to(self.setting.device) for name, value in tensors.items()}
 
         kept = {client: client_states[client] for client in clients if client in client_states}
-        return moved(download), {client: None if state is None else moved(state) for client, state in kept.items()}
+        return moved(download), {
+            client: None if state is None else moved(state) for client, state in kept.items()
+        }
 
     @override
     def train(
@@ -143,39 +183,67 @@ class LocalEngine(Engine):
         client_states: Mapping[int, ClientState | None],
         want: frozenset[str] = frozenset(),
     ) -> Iterator[TrainResult]:
-        """See :meth:`Engine.train`. Jobs are trained in windows whose results fit in memory; signals of the received model that the
-        selector or the correction wants are measured first, for a whole window at once."""
-        download, client_states = self._on_device(download, client_states, [job.client for job in jobs])
+        """See :meth:`Engine.train`. Jobs are trained in windows whose results fit in memory;
+        signals of the received model that the selector or the correction wants are measured first,
+        for a whole window at once."""
+        download, client_states = self._on_device(
+            download, client_states, [job.client for job in jobs]
+        )
         needed = self.setting.algorithm.correction.pre_training
-        probed = dict.fromkeys({measured for reported, measured in PRE_TRAINING.items() if reported in want} | needed)
+        probed = dict.fromkeys(
+            {measured for reported, measured in PRE_TRAINING.items() if reported in want} | needed
+        )
         window = window_of(self.setting, self.threads)
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]
             clients = np.array([job.client for job in some], dtype=np.int64)
-            states, view = self.choose(clients, download, client_states, DataView.of(some)), DataView.of(some)
+            states = self.choose(clients, download, client_states, DataView.of(some))
+            view = DataView.of(some)
             slices = Slices(np.array([job.width for job in some]), some[0].offset)
-            measured = self._measured(clients, download, states, probed, _NO_KEY, view, slices) if probed else {}
-            signals = {job.client: self._pre_training(measured, i) for i, job in enumerate(some)} if needed else {}
+            measured = (
+                self._measured(clients, download, states, probed, _NO_KEY, view, slices)
+                if probed
+                else {}
+            )
+            signals = (
+                {job.client: self._pre_training(measured, i) for i, job in enumerate(some)}
+                if needed
+                else {}
+            )
             inputs = JobInputs(download, states, signals)
             for i, trained in enumerate(self._train(some, inputs, want)):
-                found = {name: float(measured[PRE_TRAINING[name]][i]) for name in want if name in PRE_TRAINING}
+                found = {
+                    name: float(measured[PRE_TRAINING[name]][i])
+                    for name in want
+                    if name in PRE_TRAINING
+                }
                 if some[i].layers and trained.finite:
                     with torch_threads(self.inner):
                         curvature = self.client.curvature(some[i], inputs, trained)
                     trained = dataclasses.replace(trained, curvature=curvature)
-                yield dataclasses.replace(trained, signals={**trained.signals, **found}) if found else trained
+                yield (
+                    dataclasses.replace(trained, signals={**trained.signals, **found})
+                    if found
+                    else trained
+                )
 
     def _pre_training(self, measured: Mapping[str, Floats], i: int) -> PreTrainingSignals:
         """Return the signals that the correction needs of the i-th client's received model."""
-        needed, setting = self.setting.algorithm.correction.pre_training, self.setting
+        needed = self.setting.algorithm.correction.pre_training
+        setting = self.setting
         gradient = None
         if "gradient" in needed:
             gradient = torch.from_numpy(measured["gradient"][i]).to(setting.device, setting.dtype)
-        return PreTrainingSignals(float(measured["loss"][i]) if "loss" in needed else math.nan, gradient)
+        return PreTrainingSignals(
+            float(measured["loss"][i]) if "loss" in needed else math.nan, gradient
+        )
 
     @abstractmethod
-    def _train(self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
-        """Train a window of jobs; yield the results in their order. The inputs lie on the device."""
+    def _train(
+        self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]
+    ) -> Iterator[TrainResult]:
+        """Train a window of jobs; yield the results in their order. The inputs lie on the
+        device."""
 
     @override
     def measure(
@@ -189,7 +257,9 @@ class LocalEngine(Engine):
         slices: Slices | None = None,
     ) -> dict[str, Floats]:
         clients = np.asarray(clients, dtype=np.int64)
-        download, client_states = self._on_device(download, client_states, clients.tolist() if client_states else ())
+        download, client_states = self._on_device(
+            download, client_states, clients.tolist() if client_states else ()
+        )
         states = self.choose(clients, download, client_states, data_view)
         return self._measured(clients, download, states, want, key, data_view, slices)
 
@@ -203,7 +273,9 @@ class LocalEngine(Engine):
     ) -> Mapping[int, ClientState | None]:
         if self.setting.algorithm.correction.choices < 2 or not len(clients):
             return client_states
-        download, client_states = self._on_device(download, client_states, clients.tolist() if client_states else ())
+        download, client_states = self._on_device(
+            download, client_states, clients.tolist() if client_states else ()
+        )
         best = self.prober.choose(clients, download, data_view).to(self.setting.device)
         return {
             client: {**(client_states.get(client) or {}), "choice": best[i : i + 1]}
@@ -211,13 +283,21 @@ class LocalEngine(Engine):
         }
 
     def _measured(
-        self, clients: Ints, download: Tensors, client_states: Mapping[int, ClientState | None], want: Mapping[str, int | None],
-        key: Key, data_view: DataView | None, slices: Slices | None,
-    ) -> dict[str, Floats]:  # fmt: skip
+        self,
+        clients: Ints,
+        download: Tensors,
+        client_states: Mapping[int, ClientState | None],
+        want: Mapping[str, int | None],
+        key: Key,
+        data_view: DataView | None,
+        slices: Slices | None,
+    ) -> dict[str, Floats]:
         """Measure clients on what they received; tensors lie on the device."""
         if slices is None or not isinstance(self.client, SlicedClient):
             return self.prober.measure(clients, download, client_states, want, key, data_view)
-        return measure_slices(self.prober, self.client, clients, download, want, key, data_view, slices)
+        return measure_slices(
+            self.prober, self.client, clients, download, want, key, data_view, slices
+        )
 
     @override
     def recalibrate(
@@ -230,10 +310,14 @@ class LocalEngine(Engine):
         cumulative: bool = False,
     ) -> ModelState:
         with torch_threads(self.inner), torch.no_grad():
-            return _on_cpu(self.client.recalibrate(model, client, batches, key, data_view, cumulative))
+            return _on_cpu(
+                self.client.recalibrate(model, client, batches, key, data_view, cumulative)
+            )
 
     @override
-    def adapt(self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune") -> Iterator[ModelState]:
+    def adapt(
+        self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune"
+    ) -> Iterator[ModelState]:
         for job, one in zip(jobs, begun, strict=True):
             with torch_threads(self.inner):
                 adapted = self.client.adapt(job, one, purpose)
@@ -241,11 +325,18 @@ class LocalEngine(Engine):
 
     @override
     def evaluate(
-        self, model: ModelState, rows: Ints, labels: Ints | None = None, want: frozenset[str] = frozenset({"hit"})
+        self,
+        model: ModelState,
+        rows: Ints,
+        labels: Ints | None = None,
+        want: frozenset[str] = frozenset({"hit"}),
     ) -> dict[str, NDArray[Any]]:
-        """See :meth:`Engine.evaluate`. The loss is the task's own, whatever loss the algorithm minimises."""
+        """See :meth:`Engine.evaluate`. The loss is the task's own, whatever loss the algorithm
+        minimises."""
         index = to_device(np.asarray(rows, dtype=np.int64), self.samples.rows.device)
-        targets = self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)
+        targets = (
+            self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)
+        )
         return self.prober.forward(model, index, targets, self.prober.plain_loss, want)
 
 
@@ -254,9 +345,11 @@ def _on_cpu(model: ModelState) -> ModelState:
 
 
 class Sequential(LocalEngine):
-    """The reference engine: one client after the other on one module, all cores inside each operation that is long enough.
+    """The reference engine: one client after the other on one module, all cores inside each
+    operation that is long enough.
 
-    It takes any module and any loss; a loss that compares features needs a model with a linear layer.
+    It takes any module and any loss; a loss that compares features needs a model with a linear
+    layer.
     """
 
     name: ClassVar[str] = "sequential"
@@ -267,7 +360,9 @@ class Sequential(LocalEngine):
         return _refuses_features(setting)
 
     @override
-    def _train(self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
+    def _train(
+        self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]
+    ) -> Iterator[TrainResult]:
         for job in jobs:
             with torch_threads(self.inner):
                 trained = self.client.train(job, inputs, want)
@@ -277,7 +372,8 @@ class Sequential(LocalEngine):
 class Debug(Sequential):
     """The sequential engine with every step checked: the first number that is not finite raises.
 
-    The :class:`EngineError` holds in its ``context`` client, dispatch, step, inputs, per-sample losses and the flat gradient.
+    The :class:`EngineError` holds in its ``context`` client, dispatch, step, inputs, per-sample
+    losses and the flat gradient.
     """
 
     name: ClassVar[str] = "debug"
@@ -287,7 +383,8 @@ class Debug(Sequential):
 
 
 def _check(step: Mapping[str, object], loss: Tensor, gradient: Tensor) -> None:
-    """Raise where a number is not finite; inputs are checked first, then what is computed from them."""
+    """Raise where a number is not finite; inputs are checked first, then what is computed from
+    them."""
     checked = {"inputs": step["inputs"], "loss": loss, "gradient": gradient}
     for name, value in checked.items():
         if isinstance(value, Tensor) and not bool(value.isfinite().all()):
@@ -297,9 +394,11 @@ def _check(step: Mapping[str, object], loss: Tensor, gradient: Tensor) -> None:
 
 
 class Threads(LocalEngine):
-    """As many clients at a time as there are cores, each on a Python thread with one torch thread and a module of its own.
+    """As many clients at a time as there are cores, each on a Python thread with one torch thread
+    and a module of its own.
 
-    Each client is computed exactly as by the sequential engine on one thread; this pays for convolutions on a CPU.
+    Each client is computed exactly as by the sequential engine on one thread; this pays for
+    convolutions on a CPU.
     """
 
     name: ClassVar[str] = "threads"
@@ -317,7 +416,9 @@ class Threads(LocalEngine):
         return _refuses_features(setting)
 
     @override
-    def _train(self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
+    def _train(
+        self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]
+    ) -> Iterator[TrainResult]:
         """Train the longest jobs first."""
 
         def work(client: Client, job: Job) -> TrainResult:
@@ -328,14 +429,17 @@ class Threads(LocalEngine):
         yield from (done[i] for i in range(len(jobs)))
 
     @override
-    def adapt(self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune") -> Iterator[ModelState]:
-        """See :meth:`Engine.adapt`. As many models are in memory at a time as results in training."""
-        waiting, window = iter(begun), window_of(self.setting, self.threads)
+    def adapt(
+        self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune"
+    ) -> Iterator[ModelState]:
+        """See :meth:`Engine.adapt`. As many models are in memory at a time as results in
+        training."""
+        waiting = iter(begun)
+        window = window_of(self.setting, self.threads)
         for begin in range(0, len(jobs), window):
             some = [(job, next(waiting)) for job in jobs[begin : begin + window]]
-            yield from list(
-                self._pool.map(lambda client, one: client.adapt(*one, purpose), some)
-            )  # one of the clients also evaluates
+            # one of the clients also evaluates
+            yield from list(self._pool.map(lambda client, one: client.adapt(*one, purpose), some))
 
     @override
     def close(self) -> None:

@@ -1,6 +1,8 @@
-"""The facts of a machine on which bits depend: versions of Python and of libraries, and hashes of source files.
+"""The facts of a machine on which bits depend: versions of Python and of libraries, and hashes of
+source files.
 
-:func:`facts` is sent to the nodes of a cluster by value, for Motley may be absent there. So this module uses Python's library alone.
+:func:`facts` is sent to the nodes of a cluster by value, for Motley may be absent there. So this
+module uses Python's library alone.
 """
 
 import hashlib
@@ -20,7 +22,8 @@ MISSING = "ModuleNotFoundError: "
 
 
 def facts(libraries: Sequence[str], modules: Sequence[str]) -> dict[str, str]:
-    """Return the facts of this machine by name: versions, and hashes of Motley's files and of modules, or why there is none.
+    """Return the facts of this machine by name: versions, and hashes of Motley's files and of
+    modules, or why there is none.
 
     Parameters
     ----------
@@ -31,24 +34,33 @@ def facts(libraries: Sequence[str], modules: Sequence[str]) -> dict[str, str]:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = f"{MISSING}No module named '{name}'" if _file(name) is None else "a version without a name"
+            found[name] = (
+                f"{MISSING}No module named '{name}'"
+                if _file(name) is None
+                else "a version without a name"
+            )
     origin = _file("motley")
     if origin is None:
         found["Motley"] = f"{MISSING}No module named 'motley'"
     else:
         folder = Path(origin).parent
-        said = re.search(r'^__version__ = "(.*)"', Path(origin).read_text(encoding="utf-8"), re.MULTILINE)
+        said = re.search(
+            r'^__version__ = "(.*)"', Path(origin).read_text(encoding="utf-8"), re.MULTILINE
+        )
         found["Motley"] = said[1] if said else "a version without a number"
         for path in sorted(folder.rglob("*.py")):
             found[f"{CODE}{path.relative_to(folder.parent).as_posix()}"] = _hash(path)
     for name in modules:
         origin = _file(name)
-        found[f"{CODE}{name}"] = f"{MISSING}No module named '{name}'" if origin is None else _hash(Path(origin))
+        found[f"{CODE}{name}"] = (
+            f"{MISSING}No module named '{name}'" if origin is None else _hash(Path(origin))
+        )
     return found
 
 
 def _file(name: str) -> str | None:
-    """Return the file of a module, which is not imported (its packages are); None if there is none."""
+    """Return the file of a module, which is not imported (its packages are); None if there is
+    none."""
     try:
         spec = importlib.util.find_spec(name)
     except Exception:  # whatever a package raises when it is imported

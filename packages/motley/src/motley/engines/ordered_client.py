@@ -1,7 +1,8 @@
-"""Local training by ordered dropout: every batch passes through a slice whose width is drawn from the listed ones.
+"""Local training by ordered dropout: every batch passes through a slice whose width is drawn from
+the listed ones.
 
-The modules of all widths share their weights: a narrower one's are views of the first entries along each axis. BatchNorm statistics
-are each module's own.
+The modules of all widths share their weights: a narrower one's are views of the first entries along
+each axis. BatchNorm statistics are each module's own.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class OrderedSliceClient(SlicedClient):
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         own = self.at(job.width)
         own.load_statistics(self._statistics(inputs.download))
-        sliced = dataclasses.replace(inputs, download=self.received_slice(inputs.download, job.width, job.offset))
+        sliced = dataclasses.replace(
+            inputs, download=self.received_slice(inputs.download, job.width, job.offset)
+        )
         result = own.train(job, sliced, want)
         parts = self._widened(result.parts, job, inputs.download)
         finite = result.finite and bool(parts["buffers"].value.isfinite().all())
@@ -75,13 +78,22 @@ class OrderedSliceClient(SlicedClient):
 
     @override
     def _widened(self, parts: Parts, job: Job, download: Tensors) -> Mapping[str, Part]:
-        """Return an upload of the whole model's length, with the statistics of every listed width up to the client's own."""
-        found, widths = super()._widened(parts, job, download), self.setting.algorithm.correction.widths
-        buffers, counters = (download[name].cpu().clone().view(len(widths), -1) for name in ("buffers", "counters"))
+        """Return an upload of the whole model's length, with the statistics of every listed width
+        up to the client's own."""
+        found = super()._widened(parts, job, download)
+        widths = self.setting.algorithm.correction.widths
+        buffers, counters = (
+            download[name].cpu().clone().view(len(widths), -1) for name in ("buffers", "counters")
+        )
         held = torch.zeros_like(buffers, dtype=torch.bool)
         for width, state in self.at(job.width).statistics().items():
-            row, positions = widths.index(width), self.positions_of(width, 0)[1].cpu()
-            buffers[row, positions], counters[row], held[row, positions] = state.buffers.cpu(), state.counters.cpu(), True
+            row = widths.index(width)
+            positions = self.positions_of(width, 0)[1].cpu()
+            buffers[row, positions], counters[row], held[row, positions] = (
+                state.buffers.cpu(),
+                state.counters.cpu(),
+                True,
+            )
         values = Part(buffers.view(-1), "convex", held.view(-1))
         return {**found, "buffers": values, "counters": Part(counters.view(-1), "max")}
 
@@ -94,10 +106,17 @@ class OrderedClient(Client):
     whole: the run's setting. samples, step_hook: see :class:`Client`. width: of the client.
     """
 
-    def __init__(self, whole: Setting, samples: Samples, width: float, step_hook: StepHook | None = None) -> None:
+    def __init__(
+        self, whole: Setting, samples: Samples, width: float, step_hook: StepHook | None = None
+    ) -> None:
         method = whole.algorithm.replace(correction=Correction())
-        super().__init__(dataclasses.replace(whole, task=task_of_width(whole, width), algorithm=method), samples, step_hook)
-        self.width, self.distils = width, whole.algorithm.correction.distils
+        super().__init__(
+            dataclasses.replace(whole, task=task_of_width(whole, width), algorithm=method),
+            samples,
+            step_hook,
+        )
+        self.width = width
+        self.distils = whole.algorithm.correction.distils
         self._narrower: dict[float, TrainedModule] = {}
         for narrower in (p for p in whole.algorithm.correction.widths if p < width):
             setting = dataclasses.replace(self.setting, task=task_of_width(whole, narrower))
@@ -113,13 +132,21 @@ class OrderedClient(Client):
             model.load(dataclasses.replace(states[width], x=model.w))
 
     def statistics(self) -> dict[float, ModelState]:
-        """Return the BatchNorm statistics of every listed width up to the client's own, as training left them."""
-        return {self.width: self.model.state()} | {p: module.model.state() for p, module in self._narrower.items()}
+        """Return the BatchNorm statistics of every listed width up to the client's own, as training
+        left them."""
+        return {self.width: self.model.state()} | {
+            p: module.model.state() for p, module in self._narrower.items()
+        }
 
     @override
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         widths = (self.width, *self._narrower)
-        drawn = self.setting.key("batches", job).fold("widths").numpy().integers(len(widths), size=job.steps)
+        drawn = (
+            self.setting.key("batches", job)
+            .fold("widths")
+            .numpy()
+            .integers(len(widths), size=job.steps)
+        )
         self._drawn = [widths[i] for i in drawn.tolist()]
         for width, narrow in self._narrower.items():
             set_stream(narrow.model.module, self.setting.key("dropout", job).fold(f"{width:g}"))
@@ -128,9 +155,14 @@ class OrderedClient(Client):
 
     @override
     def _direct_step(
-        self, phase: Phase, trained: TrainedModule, batches: Sequence[Batch], weights: Mapping[str, Tensor],
-        values: dict[str, Tensor], step: int,
-    ) -> Tensor:  # fmt: skip
+        self,
+        phase: Phase,
+        trained: TrainedModule,
+        batches: Sequence[Batch],
+        weights: Mapping[str, Tensor],
+        values: dict[str, Tensor],
+        step: int,
+    ) -> Tensor:
         if step == 0:
             self._share(trained)
         trained.blocks = self._blocks
@@ -139,14 +171,16 @@ class OrderedClient(Client):
         return self._narrow_step(trained, self._narrower[self._drawn[step]], batches[0])
 
     def _share(self, trained: TrainedModule) -> None:
-        """Let the narrower modules' weights be views of the widest one's, which its phase may have stored anew."""
+        """Let the narrower modules' weights be views of the widest one's, which its phase may have
+        stored anew."""
         self._blocks = trained.blocks
         for narrow in self._narrower.values():
             for own, wide in zip(narrow.parameters, trained.parameters, strict=True):
                 own.data = wide.data[_first(own)]
 
     def _narrow_step(self, trained: TrainedModule, narrow: TrainedModule, batch: Batch) -> Tensor:
-        """Return the per-sample losses by the true labels; the blocks hold the gradient of a step on a narrower slice."""
+        """Return the per-sample losses by the true labels; the blocks hold the gradient of a step
+        on a narrower slice."""
         with narrow.one_sample(batch), trained.one_sample(batch):
             outputs = judged = narrow.outputs(batch.inputs)
             if self.distils:
@@ -155,7 +189,9 @@ class OrderedClient(Client):
             found: list[Tensor] = []
             if self.distils:
                 term = self_distillation(outputs, judged)
-                found += torch.autograd.grad(loss.mean(), trained.parameters, materialize_grads=True)
+                found += torch.autograd.grad(
+                    loss.mean(), trained.parameters, materialize_grads=True
+                )
             own = torch.autograd.grad(term.mean(), narrow.parameters, materialize_grads=True)
         if trained.direct and not self.distils:  # nothing moves outside of the narrower slice
             trained.blocks = [_block(p, g) for p, g in zip(narrow.parameters, own, strict=True)]
@@ -170,7 +206,8 @@ class OrderedClient(Client):
 
 
 def self_distillation(outputs: Tensor, teacher: Tensor) -> Tensor:
-    """Return the cross-entropy ``[B]`` between the softmax of a teacher's outputs and that of ``outputs``, ``[B, C]`` each.
+    """Return the cross-entropy ``[B]`` between the softmax of a teacher's outputs and that of
+    ``outputs``, ``[B, C]`` each.
 
     No gradient passes to the teacher.
 
@@ -185,7 +222,8 @@ def self_distillation(outputs: Tensor, teacher: Tensor) -> Tensor:
 
 
 def _first(narrow: Tensor) -> tuple[slice, ...]:
-    """Return where a narrower tensor lies in the wider one: at the first entries along each axis."""
+    """Return where a narrower tensor lies in the wider one: at the first entries along each
+    axis."""
     return tuple(slice(0, n) for n in narrow.shape)
 
 

@@ -1,8 +1,8 @@
 """How a step's jobs are divided among workers: by what each is expected to take.
 
-Where clients are trained one by one, that is the seconds that a client took before; a client's bits do
-not depend on its chunk. Where a chunk is trained as one stack, chunks follow from steps alone, since
-another stack may round otherwise. Neither the order of calls nor the worker changes a result.
+Where clients are trained one by one, that is the seconds that a client took before; a client's bits
+do not depend on its chunk. Where a chunk is trained as one stack, chunks follow from steps alone,
+since another stack may round otherwise. Neither the order of calls nor the worker changes a result.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class ClientSeconds:
                 self._each[job.client] = took / job.steps
 
     def expected(self, jobs: Sequence[Job]) -> list[float]:
-        """Return the seconds that jobs are expected to take; of a client that is not known, by the mean
-        of the others. Where none is known: its steps."""
+        """Return the seconds that jobs are expected to take; of a client that is not known, by the
+        mean of the others. Where none is known: its steps."""
         known = [self._each[job.client] for job in jobs if job.client in self._each]
         usual = sum(known) / len(known) if known else 1.0
         return [job.steps * self._each.get(job.client, usual) for job in jobs]
@@ -74,7 +74,9 @@ def aligned_runs(first: int, last: int) -> list[BlockRun]:
     return found
 
 
-def parts_of(costs: Sequence[float], workers: int, stacked: bool, least: int = 1) -> list[PlannedCall]:
+def parts_of(
+    costs: Sequence[float], workers: int, stacked: bool, least: int = 1
+) -> list[PlannedCall]:
     """Divide a step's positions into parts of about equal costs.
 
     Parameters
@@ -106,8 +108,8 @@ def _share(costs: Sequence[float], workers: int) -> float:
 
 
 def makespan(parts: Sequence[PlannedCall], workers: int) -> float:
-    """Return the cost of the busiest worker, where the costliest part that is left goes to the worker
-    that is free first."""
+    """Return the cost of the busiest worker, where the costliest part that is left goes to the
+    worker that is free first."""
     busy = [0.0] * workers
     for part in sorted(parts, key=lambda one: -one.cost):
         heapq.heapreplace(busy, busy[0] + part.cost)

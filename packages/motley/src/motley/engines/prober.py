@@ -1,7 +1,9 @@
-"""Probes: losses and gradients of clients' received models in eval mode, on some batches or on all samples of each client.
+"""Probes: losses and gradients of clients' received models in eval mode, on some batches or on all
+samples of each client.
 
-Clients that start from the same model share its forward passes; gradients are computed as the engine can
-(:mod:`motley.engines.gradients`). A client's numbers do not depend on which other signals or clients are measured, up to rounding.
+Clients that start from the same model share its forward passes; gradients are computed as the
+engine can (:mod:`motley.engines.gradients`). A client's numbers do not depend on which other
+signals or clients are measured, up to rounding.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ class Prober:
     """
 
     def __init__(self, setting: Setting, samples: Samples, client: Client, inner: int) -> None:
-        self.setting, self.samples, self.client, self.inner = setting, samples, client, inner
+        self.setting = setting
+        self.samples = samples
+        self.client = client
+        self.inner = inner
         self.gradient_pass: GradientPass = ModuleGradients(client, inner)
         self.targets = setting.task.federation.targets
         self.heads = setting.task.heads
@@ -70,11 +75,16 @@ class Prober:
         """See :meth:`Engine.measure`; tensors lie on the device."""
         unknown = set(want) - set(MEASURED)
         if unknown:
-            raise ContractError(f"cannot measure {', '.join(sorted(unknown))}; a probe measures: {', '.join(sorted(MEASURED))}")
+            raise ContractError(
+                f"cannot measure {', '.join(sorted(unknown))}; a probe measures: "
+                f"{', '.join(sorted(MEASURED))}"
+            )
         starts = list(self._starts(clients, download, client_states))
         found = {}
         with torch_threads(self.inner):
-            gradients = {name: batches for name, batches in want.items() if MEASURED[name][1] == "gradient"}
+            gradients = {
+                name: batches for name, batches in want.items() if MEASURED[name][1] == "gradient"
+            }
             for name in want.keys() - gradients.keys():
                 found[name] = self._mean_loss(name, clients, starts, want[name], key, data_view)
             for batches in set(gradients.values()):
@@ -85,7 +95,8 @@ class Prober:
     def _starts(
         self, clients: Ints, download: Tensors, client_states: Mapping[int, ClientState | None]
     ) -> Iterator[tuple[Ints, ModelState]]:
-        """Yield groups of clients (indices into ``clients``) that start from the same model, and this model."""
+        """Yield groups of clients (indices into ``clients``) that start from the same model, and
+        this model."""
         correction = self.setting.algorithm.correction
         alone = np.zeros(len(clients), bool)
         if correction.personal_start:
@@ -95,13 +106,17 @@ class Prober:
                 yield group, correction.start(download, client_states.get(int(clients[group[0]])))
 
     def choose(self, clients: Ints, download: Tensors, data_view: DataView | None = None) -> Tensor:
-        """Return the number of the received model whose mean loss on all of a client's training samples is lowest, the first of
-        equals, int64 ``[len(clients)]``."""
-        correction, everybody, losses = self.setting.algorithm.correction, np.arange(len(clients)), []
+        """Return the number of the received model whose mean loss on all of a client's training
+        samples is lowest, the first of equals, int64 ``[len(clients)]``."""
+        correction = self.setting.algorithm.correction
+        everybody = np.arange(len(clients))
+        losses = []
         with torch_threads(self.inner):
             for j in range(correction.choices):
                 start = correction.start(download, {"choice": torch.tensor([j])})
-                losses.append(self._mean_loss("loss", clients, [(everybody, start)], None, Key(0), data_view))
+                losses.append(
+                    self._mean_loss("loss", clients, [(everybody, start)], None, Key(0), data_view)
+                )
         return torch.from_numpy(np.where(np.isnan(losses), np.inf, losses).argmin(0))
 
     def _mean_loss(
@@ -116,12 +131,15 @@ class Prober:
         """Return the mean per-sample loss of each client's starting model, ``[len(clients)]``."""
         kind = MEASURED[name][0]
         own = self.robust_loss if name == "robust_loss" else self.setting.algorithm.loss
-        loss, part = own if kind == "training" else self.plain_loss, getattr(self.samples, kind)
+        loss = own if kind == "training" else self.plain_loss
+        part = getattr(self.samples, kind)
         key, window = (key, data_view) if kind == "training" else (key.fold(kind), None)
         positions, owner = self.draw_samples(part, clients, batches, key, window)
         losses = np.empty(len(positions))
         for group, state in starts:
-            chosen = np.flatnonzero(np.isin(owner, group)) if len(starts) > 1 else np.arange(len(owner))
+            chosen = (
+                np.flatnonzero(np.isin(owner, group)) if len(starts) > 1 else np.arange(len(owner))
+            )
             places = to_device(positions[chosen], part.rows.device)
             wanted = part.targets(places, data_view, owner[chosen])
             losses[chosen] = self.forward(state, part.rows[places], wanted, loss)["loss"]
@@ -140,7 +158,8 @@ class Prober:
         data_view: DataView | None,
     ) -> dict[str, Floats]:
         """Return each client's mean gradient, its norm or its sketch, all from one gradient."""
-        part, size = self.samples.training, self.client.model.layout.size
+        part = self.samples.training
+        size = self.client.model.layout.size
         sketch = Sketch.signal("gradient_sketch", self.setting.streams, size)
         widths = {"grad_norm": (), "gradient": (size,), "gradient_sketch": (sketch.width,)}
         found = {name: np.full((len(clients), *widths[name]), np.nan) for name in names}
@@ -150,25 +169,43 @@ class Prober:
         def use(i: int, g: Tensor) -> None:
             g = g.cpu()
             for name in names:
-                found[name][i] = g.double().norm() if name == "grad_norm" else g if name == "gradient" else sketch.of(g)
+                found[name][i] = (
+                    g.double().norm()
+                    if name == "grad_norm"
+                    else g
+                    if name == "gradient"
+                    else sketch.of(g)
+                )
 
         def samples_of(i: int) -> ClientSamples:
             places = to_device(positions[ends[i] : ends[i + 1]], part.rows.device)
-            return ClientSamples(i, part.rows[places], part.targets(places, data_view, owner[ends[i] : ends[i + 1]]))
+            return ClientSamples(
+                i, part.rows[places], part.targets(places, data_view, owner[ends[i] : ends[i + 1]])
+            )
 
         for group, state in starts:
-            self.gradient_pass.run(state, [samples_of(i) for i in group[ends[group + 1] > ends[group]].tolist()], use)
+            self.gradient_pass.run(
+                state, [samples_of(i) for i in group[ends[group + 1] > ends[group]].tolist()], use
+            )
         return found
 
     def draw_samples(
-        self, part: SampleSplit, clients: Ints, batches: int | None, key: Key, data_view: DataView | None = None
+        self,
+        part: SampleSplit,
+        clients: Ints,
+        batches: int | None,
+        key: Key,
+        data_view: DataView | None = None,
     ) -> tuple[Ints, Ints]:
-        """Return the samples to measure, as positions in ``part.rows``, and the client (an index into ``clients``) of each.
+        """Return the samples to measure, as positions in ``part.rows``, and the client (an index
+        into ``clients``) of each.
 
-        Every sample has a uniform number that is a function of the key and its position; a client's batches are its samples with
-        the smallest numbers, so they do not depend on the other clients.
+        Every sample has a uniform number that is a function of the key and its position; a client's
+        batches are its samples with the smallest numbers, so they do not depend on the other
+        clients.
         """
-        positions, sizes = part.positions(clients, data_view), part.seen[clients]
+        positions = part.positions(clients, data_view)
+        sizes = part.seen[clients]
         owner = np.repeat(np.arange(len(clients)), sizes)
         if batches is None or (sizes <= batches * self.setting.work.batch_size).all():
             return positions, owner
@@ -178,15 +215,23 @@ class Prober:
         return positions[kept], owner[kept]
 
     def forward(
-        self, state: ModelState, rows: Tensor, targets: Tensor, loss: Loss, want: frozenset[str] = frozenset()
+        self,
+        state: ModelState,
+        rows: Tensor,
+        targets: Tensor,
+        loss: Loss,
+        want: frozenset[str] = frozenset(),
     ) -> dict[str, NDArray[Any]]:
-        """Return ``loss`` and the wanted quantities (see :meth:`Engine.evaluate`) of one model in eval mode, computed in chunks."""
+        """Return ``loss`` and the wanted quantities (see :meth:`Engine.evaluate`) of one model in
+        eval mode, computed in chunks."""
         self.client.model.load(state)
         names = sorted(want - {"loss"})
         found: dict[str, list[Tensor]] = {name: [] for name in ("loss", *names)}
         chunk = self.client.chunk
         with torch_threads(self.inner), torch.no_grad():
-            for some, wanted in zip(torch.split(rows, chunk), torch.split(targets, chunk), strict=True):
+            for some, wanted in zip(
+                torch.split(rows, chunk), torch.split(targets, chunk), strict=True
+            ):
                 if not len(some):
                     continue
                 outputs = self.client.forward(self.samples.inputs(some))
@@ -195,6 +240,14 @@ class Prober:
                 found["loss"].append(loss.loss(outputs, wanted, {}))
                 for name in names:
                     value = self.client.received.features() if name == "features" else None
-                    found[name].append(measured(name, outputs, wanted, self.targets) if value is None else value)
-        joined = {name: torch.cat(parts).cpu() if parts else torch.zeros(0) for name, parts in found.items()}
-        return {name: (value.double() if name in ("loss", "hit") else value).numpy() for name, value in joined.items()}
+                    found[name].append(
+                        measured(name, outputs, wanted, self.targets) if value is None else value
+                    )
+        joined = {
+            name: torch.cat(parts).cpu() if parts else torch.zeros(0)
+            for name, parts in found.items()
+        }
+        return {
+            name: (value.double() if name in ("loss", "hit") else value).numpy()
+            for name, value in joined.items()
+        }

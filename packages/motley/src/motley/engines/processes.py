@@ -1,7 +1,8 @@
-"""The engine ``processes``: clients are trained in worker processes of this machine, for many cores, several GPUs, and slow Python.
+"""The engine ``processes``: clients are trained in worker processes of this machine, for many
+cores, several GPUs, and slow Python.
 
-Workers are fresh interpreters. Data, models and results lie in anonymous memory whose file descriptors travel over a socket, so
-nothing is copied and nothing is left in the file system.
+Workers are fresh interpreters. Data, models and results lie in anonymous memory whose file
+descriptors travel over a socket, so nothing is copied and nothing is left in the file system.
 """
 
 from __future__ import annotations
@@ -28,16 +29,31 @@ from motley.engines.distributed import Distributed
 from motley.engines.serialization import from_memory, to_memory, unwrap
 from motley.engines.workers import RemoteWorker, Worker, WorkerCall, WorkerDied
 
-__all__ = ["PATIENCE_S", "Processes", "end_with_parent", "run_worker", "worker_environment", "workers_kept"]
+__all__ = [
+    "PATIENCE_S",
+    "Processes",
+    "end_with_parent",
+    "run_worker",
+    "worker_environment",
+    "workers_kept",
+]
 
 PATIENCE_S = 60.0
-"""Seconds after which a worker that uses no processor time during a call (it was stopped, or waits for ever) is given up."""
+"""Seconds after which a worker that uses no processor time during a call (it was stopped, or waits
+for ever) is given up."""
 _LOOK_S = 0.5
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
 
 
 class SharedObject:
-    """An object in anonymous memory; the file descriptor is closed with the last reference to this one."""
+    """An object in anonymous memory; the file descriptor is closed with the last reference to this
+    one."""
 
     def __init__(self, obj: object) -> None:
         self.descriptor = to_memory(obj)
@@ -45,19 +61,22 @@ class SharedObject:
 
 
 def _receive(connection: socket.socket, count: int) -> list[int]:
-    """Receive so many file descriptors. Raises EOFError when the other end is gone, TimeoutError by the socket's timeout."""
+    """Receive so many file descriptors. Raises EOFError when the other end is gone, TimeoutError by
+    the socket's timeout."""
     message, descriptors, _, _ = socket.recv_fds(connection, 1, count)
     if not message:
         raise EOFError
     return descriptors
 
 
-_idle: list[_ProcessWorker] | None = None  # workers that wait for another engine; None: workers end with their engine
+# workers that wait for another engine; None: workers end with their engine
+_idle: list[_ProcessWorker] | None = None
 
 
 @contextmanager
 def workers_kept() -> Iterator[None]:
-    """Inside the block, worker processes outlive their engine and serve the next one: a new interpreter costs seconds."""
+    """Inside the block, worker processes outlive their engine and serve the next one: a new
+    interpreter costs seconds."""
     global _idle
     if _idle is not None:
         yield
@@ -66,16 +85,20 @@ def workers_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        idle, _idle = _idle, None
+        idle = _idle
+        _idle = None
         for worker in idle:
             worker.close()
 
 
 class _ProcessWorker(RemoteWorker[SharedObject]):
-    """A worker process with so many torch threads, and the socket to it. ``setting`` and ``device`` may change between engines."""
+    """A worker process with so many torch threads, and the socket to it. ``setting`` and ``device``
+    may change between engines."""
 
     def __init__(self, threads: int) -> None:
-        self.threads, self.setting, self.device = threads, SharedObject(None), SharedObject(None)
+        self.threads = threads
+        self.setting = SharedObject(None)
+        self.device = SharedObject(None)
         self._calling = threading.Lock()
         self._spawn()
 
@@ -115,18 +138,24 @@ class _ProcessWorker(RemoteWorker[SharedObject]):
                 raise WorkerDied(how) from None
 
     def _answer(self) -> int:
-        """Wait for the descriptor of an answer; give up a process that uses no processor time for too long."""
-        used, since = "", time.monotonic()
+        """Wait for the descriptor of an answer; give up a process that uses no processor time for
+        too long."""
+        used = ""
+        since = time.monotonic()
         while True:
             try:
                 return _receive(self._connection, 1)[0]
             except TimeoutError:
-                fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+                fields = (
+                    Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+                )
                 now = " ".join(fields[11:13])  # user and system time
                 used, since = (used, since) if now == used else (now, time.monotonic())
                 if time.monotonic() > since + PATIENCE_S:
                     self._kill()
-                    raise WorkerDied(f"given up after {PATIENCE_S:g} s without processor time") from None
+                    raise WorkerDied(
+                        f"given up after {PATIENCE_S:g} s without processor time"
+                    ) from None
 
     def _kill(self) -> str:
         """End the process; return how it ended, in words."""
@@ -141,12 +170,14 @@ class _ProcessWorker(RemoteWorker[SharedObject]):
                 _idle.append(self)
         else:
             self._kill()
-            with self._calling:  # a thread that waits for an answer first notices that the process is gone
+            # a thread that waits for an answer first notices that the process is gone
+            with self._calling:
                 self._connection.close()
 
 
 class Processes(Distributed[SharedObject]):
-    """Trains chunks of clients in worker processes, which share the run's cores and read the same data."""
+    """Trains chunks of clients in worker processes, which share the run's cores and read the same
+    data."""
 
     name: ClassVar[str] = "processes"
     options: ClassVar[frozenset[str]] = frozenset({"workers"})
@@ -170,8 +201,11 @@ class Processes(Distributed[SharedObject]):
         worker = fit[-1] if fit else _ProcessWorker(self.cores_each)
         if fit and _idle is not None:
             _idle.remove(worker)
-        device = f"cuda:{number % torch.cuda.device_count()}" if self.setting.device == "cuda" else None
-        worker.setting, worker.device = setting, SharedObject(device)
+        device = (
+            f"cuda:{number % torch.cuda.device_count()}" if self.setting.device == "cuda" else None
+        )
+        worker.setting = setting
+        worker.device = SharedObject(device)
         return worker
 
     @classmethod
@@ -183,9 +217,11 @@ class Processes(Distributed[SharedObject]):
 
 
 def run_worker(descriptor: int, parent: int, threads: int) -> None:
-    """Run a worker process until its parent is gone: ``python -m motley.engines.processes DESCRIPTOR PARENT THREADS``.
+    """Run a worker process until its parent is gone:
+    ``python -m motley.engines.processes DESCRIPTOR PARENT THREADS``.
 
-    Every message carries two objects: the run's setting and the worker's device, or shared arguments and a call.
+    Every message carries two objects: the run's setting and the worker's device, or shared
+    arguments and a call.
 
     Parameters
     ----------
@@ -194,7 +230,8 @@ def run_worker(descriptor: int, parent: int, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
     threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
     torch.set_num_threads(threads)
-    connection, worker = socket.socket(fileno=descriptor), None
+    connection = socket.socket(fileno=descriptor)
+    worker = None
     with suppress(EOFError, OSError):
         while True:
             shared, own = _receive(connection, 2)
@@ -210,13 +247,15 @@ def run_worker(descriptor: int, parent: int, threads: int) -> None:
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    """Return the environment of a fresh interpreter that finds the same modules and computes on so many threads."""
+    """Return the environment of a fresh interpreter that finds the same modules and computes on so
+    many threads."""
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     return {**os.environ, **dict.fromkeys(_THREADS, str(threads)), "PYTHONPATH": path}
 
 
 def end_with_parent(parent: int) -> None:
-    """Wait until the process with this id is no longer the parent, then end this process, also in the middle of a long call."""
+    """Wait until the process with this id is no longer the parent, then end this process, also in
+    the middle of a long call."""
     while os.getppid() == parent:
         time.sleep(_LOOK_S)
     os._exit(1)

@@ -1,7 +1,9 @@
-"""A worker as an actor of a Ray cluster, and the run's end of it, which notices when the actor or its node is gone or stands still.
+"""A worker as an actor of a Ray cluster, and the run's end of it, which notices when the actor or
+its node is gone or stands still.
 
-While a call goes on, the actor answers questions after its health in another thread. One that has not answered for
-:data:`SILENT_S` seconds has its call done by another worker, too; one that has not for :data:`GIVEN_UP_S` is killed and replaced.
+While a call goes on, the actor answers questions after its health in another thread. One that has
+not answered for :data:`SILENT_S` seconds has its call done by another worker, too; one that has not
+for :data:`GIVEN_UP_S` is killed and replaced.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ __all__ = ["GIVEN_UP_S", "SILENT_S", "ActorWorker", "Bytes", "as_bytes"]
 
 Bytes = NDArray[np.uint8]
 
-SILENT_S, GIVEN_UP_S = 7.0, 45.0
-"""Seconds without an answer after which an actor's call is done by another worker, too, and after which it is killed."""
+SILENT_S = 7.0
+GIVEN_UP_S = 45.0
+"""Seconds without an answer after which an actor's call is done by another worker, too, and after
+which it is killed."""
 _LOOK_S = 1.0
 _PLACED_S = 120.0
-"""Seconds after which an actor that waits for room is asked for anew: one that was stopped while it started would never come."""
+"""Seconds after which an actor that waits for room is asked for anew: one that was stopped while it
+started would never come."""
 _HEALTH = "health"
 
 
@@ -51,8 +56,8 @@ def as_bytes(obj: object) -> Bytes:
 
 
 class _Actor:
-    """A worker as an actor. Large arguments come as references inside a list: as plain arguments, they would hold up the questions
-    after its health until they are there."""
+    """A worker as an actor. Large arguments come as references inside a list: as plain arguments,
+    they would hold up the questions after its health until they are there."""
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
@@ -62,7 +67,8 @@ class _Actor:
         return str(ray_package().get_runtime_context().get_node_id())
 
     def prepare(self, setting: list[Any], threads: int, device: str | None) -> None:
-        """Make the worker's engine. ``setting``: reference to the run's setting; its tensors are used where they lie."""
+        """Make the worker's engine. ``setting``: reference to the run's setting; its tensors are
+        used where they lie."""
         os.environ["OMP_NUM_THREADS"] = str(threads)
         _use_threads(threads)
         self._threads = threads
@@ -74,11 +80,13 @@ class _Actor:
             raise EngineError("the worker was not prepared")
         _use_threads(self._threads)
         get = ray_package().get
-        return self._worker.execute(unwrap(bytearray(get(call[0]))), unwrap(get(shared[0]).data), as_bytes)
+        return self._worker.execute(
+            unwrap(bytearray(get(call[0]))), unwrap(get(shared[0]).data), as_bytes
+        )
 
     def node_stands(self) -> bool:
-        """Return whether Ray's process of the node, this one's parent, is stopped, so that no answer could leave; False where that
-        cannot be told."""
+        """Return whether Ray's process of the node, this one's parent, is stopped, so that no
+        answer could leave; False where that cannot be told."""
         try:
             stat = Path(f"/proc/{os.getppid()}/stat").read_text()
         except OSError:
@@ -87,8 +95,10 @@ class _Actor:
 
 
 def _use_threads(threads: int) -> None:
-    """Set torch's threads of this Python thread; Ray executes calls in another one than it makes the actor in."""
-    torch.get_num_threads()  # torch settles the thread's count here, so it cannot overwrite the next line's
+    """Set torch's threads of this Python thread; Ray executes calls in another one than it makes
+    the actor in."""
+    # torch settles the thread's count here, so it cannot overwrite the next line's
+    torch.get_num_threads()
     torch.set_num_threads(threads)
 
 
@@ -97,13 +107,19 @@ class ActorWorker(RemoteWorker[Any]):
 
     Parameters
     ----------
-    number: of the worker in its run. setting: of the run, in Ray's store. state: what the run knows of the cluster.
+    number: of the worker in its run. setting: of the run, in Ray's store. state: what the run knows
+    of the cluster.
     device: replaces the setting's own if given.
     """
 
     def __init__(self, number: int, setting: Any, state: ClusterState, device: str | None) -> None:
-        self._number, self._setting, self._state, self._device = number, setting, state, device
-        self._lock, self._closed, self._lost_one = threading.Lock(), False, False
+        self._number = number
+        self._setting = setting
+        self._state = state
+        self._device = device
+        self._lock = threading.Lock()
+        self._closed = False
+        self._lost_one = False
         self._actor: Any = None
         self._node: ClusterNode | None = None
         self._labels: dict[str, str] = {}
@@ -111,16 +127,24 @@ class ActorWorker(RemoteWorker[Any]):
     @override
     def start(self) -> None:
         self._kill()
-        ray, state = ray_package(), self._state
+        ray = ray_package()
+        state = self._state
         self._labels = state.compared.labels()
-        options = {"num_cpus": state.cores, "num_gpus": state.gpus, "max_restarts": 0, "label_selector": self._labels}
+        options = {
+            "num_cpus": state.cores,
+            "num_gpus": state.gpus,
+            "max_restarts": 0,
+            "label_selector": self._labels,
+        }
         kind = ray.remote(concurrency_groups={_HEALTH: 1}, **options)(_Actor)
         with self._lock:
             self._check_open()
             self._actor = kind.remote()
         node = self._wait(self._actor.node.remote(), None)
         self._node = alive_nodes().get(node)
-        made = self._wait(self._actor.prepare.remote([self._setting], state.cores, self._device), lambda: None)
+        made = self._wait(
+            self._actor.prepare.remote([self._setting], state.cores, self._device), lambda: None
+        )
         if isinstance(made, Failed):
             raise WorkerDied(f"as {made.error}")
         if self._node is None:  # it left the cluster in between
@@ -129,7 +153,9 @@ class ActorWorker(RemoteWorker[Any]):
 
     @override
     def execute(self, call: WorkerCall, shared: Any, silent: Callable[[], None]) -> Any:
-        actor, node, begun_s = self._actor, self._node, time.monotonic()
+        actor = self._actor
+        node = self._node
+        begun_s = time.monotonic()
         if actor is None or node is None:
             raise WorkerDied("with its engine", counts=False)
         given = [ray_package().put(as_bytes(call))]
@@ -140,14 +166,21 @@ class ActorWorker(RemoteWorker[Any]):
             self._lost_one = True
             if not self._closed:
                 where = "" if death.counts else ", and so is the node"
-                self._state.note("lost", f"a worker on the node {node.ip} is gone ({death}){where}; others do its work")
+                self._state.note(
+                    "lost",
+                    f"a worker on the node {node.ip} is gone ({death}){where}; others do its work",
+                )
             raise
         if call.method == "train" and not isinstance(answer, Failed):
             steps = sum(job.steps for job in call.arguments["jobs"])
             self._state.spent(node, time.monotonic() - begun_s, steps)
         result = answer if isinstance(answer, Failed) else unwrap(bytearray(answer))
         self._state.compared.worked(node.id)
-        return Failed(explained(result.error, self._state.compared.name(node.id))) if isinstance(result, Failed) else result
+        return (
+            Failed(explained(result.error, self._state.compared.name(node.id)))
+            if isinstance(result, Failed)
+            else result
+        )
 
     def _wait(self, answer: Any, silent: Callable[[], None] | None) -> Any:
         """Wait for an answer of the actor while it is alive.
@@ -158,7 +191,9 @@ class ActorWorker(RemoteWorker[Any]):
         ------
         WorkerDied: the actor, its node, or the answer on its way is gone, or it was given up.
         """
-        ray, actor, health = ray_package(), self._actor, None
+        ray = ray_package()
+        actor = self._actor
+        health = None
         heard_s = begun_s = time.monotonic()
         told = False
         try:
@@ -170,7 +205,8 @@ class ActorWorker(RemoteWorker[Any]):
                         raise WorkerDied("as it was not placed", counts=False)
                     continue
                 if health is not None and ray.wait([health], timeout=0)[0]:
-                    heard_s, health = heard_s if ray.get(health) else now_s, None
+                    heard_s = heard_s if ray.get(health) else now_s
+                    health = None
                 if health is None:
                     health = actor.node_stands.options(concurrency_group=_HEALTH).remote()
                 if now_s > heard_s + SILENT_S and not told:
@@ -182,13 +218,18 @@ class ActorWorker(RemoteWorker[Any]):
         except ray.exceptions.RayTaskError as error:
             return Failed(EngineError(f"a worker failed: {error}"))
         except ray.exceptions.RayError as error:
-            raise WorkerDied(_how(error), counts=self._node is None or self._node.reached()) from None
+            raise WorkerDied(
+                _how(error), counts=self._node is None or self._node.reached()
+            ) from None
 
     def _tell_silent(self, silent: Callable[[], None]) -> None:
         silent()
         if self._node is not None:
             where = f"a worker on the node {self._node.ip}"
-            self._state.note("unanswered", f"{where} has not answered for {SILENT_S:g} s; another one does its work, too")
+            self._state.note(
+                "unanswered",
+                f"{where} has not answered for {SILENT_S:g} s; another one does its work, too",
+            )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -196,7 +237,9 @@ class ActorWorker(RemoteWorker[Any]):
 
     def _kill(self) -> None:
         with self._lock:
-            actor, self._actor, self._node = self._actor, None, None
+            actor = self._actor
+            self._actor = None
+            self._node = None
         self._state.left(self._number)
         if actor is not None and ray_package().is_initialized():
             ray_package().kill(actor)
@@ -208,8 +251,8 @@ class ActorWorker(RemoteWorker[Any]):
 
 
 def _how(error: Exception) -> str:
-    """Return why an actor is gone: the kind of Ray's error with the exit that Ray saw, or with the error that was raised where the
-    actor was made."""
+    """Return why an actor is gone: the kind of Ray's error with the exit that Ray saw, or with the
+    error that was raised where the actor was made."""
     text = str(error).strip()
     seen = re.search(r"[Ww]orker exit type: (\w+)", text)
     said = seen[1] if seen else text.splitlines()[-1].strip() if "creation task" in text else ""

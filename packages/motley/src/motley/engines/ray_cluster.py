@@ -1,7 +1,9 @@
-"""The engine ``ray``: clients are trained by actors of a Ray cluster (the extra ``ray``), in place of processes of this machine.
+"""The engine ``ray``: clients are trained by actors of a Ray cluster (the extra ``ray``), in place
+of processes of this machine.
 
-An actor is given chunks of clients. The data are put into Ray's store once, and every node fetches them once for all its actors.
-Ray pickles and stores objects within one cluster, whose machines must trust one another.
+An actor is given chunks of clients. The data are put into Ray's store once, and every node fetches
+them once for all its actors. Ray pickles and stores objects within one cluster, whose machines must
+trust one another.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ from motley.engines.cores import cores
 from motley.engines.distributed import Distributed
 from motley.engines.ray_actor import ActorWorker, as_bytes
 from motley.engines.ray_nodes import ComparedNodes, needs
-from motley.engines.ray_state import ClusterState, alive_nodes, divided, ray_package, room, usable_nodes
+from motley.engines.ray_state import (
+    ClusterState,
+    alive_nodes,
+    divided,
+    ray_package,
+    room,
+    usable_nodes,
+)
 from motley.engines.serialization import unwrap
 from motley.engines.workers import RemoteWorker
 
@@ -30,23 +39,28 @@ __all__ = ["RayCluster", "connect", "disconnect"]
 
 
 def connect(address: str | None, threads: int | None) -> bool:
-    """Connect to a cluster unless this process is connected; return whether this call connected, so that its caller disconnects.
+    """Connect to a cluster unless this process is connected; return whether this call connected, so
+    that its caller disconnects.
 
     Parameters
     ----------
-    address: of a running cluster; None: a cluster of this machine's cores is started, unless there is a connection already.
+    address: of a running cluster; None: a cluster of this machine's cores is started, unless there
+    is a connection already.
     threads: cores of the cluster that is started; None: all that the process may use.
 
     Raises
     ------
-    ConfigError: Ray is not installed, or there is no cluster. EngineError: none can be started here.
+    ConfigError: Ray is not installed, or there is no cluster. EngineError: none can be started
+    here.
     """
     if not _installed():
         raise ConfigError(_MISSING, "engine")
     ray = ray_package()
     if ray.is_initialized():
         return False
-    here: dict[str, Any] = {"num_cpus": cores(threads), "include_dashboard": False} if address is None else {}
+    here: dict[str, Any] = (
+        {"num_cpus": cores(threads), "include_dashboard": False} if address is None else {}
+    )
     for left in range(_STARTS if address is None else 1, 0, -1):
         try:
             _check_listening(address)
@@ -54,7 +68,8 @@ def connect(address: str | None, threads: int | None) -> bool:
             ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **here)
         except ConfigError:
             raise
-        except Exception as error:  # of no class of its own where Ray's processes do not come up in time
+        except Exception as error:
+            # of no class of its own where Ray's processes do not come up in time
             ray_token.restore()
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             if left > 1 and _LATE in reason:
@@ -62,7 +77,9 @@ def connect(address: str | None, threads: int | None) -> bool:
             if address is None:
                 raise EngineError(f"Ray does not start on this machine: {reason}") from None
             raise ConfigError(
-                f"got {address!r}, and no cluster answers there ({reason}); start one with: ray start --head", "engine.address"
+                f"got {address!r}, and no cluster answers there ({reason}); start one with: ray "
+                "start --head",
+                "engine.address",
             ) from None
         break
     return True
@@ -82,8 +99,10 @@ def _check_listening(address: str | None) -> None:
 
 
 _LISTENING_S = 5.0
-_STARTS, _LATE = 3, "timed out"
-"""Attempts to start Ray, which gives its processes half a minute that a busy machine may miss, and the error that is retried."""
+_STARTS = 3
+_LATE = "timed out"
+"""Attempts to start Ray, which gives its processes half a minute that a busy machine may miss, and
+the error that is retried."""
 _MISSING = f"Ray is not installed; get it with: {install_hint('ray')}"
 
 
@@ -102,7 +121,9 @@ class RayCluster(Distributed[Any]):
         try:
             self._compared = ComparedNodes(needs(setting), setting.differing_nodes or "skip")
             self._compared.begin()
-            self._state = ClusterState(self._compared, self._shares(setting)[1], _gpus(setting), setting.wait_s)
+            self._state = ClusterState(
+                self._compared, self._shares(setting)[1], _gpus(setting), setting.wait_s
+            )
             super().__init__(setting)
         except BaseException:
             self._on_close()()
@@ -122,13 +143,19 @@ class RayCluster(Distributed[Any]):
     def _shares(self, setting: Setting) -> tuple[int, int]:
         """Return the number of workers and the cores of each, which lie on one node."""
         return divided(
-            usable_nodes(self._compared).values(), setting.threads, setting.workers, setting.worker_cores, _gpus(setting)
+            usable_nodes(self._compared).values(),
+            setting.threads,
+            setting.workers,
+            setting.worker_cores,
+            _gpus(setting),
         )
 
     @override
     def workers_at_once(self) -> int:
         limit = self.setting.threads
-        return self.workers if limit is None else min(self.workers, max(1, limit // self.cores_each))
+        return (
+            self.workers if limit is None else min(self.workers, max(1, limit // self.cores_each))
+        )
 
     @override
     def train(
@@ -138,13 +165,15 @@ class RayCluster(Distributed[Any]):
         client_states: Mapping[int, ClientState | None],
         want: frozenset[str] = frozenset(),
     ) -> Iterator[TrainResult]:
-        """See :meth:`Engine.train`. Nodes that have joined since the last call are used from now on."""
+        """See :meth:`Engine.train`. Nodes that have joined since the last call are used from now
+        on."""
         self._state.look()
         self._use_new_nodes()
         yield from super().train(jobs, download, client_states, want)
 
     def _use_new_nodes(self) -> None:
-        """Start further workers where there is room for them, at most one for every chunk; results do not depend on them."""
+        """Start further workers where there is room for them, at most one for every chunk; results
+        do not depend on them."""
         if self.setting.workers is not None and self.setting.worker_cores is None:
             return
         most = self.chunks_at_once()
@@ -177,7 +206,8 @@ class RayCluster(Distributed[Any]):
     @override
     def _worker(self, number: int, setting: Any) -> RemoteWorker[Any]:
         self._started = number + 1
-        device = "cuda:0" if self.setting.device == "cuda" else None  # Ray shows an actor its own GPU only
+        # Ray shows an actor its own GPU only
+        device = "cuda:0" if self.setting.device == "cuda" else None
         return ActorWorker(number, setting, self._state, device)
 
     @property

@@ -1,7 +1,9 @@
-"""The nodes of a Ray cluster, compared with the process that started the run: one with other code or libraries is not used.
+"""The nodes of a Ray cluster, compared with the process that started the run: one with other code
+or libraries is not used.
 
-Compared are the versions of Python, Motley, torch, NumPy, Ray and of installed packages that the run needs, all of Motley's source
-files, and the user's own modules with what these import. A module that a function imports under a computed name is not seen.
+Compared are the versions of Python, Motley, torch, NumPy, Ray and of installed packages that the
+run needs, all of Motley's source files, and the user's own modules with what these import. A module
+that a function imports under a computed name is not seen.
 """
 
 from __future__ import annotations
@@ -41,13 +43,15 @@ def needs(setting: Setting) -> tuple[object, ...]:
 
 
 class ComparedNodes:
-    """The nodes of the cluster that this process is connected to, each compared once. Several threads may use it.
+    """The nodes of the cluster that this process is connected to, each compared once. Several
+    threads may use it.
 
     Parameters
     ----------
-    parts: objects that workers are given; the modules and packages that these need are compared, too.
-    differing: what becomes of a run if a node differs when it begins: it goes on without the node, or is refused. A node that joins
-    later and differs is left out in either case.
+    parts: objects that workers are given; the modules and packages that these need are compared,
+    too.
+    differing: what becomes of a run if a node differs when it begins: it goes on without the node,
+    or is refused. A node that joins later and differs is left out in either case.
     """
 
     def __init__(self, parts: object, differing: Literal["skip", "refuse"] = "skip") -> None:
@@ -75,23 +79,37 @@ class ComparedNodes:
         usable = self.usable(FIRST_S)
         for node in self._asked.keys() - self._said.keys():
             warnings.warn(
-                f"the node {self.name(node)} has not answered for {FIRST_S:g} s and is not used until it does", stacklevel=3
+                f"the node {self.name(node)} has not answered for {FIRST_S:g} s and is not used "
+                "until it does",
+                stacklevel=3,
             )
         out = self.left_out()
         if out and (not usable or self._differing == "refuse"):
             told = "; ".join(f"{name}: {why}" for name, why in sorted(out.items()))
             if not usable:
-                raise ConfigError(f"no node of the cluster can be used ({told}); install there what is here", "engine")
-            mend = 'install there what is here, or have them left out: engine.differing_nodes = "skip"'
-            raise ConfigError(f"nodes of the cluster differ from this process ({told}); {mend}", "engine")
+                raise ConfigError(
+                    f"no node of the cluster can be used ({told}); install there what is here",
+                    "engine",
+                )
+            mend = (
+                'install there what is here, or have them left out: engine.differing_nodes = "skip"'
+            )
+            raise ConfigError(
+                f"nodes of the cluster differ from this process ({told}); {mend}", "engine"
+            )
 
     def usable(self, wait_s: float = 0.0) -> list[str]:
-        """Return the ids of the live nodes that do not differ; a new node is asked, and counts when it has answered.
+        """Return the ids of the live nodes that do not differ; a new node is asked, and counts when
+        it has answered.
 
         ``wait_s``: wall seconds to wait for the answers of nodes that are new.
         """
         with self._lock:
-            alive = {one["NodeID"]: one for one in _ray().nodes() if one["Alive"] and one["Resources"].get("CPU")}
+            alive = {
+                one["NodeID"]: one
+                for one in _ray().nodes()
+                if one["Alive"] and one["Resources"].get("CPU")
+            }
             self._name(alive)
             new = alive.keys() - self._asked.keys()
             for node in new:
@@ -110,7 +128,8 @@ class ComparedNodes:
         return {self.name(node): why for node, why in self._said.items() if why}
 
     def name(self, node: str) -> str:
-        """Return a node's address; with the beginning of its id where two nodes have one address."""
+        """Return a node's address; with the beginning of its id where two nodes have one
+        address."""
         return self._names.get(node, node[:8])
 
     def worked(self, node: str) -> None:
@@ -118,18 +137,23 @@ class ComparedNodes:
         self._worked.add(node)
 
     def record(self) -> dict[str, str]:
-        """Return what became of each node, by name: ``worked``, ``usable`` (no work came back from it yet), or why it was left out."""
+        """Return what became of each node, by name: ``worked``, ``usable`` (no work came back from
+        it yet), or why it was left out."""
         return {
-            self.name(node): f"left out: {why}" if why else ("worked" if node in self._worked else "usable")
+            self.name(node): f"left out: {why}"
+            if why
+            else ("worked" if node in self._worked else "usable")
             for node, why in self._said.items()
         }
 
     def labels(self) -> dict[str, str]:
-        """Return the option ``label_selector`` of an actor or task that must be on a node that does not differ."""
+        """Return the option ``label_selector`` of an actor or task that must be on a node that does
+        not differ."""
         return {"ray.io/node-id": f"in({','.join(self.usable()) or 'none'})"}
 
     def labels_without_left_out(self) -> dict[str, str]:
-        """Return the option ``label_selector`` of a task that may wait long: nodes that join later may take it, uncompared."""
+        """Return the option ``label_selector`` of a task that may wait long: nodes that join later
+        may take it, uncompared."""
         out = sorted(node for node, why in self._said.items() if why)
         return {"ray.io/node-id": f"!in({','.join(out)})"} if out else {}
 
@@ -137,7 +161,9 @@ class ComparedNodes:
         addresses = [one["NodeManagerAddress"] for one in alive.values()]
         for node, one in alive.items():
             address = str(one["NodeManagerAddress"])
-            self._names.setdefault(node, address if addresses.count(address) == 1 else f"{address} ({node[:8]})")
+            self._names.setdefault(
+                node, address if addresses.count(address) == 1 else f"{address} ({node[:8]})"
+            )
 
     def _compare(self, node: str, answer: Any) -> None:
         try:
@@ -148,7 +174,9 @@ class ComparedNodes:
         else:
             self._said[node] = differences(self._here, there)
         if self._said[node]:
-            warnings.warn(f"the node {self._names[node]} is not used: {self._said[node]}", stacklevel=4)
+            warnings.warn(
+                f"the node {self._names[node]} is not used: {self._said[node]}", stacklevel=4
+            )
 
 
 def _ray() -> Any:
@@ -156,11 +184,16 @@ def _ray() -> Any:
 
 
 def _ask(node: str, libraries: Sequence[str], modules: Sequence[str]) -> Any:
-    """Return the reference of a node's facts, which a task on that node finds, in a process of its own."""
+    """Return the reference of a node's facts, which a task on that node finds, in a process of its
+    own."""
     pickled = _ray().cloudpickle
     pickled.register_pickle_by_value(node_facts)  # Motley may be absent there
     try:
-        task = _ray().remote(facts).options(num_cpus=0, max_retries=0, label_selector={"ray.io/node-id": node})
+        task = (
+            _ray()
+            .remote(facts)
+            .options(num_cpus=0, max_retries=0, label_selector={"ray.io/node-id": node})
+        )
         return task.remote(tuple(libraries), tuple(modules))
     finally:
         pickled.unregister_pickle_by_value(node_facts)
@@ -174,9 +207,11 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     """
     if there.get("Motley", "").startswith(MISSING):
         return there["Motley"]
-    found, files = [], []
+    found = []
+    files = []
     for name in dict.fromkeys((*here, *there)):
-        ours, theirs = here.get(name, "none"), there.get(name, "none")
+        ours = here.get(name, "none")
+        theirs = there.get(name, "none")
         if ours == theirs:
             continue
         if theirs.startswith(MISSING):
@@ -188,20 +223,29 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     if files:
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         found.append(f"other code in {files[0]}{more}")
-    return ", ".join([*found[:_SHOWN], *([f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else [])])
+    return ", ".join(
+        [*found[:_SHOWN], *([f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else [])]
+    )
 
 
 def needed(modules: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the installed packages and the user's own modules that these modules need, without Motley's and Python's.
+    """Return the installed packages and the user's own modules that these modules need, without
+    Motley's and Python's.
 
     >>> needed({"torch.nn", "motley.tasks", "collections"})
     (['torch'], [])
     """
-    packages, own, rest = set(), set[str](), list(modules)
+    packages = set()
+    own = set[str]()
+    rest = list(modules)
     while rest:
         name = rest.pop()
         top = name.partition(".")[0]
-        if top in sys.stdlib_module_names or top in ("motley", "__main__", "__mp_main__") or name in own:
+        if (
+            top in sys.stdlib_module_names
+            or top in ("motley", "__main__", "__mp_main__")
+            or name in own
+        ):
             continue
         if is_installed(name):
             packages.add(top)
@@ -224,7 +268,8 @@ def _source(name: str) -> Path | None:
 
 
 def _imported(name: str, path: Path) -> Iterator[str]:
-    """Yield the names that may be modules among all that a module imports, also inside functions."""
+    """Yield the names that may be modules among all that a module imports, also inside
+    functions."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -236,7 +281,9 @@ def _imported(name: str, path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             try:
                 base = (
-                    importlib.util.resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
+                    importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                    if node.level
+                    else node.module
                 )
             except ImportError:
                 continue
@@ -246,15 +293,20 @@ def _imported(name: str, path: Path) -> Iterator[str]:
 
 
 def explained(error: Exception, node: str) -> Exception:
-    """Return the error that a worker on a node raised as one for the user, if it lies in what the node has; else the error itself.
+    """Return the error that a worker on a node raised as one for the user, if it lies in what the
+    node has; else the error itself.
 
     ``node``: its name.
     """
     said = f"on the node {node}: {type(error).__name__}: {error}"
     if isinstance(error, ImportError):
-        return ConfigError(f"{said}; a module that the run needs must be importable on every node", "engine")
+        return ConfigError(
+            f"{said}; a module that the run needs must be importable on every node", "engine"
+        )
     if isinstance(error, OSError):
-        return DataError(f"{said}; a file that the run reads must be on every node, under the same path")
+        return DataError(
+            f"{said}; a file that the run reads must be on every node, under the same path"
+        )
     if isinstance(error, UserError):
         return type(error)(f"on the node {node}: {error}")
     return error

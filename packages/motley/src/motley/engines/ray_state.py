@@ -1,4 +1,5 @@
-"""The nodes of a Ray cluster as a run sees them: how many workers fit, what was lost and came back, and who is slow."""
+"""The nodes of a Ray cluster as a run sees them: how many workers fit, what was lost and came back,
+and who is slow."""
 
 from __future__ import annotations
 
@@ -15,19 +16,30 @@ from motley.core.errors import ConfigError
 from motley.engines.base import EngineEvent
 from motley.engines.ray_nodes import ComparedNodes
 
-__all__ = ["ClusterNode", "ClusterState", "alive_nodes", "divided", "in_words", "ray_package", "room", "usable_nodes"]
+__all__ = [
+    "ClusterNode",
+    "ClusterState",
+    "alive_nodes",
+    "divided",
+    "in_words",
+    "ray_package",
+    "room",
+    "usable_nodes",
+]
 
 WAIT_S = 600.0
 """Wall seconds to wait for room for a first worker, unless the run says otherwise."""
 _REACHED_S = 1.0
 _JOINS_S = 10.0
-"""Wall seconds in which a node that has joined must say what it is to be used from this round on."""
+"""Wall seconds in which a node that has joined must say what it is to be used from this round
+on."""
 _SLOW = 1.25
 """A node is called the slowest if a step takes this many times as long there as on the fastest."""
 
 
 def ray_package() -> Any:
-    """Return the package ``ray``, which is imported when it is first used, without its usage statistics."""
+    """Return the package ``ray``, which is imported when it is first used, without its usage
+    statistics."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # else it warns that one day this will be the default
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -62,14 +74,19 @@ def alive_nodes() -> dict[str, ClusterNode]:
     found = {}
     for one in ray_package().nodes():
         if one["Alive"]:
-            has, ip = one["Resources"], one["NodeManagerAddress"]
-            cores, gpus = int(has.get("CPU", 0)), int(has.get("GPU", 0))
-            found[one["NodeID"]] = ClusterNode(one["NodeID"], ip, cores, gpus, one["NodeManagerPort"])
+            has = one["Resources"]
+            ip = one["NodeManagerAddress"]
+            cores = int(has.get("CPU", 0))
+            gpus = int(has.get("GPU", 0))
+            found[one["NodeID"]] = ClusterNode(
+                one["NodeID"], ip, cores, gpus, one["NodeManagerPort"]
+            )
     return found
 
 
 def usable_nodes(compared: ComparedNodes, wait_s: float = 0.0) -> dict[str, ClusterNode]:
-    """Return the nodes that are alive and do not differ from this process, by id; ``wait_s``: as for :meth:`ComparedNodes.usable`."""
+    """Return the nodes that are alive and do not differ from this process, by id; ``wait_s``: as
+    for :meth:`ComparedNodes.usable`."""
     usable = set(compared.usable(wait_s))
     return {node: one for node, one in alive_nodes().items() if node in usable}
 
@@ -88,19 +105,26 @@ def _cores(count: int) -> str:
 
 
 def room(nodes: Iterable[ClusterNode], cores: int, gpus: float) -> int:
-    """Return how many workers of so many cores and GPUs fit on these nodes, if nothing else runs there."""
+    """Return how many workers of so many cores and GPUs fit on these nodes, if nothing else runs
+    there."""
     return sum(node.room(cores, gpus) for node in nodes)
 
 
 def divided(
-    nodes: Iterable[ClusterNode], threads: int | None, workers: int | None, worker_cores: int | None, gpus: float
+    nodes: Iterable[ClusterNode],
+    threads: int | None,
+    workers: int | None,
+    worker_cores: int | None,
+    gpus: float,
 ) -> tuple[int, int]:
-    """Return the number of workers and the cores of each, such that each worker has its cores on one node.
+    """Return the number of workers and the cores of each, such that each worker has its cores on
+    one node.
 
     Parameters
     ----------
-    threads: cores that the run may use; None: all. workers, worker_cores: what the run asks for, None: left out; if both are
-    given, they are taken as they are, and one worker must fit. gpus: of each worker.
+    threads: cores that the run may use; None: all. workers, worker_cores: what the run asks for,
+    None: left out; if both are given, they are taken as they are, and one worker must fit. gpus: of
+    each worker.
 
     Raises
     ------
@@ -113,8 +137,9 @@ def divided(
     if not room(nodes, smallest, gpus) or smallest > most:
         key = "engine.worker_cores" if worker_cores else "engine"
         raise ConfigError(
-            f"a worker of {_needs(smallest, gpus)} fits on no node of the cluster ({in_words(nodes)}), and this run may use "
-            f"{_cores(most)}; expected a node with room for one",
+            f"a worker of {_needs(smallest, gpus)} fits on no node of the cluster "
+            f"({in_words(nodes)}), and this run may use {_cores(most)}; expected a node with room "
+            "for one",
             key,
         )
     if workers is not None and worker_cores is not None:
@@ -123,12 +148,14 @@ def divided(
     count = fits if workers is None else workers
     if count > fits:
         raise ConfigError(
-            f"got {count}, and this run may use {most} cores ({in_words(nodes)}); expected at most {fits} worker"
-            f"{'s' * (fits != 1)} of {_needs(smallest, gpus)}",
+            f"got {count}, and this run may use {most} cores ({in_words(nodes)}); expected at most "
+            f"{fits} worker{'s' * (fits != 1)} of {_needs(smallest, gpus)}",
             "engine.workers",
         )
     each = smallest
-    while worker_cores is None and count * (each + 1) <= most and room(nodes, each + 1, gpus) >= count:
+    while (
+        worker_cores is None and count * (each + 1) <= most and room(nodes, each + 1, gpus) >= count
+    ):
         each += 1
     return count, each
 
@@ -143,11 +170,16 @@ class ClusterState:
 
     Parameters
     ----------
-    compared: says which nodes may be used. cores, gpus: of each worker. wait_s: wall seconds to wait for a first worker.
+    compared: says which nodes may be used. cores, gpus: of each worker. wait_s: wall seconds to
+    wait for a first worker.
     """
 
-    def __init__(self, compared: ComparedNodes, cores: int, gpus: float, wait_s: float | None) -> None:
-        self.compared, self.cores, self.gpus = compared, cores, gpus
+    def __init__(
+        self, compared: ComparedNodes, cores: int, gpus: float, wait_s: float | None
+    ) -> None:
+        self.compared = compared
+        self.cores = cores
+        self.gpus = gpus
         self.wait_s = WAIT_S if wait_s is None else wait_s
         self.nodes = usable_nodes(compared)
         self._left_out = set(compared.left_out())
@@ -166,28 +198,37 @@ class ClusterState:
     def take_events(self) -> list[EngineEvent]:
         """Return the events since the last call."""
         with self._lock:
-            taken, self._events = self._events, []
+            taken = self._events
+            self._events = []
         return taken
 
     def look(self) -> None:
         """Look which nodes are there, and note those that came or went."""
-        now, before = usable_nodes(self.compared, _JOINS_S), self.nodes
+        now = usable_nodes(self.compared, _JOINS_S)
+        before = self.nodes
         self.nodes = now
         for node in before.keys() - now.keys():
             self.note("disconnected", f"the node {before[node].ip} is gone from the cluster")
         for node in now.keys() - before.keys():
-            self.note("connected", f"the node {now[node].ip} has joined the cluster ({_cores(now[node].cores)})")
+            self.note(
+                "connected",
+                f"the node {now[node].ip} has joined the cluster ({_cores(now[node].cores)})",
+            )
         for name, why in self.compared.left_out().items():
             if name not in self._left_out:
                 self._left_out.add(name)
-                self.note("refused", f"the node {name} has joined the cluster and is not used: {why}")
+                self.note(
+                    "refused", f"the node {name} has joined the cluster and is not used: {why}"
+                )
 
     def arrived(self, number: int, node: ClusterNode, replaces: bool) -> None:
         """Note that a worker is ready on a node; ``replaces``: another one was lost before."""
         with self._lock:
             self._places[number], self._waits = node, ""
         if replaces:
-            self.note("connected", f"a worker in place of a lost one is ready on the node {node.ip}")
+            self.note(
+                "connected", f"a worker in place of a lost one is ready on the node {node.ip}"
+            )
 
     def left(self, number: int) -> None:
         """Note that a worker is gone."""
@@ -202,7 +243,8 @@ class ClusterState:
             taken[1] += steps
 
     def slowest(self) -> str:
-        """Return the node whose steps take longest, in words; the empty string where none stands out."""
+        """Return the node whose steps take longest, in words; the empty string where none stands
+        out."""
         with self._lock:
             each = {ip: seconds / steps for ip, (seconds, steps) in self._step_s.items() if steps}
         if len(each) < 2:
@@ -212,10 +254,13 @@ class ClusterState:
         return f"slowest node {slow} ({times:.1f} times the fastest)" if times >= _SLOW else ""
 
     def condition(self, expected: int) -> str:
-        """Return how many of the expected workers are ready, where, and what is waited for, in words."""
+        """Return how many of the expected workers are ready, where, and what is waited for, in
+        words."""
         with self._lock:
-            places, waits = list(self._places.values()), self._waits
-        count, hosts = len(places), len({node.id for node in places})
+            places = list(self._places.values())
+            waits = self._waits
+        count = len(places)
+        hosts = len({node.id for node in places})
         of = f"{count} of {expected}" if count < expected else str(count)
         said = f"{of} worker{'s' * (max(count, expected) != 1)} on {hosts} node{'s' * (hosts != 1)}"
         return ", ".join(filter(None, (said, self.slowest(), waits)))
@@ -231,14 +276,20 @@ class ClusterState:
             return
         nodes = usable_nodes(self.compared)
         free = int(ray_package().available_resources().get("CPU", 0))
-        held = "which others use" if room(nodes.values(), self.cores, self.gpus) else "where no worker fits"
+        held = (
+            "which others use"
+            if room(nodes.values(), self.cores, self.gpus)
+            else "where no worker fits"
+        )
         cluster = (
-            f"the cluster has {free} of {sum(node.cores for node in nodes.values())} cores free ({in_words(nodes.values())})"
+            f"the cluster has {free} of {sum(node.cores for node in nodes.values())} cores "
+            f"free ({in_words(nodes.values())})"
         )
         self._waits = f"waits for a worker: {cluster}"
         if without_s > self.wait_s:
             raise ConfigError(
-                f"got {self.wait_s:g}: no worker of {_needs(self.cores, self.gpus)} was ready within so many seconds; {cluster}, "
-                f"{held}; end another run, add a node, or wait longer, e.g. engine.wait_s = {6 * self.wait_s:g}",
+                f"got {self.wait_s:g}: no worker of {_needs(self.cores, self.gpus)} was ready "
+                f"within so many seconds; {cluster}, {held}; end another run, add a node, or wait "
+                f"longer, e.g. engine.wait_s = {6 * self.wait_s:g}",
                 "engine.wait_s",
             )

@@ -1,9 +1,11 @@
 """Tokens of a Ray cluster: whether the cluster wants one, and whether this process has it.
 
-Ray may demand a token of everybody who reaches its ports. It looks for it in ``RAY_AUTH_TOKEN``, in the file that
-``RAY_AUTH_TOKEN_PATH`` names, and in ``~/.ray/auth_token``. A process must know before it connects whether the cluster wants a token:
-Ray's own rules differ between an address and ``auto``, and where both sides differ, workers die or nobody answers. So the cluster is
-asked. A cluster that is started for a run gets a token that lies in no file, so that nothing changes for the next ``ray start``.
+Ray may demand a token of everybody who reaches its ports. It looks for it in ``RAY_AUTH_TOKEN``, in
+the file that ``RAY_AUTH_TOKEN_PATH`` names, and in ``~/.ray/auth_token``. A process must know
+before it connects whether the cluster wants a token: Ray's own rules differ between an address and
+``auto``, and where both sides differ, workers die or nobody answers. So the cluster is asked. A
+cluster that is started for a run gets a token that lies in no file, so that nothing changes for the
+next ``ray start``.
 """
 
 from __future__ import annotations
@@ -22,15 +24,19 @@ from motley.core.errors import ConfigError
 
 __all__ = ["agree", "refused", "restore"]
 
-MODE, TOKEN, PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+MODE = "RAY_AUTH_MODE"
+TOKEN = "RAY_AUTH_TOKEN"
+PATH = "RAY_AUTH_TOKEN_PATH"
 _PAGE = "docs/scaling.md#tokens"
 
 _before: dict[str, str | None] = {}
-"""The variables that :func:`agree` has set, as they were before; Ray has one connection in a process."""
+"""The variables that :func:`agree` has set, as they were before; Ray has one connection in a
+process."""
 
 
 def agree(address: str | None) -> None:
-    """Set the environment and Ray's mode of authentication to those of the cluster, until :func:`restore`.
+    """Set the environment and Ray's mode of authentication to those of the cluster, until
+    :func:`restore`.
 
     Parameters
     ----------
@@ -38,7 +44,8 @@ def agree(address: str | None) -> None:
 
     Raises
     ------
-    ConfigError: the cluster wants a token and none is here, or another one; or it wants none where this process insists on one.
+    ConfigError: the cluster wants a token and none is here, or another one; or it wants none where
+    this process insists on one.
     """
     ray = None
     with suppress(ImportError):  # a module of Ray's own, which may move
@@ -76,34 +83,42 @@ def refused(reason: str) -> bool:
 def _connect_without(ray: Any, target: str) -> None:
     if os.environ.get(MODE, "").lower() == "token":
         raise ConfigError(
-            f"got {target!r}, whose cluster asks for no token, and {MODE} = token here insists on one; start the cluster with {MODE}="
-            f"token on every node, or unset {MODE} here",
+            f"got {target!r}, whose cluster asks for no token, and {MODE} = token here insists on "
+            f"one; start the cluster with {MODE}=token on every node, or unset {MODE} here",
             "engine.address",
         )
     if not _loopback(target):
         warnings.warn(
-            f"the Ray cluster at {target} asks for no token: whoever reaches its ports can run commands on its machines; {_PAGE} says "
-            "how to set one",
+            f"the Ray cluster at {target} asks for no token: whoever reaches its ports can run "
+            f"commands on its machines; {_PAGE} says how to set one",
             stacklevel=4,
         )
     _set(ray, {MODE: "disabled"})
 
 
 def _connect_with(ray: Any, target: str) -> None:
-    mend = "copy ~/.ray/auth_token of the cluster's head to this machine, or name such a file in RAY_AUTH_TOKEN_PATH"
+    mend = (
+        "copy ~/.ray/auth_token of the cluster's head to this machine, or name such a file in "
+        "RAY_AUTH_TOKEN_PATH"
+    )
     if os.environ.get(MODE, "token").lower() != "token":
         raise ConfigError(
-            f"got {target!r}, whose cluster wants a token, and {MODE} = {os.environ[MODE]} here sends none; unset it",
+            f"got {target!r}, whose cluster wants a token, and {MODE} = {os.environ[MODE]} here "
+            "sends none; unset it",
             "engine.address",
         )
     if not _has_token(ray):
-        raise ConfigError(f"got {target!r}, whose cluster wants a token, and there is none here; {mend}", "engine.address")
+        raise ConfigError(
+            f"got {target!r}, whose cluster wants a token, and there is none here; {mend}",
+            "engine.address",
+        )
     _set(ray, {MODE: "token"})
     if _accepts(ray, target) is False:
         origin = TOKEN if os.environ.get(TOKEN) else os.environ.get(PATH) or "~/.ray/auth_token"
         restore()
         raise ConfigError(
-            f"got {target!r}, whose cluster refuses the token here (of {origin}): it is not the cluster's; {mend}",
+            f"got {target!r}, whose cluster refuses the token here (of {origin}): it is not the "
+            f"cluster's; {mend}",
             "engine.address",
         )
 
@@ -120,7 +135,8 @@ def _wants_token(ray: Any, target: str) -> bool | None:
 
 
 def _accepts(ray: Any, target: str) -> bool | None:
-    """Return whether the cluster takes a request of this process as it is now; None if it does not answer."""
+    """Return whether the cluster takes a request of this process as it is now; None if it does not
+    answer."""
     try:
         with _quiet():
             ray.GcsClient(address=target)
@@ -165,7 +181,8 @@ def _write(ray: Any, values: dict[str, Any]) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what Ray's C++ code writes to standard error about a refusal, which is told in a sentence, off the terminal."""
+    """Keep what Ray's C++ code writes to standard error about a refusal, which is told in a
+    sentence, off the terminal."""
     kept = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

@@ -1,4 +1,5 @@
-"""The samples of a federation on an engine's device: rows and targets of each client, and model inputs of a batch."""
+"""The samples of a federation on an engine's device: rows and targets of each client, and model
+inputs of a batch."""
 
 from __future__ import annotations
 
@@ -36,16 +37,26 @@ class SampleSplit(NamedTuple):
     sizes: NDArray[np.int64]
     seen: NDArray[np.int64]
 
-    def positions(self, clients: NDArray[np.int64], data_view: DataView | None = None) -> NDArray[np.int64]:
-        """Return the positions in ``rows`` and ``labels`` of the samples that these clients use, one client after the other."""
+    def positions(
+        self, clients: NDArray[np.int64], data_view: DataView | None = None
+    ) -> NDArray[np.int64]:
+        """Return the positions in ``rows`` and ``labels`` of the samples that these clients use,
+        one client after the other."""
         seen = self.seen[clients]
         within = np.arange(int(seen.sum())) - np.repeat(np.cumsum(seen) - seen, seen)
         if data_view is not None:
-            within = (within + np.repeat(data_view.first, seen)) % np.repeat(self.sizes[clients], seen)
+            within = (within + np.repeat(data_view.first, seen)) % np.repeat(
+                self.sizes[clients], seen
+            )
         positions: NDArray[np.int64] = within + np.repeat(self.offsets[clients], seen)
         return positions
 
-    def targets(self, positions: Tensor, data_view: DataView | None = None, owner: NDArray[np.int64] | None = None) -> Tensor:
+    def targets(
+        self,
+        positions: Tensor,
+        data_view: DataView | None = None,
+        owner: NDArray[np.int64] | None = None,
+    ) -> Tensor:
         """Return the targets at these positions under the clients' data view.
 
         ``owner``: row of ``data_view`` for each position; None: its only row.
@@ -62,9 +73,11 @@ class Samples:
 
     Parameters
     ----------
-    task: has the federation. dtype: of model inputs (but whole numbers stay int64) and of regression targets. device: of all tensors.
+    task: has the federation. dtype: of model inputs (but whole numbers stay int64) and of
+    regression targets. device: of all tensors.
 
-    ``rows`` and ``seen`` are those of ``training``; ``validation`` and ``test`` are empty if clients have no such samples.
+    ``rows`` and ``seen`` are those of ``training``; ``validation`` and ``test`` are empty if
+    clients have no such samples.
     """
 
     def __init__(self, task: Task, dtype: torch.dtype, device: str) -> None:
@@ -74,31 +87,49 @@ class Samples:
         if isinstance(task.transform, ImageTransform):  # its constants lie where the samples lie
             self.transform = task.transform.to(device)
         require_room(_bytes(task, dtype), device)
-        self.x = data.x.to(device) if task.transform is not None else model_input(data.x, dtype, device)
+        self.x = (
+            data.x.to(device) if task.transform is not None else model_input(data.x, dtype, device)
+        )
         self.y = self._cast(data.y.to(device))
-        held = data.y[torch.from_numpy(data.validation.values)] if data.validation_labels is None else data.validation_labels
+        held = (
+            data.y[torch.from_numpy(data.validation.values)]
+            if data.validation_labels is None
+            else data.validation_labels
+        )
         self.training = self._split(data.train, data.labels, data.seen, device)
         self.validation = self._split(data.validation, held, data.validation.sizes, device)
-        self.test = self._split(data.test, data.y[torch.from_numpy(data.test.values)], data.test.sizes, device)
-        self.rows, self.seen = self.training.rows, data.seen
+        self.test = self._split(
+            data.test, data.y[torch.from_numpy(data.test.values)], data.test.sizes, device
+        )
+        self.rows = self.training.rows
+        self.seen = data.seen
 
-    def _split(self, rows: Ragged, labels: Tensor, seen: NDArray[np.int64], device: str) -> SampleSplit:
+    def _split(
+        self, rows: Ragged, labels: Tensor, seen: NDArray[np.int64], device: str
+    ) -> SampleSplit:
         return SampleSplit(
-            torch.from_numpy(rows.values).to(device), self._cast(labels.to(device)), rows.offsets, rows.sizes, seen
+            torch.from_numpy(rows.values).to(device),
+            self._cast(labels.to(device)),
+            rows.offsets,
+            rows.sizes,
+            seen,
         )
 
     def _cast(self, targets: Tensor) -> Tensor:
         return targets.to(self.dtype) if targets.is_floating_point() else targets
 
     def inputs(self, rows: Tensor, key: Key | None = None) -> Tensor:
-        """Return the model inputs ``[len(rows), ...]`` of these rows; ``key`` draws augmentation, None switches it off."""
+        """Return the model inputs ``[len(rows), ...]`` of these rows; ``key`` draws augmentation,
+        None switches it off."""
         raw = self.x.index_select(0, rows)
         return raw if self.transform is None else model_input(self.transform(raw, key), self.dtype)
 
 
 def _bytes(task: Task, dtype: torch.dtype) -> int:
-    """Return the bytes of all samples as an engine keeps them, with their targets and row numbers."""
-    data, size = task.federation, dtype.itemsize
+    """Return the bytes of all samples as an engine keeps them, with their targets and row
+    numbers."""
+    data = task.federation
+    size = dtype.itemsize
     stored = task.transform is not None or data.x.dtype == torch.int64
     targets = data.y.numel() + data.labels.numel()
     rows = len(data.train.values) + len(data.validation.values) + 2 * len(data.test.values)

@@ -1,4 +1,5 @@
-"""What an evaluation measures of each sample, from a model's outputs: losses and hits, and what metrics ask for."""
+"""What an evaluation measures of each sample, from a model's outputs: losses and hits, and what
+metrics ask for."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ def measured(name: str, outputs: Tensor, targets: Tensor, kind: Targets) -> Tens
 
     Parameters
     ----------
-    name: ``hit`` (1 or 0; the share of right positions or labels where a sample has several; NaN in regression), ``predicted``
-    (classes, or labels 0 and 1, in the shape of the targets), ``nll`` (mean of ``-log softmax(outputs)[target]`` over positions),
-    ``top<k>`` (share of positions whose class is among the k largest outputs) or ``outputs``. kind: of the targets.
+    name: ``hit`` (1 or 0; the share of right positions or labels where a sample has several; NaN in
+    regression), ``predicted`` (classes, or labels 0 and 1, in the shape of the targets), ``nll``
+    (mean of ``-log softmax(outputs)[target]`` over positions), ``top<k>`` (share of positions whose
+    class is among the k largest outputs) or ``outputs``. kind: of the targets.
     """
     if name == "outputs":
         return outputs

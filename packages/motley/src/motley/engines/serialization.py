@@ -1,7 +1,9 @@
-"""Objects as blocks of bytes for worker processes: large tensors and arrays as they lie in memory, the rest pickled behind them.
+"""Objects as blocks of bytes for worker processes: large tensors and arrays as they lie in memory,
+the rest pickled behind them.
 
-This is the only module that unpickles. Blocks lie in memory that only a run's own processes share; none is written to a file, and none
-is read that a process of the run did not write. Tensors read from a block are views of it: nothing is copied.
+This is the only module that unpickles. Blocks lie in memory that only a run's own processes share;
+none is written to a file, and none is read that a process of the run did not write. Tensors read
+from a block are views of it: nothing is copied.
 """
 
 from __future__ import annotations
@@ -35,20 +37,25 @@ _HEAD = 8
 
 
 class _Pickler(Pickler):
-    """Pickles a tensor as an array, whose memory protocol 5 hands to the buffer callback; each tensor once."""
+    """Pickles a tensor as an array, whose memory protocol 5 hands to the buffer callback; each
+    tensor once."""
 
     @override
     def reducer_override(self, obj: object) -> Any:
         if type(obj) is Tensor and not obj.requires_grad:
             data = obj.detach().cpu().contiguous()
-            flat = data.as_strided((data.numel(),), (1,))  # reshape would keep the stride 0 of an expanded single element
+            # reshape would keep the stride 0 of an expanded single element
+            flat = data.as_strided((data.numel(),), (1,))
             return _tensor, (flat.view(torch.uint8).numpy(), data.dtype, tuple(data.shape))
         if isinstance(obj, type | FunctionType) and obj.__module__ == "__main__":
-            raise PicklingError("it is defined in the script that is being run")  # a worker could not find it
+            # a worker could not find it
+            raise PicklingError("it is defined in the script that is being run")
         return NotImplemented
 
 
-def _tensor(data: np.ndarray[Any, np.dtype[np.uint8]], dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+def _tensor(
+    data: np.ndarray[Any, np.dtype[np.uint8]], dtype: torch.dtype, shape: tuple[int, ...]
+) -> Tensor:
     return torch.from_numpy(data).view(dtype).reshape(shape)
 
 
@@ -75,7 +82,8 @@ def wrap(obj: object, allocate: Callable[[int], Block]) -> Block:
 
     stream = io.BytesIO()
     _Pickler(stream, 5, buffer_callback=stays_pickled).dump(obj)
-    places, end = [], _ALIGNMENT
+    places = []
+    end = _ALIGNMENT
     for raw in buffers:
         places.append((end, end + raw.nbytes))
         end += -(-raw.nbytes // _ALIGNMENT) * _ALIGNMENT
@@ -90,7 +98,8 @@ def wrap(obj: object, allocate: Callable[[int], Block]) -> Block:
 
 
 def unwrap(block: Block) -> Any:
-    """Return the object in a block; its large tensors are views of the block and must not be written if the block is read-only."""
+    """Return the object in a block; its large tensors are views of the block and must not be
+    written if the block is read-only."""
     view = memoryview(block)
     stream = io.BytesIO(view[int.from_bytes(view[:_HEAD], "little") :])
     places = Unpickler(stream).load()  # noqa: S301 - a process of this run wrote it
@@ -100,9 +109,11 @@ def unwrap(block: Block) -> Any:
 
 
 def to_memory(obj: object) -> int:
-    """Write an object into fresh anonymous memory (``memfd_create``) and return its file descriptor.
+    """Write an object into fresh anonymous memory (``memfd_create``) and return its file
+    descriptor.
 
-    The memory has no name in ``/dev/shm`` or elsewhere; it is freed with the last process that holds it, however that ends.
+    The memory has no name in ``/dev/shm`` or elsewhere; it is freed with the last process that
+    holds it, however that ends.
     """
     descriptor = os.memfd_create("motley", os.MFD_CLOEXEC)
 
@@ -119,20 +130,27 @@ def to_memory(obj: object) -> int:
 
 
 def from_memory(descriptor: int) -> Block:
-    """Map the memory behind a descriptor and close the descriptor; what is written into the block stays private to this process."""
+    """Map the memory behind a descriptor and close the descriptor; what is written into the block
+    stays private to this process."""
     try:
-        return mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        return mmap.mmap(
+            descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE
+        )
     finally:
         os.close(descriptor)
 
 
 def unsendable(parts: Mapping[str, object]) -> str | None:
-    """Return which of these parts, by name, cannot be sent to a worker, with advice; None when all can."""
+    """Return which of these parts, by name, cannot be sent to a worker, with advice; None when all
+    can."""
     for name, part in parts.items():
         try:
             _Pickler(io.BytesIO(), 5, buffer_callback=lambda _: None).dump(part)
         except (PicklingError, AttributeError, TypeError) as error:
-            advice = 'define it with "def" or "class" at the top of a module of its own and import it from there'
+            advice = (
+                'define it with "def" or "class" at the top of a module of its own and '
+                "import it from there"
+            )
             return f"{name} cannot be sent to other processes ({error}); {advice}"
     return None
 
@@ -152,7 +170,8 @@ class _References(_Pickler):
 
 
 def modules_of(obj: object) -> set[str]:
-    """Return the full names of the modules that a worker imports to read an object; of one that cannot be sent, those found before."""
+    """Return the full names of the modules that a worker imports to read an object; of one that
+    cannot be sent, those found before."""
     found = _References()
     with suppress(PicklingError, AttributeError, TypeError):
         found.dump(obj)

@@ -1,4 +1,5 @@
-"""Probes of clients that received slices of a model: each is measured on a module of its own width, at this width's cost."""
+"""Probes of clients that received slices of a model: each is measured on a module of its own width,
+at this width's cost."""
 
 from __future__ import annotations
 
@@ -18,14 +19,22 @@ __all__ = ["measure_slices"]
 
 
 def measure_slices(
-    prober: Prober, client: SlicedClient, clients: Ints, download: Tensors, want: Mapping[str, int | None], key: Key,
-    data_view: DataView | None, slices: Slices,
-) -> dict[str, Floats]:  # fmt: skip
-    """Return the wanted signals of clients, each measured on its slice of the received model; see :meth:`Engine.measure`.
+    prober: Prober,
+    client: SlicedClient,
+    clients: Ints,
+    download: Tensors,
+    want: Mapping[str, int | None],
+    key: Key,
+    data_view: DataView | None,
+    slices: Slices,
+) -> dict[str, Floats]:
+    """Return the wanted signals of clients, each measured on its slice of the received model; see
+    :meth:`Engine.measure`.
 
     Parameters
     ----------
-    prober: of the whole model. client: has the modules of all widths. slices: of each of the clients.
+    prober: of the whole model. client: has the modules of all widths. slices: of each of the
+    clients.
     """
     size = prober.setting.task.layout.size
     sketch = Sketch.signal("gradient_sketch", prober.setting.streams, size)
@@ -35,18 +44,26 @@ def measure_slices(
         at = np.flatnonzero(slices.widths == width)
         own = client.at(width)
         narrow = Prober(own.setting, prober.samples, own, prober.inner)
-        received, view = client.received_slice(download, width, slices.offset), None if data_view is None else data_view[at]
+        received = client.received_slice(download, width, slices.offset)
+        view = None if data_view is None else data_view[at]
         for name, batches in want.items():
             measured = "gradient" if name == "gradient_sketch" else name
-            values = narrow.measure(clients[at], received, {}, {measured: batches}, key, view)[measured]
+            values = narrow.measure(clients[at], received, {}, {measured: batches}, key, view)[
+                measured
+            ]
             if measured == "gradient":
-                values = _widened(values, client.positions_of(width, slices.offset)[0].cpu().numpy(), size)
-            found[name][at] = [sketch.of(row) for row in values] if name == "gradient_sketch" else values
+                values = _widened(
+                    values, client.positions_of(width, slices.offset)[0].cpu().numpy(), size
+                )
+            found[name][at] = (
+                [sketch.of(row) for row in values] if name == "gradient_sketch" else values
+            )
     return found
 
 
 def _widened(gradients: Floats, positions: Ints, size: int) -> Floats:
-    """Return gradients of slices ``[n, d]`` as ones of the whole model ``[n, size]``, 0 outside; NaN for a client without samples."""
+    """Return gradients of slices ``[n, d]`` as ones of the whole model ``[n, size]``, 0 outside;
+    NaN for a client without samples."""
     whole = np.zeros((len(gradients), size))
     whole[:, positions] = gradients
     whole[np.isnan(gradients).all(1)] = np.nan

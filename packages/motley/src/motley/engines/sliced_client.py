@@ -1,4 +1,5 @@
-"""Local training of slices: a client of less width trains a narrower module on its part of the received model."""
+"""Local training of slices: a client of less width trains a narrower module on its part of the
+received model."""
 
 from __future__ import annotations
 
@@ -22,20 +23,25 @@ __all__ = ["SlicedClient", "task_of_width"]
 
 def task_of_width(setting: Setting, width: float) -> Task:
     """Return the task of a run with its model cut to this width."""
-    task, divided = setting.task, setting.algorithm.correction.divides
+    task = setting.task
+    divided = setting.algorithm.correction.divides
     model = partial(narrowed, task.model, task.layout, width, divided)
     return dataclasses.replace(task, model=model, layout=None)  # type: ignore[arg-type]  # made of the narrower module
 
 
 class SlicedClient(Client):
-    """A client that trains jobs of any width; uploads have the whole model's length and say which coordinates the client holds.
+    """A client that trains jobs of any width; uploads have the whole model's length and say which
+    coordinates the client holds.
 
     Parameters
     ----------
-    setting, samples, step_hook: see :class:`Client`; the setting's layout knows the units along each axis.
+    setting, samples, step_hook: see :class:`Client`; the setting's layout knows the units along
+    each axis.
     """
 
-    def __init__(self, setting: Setting, samples: Samples, step_hook: StepHook | None = None) -> None:
+    def __init__(
+        self, setting: Setting, samples: Samples, step_hook: StepHook | None = None
+    ) -> None:
         super().__init__(setting, samples, step_hook)
         self._narrow: dict[float, Client] = {}
         self._plain: dict[float, Client] = {}  # without the method's own local work
@@ -45,24 +51,32 @@ class SlicedClient(Client):
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         if job.width == 1.0:
             return super().train(job, inputs, want)
-        sliced = dataclasses.replace(inputs, download=self.received_slice(inputs.download, job.width, job.offset))
+        sliced = dataclasses.replace(
+            inputs, download=self.received_slice(inputs.download, job.width, job.offset)
+        )
         result = self.at(job.width).train(job, sliced, want)
         return dataclasses.replace(result, parts=self._widened(result.parts, job, inputs.download))
 
     @override
     def adapt(self, job: Job, begun: AdaptInputs, purpose: Purpose = "tune") -> ModelState:
-        """See :meth:`Client.adapt`; a new client adapts the slice of its width by plain steps, the rest of its model is 0."""
+        """See :meth:`Client.adapt`; a new client adapts the slice of its width by plain steps, the
+        rest of its model is 0."""
         if purpose != "new":
             return super().adapt(job, begun, purpose)
         model = begun.model
-        held, floating = (positions.to(model.x.device) for positions in self.positions_of(job.width, job.offset))
+        held, floating = (
+            positions.to(model.x.device) for positions in self.positions_of(job.width, job.offset)
+        )
         if job.width not in self._plain:
             algorithm = self.setting.algorithm.replace(correction=Correction())
-            setting = dataclasses.replace(self.setting, task=task_of_width(self.setting, job.width), algorithm=algorithm)
+            setting = dataclasses.replace(
+                self.setting, task=task_of_width(self.setting, job.width), algorithm=algorithm
+            )
             self._plain[job.width] = Client(setting, self.samples, self.step_hook)
         held_model = ModelState(model.x[held], model.buffers[floating], model.counters)
         after = self._plain[job.width].adapt(job, AdaptInputs(held_model))
-        x, buffers = torch.zeros_like(model.x), model.buffers.clone()
+        x = torch.zeros_like(model.x)
+        buffers = model.buffers.clone()
         x[held], buffers[floating] = after.x.to(x.device), after.buffers.to(x.device)
         return ModelState(x, buffers, after.counters)
 
@@ -71,32 +85,39 @@ class SlicedClient(Client):
         if width == 1.0:
             return self
         if width not in self._narrow:
-            setting = dataclasses.replace(self.setting, task=task_of_width(self.setting, width), sliced=True)
+            setting = dataclasses.replace(
+                self.setting, task=task_of_width(self.setting, width), sliced=True
+            )
             self._narrow[width] = Client(setting, self.samples, self.step_hook)
         return self._narrow[width]
 
     def received_slice(self, download: Tensors, width: float, offset: int) -> Tensors:
-        """Return a slice of the received model, as the client :meth:`at` this width starts from it."""
+        """Return a slice of the received model, as the client :meth:`at` this width starts from
+        it."""
         if width == 1.0:
             return download
         held, buffers = self.positions_of(width, offset)
         return {**download, "x": download["x"][held], "buffers": download["buffers"][buffers]}
 
     def positions_of(self, width: float, offset: int) -> tuple[Tensor, Tensor]:
-        """Return the positions of a slice's parameters and floating buffers in their flat vectors, ``[d]`` and ``[b]``."""
+        """Return the positions of a slice's parameters and floating buffers in their flat vectors,
+        ``[d]`` and ``[b]``."""
         if (width, offset) not in self._held:
-            self._held = {
-                key: held for key, held in self._held.items() if key[1] == offset
-            }  # those of an earlier round are gone
+            # those of an earlier round are gone
+            self._held = {key: held for key, held in self._held.items() if key[1] == offset}
             layout = self.setting.task.layout
             found = (layout.kept_positions(width, offset), layout.kept_buffers(width, offset))
-            held, buffers = (torch.from_numpy(positions).to(self.setting.device) for positions in found)
+            held, buffers = (
+                torch.from_numpy(positions).to(self.setting.device) for positions in found
+            )
             self._held[width, offset] = held, buffers
         return self._held[width, offset]
 
     def _widened(self, parts: Parts, job: Job, download: Tensors) -> Mapping[str, Part]:
-        """Return an upload whose update has the whole model's length, 0 at the coordinates that the client does not hold."""
-        delta, size = parts["delta"], len(download["x"])
+        """Return an upload whose update has the whole model's length, 0 at the coordinates that the
+        client does not hold."""
+        delta = parts["delta"]
+        size = len(download["x"])
         positions = self.positions_of(job.width, job.offset)[0].cpu()
         mine = torch.ones(len(positions), dtype=torch.bool) if delta.held is None else delta.held
         value = delta.value.new_zeros(size).index_copy_(0, positions, delta.value)

@@ -1,16 +1,20 @@
-"""Trains many clients of a stack of linear layers with ReLU at once, with hand-written forward and backward passes.
+"""Trains many clients of a stack of linear layers with ReLU at once, with hand-written forward and
+backward passes.
 
-Storage is parameter-major: per parameter one contiguous block ``[c, out, in]``. A step is one gather and, per layer, one
-``baddbmm`` forward, one ``bmm`` for the layer below, and one ``baddbmm`` that computes the weight gradient *into* the weights:
+Storage is parameter-major: per parameter one contiguous block ``[c, out, in]``. A step is one
+gather and, per layer, one ``baddbmm`` forward, one ``bmm`` for the layer below, and one ``baddbmm``
+that computes the weight gradient *into* the weights:
 
     W <- (1 - lr mu) W - lr/B d h^T,    then    W <- W + lr mu x
 
-with mu the proximal coefficient; this is ``W - lr (g + mu (W - x))``. With momentum, clipping, weight decay, or rates that differ
-between clients, the gradient is stored and :meth:`Solver.step` updates the weights. Activations are stored features first,
-``[c, features, B]``: thin layers multiply twice as fast that way.
+with mu the proximal coefficient; this is ``W - lr (g + mu (W - x))``. With momentum, clipping,
+weight decay, or rates that differ between clients, the gradient is stored and :meth:`Solver.step`
+updates the weights. Activations are stored features first, ``[c, features, B]``: thin layers
+multiply twice as fast that way.
 
-In bfloat16, every step converts the weights once; activations and the slopes between layers are bfloat16, and a product's result is
-rounded to it once before it is added to the float32 weights. Layers of fewer than 16 outputs are faster in float32, and stay in it.
+In bfloat16, every step converts the weights once; activations and the slopes between layers are
+bfloat16, and a product's result is rounded to it once before it is added to the float32 weights.
+Layers of fewer than 16 outputs are faster in float32, and stay in it.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ __all__ = ["Layer", "StackedLinear", "layers_of"]
 
 @dataclass(frozen=True)
 class Layer:
-    """One linear layer: indices of its weight and bias among the parameters, and whether a ReLU follows."""
+    """One linear layer: indices of its weight and bias among the parameters, and whether a ReLU
+    follows."""
 
     weight: int
     bias: int | None
@@ -43,7 +48,8 @@ class Layer:
 
 
 def layers_of(module: nn.Module) -> tuple[Layer, ...] | None:
-    """Return the layers of a stack of ``Flatten``, ``Linear``, ``ReLU`` (nested ``Sequential`` allowed); None for any other module.
+    """Return the layers of a stack of ``Flatten``, ``Linear``, ``ReLU`` (nested ``Sequential``
+    allowed); None for any other module.
 
     A module with hooks, which ``weight_norm`` adds, is no stack.
     """
@@ -53,7 +59,9 @@ def layers_of(module: nn.Module) -> tuple[Layer, ...] | None:
     first = linear[0] if linear else 0  # nothing but Flatten may come before it, and none after
     if not linear or set(kinds) - {nn.Linear, nn.ReLU, nn.Flatten, nn.Identity}:
         return None
-    wrong = any(kind is nn.Flatten for kind in kinds[first:]) or any(kind is nn.ReLU for kind in kinds[:first])
+    wrong = any(kind is nn.Flatten for kind in kinds[first:]) or any(
+        kind is nn.ReLU for kind in kinds[:first]
+    )
     own = [id(p) for m in flat for p in m.parameters()]
     twice = len(set(own)) != len(own)  # a layer, or a parameter of it, that is used in two places
     frozen = any(not p.requires_grad for p in module.parameters())
@@ -91,7 +99,8 @@ def _layers(module: nn.Module, flat: list[nn.Module]) -> tuple[Layer, ...]:
 
 
 Blocks = list[Tensor]
-"""Parameter-major storage, one block per parameter in layout order: weights ``[c, out, in]``, biases ``[c, out, 1]``."""
+"""Parameter-major storage, one block per parameter in layout order: weights ``[c, out, in]``,
+biases ``[c, out, 1]``."""
 
 
 def _blocks(layout: Layout, rows: Tensor) -> Blocks:
@@ -113,13 +122,24 @@ _THIN = 16
 
 
 class _Fused:
-    """Plain SGD with one learning rate for all clients; the gradient is accumulated into the weights and never stored."""
+    """Plain SGD with one learning rate for all clients; the gradient is accumulated into the
+    weights and never stored."""
 
     def __init__(self, lr: float, proximal: float) -> None:
-        self.lr, self.proximal = lr, lr * proximal
+        self.lr = lr
+        self.proximal = lr * proximal
 
-    def layer(self, weight: Block | None, bias: Block | None, factor: Tensor, slope: Tensor, h: Tensor, scale: float) -> None:
-        """Update one layer by the gradient ``scale slope h^T``; ``slope`` ``[p, out, B]``, the layer's input ``h`` ``[p, in, B]``;
+    def layer(
+        self,
+        weight: Block | None,
+        bias: Block | None,
+        factor: Tensor,
+        slope: Tensor,
+        h: Tensor,
+        scale: float,
+    ) -> None:
+        """Update one layer by the gradient ``scale slope h^T``; ``slope`` ``[p, out, B]``, the
+        layer's input ``h`` ``[p, in, B]``;
         None: stands still. ``factor``: the weights in the type of products."""
         if weight is not None and slope.dtype == weight.w.dtype:
             weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.proximal, alpha=-self.lr * scale)
@@ -133,7 +153,8 @@ class _Fused:
             self._correct(bias)
 
     def _add(self, weight: Block, found: Tensor, factor: Tensor, rate: float) -> None:
-        """Add products in bfloat16 to the weights and round these: on a CPU client by client, while a client's lie in the cache."""
+        """Add products in bfloat16 to the weights and round these: on a CPU client by client, while
+        a client's lie in the cache."""
         size = 1 if weight.w.is_cpu else len(weight.w)
         for at in (slice(i, i + size) for i in range(0, len(weight.w), size)):
             one = Block(*(t if t is None or len(t) == 1 else t[at] for t in weight))  # type: ignore[arg-type]
@@ -154,12 +175,23 @@ class _Fused:
 
 
 class _Gathered:
-    """Any solver: gradients are stored, then :meth:`Solver.step` updates all parameters of the clients."""
+    """Any solver: gradients are stored, then :meth:`Solver.step` updates all parameters of the
+    clients."""
 
     def __init__(self, solver: Solver, lr: Scale, proximal: Scale) -> None:
-        self.solver, self.lr, self.proximal = solver, lr, proximal
+        self.solver = solver
+        self.lr = lr
+        self.proximal = proximal
 
-    def layer(self, weight: Block | None, bias: Block | None, factor: Tensor, slope: Tensor, h: Tensor, scale: float) -> None:
+    def layer(
+        self,
+        weight: Block | None,
+        bias: Block | None,
+        factor: Tensor,
+        slope: Tensor,
+        h: Tensor,
+        scale: float,
+    ) -> None:
         """Store one layer's gradient; arguments as in :meth:`_Fused.layer`."""
         if weight is not None:
             if slope.dtype == weight.g.dtype:
@@ -173,7 +205,9 @@ class _Gathered:
     def end(self, blocks: list[Block], number: int) -> None:
         """Update the parameters."""
         p = len(blocks[0].w) if blocks else 0
-        lr, proximal = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (self.lr, self.proximal))
+        lr, proximal = (
+            scale[:p] if isinstance(scale, Tensor) else scale for scale in (self.lr, self.proximal)
+        )
         self.solver.step(blocks, lr, proximal, number)
 
 
@@ -195,8 +229,11 @@ class StackedLinear(Executor):
         self.solver = setting.solver
         self.loss = setting.algorithm.loss
         sizes = [setting.task.layout.entries[layer.weight].shape[0] for layer in layers]
-        self.dtype, rounded = setting.dtype, setting.precision == "bfloat16"
-        self.kinds = [torch.bfloat16 if rounded and size >= _THIN else setting.dtype for size in sizes]
+        self.dtype = setting.dtype
+        rounded = setting.precision == "bfloat16"
+        self.kinds = [
+            torch.bfloat16 if rounded and size >= _THIN else setting.dtype for size in sizes
+        ]
 
     @override
     def run(self, chunk: Chunk) -> Tensor:
@@ -207,7 +244,9 @@ class StackedLinear(Executor):
             if step.active != len(current[0].w):
                 current = [_prefix(block, step.active) for block in everything]
                 factors = [factor[: step.active] for factor in whole]
-            inputs = chunk.inputs(step) if self.kinds[0] == self.dtype else chunk.rounded_inputs(step)
+            inputs = (
+                chunk.inputs(step) if self.kinds[0] == self.dtype else chunk.rounded_inputs(step)
+            )
             hs = self._forward(factors, inputs.view(step.active, step.width, -1).mT)
             outputs = widened(hs.pop()).mT
             chunk.record_outputs(step, outputs)
@@ -220,25 +259,37 @@ class StackedLinear(Executor):
         return _rows(chunk.layout, [block.w for block in everything])
 
     def _update(self, chunk: Chunk) -> _Fused | _Gathered:
-        lr, proximal = chunk.lr, chunk.proximal
+        lr = chunk.lr
+        proximal = chunk.proximal
         unread = chunk.max_squared_norm is None  # no signal needs the gradients
-        if self.solver.plain and unread and not isinstance(lr, Tensor) and not isinstance(proximal, Tensor):
+        if (
+            self.solver.plain
+            and unread
+            and not isinstance(lr, Tensor)
+            and not isinstance(proximal, Tensor)
+        ):
             return _Fused(lr, proximal)
         return _Gathered(self.solver, lr, proximal)
 
     def _blocks(self, chunk: Chunk, gradients: bool) -> list[Block]:
-        """Return every client's weights, as the phase begins, with gradients and solver state where needed."""
-        start, anchor, offset = _blocks(chunk.layout, chunk.start), _blocks(chunk.layout, chunk.anchor), chunk.offset
+        """Return every client's weights, as the phase begins, with gradients and solver state where
+        needed."""
+        start = _blocks(chunk.layout, chunk.start)
+        anchor = _blocks(chunk.layout, chunk.anchor)
+        offset = chunk.offset
         shifts = [None] * len(start) if offset is None else _blocks(chunk.layout, offset)
         out = []
         for first, x, shifted in zip(start, anchor, shifts, strict=True):
-            w = first.expand(len(chunk), *first.shape[1:]).clone(memory_format=torch.contiguous_format)
+            w = first.expand(len(chunk), *first.shape[1:]).clone(
+                memory_format=torch.contiguous_format
+            )
             g = torch.zeros_like(w) if gradients else w
             out.append(Block(w, g, x, shifted, *self.solver.fresh(w)))
         return out
 
     def _slope(self, step: BatchStep, outputs: Tensor) -> tuple[Tensor, float]:
-        """Return the gradient of the losses by the outputs ``[p, C, B]``, and the factor still missing for the batch mean."""
+        """Return the gradient of the losses by the outputs ``[p, C, B]``, and the factor still
+        missing for the batch mean."""
         slope = self.loss.gradient(outputs, step.targets, step.extra).mT
         if step.weight is None:
             return slope, 1.0 / step.width
@@ -254,7 +305,8 @@ class StackedLinear(Executor):
         return factors
 
     def _round(self, blocks: list[Block], factors: Blocks, weights: bool) -> None:
-        """Round the biases that a step has changed, and the weights, unless the update has done so."""
+        """Round the biases that a step has changed, and the weights, unless the update has done
+        so."""
         for layer, kind in zip(self.layers, self.kinds, strict=True):
             for i in (layer.weight if weights else None, layer.bias):
                 if i is not None and kind != self.dtype:
@@ -267,25 +319,49 @@ class StackedLinear(Executor):
             h = h.to(kind)
             hs.append(h)
             weight = factors[layer.weight]
-            h = torch.bmm(weight, h) if layer.bias is None else torch.baddbmm(factors[layer.bias], weight, h)
+            h = (
+                torch.bmm(weight, h)
+                if layer.bias is None
+                else torch.baddbmm(factors[layer.bias], weight, h)
+            )
             h = h.relu_() if layer.relu else h
         return [*hs, h]
 
     def _backward(
-        self, blocks: list[Block], factors: Blocks, moves: list[bool], hs: list[Tensor], slope: Tensor, scale: float,
+        self,
+        blocks: list[Block],
+        factors: Blocks,
+        moves: list[bool],
+        hs: list[Tensor],
+        slope: Tensor,
+        scale: float,
         update: _Fused | _Gathered,
-    ) -> None:  # fmt: skip
-        """Update from the last layer down to the first that moves; the slope of the layer below is computed before the weights
-        change."""
-        of_layer = [moves[one.weight] or (one.bias is not None and moves[one.bias]) for one in self.layers]
-        for at in range(len(self.layers) - 1, of_layer.index(True) - 1 if any(of_layer) else len(self.layers), -1):
+    ) -> None:
+        """Update from the last layer down to the first that moves; the slope of the layer below is
+        computed before the weights change."""
+        of_layer = [
+            moves[one.weight] or (one.bias is not None and moves[one.bias]) for one in self.layers
+        ]
+        for at in range(
+            len(self.layers) - 1,
+            of_layer.index(True) - 1 if any(of_layer) else len(self.layers),
+            -1,
+        ):
             slope = slope.to(self.kinds[at])
-            layer, below = self.layers[at], slope
+            layer = self.layers[at]
+            below = slope
             weight = blocks[layer.weight]
             if any(of_layer[:at]):
                 below = torch.bmm(factors[layer.weight].mT, slope)
                 if self.layers[at - 1].relu:
                     torch.ops.aten.threshold_backward.grad_input(below, hs[at], 0, grad_input=below)
             bias = None if layer.bias is None or not moves[layer.bias] else blocks[layer.bias]
-            update.layer(weight if moves[layer.weight] else None, bias, factors[layer.weight], slope, hs[at], scale)
+            update.layer(
+                weight if moves[layer.weight] else None,
+                bias,
+                factors[layer.weight],
+                slope,
+                hs[at],
+                scale,
+            )
             slope = below

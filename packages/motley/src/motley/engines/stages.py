@@ -1,4 +1,5 @@
-"""The phases of clients that train together: one chunk after the other, each of one phase of all of them."""
+"""The phases of clients that train together: one chunk after the other, each of one phase of all of
+them."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ SCHEDULE_PLACES = 4_000_000
 
 
 class LocalRun(NamedTuple):
-    """One client's local work: its job, the model from which it starts, the context of the job, its phases, and the tensors that the
-    loss prepared for its samples."""
+    """One client's local work: its job, the model from which it starts, the context of the job, its
+    phases, and the tensors that the loss prepared for its samples."""
 
     job: Job
     start: ModelState
@@ -36,11 +37,17 @@ class LocalRun(NamedTuple):
         """Return the run of a job of training."""
         correction = setting.algorithm.correction
         start, ctx, plain = context(setting, job, inputs)
-        return cls(job, start, ctx, correction.phases(ctx) if correction.several_phases else (Phase(correction=plain),))
+        return cls(
+            job,
+            start,
+            ctx,
+            correction.phases(ctx) if correction.several_phases else (Phase(correction=plain),),
+        )
 
     @classmethod
     def tuning(cls, setting: Setting, job: Job, model: ModelState, purpose: Purpose) -> LocalRun:
-        """Return the run of a job before an examination, of a client whose state is of no use for it."""
+        """Return the run of a job before an examination, of a client whose state is of no use for
+        it."""
         ctx = tuning_context(setting, job, AdaptInputs(model))
         return cls(job, model, ctx, phases_for(purpose, setting.algorithm.correction, ctx))
 
@@ -49,11 +56,16 @@ def refuses_phases(correction: Correction, phases: Sequence[Phase]) -> str | Non
     """Return why phases cannot be computed for many clients at once, or None if they can."""
     if any(phase.direction is not None for phase in phases):
         what = "takes steps in directions of its own"
-    elif any(phase.beside or phase.batches > 1 or phase.values or callable(phase.start) for phase in phases):
+    elif any(
+        phase.beside or phase.batches > 1 or phase.values or callable(phase.start)
+        for phase in phases
+    ):
         what = "has phases that depend on one another"
     else:
         return None
-    return f"local work under {type(correction).__name__} {what}, which sequential and threads compute"
+    return (
+        f"local work under {type(correction).__name__} {what}, which sequential and threads compute"
+    )
 
 
 def bounded(group: list[int], steps: Sequence[int], batch_size: int) -> Iterator[list[int]]:
@@ -73,7 +85,11 @@ def bounded(group: list[int], steps: Sequence[int], batch_size: int) -> Iterator
 
 
 def trained(
-    executor: Executor, setting: Setting, samples: Samples, runs: Sequence[LocalRun], want: frozenset[str]
+    executor: Executor,
+    setting: Setting,
+    samples: Samples,
+    runs: Sequence[LocalRun],
+    want: frozenset[str],
 ) -> list[TrainResult]:
     """Train clients together; return their uploads and signals."""
     models, sums = run_phases(executor, setting, samples, runs, "max_grad_norm" in want)
@@ -86,28 +102,41 @@ def trained(
 
 
 def run_phases(
-    executor: Executor, setting: Setting, samples: Samples, runs: Sequence[LocalRun], measured: bool = False
+    executor: Executor,
+    setting: Setting,
+    samples: Samples,
+    runs: Sequence[LocalRun],
+    measured: bool = False,
 ) -> tuple[list[dict[str, ModelState]], list[LossSums]]:
-    """Run all phases of clients together; return the models of each client by name, and the sums of the phases that move the received
-    model, with gradient norms if they are to be ``measured``.
+    """Run all phases of clients together; return the models of each client by name, and the sums of
+    the phases that move the received model, with gradient norms if they are to be ``measured``.
 
     Raises
     ------
-    ContractError: a phase that :func:`refuses_phases` rejects, or clients whose phases differ in number or in what moves.
+    ContractError: a phase that :func:`refuses_phases` rejects, or clients whose phases differ in
+    number or in what moves.
     """
     models = [{RECEIVED: run.start} for run in runs]
     sums = [LossSums() for _ in runs]
     for stage in zip(*(run.phases for run in runs), strict=True):
         reason = refuses_phases(setting.algorithm.correction, stage)
         if reason is not None or len({(phase.model, phase.where) for phase in stage}) > 1:
-            raise ContractError(reason or "got clients whose phases move different parameters; use the engine sequential")
-        name, work = stage[0].model, []
+            raise ContractError(
+                reason
+                or "got clients whose phases move different parameters; use the engine sequential"
+            )
+        name = stage[0].model
+        work = []
         for phase, run, held in zip(stage, runs, models, strict=True):
-            held[name] = phase.start if isinstance(phase.start, ModelState) else held.get(name, run.start)
+            held[name] = (
+                phase.start if isinstance(phase.start, ModelState) else held.get(name, run.start)
+            )
             plan = phase_plan(setting, run.job, phase, int(samples.seen[run.job.client]))
             work.append(PhaseJob(run.job, phase, plan, held[name].x, run.context.x, run.extra))
         steps = [len(one.plan) for one in work]
-        for part in bounded(sorted(range(len(work)), key=lambda i: -steps[i]), steps, setting.work.batch_size):
+        for part in bounded(
+            sorted(range(len(work)), key=lambda i: -steps[i]), steps, setting.work.batch_size
+        ):
             chunk = Chunk(setting, samples, [work[i] for i in part], measured and name == RECEIVED)
             after = executor.run(chunk)
             for i, x, found in zip(part, after, chunk.sums(), strict=True):

@@ -1,8 +1,8 @@
 """Images as the bytes that their data set has, for workers, which scale each batch.
 
-A task whose images fit in memory holds them scaled, four bytes a pixel. Where they came from bytes, the
-bytes are found again and checked: scaled once more, every number must be the one that the task holds. So
-a batch has the same bits, and a quarter of the bytes travels and lies in memory.
+A task whose images fit in memory holds them scaled, four bytes a pixel. Where they came from bytes,
+the bytes are found again and checked: scaled once more, every number must be the one that the task
+holds. So a batch has the same bits, and a quarter of the bytes travels and lies in memory.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ _SOME = 4096
 
 
 def stored_images(setting: Setting) -> tuple[Tensor, ImageTransform] | None:
-    """Return the images as bytes ``[n, C, H, W]`` and the transform that scales a batch; None where the
-    task's inputs are something else, or are transformed already. Processors only: a GPU's own
+    """Return the images as bytes ``[n, C, H, W]`` and the transform that scales a batch; None where
+    the task's inputs are something else, or are transformed already. Processors only: a GPU's own
     arithmetic is not asked for the same bits."""
-    data, prepared = setting.task.federation, setting.task.federation.preparation
+    data = setting.task.federation
+    prepared = setting.task.federation.preparation
     x = data.x
     if setting.device != "cpu" or setting.task.transform is not None or x.dtype != torch.float32:
         return None
     if not isinstance(prepared, ArrayPreparation) or x.ndim != 4 or not len(x):
         return None
-    shift, scale = torch.from_numpy(prepared.shift), torch.from_numpy(prepared.scale)
+    shift = torch.from_numpy(prepared.shift)
+    scale = torch.from_numpy(prepared.scale)
     transform = ImageTransform(Scaling(shift.flatten().float(), scale.flatten().float()), False)
     stored = torch.empty(x.shape, dtype=torch.uint8)
     for some, out in zip(torch.split(x, _SOME), torch.split(stored, _SOME), strict=True):

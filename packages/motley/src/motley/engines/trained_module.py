@@ -1,4 +1,5 @@
-"""A module in training: its losses and gradients, and the blocks of its parameters that a solver steps."""
+"""A module in training: its losses and gradients, and the blocks of its parameters that a solver
+steps."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _LARGE = 2**16
 
 
 class Batch(NamedTuple):
-    """The samples of one local step: model inputs ``[B, ...]``, targets ``[B, ...]``, and what the loss prepared for them."""
+    """The samples of one local step: model inputs ``[B, ...]``, targets ``[B, ...]``, and what the
+    loss prepared for them."""
 
     inputs: Tensor
     targets: Tensor
@@ -37,21 +39,26 @@ class TrainedModule:
 
     Parameters
     ----------
-    setting: of the run. direct: whether gradients are read once, so that they need not be gathered in a flat vector.
+    setting: of the run. direct: whether gradients are read once, so that they need not be gathered
+    in a flat vector.
 
     Attributes
     ----------
-    model: the flat module. parameters: those that train. norms: BatchNorm layers. channels_last: whether inputs are handed over in
-    that format. blocks: of the phase begun last; after :meth:`gradient` they hold its result.
+    model: the flat module. parameters: those that train. norms: BatchNorm layers. channels_last:
+    whether inputs are handed over in that format. blocks: of the phase begun last; after
+    :meth:`gradient` they hold its result.
     """
 
     def __init__(self, setting: Setting, direct: bool) -> None:
-        self.setting, self.direct, self.channels_last = setting, direct, False
+        self.setting = setting
+        self.direct = direct
+        self.channels_last = False
         self.model = FlatModule.of(setting.task.model, setting.dtype, setting.device)
         self.parameters = [p for p in self.model.module.parameters() if p.requires_grad]
         self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
         self.blocks: list[Block] = []
-        self._chosen, self._moving = self.parameters, list(self.model.layout)
+        self._chosen = self.parameters
+        self._moving = list(self.model.layout)
         compares = setting.algorithm.loss.whole_model
         self._feature_hook = FeatureHook(self.model.module, self.model.layout) if compares else None
 
@@ -64,11 +71,15 @@ class TrainedModule:
         return widened(outputs)
 
     def losses(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
-        """Return the per-sample losses; where the loss compares features, the inputs also pass through the frozen models."""
-        loss, outputs = self.setting.algorithm.loss, self.outputs(batch.inputs)
+        """Return the per-sample losses; where the loss compares features, the inputs also pass
+        through the frozen models."""
+        loss = self.setting.algorithm.loss
+        outputs = self.outputs(batch.inputs)
         if frozen is None:
             return loss.loss(outputs, batch.targets, batch.extra)
-        return loss.compare(outputs, batch.targets, batch.extra, self.features(), frozen.features(batch.inputs))
+        return loss.compare(
+            outputs, batch.targets, batch.extra, self.features(), frozen.features(batch.inputs)
+        )
 
     def features(self) -> Tensor:
         """Return the inputs ``[B, d]`` of the last linear layer in the last forward pass."""
@@ -78,17 +89,26 @@ class TrainedModule:
 
     @contextmanager
     def begin(self, phase: Phase, anchor: Tensor) -> Iterator[None]:
-        """Make the blocks of a phase, whose proximal term pulls towards ``anchor`` ``[D]``; inside the block steps can be taken."""
+        """Make the blocks of a phase, whose proximal term pulls towards ``anchor`` ``[D]``; inside
+        the block steps can be taken."""
         entries = list(zip(self.model.layout, self.parameters, strict=True))
-        moving = [(entry, p) for entry, p in entries if phase.where is None or entry.name in phase.where]
-        self._moving, self._chosen = [entry for entry, _ in moving], [p for _, p in moving]
-        gathered = phase.direction is not None  # weights are set from outside: they stay in the flat vector
-        with _stored_channels_last(self._chosen if self.direct and self.channels_last and not gathered else []):
+        moving = [
+            (entry, p) for entry, p in entries if phase.where is None or entry.name in phase.where
+        ]
+        self._moving = [entry for entry, _ in moving]
+        self._chosen = [p for _, p in moving]
+        # weights are set from outside: they stay in the flat vector
+        gathered = phase.direction is not None
+        with _stored_channels_last(
+            self._chosen if self.direct and self.channels_last and not gathered else []
+        ):
             flat = [
                 None if t is None else t.unsqueeze(0)
                 for t in (phase.correction.offset, *self.setting.solver.fresh(self.model.w))
             ]
-            whole = Block(self.model.w.unsqueeze(0), self.model.g.unsqueeze(0), anchor.unsqueeze(0), *flat)
+            whole = Block(
+                self.model.w.unsqueeze(0), self.model.g.unsqueeze(0), anchor.unsqueeze(0), *flat
+            )
             if self.direct:
                 self.blocks = [_of_parameter(whole, entry.slice, p) for entry, p in moving]
             elif phase.where is None:
@@ -97,9 +117,11 @@ class TrainedModule:
                 self.blocks = [_part(whole, entry.slice) for entry, _ in moving]
             yield
 
-    def gradient_at(self, at: Tensor, batch: Batch, frozen: FrozenModels | None) -> tuple[Tensor, Tensor]:
-        """Return the per-sample losses at these weights ``[D]``, detached, and the gradient of their mean, ``[D]``: zero where nothing
-        moves."""
+    def gradient_at(
+        self, at: Tensor, batch: Batch, frozen: FrozenModels | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the per-sample losses at these weights ``[D]``, detached, and the gradient of
+        their mean, ``[D]``: zero where nothing moves."""
         kept = self.model.w.clone()
         self.model.w.copy_(at)
         with self.one_sample(batch):
@@ -117,13 +139,17 @@ class TrainedModule:
         """Put a direction ``[D]`` in the gradient's place."""
         if self.direct:
             parts = (direction[entry.slice].view(entry.shape) for entry in self._moving)
-            self.blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(self.blocks, parts, strict=True)]
+            self.blocks = [
+                block._replace(g=g.unsqueeze(0))
+                for block, g in zip(self.blocks, parts, strict=True)
+            ]
         else:
             self.model.g.copy_(direction)
 
     @contextmanager
     def one_sample(self, batch: Batch) -> Iterator[None]:
-        """Normalise a batch of one, which has no variance, with the running statistics, and leave them."""
+        """Normalise a batch of one, which has no variance, with the running statistics, and leave
+        them."""
         alone = [m for m in self.norms if m.training] if len(batch.inputs) == 1 else []
         set_training(alone, False)
         yield
@@ -141,16 +167,21 @@ class TrainedModule:
         return loss.detach()
 
     def hold(self, found: Sequence[Tensor]) -> None:
-        """Put the gradients of the parameters that move, in their order and shapes, in the blocks."""
+        """Put the gradients of the parameters that move, in their order and shapes, in the
+        blocks."""
         if self.direct:
-            self.blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(self.blocks, found, strict=True)]
+            self.blocks = [
+                block._replace(g=g.unsqueeze(0))
+                for block, g in zip(self.blocks, found, strict=True)
+            ]
             return
         gathered = self._gathered(found)
         for block, g in zip(self.blocks, gathered, strict=True):
             block.g.copy_(g.reshape(1, -1))
 
     def _gathered(self, found: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return one gradient for each block: all in one vector, where one block holds all parameters."""
+        """Return one gradient for each block: all in one vector, where one block holds all
+        parameters."""
         whole = len(self.blocks) == 1 and len(found) > 1
         return [torch.cat([g.reshape(-1) for g in found])] if whole else found
 
@@ -169,9 +200,11 @@ def _of_parameter(whole: Block, at: slice, parameter: nn.Parameter) -> Block:
 
 @contextmanager
 def _stored_channels_last(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Store large convolution weights channels last inside the block, as their gradients are, and copy them back at the end.
+    """Store large convolution weights channels last inside the block, as their gradients are, and
+    copy them back at the end.
 
-    An update whose operands have different formats costs a tenth of a step. Small convolutions are faster as they are."""
+    An update whose operands have different formats costs a tenth of a step. Small convolutions are
+    faster as they are."""
     views = [(p, p.data) for p in parameters if p.ndim == 4 and p.numel() >= _LARGE]
     for parameter, view in views:
         parameter.data = view.contiguous(memory_format=torch.channels_last)
@@ -192,7 +225,8 @@ def _stored_like(value: Tensor, parameter: nn.Parameter) -> Tensor:
 def channels_last(images: Tensor) -> Tensor:
     """Return the same images ``[B, C, H, W]`` stored channels last.
 
-    Of one channel both formats are the same memory, and torch takes it for channels first unless the strides say otherwise."""
+    Of one channel both formats are the same memory, and torch takes it for channels first unless
+    the strides say otherwise."""
     if images.shape[1] > 1:
         return images.contiguous(memory_format=torch.channels_last)
     height, width = images.shape[2:]

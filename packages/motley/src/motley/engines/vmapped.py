@@ -1,7 +1,9 @@
-"""Trains many clients of a small model at once with ``torch.func.vmap`` over the gradient of one client's weighted mean loss.
+"""Trains many clients of a small model at once with ``torch.func.vmap`` over the gradient of one
+client's weighted mean loss.
 
-Models with BatchNorm (its running statistics change in place), dropout (its masks would not be those of a client training alone),
-hooks (they would run once for many clients), or layers and operations that torch cannot batch over clients are refused.
+Models with BatchNorm (its running statistics change in place), dropout (its masks would not be
+those of a client training alone), hooks (they would run once for many clients), or layers and
+operations that torch cannot batch over clients are refused.
 """
 
 from __future__ import annotations
@@ -28,14 +30,15 @@ from motley.tasks.precision import products, widened
 __all__ = ["Vmapped", "refuses_vmap"]
 
 _CLIENT_BY_CLIENT = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.EmbeddingBag)
-"""Layers of torch that vmap computes client by client, or step by step, several times slower than threads do."""
+"""Layers of torch that vmap computes client by client, or step by step, several times slower than
+threads do."""
 
 
 def refuses_vmap(setting: Setting) -> str | None:
     """Return why a setting's model cannot be trained by vmap, or None if it can.
 
-    What a table of layers does not know, such as an operation in a module's own ``forward``, is found by one gradient of two clients:
-    torch warns where it has no batching rule.
+    What a table of layers does not know, such as an operation in a module's own ``forward``, is
+    found by one gradient of two clients: torch warns where it has no batching rule.
     """
     return _refuses_layers(construct(setting.task.model, 0)) or _refuses_gradient(setting)
 
@@ -50,18 +53,30 @@ def _refuses_layers(module: nn.Module) -> str | None:
         return "it has hooks, which would run once for many clients"
     if any(True for _ in module.buffers()):
         return "it has buffers"
-    slow = [(name, type(m).__name__) for name, m in module.named_modules() if isinstance(m, _CLIENT_BY_CLIENT)]
+    slow = [
+        (name, type(m).__name__)
+        for name, m in module.named_modules()
+        if isinstance(m, _CLIENT_BY_CLIENT)
+    ]
     if slow:
-        return f"layer {slow[0][0] or 'the model itself'!r} ({slow[0][1]}) would be computed client by client"
+        return (
+            f"layer {slow[0][0] or 'the model itself'!r} ({slow[0][1]}) would be computed "
+            "client by client"
+        )
     return None
 
 
 def _refuses_gradient(setting: Setting) -> str | None:
-    """Return why the gradient of two clients with two samples each is not computed in one, or None if it is."""
-    data, loss = setting.task.federation, setting.algorithm.loss
+    """Return why the gradient of two clients with two samples each is not computed in one, or None
+    if it is."""
+    data = setting.task.federation
+    loss = setting.algorithm.loss
     module = construct(setting.task.model, 0).to(setting.device, setting.dtype)
-    raw, targets = data.x[torch.from_numpy(data.train.values[:2])], data.labels[:2]
-    inputs = model_input(raw if setting.task.transform is None else setting.task.transform(raw, None), setting.dtype)
+    raw = data.x[torch.from_numpy(data.train.values[:2])]
+    targets = data.labels[:2]
+    inputs = model_input(
+        raw if setting.task.transform is None else setting.task.transform(raw, None), setting.dtype
+    )
     targets = targets.to(setting.dtype) if targets.is_floating_point() else targets
 
     def objective(weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
@@ -69,15 +84,31 @@ def _refuses_gradient(setting: Setting) -> str | None:
             outputs = widened(functional_call(module, weights, (inputs,)))
         return (outputs.square() if loss.prepares else loss.loss(outputs, targets, {})).sum()
 
-    weights = {name: torch.stack([w.detach()] * 2) for name, w in module.named_parameters() if w.requires_grad}
+    weights = {
+        name: torch.stack([w.detach()] * 2)
+        for name, w in module.named_parameters()
+        if w.requires_grad
+    }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            vmap(grad(objective))(weights, *(torch.stack([t, t]).to(setting.device) for t in (inputs, targets)))
+            vmap(grad(objective))(
+                weights, *(torch.stack([t, t]).to(setting.device) for t in (inputs, targets))
+            )
         except Exception as error:  # torch raises different errors for what it cannot batch
-            return f"torch cannot batch it over clients ({(str(error).splitlines() or [type(error).__name__])[0]})"
+            return (
+                "torch cannot batch it over clients "
+                f"({(str(error).splitlines() or [type(error).__name__])[0]})"
+            )
     missing = [str(w.message).partition("batching rule for ")[2].partition(".")[0] for w in caught]
-    return next((f"torch has no batching rule for {name} and would compute client by client" for name in missing if name), None)
+    return next(
+        (
+            f"torch has no batching rule for {name} and would compute client by client"
+            for name in missing
+            if name
+        ),
+        None,
+    )
 
 
 class Vmapped(Executor):
@@ -91,34 +122,51 @@ class Vmapped(Executor):
     def __init__(self, setting: Setting) -> None:
         self.solver = setting.solver
         self.loss = setting.algorithm.loss
-        self.precision, self.device = setting.precision, setting.device
+        self.precision = setting.precision
+        self.device = setting.device
         self.module = construct(setting.task.model, 0).to(setting.device, setting.dtype)
         self.gradients: Callable[..., tuple[dict[str, Tensor], tuple[Tensor, Tensor]]] = vmap(
             grad_and_value(self._objective, has_aux=True)
         )
 
     def _objective(
-        self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor, share: Tensor, extra: Tensors
+        self,
+        weights: dict[str, Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+        share: Tensor,
+        extra: Tensors,
     ) -> tuple[Tensor, Tensor]:
-        """Return one client's loss and outputs; ``share`` ``[B]`` sums to 1 over the client's own batch."""
+        """Return one client's loss and outputs; ``share`` ``[B]`` sums to 1 over the client's own
+        batch."""
         with products(self.precision, self.device):
             outputs = widened(functional_call(self.module, weights, (inputs,)))
         return (self.loss.loss(outputs, targets, extra) * share).sum(), outputs
 
     @override
     def run(self, chunk: Chunk) -> Tensor:
-        layout, c = chunk.layout, len(chunk)
-        start, anchor = _blocks(layout, chunk.start), _blocks(layout, chunk.anchor)
-        own = {name: x.expand(c, *x.shape[1:]).clone(memory_format=torch.contiguous_format) for name, x in start.items()}
+        layout = chunk.layout
+        c = len(chunk)
+        start = _blocks(layout, chunk.start)
+        anchor = _blocks(layout, chunk.anchor)
+        own = {
+            name: x.expand(c, *x.shape[1:]).clone(memory_format=torch.contiguous_format)
+            for name, x in start.items()
+        }
         moving = {entry.name for entry, moves in zip(layout, chunk.moves, strict=True) if moves}
         offset = None if chunk.offset is None else _blocks(layout, chunk.offset)
         kept = {name: self.solver.fresh(w) for name, w in own.items()}
-        lr, proximal = chunk.lr, chunk.proximal
+        lr = chunk.lr
+        proximal = chunk.proximal
         for step in chunk.steps():
             p = step.active
             inputs = chunk.inputs(step)
             inputs = inputs.view(p, step.width, *inputs.shape[1:])
-            share = chunk.weight.new_full((p, step.width), 1.0 / step.width) if step.weight is None else step.weight
+            share = (
+                chunk.weight.new_full((p, step.width), 1.0 / step.width)
+                if step.weight is None
+                else step.weight
+            )
             now = {name: w[:p] for name, w in own.items()}
             gradient, (_, outputs) = self.gradients(now, inputs, step.targets, share, step.extra)
             chunk.record_outputs(step, outputs)
@@ -134,7 +182,9 @@ class Vmapped(Executor):
                 for name, w in own.items()
                 if name in moving
             ]
-            rates, proximals = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (lr, proximal))
+            rates, proximals = (
+                scale[:p] if isinstance(scale, Tensor) else scale for scale in (lr, proximal)
+            )
             self.solver.step(blocks, rates, proximals, step.number)
         return torch.cat([own[entry.name].flatten(1) for entry in layout], dim=1)
 

@@ -1,4 +1,5 @@
-"""Workers of the engines ``processes`` and ``ray``: what a worker executes, and the pool that gives calls to workers."""
+"""Workers of the engines ``processes`` and ``ray``: what a worker executes, and the pool that gives
+calls to workers."""
 
 from __future__ import annotations
 
@@ -21,14 +22,25 @@ from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Job, Reduction, RunSum, Setting, TrainResult
 from motley.engines.serialization import Block, unwrap
 
-__all__ = ["MAX_DEATHS", "Failed", "RemoteWorker", "Timed", "Worker", "WorkerCall", "WorkerDied", "WorkerPool", "worker_engine"]
+__all__ = [
+    "MAX_DEATHS",
+    "Failed",
+    "RemoteWorker",
+    "Timed",
+    "Worker",
+    "WorkerCall",
+    "WorkerDied",
+    "WorkerPool",
+    "worker_engine",
+]
 
 Packed = TypeVar("Packed")
 Shared = TypeVar("Shared")
 
 MAX_DEATHS = 3
 """Workers that may die over one call before the run ends with an error."""
-_LOOK_S, _PAUSE_S = 1.0, 0.2
+_LOOK_S = 1.0
+_PAUSE_S = 0.2
 """Seconds between looks at what is waited for, and between two attempts to start a worker."""
 
 
@@ -73,7 +85,8 @@ class WorkerDied(Exception):  # noqa: N818 - never leaves the pool
 
 
 def worker_engine(setting: Setting) -> str:
-    """Return the name of the engine that a worker runs: the one that ``auto`` selects; one core needs no threads."""
+    """Return the name of the engine that a worker runs: the one that ``auto`` selects; one core
+    needs no threads."""
     name = resolve_auto(setting)
     return "sequential" if name == "threads" and setting.threads == 1 else name
 
@@ -83,7 +96,8 @@ class Worker:
 
     Parameters
     ----------
-    setting: block with the run's setting; its tensors are used where they lie. device: replaces the setting's own if given.
+    setting: block with the run's setting; its tensors are used where they lie. device: replaces the
+    setting's own if given.
     """
 
     def __init__(self, setting: Block, device: str | None = None) -> None:
@@ -96,11 +110,16 @@ class Worker:
         except MotleyError as error:
             self._error = error
         except Exception as error:  # whatever a user's module raises when it is imported
-            message = f"a worker process cannot make the run's model ({type(error).__name__}: {error})"
+            message = (
+                f"a worker process cannot make the run's model ({type(error).__name__}: {error})"
+            )
             self._error = ConfigError(f"{message}; it must be importable there", "engine")
 
-    def execute(self, call: WorkerCall, shared: Mapping[str, Any], pack: Callable[[object], Packed]) -> Packed:
-        """Execute a call and return its packed result, or :class:`Failed`; ``shared``: arguments that all workers were given."""
+    def execute(
+        self, call: WorkerCall, shared: Mapping[str, Any], pack: Callable[[object], Packed]
+    ) -> Packed:
+        """Execute a call and return its packed result, or :class:`Failed`; ``shared``: arguments
+        that all workers were given."""
         answer = self._answer(call, shared)
         try:
             return pack(answer)
@@ -129,7 +148,8 @@ class Worker:
 
 def _trained(results: Iterable[TrainResult]) -> Timed:
     """Return training results with the seconds between them."""
-    found, moments = [], [time.perf_counter()]
+    found = []
+    moments = [time.perf_counter()]
     for result in results:
         found.append(result)
         moments.append(time.perf_counter())
@@ -147,13 +167,16 @@ def _summed(
 ) -> Timed:
     """Train the jobs of these runs, in order of positions, and return a sum for each run.
 
-    ``count``: uploads of the whole step. ``stack``: jobs at most that the engine is given at once."""
-    sums, seconds = [], []
+    ``count``: uploads of the whole step. ``stack``: jobs at most that the engine is given at
+    once."""
+    sums = []
+    seconds = []
     stacks = (jobs[at : at + stack] for at in range(0, len(jobs), stack))
     results = itertools.chain.from_iterable(engine.train(some, **inputs) for some in stacks)
     began = time.perf_counter()
     for run in runs:
-        total, kept = reduction.begin(), []
+        total = reduction.begin()
+        kept = []
         for position in range(run.positions.start, min(run.positions.stop, count)):
             total, result = reduction.add(total, position, next(results))
             kept.append(result)
@@ -164,7 +187,8 @@ def _summed(
 
 
 class RemoteWorker(ABC, Generic[Shared]):
-    """The run's end of the connection to one worker. One thread at a time uses it, except for :meth:`close`."""
+    """The run's end of the connection to one worker. One thread at a time uses it, except for
+    :meth:`close`."""
 
     @abstractmethod
     def start(self) -> None:
@@ -181,8 +205,8 @@ class RemoteWorker(ABC, Generic[Shared]):
 
         Parameters
         ----------
-        shared: arguments that lie where every worker can read them. silent: called when the worker seems to be gone, but may
-        still answer.
+        shared: arguments that lie where every worker can read them. silent: called when the worker
+        seems to be gone, but may still answer.
 
         Raises
         ------
@@ -195,24 +219,30 @@ class RemoteWorker(ABC, Generic[Shared]):
 
 
 class _Task(Generic[Shared]):
-    """A call that waits for its answer. ``held``: places where it is, the queue and workers; ``deaths``: workers it has cost."""
+    """A call that waits for its answer. ``held``: places where it is, the queue and workers;
+    ``deaths``: workers it has cost."""
 
     def __init__(self, call: WorkerCall, shared: Shared) -> None:
-        self.call, self.shared = call, shared
+        self.call = call
+        self.shared = shared
         self.future: Future[Any] = Future()
-        self.held, self.deaths, self.repeated = 1, 0, False
+        self.held = 1
+        self.deaths = 0
+        self.repeated = False
 
 
 class WorkerPool(Generic[Shared]):
     """Gives calls to workers, each served by a Python thread of its own.
 
-    A worker that dies is replaced as soon as it can be, and another one executes its call in the meantime. A call of a worker
-    that seems to be gone is given to another one, too, and the first answer counts.
+    A worker that dies is replaced as soon as it can be, and another one executes its call in the
+    meantime. A call of a worker that seems to be gone is given to another one, too, and the first
+    answer counts.
 
     Parameters
     ----------
     workers: not started yet. on_close: called after the workers have ended.
-    on_wait: called every second while an answer is waited for, with the seconds for which no worker has been ready.
+    on_wait: called every second while an answer is waited for, with the seconds for which no worker
+    has been ready.
     """
 
     def __init__(
@@ -221,19 +251,25 @@ class WorkerPool(Generic[Shared]):
         on_close: Callable[[], None],
         on_wait: Callable[[float], None] = lambda without_s: None,
     ) -> None:
-        self._on_close, self._on_wait = on_close, on_wait
+        self._on_close = on_close
+        self._on_wait = on_wait
         self._workers: list[RemoteWorker[Shared]] = []
         self._threads: list[threading.Thread] = []
         self._queue: deque[_Task[Shared]] = deque()
-        self._changed, self._closed = threading.Condition(), False
-        self._ready, self._serving, self._without_since = 0, 0, time.monotonic()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._ready = 0
+        self._serving = 0
+        self._without_since = time.monotonic()
         self._error: Exception = WorkerDied("with its engine")
         for worker in workers:
             self.add(worker)
 
     def add(self, worker: RemoteWorker[Shared]) -> None:
         """Start another worker, which takes calls as soon as it is ready."""
-        thread = threading.Thread(target=self._serve, args=(worker,), name="motley worker", daemon=True)
+        thread = threading.Thread(
+            target=self._serve, args=(worker,), name="motley worker", daemon=True
+        )
         with self._changed:
             self._workers.append(worker)
             self._threads.append(thread)
@@ -296,7 +332,8 @@ class WorkerPool(Generic[Shared]):
         self._ended(error)
 
     def _started(self, worker: RemoteWorker[Shared]) -> bool:
-        """Start a worker, if need be again and again; return whether it was before the pool was closed."""
+        """Start a worker, if need be again and again; return whether it was before the pool was
+        closed."""
         failures = 0
         while not self._closed:
             try:
@@ -305,7 +342,10 @@ class WorkerPool(Generic[Shared]):
             except WorkerDied as death:
                 failures += death.counts
                 if failures == MAX_DEATHS:
-                    raise EngineError(f"a worker cannot be started: {MAX_DEATHS} died one after the other ({death})") from None
+                    raise EngineError(
+                        f"a worker cannot be started: {MAX_DEATHS} died one after the other "
+                        f"({death})"
+                    ) from None
                 time.sleep(_PAUSE_S)
         return False
 
@@ -349,12 +389,17 @@ class WorkerPool(Generic[Shared]):
             if self._closed:
                 self._fail(task, death)
             elif task.deaths >= MAX_DEATHS:
-                self._fail(task, EngineError(
-                    f"{MAX_DEATHS} workers died one after the other over {task.call.about} (the last one {death}); if memory ran "
-                    "out, use fewer workers, smaller batches or a smaller model"
-                ))  # fmt: skip
+                self._fail(
+                    task,
+                    EngineError(
+                        f"{MAX_DEATHS} workers died one after the other over {task.call.about} "
+                        f"(the last one {death}); if memory ran out, use fewer workers, smaller "
+                        "batches or a smaller model"
+                    ),
+                )
             elif not task.held:
-                task.held, task.repeated = 1, False
+                task.held = 1
+                task.repeated = False
                 self._queue.appendleft(task)
                 self._changed.notify()
 

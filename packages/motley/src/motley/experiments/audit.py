@@ -1,4 +1,5 @@
-"""Attack a private experiment in two worlds that differ in one client, and compare what was found with its claim."""
+"""Attack a private experiment in two worlds that differ in one client, and compare what was found
+with its claim."""
 
 from __future__ import annotations
 
@@ -27,10 +28,13 @@ __all__ = ["Audit", "audit", "check_trials", "own_runs", "stand_in"]
 _FEWEST = 100
 _LONGEST_S = 3600.0
 _USUAL_S = 600.0
-"""Seconds that all trials together take at most where their number is not given, if 100 of each world do not take longer."""
+"""Seconds that all trials together take at most where their number is not given, if 100 of each
+world do not take longer."""
 _USUAL = (2000, 1000, 500, 200, _FEWEST)
-_TIMED, _TIMED_S = 4, 4.0
-"""Trials of each world, at most, whose seconds are measured before the others begin, and seconds after which no more are."""
+_TIMED = 4
+_TIMED_S = 4.0
+"""Trials of each world, at most, whose seconds are measured before the others begin, and seconds
+after which no more are."""
 _PARTS = 10
 """Parts after each of which the progress of a longer attack is told."""
 
@@ -62,25 +66,34 @@ def stand_in(keys: Mapping[str, Any], data: Path | None = None, clear: bool = Fa
 
     Parameters
     ----------
-    keys: of the experiment. data: folder searched first for data packs. clear: let signals leave without noise, for which there is no
-    bound.
+    keys: of the experiment. data: folder searched first for data packs. clear: let signals leave
+    without noise, for which there is no bound.
 
     Raises
     ------
-    ConfigError: no ``[privacy]``, no number of rounds, a rule that cannot be attacked so, or what a run refuses.
+    ConfigError: no ``[privacy]``, no number of rounds, a rule that cannot be attacked so, or what a
+    run refuses.
     """
     given, ready, plan, rounds = _planned(keys, data, clear)
     if plan.client_noise is not None:
-        said = 'the stand-in has no masks, and noise_by = "clients" no other sums; attack the experiment itself'
+        said = (
+            'the stand-in has no masks, and noise_by = "clients" no other sums; attack the '
+            "experiment itself"
+        )
         raise ConfigError(f"{said}: leave it out", "--stand-in")
-    vectors = [signal for signal in noised(given.part("selector").needs()) if not SIGNALS[signal].scalar]
+    vectors = [
+        signal for signal in noised(given.part("selector").needs()) if not SIGNALS[signal].scalar
+    ]
     if vectors:
         raise ConfigError(
-            f"{given.selector['name']!r} needs {vectors[0]!r}, several numbers of every client, which the stand-in has no like of",
+            f"{given.selector['name']!r} needs {vectors[0]!r}, several numbers of every client, "
+            "which the stand-in has no like of",
             "--stand-in",
         )
     population = ready.config.setting.task.federation.pool
-    return StandIn(plan, given.part("selector"), given.defence, population, ready.config.cohort, rounds, clear)
+    return StandIn(
+        plan, given.part("selector"), given.defence, population, ready.config.cohort, rounds, clear
+    )
 
 
 def own_runs(
@@ -95,8 +108,10 @@ def own_runs(
 
     Parameters
     ----------
-    keys, data, clear: as in :func:`stand_in`. canary: id of the client in which they differ; None: the one with the most samples.
-    wrong: give it wrong targets, which it fits worst. stretched: make its updates as long as the clip, which no data may do.
+    keys, data, clear: as in :func:`stand_in`. canary: id of the client in which they differ; None:
+    the one with the most samples.
+    wrong: give it wrong targets, which it fits worst. stretched: make its updates as long as the
+    clip, which no data may do.
 
     Raises
     ------
@@ -105,7 +120,8 @@ def own_runs(
     given, ready, plan, rounds = _planned(keys, data, clear)
     own = ready._replace(config=replace(ready.config, privacy=plan))
     own, chosen = with_canary(own, canary, wrong)
-    population, rule = own.config.setting.task.federation.pool, given.part("selector")
+    population = own.config.setting.task.federation.pool
+    rule = given.part("selector")
     return CanaryRuns(
         plan,
         rule,
@@ -122,17 +138,34 @@ def own_runs(
 
 
 def _planned(keys: Mapping[str, Any], data: Path | None, clear: bool) -> _Planned:
-    """Return the parts of an experiment; with clear signals the parts without privacy, and the plan of its updates alone."""
+    """Return the parts of an experiment; with clear signals the parts without privacy, and the plan
+    of its updates alone."""
     if not isinstance(keys.get("privacy"), Mapping):
-        raise ConfigError("there is nothing to audit without it; write e.g. [privacy] with clip, epsilon and delta", "privacy")
+        raise ConfigError(
+            "there is nothing to audit without it; write e.g. [privacy] with clip, epsilon and "
+            "delta",
+            "privacy",
+        )
     given = Experiment(**{key: value for key, value in keys.items() if key != "privacy"})
     if clear and not noised(given.part("selector").needs()):
-        raise ConfigError(f"{given.selector['name']!r} needs no signal of clients' data; leave it out", "--clear-signals")
-    updates = {key: value for key, value in keys["privacy"].items() if key not in ("signal_noise", "max_signals", "cohorts")}
-    ready = prepare(Experiment(**{**keys, "selector": "uniform", "privacy": updates} if clear else keys), data)
-    plan, rounds = ready.config.privacy, given.stop.rounds
+        raise ConfigError(
+            f"{given.selector['name']!r} needs no signal of clients' data; leave it out",
+            "--clear-signals",
+        )
+    updates = {
+        key: value
+        for key, value in keys["privacy"].items()
+        if key not in ("signal_noise", "max_signals", "cohorts")
+    }
+    ready = prepare(
+        Experiment(**{**keys, "selector": "uniform", "privacy": updates} if clear else keys), data
+    )
+    plan = ready.config.privacy
+    rounds = given.stop.rounds
     if plan is None or rounds is None:
-        raise ConfigError("a trial has a number of rounds; write e.g. stop = { rounds = 20 }", "stop.rounds")
+        raise ConfigError(
+            "a trial has a number of rounds; write e.g. stop = { rounds = 20 }", "stop.rounds"
+        )
     return _Planned(given, prepare(given, data) if clear else ready, plan, rounds)
 
 
@@ -152,27 +185,35 @@ def audit(
 
     Parameters
     ----------
-    keys: of the experiment. trials: of each world; half of them choose the attack, the other half count. None: as many as ten minutes
-    hold, at most 2,000. seed: of all trials; the same seed and the same number of trials give the same outcome. data, clear: as in
-    :func:`stand_in`. say: told, before the trials, how many there are and how long they take, and of their progress. quadratic:
+    keys: of the experiment. trials: of each world; half of them choose the attack, the other half
+    count. None: as many as ten minutes hold, at most 2,000. seed: of all trials; the same seed and
+    the same number of trials give the same outcome. data, clear: as in :func:`stand_in`. say: told,
+    before the trials, how many there are and how long they take, and of their progress. quadratic:
     attack the stand-in. canary, wrong, stretched: as in :func:`own_runs`.
 
     Raises
     ------
-    ConfigError: as in :func:`stand_in` and :func:`own_runs`, or too few trials, or more than an hour of them.
+    ConfigError: as in :func:`stand_in` and :func:`own_runs`, or too few trials, or more than an
+    hour of them.
     """
     check_trials(trials)
-    worlds = stand_in(keys, data, clear) if quadratic else own_runs(keys, data, clear, canary, wrong, stretched)
+    worlds = (
+        stand_in(keys, data, clear)
+        if quadratic
+        else own_runs(keys, data, clear, canary, wrong, stretched)
+    )
     first = seed * 2**32
     each_s = _trial_s(worlds, first)
     count = trials or next((n for n in _USUAL if n * each_s <= _USUAL_S), _FEWEST)
     _check_time(count, each_s, quadratic)
     delta = worlds.plan.options.delta
     say(
-        f"{count} trials of {worlds.rounds} rounds in each of two worlds, about {count * each_s:.0f} s; "
-        f"eps_hat can be {ceiling(count - count // 2, delta):.2f} at most"
+        f"{count} trials of {worlds.rounds} rounds in each of two worlds, about "
+        f"{count * each_s:.0f} s; eps_hat can be {ceiling(count - count // 2, delta):.2f} at most"
     )
-    near, far = _observed(worlds, first, count, say if count * each_s > 2 * _TIMED_S else lambda _: None)
+    near, far = _observed(
+        worlds, first, count, say if count * each_s > 2 * _TIMED_S else lambda _: None
+    )
     found = attacked(near, far, delta)
     return Audit(found, _record(worlds, found, count, seed), _sentences(worlds, found))
 
@@ -185,11 +226,14 @@ def check_trials(trials: int | None) -> None:
     ConfigError: they are too few.
     """
     if trials is not None and trials < _FEWEST:
-        raise ConfigError(f"got {trials}; expected at least {_FEWEST} trials of each world", "--trials")
+        raise ConfigError(
+            f"got {trials}; expected at least {_FEWEST} trials of each world", "--trials"
+        )
 
 
 def _trial_s(worlds: AuditedWorlds, first: int) -> float:
-    """Return the seconds of one trial in each of the two worlds; the first of several is not counted, which warms up."""
+    """Return the seconds of one trial in each of the two worlds; the first of several is not
+    counted, which warms up."""
     times: list[float] = []
     while len(times) < _TIMED and sum(times) < _TIMED_S:
         began = time.perf_counter()
@@ -203,15 +247,19 @@ def _check_time(trials: int, each_s: float, quadratic: bool) -> None:
     """Refuse more than an hour."""
     if trials * each_s <= _LONGEST_S:
         return
-    fewer, cheaper = int(_LONGEST_S / each_s), "" if quadratic else ", or --stand-in"
+    fewer = int(_LONGEST_S / each_s)
+    cheaper = "" if quadratic else ", or --stand-in"
     said = f"write --trials {fewer}, or take" if fewer >= _FEWEST else "take"
     raise ConfigError(
-        f"{trials} trials of each world would take about {trials * each_s / 3600:.1f} h; {said} fewer clients or rounds, e.g. "
-        f"--set stop.rounds=10{cheaper}", "--trials",
-    )  # fmt: skip
+        f"{trials} trials of each world would take about {trials * each_s / 3600:.1f} h; {said} "
+        f"fewer clients or rounds, e.g. --set stop.rounds=10{cheaper}",
+        "--trials",
+    )
 
 
-def _observed(worlds: AuditedWorlds, first: int, trials: int, say: Callable[[str], None]) -> tuple[Observed, Observed]:
+def _observed(
+    worlds: AuditedWorlds, first: int, trials: int, say: Callable[[str], None]
+) -> tuple[Observed, Observed]:
     """Return what the adversary saw in both worlds, and tell of each tenth of the trials."""
     found: tuple[list[Observed], list[Observed]] = ([], [])
     edges = np.linspace(0, trials, _PARTS + 1).astype(int).tolist()
@@ -244,31 +292,52 @@ def _saw(worlds: AuditedWorlds) -> str:
 def _record(worlds: AuditedWorlds, found: Attack, trials: int, seed: int) -> dict[str, Any]:
     plan = worlds.plan
     return {
-        "attacked": worlds.attacked, "bound": None if worlds.clear else plan.bound.epsilon, "eps_hat": found.epsilon,
-        "ceiling": found.ceiling, "updates_alone": plan.bound.epsilon if worlds.clear else None, "delta": plan.options.delta,
-        "adjacency": plan.options.adjacency, "saw": _saw(worlds), "clear_signals": worlds.clear, "trials": trials, "seed": seed,
-        "threshold": found.threshold, "above": found.above, "rule": type(worlds.rule).__name__, "population": worlds.population,
-        "cohort": worlds.cohort, "rounds": worlds.rounds, "clip": plan.options.clip, "noise_multiplier": plan.noise_multiplier,
-        "max_rounds": plan.max_rounds, **worlds.details(),
-    }  # fmt: skip
+        "attacked": worlds.attacked,
+        "bound": None if worlds.clear else plan.bound.epsilon,
+        "eps_hat": found.epsilon,
+        "ceiling": found.ceiling,
+        "updates_alone": plan.bound.epsilon if worlds.clear else None,
+        "delta": plan.options.delta,
+        "adjacency": plan.options.adjacency,
+        "saw": _saw(worlds),
+        "clear_signals": worlds.clear,
+        "trials": trials,
+        "seed": seed,
+        "threshold": found.threshold,
+        "above": found.above,
+        "rule": type(worlds.rule).__name__,
+        "population": worlds.population,
+        "cohort": worlds.cohort,
+        "rounds": worlds.rounds,
+        "clip": plan.options.clip,
+        "noise_multiplier": plan.noise_multiplier,
+        "max_rounds": plan.max_rounds,
+        **worlds.details(),
+    }
 
 
 def _sentences(worlds: AuditedWorlds, found: Attack) -> tuple[str, ...]:
     plan = worlds.plan
     claim = f"at most {plan.bound.epsilon:.4g} at the caps, by the account"
     if worlds.clear:
-        claim = f"none, for signals leave without noise; the updates alone would have {plan.bound.epsilon:.4g}"
+        claim = (
+            "none, for signals leave without noise; the updates alone would have "
+            f"{plan.bound.epsilon:.4g}"
+        )
     above = not worlds.clear and found.epsilon > plan.bound.epsilon
     verdict = (
-        "The attack found more than the bound: the bound is wrong, or the trials are a rare exception (1 in 20); please report it."
+        "The attack found more than the bound: the bound is wrong, or the trials are a rare "
+        "exception (1 in 20); please report it."
         if above
-        else "A low eps_hat proves nothing: another attack, or more trials, may find more. Only the bound is a promise."
+        else "A low eps_hat proves nothing: another attack, or more trials, may find more. Only "
+        "the bound is a promise."
     )
     return (
         worlds.described(),
-        f"Bound on epsilon: {claim} (delta {plan.options.delta:g}, adjacency {plan.options.adjacency}).",
-        f"eps_hat, the lower bound that the attack gives with 95 % confidence: {found.epsilon:.3f}; so many trials can give at "
-        f"most {found.ceiling:.3f}.",
+        f"Bound on epsilon: {claim} (delta {plan.options.delta:g}, adjacency "
+        f"{plan.options.adjacency}).",
+        "eps_hat, the lower bound that the attack gives with 95 % confidence: "
+        f"{found.epsilon:.3f}; so many trials can give at most {found.ceiling:.3f}.",
         f"The adversary saw {_saw(worlds)}.",
         verdict,
     )

@@ -1,4 +1,5 @@
-"""Two worlds of a private experiment that differ in one client, the canary: what an audit needs of them."""
+"""Two worlds of a private experiment that differ in one client, the canary: what an audit needs of
+them."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ class AuditedWorlds(ABC):
 
     Parameters
     ----------
-    plan: the experiment's privacy. rule, defence: of its selector. population, cohort, rounds: K, m and R. clear: whether signals
-    leave the clients without noise.
+    plan: the experiment's privacy. rule, defence: of its selector. population, cohort, rounds: K, m
+    and R. clear: whether signals leave the clients without noise.
     """
 
     attacked: ClassVar[str]
@@ -38,7 +39,8 @@ class AuditedWorlds(ABC):
 
     @property
     def signals_seen(self) -> bool:
-        """Whether the adversary sees noisy signals, as the claim says; the choices of the rule follow from them."""
+        """Whether the adversary sees noisy signals, as the claim says; the choices of the rule
+        follow from them."""
         laws = {noise.noise for noise in self.plan.options.signal_noise.values()}
         return bool(laws) and "gumbel" not in laws and not self.clear and not self.hidden
 

@@ -1,4 +1,5 @@
-"""Build a simulation from an experiment: the one place where the objects of all packages are put together."""
+"""Build a simulation from an experiment: the one place where the objects of all packages are put
+together."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ LARGE = 2**20
 
 
 class Ready(NamedTuple):
-    """The parts of a run before its first round: configuration, engine, selector and initial model."""
+    """The parts of a run before its first round: configuration, engine, selector and initial
+    model."""
 
     config: RunConfig
     engine: Engine
@@ -82,9 +84,10 @@ def build(
 
     Parameters
     ----------
-    experiment: an Experiment, or its keys. data: folder searched first for data packs. writer: where table rows go; None: nowhere.
-    task: data and model of your own, for ``task = "own"``. folder: where client states on disk go. allow_import: let components be
-    named ``"module:Class"``, which imports the module.
+    experiment: an Experiment, or its keys. data: folder searched first for data packs. writer:
+    where table rows go; None: nowhere.
+    task: data and model of your own, for ``task = "own"``. folder: where client states on disk go.
+    allow_import: let components be named ``"module:Class"``, which imports the module.
 
     Raises
     ------
@@ -102,9 +105,12 @@ def build(
 
 
 def prepare(experiment: Experiment, data: Path | None = None, task: Task | None = None) -> Ready:
-    """Return the parts of a simulation or a deployment, checked against each other. Parameters and errors as in :func:`build`."""
+    """Return the parts of a simulation or a deployment, checked against each other. Parameters and
+    errors as in :func:`build`."""
     streams = Streams(experiment.seed, experiment.pin)
-    task = with_metrics(experiment, with_drift(experiment, streams, task or task_of(experiment, streams, data)))
+    task = with_metrics(
+        experiment, with_drift(experiment, streams, task or task_of(experiment, streams, data))
+    )
     if experiment.init is not None:
         task = start_from(task, experiment.init.path, experiment.init.only, experiment.init.strict)
     algorithm = _algorithm(experiment, task)
@@ -114,9 +120,12 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     world = World(*map(experiment.part, _WORLD))
     setting = with_batch_sizes(_setting(experiment, task, algorithm, streams), world)
     seed = streams.key("select").words()[0] >> 1
-    selector = Selector(experiment.part("selector"), seed, experiment.stop.rounds, experiment.defence)
+    selector = Selector(
+        experiment.part("selector"), seed, experiment.stop.rounds, experiment.defence
+    )
     weights = experiment.weighting()
-    cohort, synchrony = experiment.cohort_size(len(federation)), experiment.part("synchrony")
+    cohort = experiment.cohort_size(len(federation))
+    synchrony = experiment.part("synchrony")
     corrupted = experiment.part("failures").corrupts_updates or bool(federation.noise.any())
     check_heads(experiment, setting, weights)
     check_algorithm(setting, weights, cohort, corrupted)
@@ -141,7 +150,9 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         guard=experiment.guard,
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
-    return Ready(with_privacy(experiment, plan, selector), _engine(experiment, setting), selector, model)
+    return Ready(
+        with_privacy(experiment, plan, selector), _engine(experiment, setting), selector, model
+    )
 
 
 def _training_pool(experiment: Experiment, task: Task, streams: Streams) -> tuple[Task, Federation]:
@@ -154,10 +165,16 @@ def _training_pool(experiment: Experiment, task: Task, streams: Streams) -> tupl
 
 
 def _client_states(
-    experiment: Experiment, plan: RunConfig, selector: Selector[Any], first: ClientState | None, folder: Path | None
+    experiment: Experiment,
+    plan: RunConfig,
+    selector: Selector[Any],
+    first: ClientState | None,
+    folder: Path | None,
 ) -> ClientStates:
-    """Return the store of client states; a store that may not have room for all of them is refused."""
-    population, rounds = plan.setting.task.federation.pool, experiment.stop.rounds
+    """Return the store of client states; a store that may not have room for all of them is
+    refused."""
+    population = plan.setting.task.federation.pool
+    rounds = experiment.stop.rounds
     step = max(plan.cohort, plan.synchrony.min_population)  # accepted at one server step
     begin = selector.rule.size(1, plan.cohort, population)
     reached = population if rounds is None else min(population, begin + step * rounds)
@@ -186,18 +203,32 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
 
 
 def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
-    """Return the algorithm with the parts replaced that the experiment names; a loss that it wraps is replaced inside it."""
+    """Return the algorithm with the parts replaced that the experiment names; a loss that it wraps
+    is replaced inside it."""
     loss = loss_of(task) if experiment.loss is None else experiment.part("loss")
-    method: Algorithm = experiment.part("algorithm").change(Algorithm(loss, Correction(), Mean(), Average()))
-    algorithm = method.replace(aggregator=experiment.part("aggregator"), server=experiment.part("server"))
-    return algorithm if experiment.loss is None or algorithm.loss.within() is loss else algorithm.replace(loss=loss)
+    method: Algorithm = experiment.part("algorithm").change(
+        Algorithm(loss, Correction(), Mean(), Average())
+    )
+    algorithm = method.replace(
+        aggregator=experiment.part("aggregator"), server=experiment.part("server")
+    )
+    return (
+        algorithm
+        if experiment.loss is None or algorithm.loss.within() is loss
+        else algorithm.replace(loss=loss)
+    )
 
 
 def _evaluation_schedule(experiment: Experiment, algorithm: Algorithm) -> EvaluationSchedule:
-    """Return when the model is evaluated; diagnostics are refused where clients have models of their own."""
+    """Return when the model is evaluated; diagnostics are refused where clients have models of
+    their own."""
     if experiment.evaluate.diagnostics and not algorithm.correction.shared:
-        reason, name = "diagnostics compare the gradients of all clients at one model", experiment.algorithm["name"]
-        raise ConfigError(f"{reason}, and under {name!r} each has a model of its own; leave it out", "evaluate.diagnostics")
+        reason = "diagnostics compare the gradients of all clients at one model"
+        name = experiment.algorithm["name"]
+        raise ConfigError(
+            f"{reason}, and under {name!r} each has a model of its own; leave it out",
+            "evaluate.diagnostics",
+        )
     return experiment.evaluate
 
 
@@ -206,7 +237,9 @@ def _device(name: str) -> str:
         torch.zeros(1, device=name).item()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]
-        raise ConfigError(f"got {name!r}, which torch cannot use here ({reason}); try 'cpu'", "engine.device") from None
+        raise ConfigError(
+            f"got {name!r}, which torch cannot use here ({reason}); try 'cpu'", "engine.device"
+        ) from None
     return name
 
 
@@ -217,10 +250,14 @@ def _engine(experiment: Experiment, setting: Setting) -> Engine:
         if getattr(setting, option) is not None and option not in kind.options:
             can = [other for other in ENGINES.names() if option in ENGINES.get(other).options]  # type: ignore[attr-defined]
             raise ConfigError(
-                f"got {getattr(setting, option)!r}, and {name!r} has no {option}; name one of: {', '.join(can)}",
+                f"got {getattr(setting, option)!r}, and {name!r} has no {option}; name one of: "
+                f"{', '.join(can)}",
                 f"engine.{option}",
             )
     reason = kind.refuses(setting)
     if reason:
-        raise ConfigError(f'{name!r} cannot run this experiment: {reason}; engine = "auto" chooses one that can', "engine")
+        raise ConfigError(
+            f'{name!r} cannot run this experiment: {reason}; engine = "auto" chooses one that can',
+            "engine",
+        )
     return kind(setting)

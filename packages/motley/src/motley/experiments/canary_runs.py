@@ -1,7 +1,8 @@
-"""Runs of a private experiment in two worlds: its own data, model and world, with a canary that sends or does not.
+"""Runs of a private experiment in two worlds: its own data, model and world, with a canary that
+sends or does not.
 
-Data, partition, model at the start, batches, devices and links are the same in all trials and known to the adversary; noise and
-choices are drawn anew in each. Reference: docs/privacy.md#attack.
+Data, partition, model at the start, batches, devices and links are the same in all trials and known
+to the adversary; noise and choices are drawn anew in each. Reference: docs/privacy.md#attack.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ class CanaryRuns(AuditedWorlds):
 
     Parameters
     ----------
-    ready: the parts of a run. canary: id of the client. wrong: whether its targets are wrong ones, else they are its own.
-    stretched: whether its updates are made as long as the clip. filled: share of the clip that they had before, of each trial so far.
+    ready: the parts of a run. canary: id of the client. wrong: whether its targets are wrong ones,
+    else they are its own.
+    stretched: whether its updates are made as long as the clip. filled: share of the clip that they
+    had before, of each trial so far.
     """
 
     attacked: ClassVar[str] = "own data and model"
@@ -54,31 +57,46 @@ class CanaryRuns(AuditedWorlds):
     def described(self) -> str:
         task = self.ready.config.setting.task
         labels = "with wrong labels" if self.wrong else "with its own labels"
-        sends = "the opposite of what it computes" if self.opposite else "nothing: zeros, and the middles of its signals"
+        sends = (
+            "the opposite of what it computes"
+            if self.opposite
+            else "nothing: zeros, and the middles of its signals"
+        )
         length = ", made as long as the clip" if self.stretched else ""
         return (
-            f"Attacked is the experiment itself, on its own data ({task.layout.size:,} weights, {self.population} clients, cohort "
-            f"{self.cohort}, {self.rounds} rounds). The canary is client {self.canary} {labels}, of which it has "
-            f"{task.federation.seen[self.canary]:,}; in the other world it sends {sends}. "
-            f"Its updates have {self.share:.0%} of the clip{length}."
+            f"Attacked is the experiment itself, on its own data ({task.layout.size:,} weights, "
+            f"{self.population} clients, cohort {self.cohort}, {self.rounds} rounds). The canary "
+            f"is client {self.canary} {labels}, of which it has "
+            f"{task.federation.seen[self.canary]:,}; in the other world it sends {sends}. Its "
+            f"updates have {self.share:.0%} of the clip{length}."
         )
 
     @property
     def share(self) -> float:
-        """The mean share of the clip that the canary's updates have, before they are made longer."""
+        """The mean share of the clip that the canary's updates have, before they are made
+        longer."""
         return float(np.mean(self.filled)) if self.filled else 0.0
 
     @override
     def details(self) -> dict[str, Any]:
-        return {"canary": self.canary, "wrong_labels": self.wrong, "weights": self.ready.config.setting.task.layout.size,
-                "stretched": self.stretched, "share_of_clip": self.share}  # fmt: skip
+        return {
+            "canary": self.canary,
+            "wrong_labels": self.wrong,
+            "weights": self.ready.config.setting.task.layout.size,
+            "stretched": self.stretched,
+            "share_of_clip": self.share,
+        }
 
     @override
     def observed(self, far: bool, seeds: Iterable[int]) -> Observed:
         draw = self.rule.draw(self.cohort, self.population) if self.hidden else None
-        canary = Canary(self.canary, far, self.opposite, draw.rate if draw else None, self.clear, self.stretched)
+        canary = Canary(
+            self.canary, far, self.opposite, draw.rate if draw else None, self.clear, self.stretched
+        )
         config, engine, _, model = self.ready
-        member, sums, signals = [], [], []
+        member = []
+        sums = []
+        signals = []
         for seed in seeds:
             selector = Selector(self.rule, 2 * seed + far, self.rounds, self.defence)
             seen = attacked_run(config, engine, selector, model, canary)
@@ -86,11 +104,14 @@ class CanaryRuns(AuditedWorlds):
             member.append(seen.member)
             sums.append(seen.sums)
             signals.append(seen.signals)
-        return Observed(np.array(member), np.array(sums), np.array(signals) if self.signals_seen else None)
+        return Observed(
+            np.array(member), np.array(sums), np.array(signals) if self.signals_seen else None
+        )
 
 
 def with_canary(ready: Ready, canary: int | None, wrong: bool) -> tuple[Ready, int]:
-    """Return the parts of a run that only has a number of rounds and never evaluates, with a canary, and its id.
+    """Return the parts of a run that only has a number of rounds and never evaluates, with a
+    canary, and its id.
 
     Parameters
     ----------
@@ -117,7 +138,8 @@ def with_canary(ready: Ready, canary: int | None, wrong: bool) -> tuple[Ready, i
 
 
 def _with_wrong_targets(federation: Federation, client: int) -> Federation:
-    """Return a federation in which a client's training targets are wrong: the next class, the other answer, the opposite number."""
+    """Return a federation in which a client's training targets are wrong: the next class, the other
+    answer, the opposite number."""
     rows = slice(*federation.train.offsets[client : client + 2].tolist())
     labels = federation.labels.clone()
     labels[rows] = _wrong(labels[rows], federation.classes)

@@ -1,4 +1,5 @@
-"""Checks of the parts of an experiment against each other. Every fault is a ConfigError that names the key."""
+"""Checks of the parts of an experiment against each other. Every fault is a ConfigError that names
+the key."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ __all__ = [
 
 
 def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None:
-    """Refuse a population that the data has not, and a loss or a target that do not fit this task's outputs."""
+    """Refuse a population that the data has not, and a loss or a target that do not fit this task's
+    outputs."""
     if experiment.population not in (None, len(task.federation)):
         got = f"got {experiment.population}; the data has {len(task.federation)} clients of its own"
         raise ConfigError(f"{got}, leave this key out", "population")
@@ -52,7 +54,10 @@ def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None
     if refused is not None:
         raise ConfigError(f"got {experiment.algorithm['name']!r}, but {refused}", "algorithm")
     if kind == "positions" and algorithm.loss.whole_model:
-        what = "compares one feature vector per sample, and the targets of this task are a class per position"
+        what = (
+            "compares one feature vector per sample, and the targets of this task are a class "
+            "per position"
+        )
         raise ConfigError(f"{experiment.algorithm['name']!r} {what}", "algorithm")
     _check_own_tests(experiment, task, algorithm)
     _check_precision(experiment, task)
@@ -60,16 +65,26 @@ def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None
 
 def _check_own_tests(experiment: Experiment, task: Task, algorithm: Algorithm) -> None:
     """Refuse models of clients' own for which there is nothing to examine them on."""
-    federation, name = task.federation, experiment.algorithm["name"]
+    federation = task.federation
+    name = experiment.algorithm["name"]
     if len(federation.test.values):
         return
-    clients, mend = "the clients have no test samples of their own", "set split.test = 'client'"
+    clients = "the clients have no test samples of their own"
+    mend = "set split.test = 'client'"
     if not algorithm.correction.shared and task.metrics:
-        raise ConfigError(f"under {name!r} there is no common model, and {clients}; {mend}", "metrics")
-    if algorithm.personal and federation.global_test is not None and federation.targets != "classes":
+        raise ConfigError(
+            f"under {name!r} there is no common model, and {clients}; {mend}", "metrics"
+        )
+    if (
+        algorithm.personal
+        and federation.global_test is not None
+        and federation.targets != "classes"
+    ):
         said = f"under {name!r} clients are examined with models of their own, and {clients}"
         raise ConfigError(
-            f"{said}; shares of classes, which could stand for them, are not to be had here: {mend}", "split.test"
+            f"{said}; shares of classes, which could stand for them, are not to be had here: "
+            f"{mend}",
+            "split.test",
         )
 
 
@@ -79,7 +94,9 @@ def _check_precision(experiment: Experiment, task: Task) -> None:
         return
     reason = uncomputable(experiment.precision, experiment.engine.device, task.model())
     if reason is not None:
-        raise ConfigError(f'got {experiment.precision!r}, and {reason}; use precision = "float32"', "precision")
+        raise ConfigError(
+            f'got {experiment.precision!r}, and {reason}; use precision = "float32"', "precision"
+        )
 
 
 def with_metrics(experiment: Experiment, task: Task) -> Task:
@@ -87,9 +104,12 @@ def with_metrics(experiment: Experiment, task: Task) -> Task:
 
     Raises
     ------
-    ConfigError: an unknown metric, one that is undefined for this task's targets, or a target of a metric that is not measured.
+    ConfigError: an unknown metric, one that is undefined for this task's targets, or a target of a
+    metric that is not measured.
     """
-    kind, classes, target = task.federation.targets, task.federation.classes, experiment.stop.target or {}
+    kind = task.federation.targets
+    classes = task.federation.classes
+    target = experiment.stop.target or {}
     if experiment.metrics:
         headline, metrics = chosen(experiment.metrics, kind, classes, task.metrics)
         task = dataclasses.replace(task, metric=headline, metrics=metrics)
@@ -99,7 +119,9 @@ def with_metrics(experiment: Experiment, task: Task) -> Task:
         measured = [task.metric, *(metric.name for metric in task.metrics)]
         if name not in (*COLUMNS, *measured):
             raise ConfigError(
-                f"this metric is not measured; write metrics = {json.dumps([*dict.fromkeys(measured), name])}", key
+                "this metric is not measured; write metrics = "
+                f"{json.dumps([*dict.fromkeys(measured), name])}",
+                key,
             )
         if value > 1 and any(metric.share for metric in task.metrics if metric.name == name):
             raise ConfigError(f"got {value:g}; expected at most 1", key)
@@ -108,88 +130,150 @@ def with_metrics(experiment: Experiment, task: Task) -> Task:
 
 def _check_loss(experiment: Experiment, task: Task, loss: Loss) -> None:
     """Refuse a loss that cannot be computed with the task's targets or from its model's outputs."""
-    kind, classes = task.federation.targets, task.federation.classes
-    names = {"loss": (experiment.loss or {}).get("name"), "algorithm": experiment.algorithm["name"], "task": task.loss}
-    key = "loss" if experiment.loss is not None else "task" if loss == loss_of(task) else "algorithm"
+    kind = task.federation.targets
+    classes = task.federation.classes
+    names = {
+        "loss": (experiment.loss or {}).get("name"),
+        "algorithm": experiment.algorithm["name"],
+        "task": task.loss,
+    }
+    key = (
+        "loss" if experiment.loss is not None else "task" if loss == loss_of(task) else "algorithm"
+    )
     reason = loss.refuses_targets(kind, classes)
     if reason is not None:
         own = "classes" if kind == "positions" else kind
         fit = next(name for name in LOSSES.names() if LOSSES.get(name).kind == own)  # type: ignore[attr-defined]
-        hint = f"; use {fit!r}" if key != "algorithm" else f'; give it another loss, e.g. loss = "{fit}"'
-        raise ConfigError(f"got {names[key]!r}, but {reason}{'' if loss.kind in (None, own) else hint}", key)
+        hint = (
+            f"; use {fit!r}"
+            if key != "algorithm"
+            else f'; give it another loss, e.g. loss = "{fit}"'
+        )
+        raise ConfigError(
+            f"got {names[key]!r}, but {reason}{'' if loss.kind in (None, own) else hint}", key
+        )
     if experiment.task["name"] == "own":
         outputs, targets = sample_outputs(task)
         try:
             per_position(loss, kind).loss(outputs, targets, {})
         except (RuntimeError, IndexError) as error:
             shapes = f"outputs {list(outputs.shape)} and targets {list(targets.shape)}"
-            single = "; one output for two classes is for loss = 'bce'" if outputs.shape[-1] == 1 else ""
-            raise ConfigError(f"got {names[key]!r}, which cannot take {shapes} ({error}){single}", key) from None
+            single = (
+                "; one output for two classes is for loss = 'bce'" if outputs.shape[-1] == 1 else ""
+            )
+            raise ConfigError(
+                f"got {names[key]!r}, which cannot take {shapes} ({error}){single}", key
+            ) from None
 
 
 def check_dishonest(dishonest: Dishonest, clients: int) -> None:
     """Refuse liars that are no clients of this federation."""
     listed = getattr(dishonest, "clients", None) or ()
     if max(listed, default=-1) >= clients:
-        raise ConfigError(f"got {max(listed)}; the clients are 0 to {clients - 1}", "dishonest.clients")
+        raise ConfigError(
+            f"got {max(listed)}; the clients are 0 to {clients - 1}", "dishonest.clients"
+        )
 
 
 def check_failures(experiment: Experiment, setting: Setting) -> None:
     """Refuse failures that change updates where clients upload none."""
     correction = setting.algorithm.correction
     if experiment.part("failures").corrupts_updates and "delta" not in correction.uploads:
-        said = f"{experiment.failures['name']!r} changes updates, and under {type(correction).__name__} clients upload none"
+        said = (
+            f"{experiment.failures['name']!r} changes updates, and under "
+            f"{type(correction).__name__} clients upload none"
+        )
         raise ConfigError(f"{said}; leave it out", "failures")
 
 
 def check_heads(experiment: Experiment, setting: Setting, weights: str) -> None:
-    """Refuse heads of groups of clients that do not fit the classes, the model or the other parts."""
-    task, algorithm = setting.task, setting.algorithm
-    heads, classes, name = task.heads, task.federation.classes, experiment.algorithm["name"]
+    """Refuse heads of groups of clients that do not fit the classes, the model or the other
+    parts."""
+    task = setting.task
+    algorithm = setting.algorithm
+    heads = task.heads
+    classes = task.federation.classes
+    name = experiment.algorithm["name"]
     if not heads:
         return
     rows = [entry.shape[0] for entry in task.layout if entry.linear][-1:]
-    correction, key, reason = algorithm.correction, "task.heads", None
+    correction = algorithm.correction
+    key = "task.heads"
+    reason = None
     loss = algorithm.loss.base if isinstance(algorithm.loss, HeadLoss) else algorithm.loss
     if task.federation.targets != "classes" or len(heads) != classes:
-        expected = f"the number of a head for each of the {classes} classes" if classes else "a task with a class per sample"
-        reason = f"got {len(heads)} numbers; expected {expected}, e.g. heads = [0, 0, 1, 1] for four classes"
-    elif any(heads.count(head) < 2 for head in heads) or min(heads) < 0:
-        reason = f"got {list(heads)}; expected numbers from 0, each for at least two classes, or there is nothing to tell apart"
-    elif rows != [classes]:
-        reason = f"the model's last linear layer has {rows[0] if rows else 'no'} rows, and there are {classes} classes"
-    elif not isinstance(loss, CrossEntropy) or loss.label_smoothing:
-        reason = f"{name!r} trains with {type(loss).__name__}; heads go with cross-entropy without label smoothing"
-    elif not (correction.sends_whole_model and correction.uploads == {"delta"}) or correction.slices or correction.prototypes:
+        expected = (
+            f"the number of a head for each of the {classes} classes"
+            if classes
+            else "a task with a class per sample"
+        )
         reason = (
-            f"under {name!r} clients do not send one update of the whole model; use e.g. fedavg or fedprox, or leave heads out"
+            f"got {len(heads)} numbers; expected {expected}, e.g. heads = [0, 0, 1, 1] for "
+            "four classes"
+        )
+    elif any(heads.count(head) < 2 for head in heads) or min(heads) < 0:
+        reason = (
+            f"got {list(heads)}; expected numbers from 0, each for at least two classes, or "
+            "there is nothing to tell apart"
+        )
+    elif rows != [classes]:
+        reason = (
+            f"the model's last linear layer has {rows[0] if rows else 'no'} rows, and there "
+            f"are {classes} classes"
+        )
+    elif not isinstance(loss, CrossEntropy) or loss.label_smoothing:
+        reason = (
+            f"{name!r} trains with {type(loss).__name__}; heads go with cross-entropy "
+            "without label smoothing"
+        )
+    elif (
+        not (correction.sends_whole_model and correction.uploads == {"delta"})
+        or correction.slices
+        or correction.prototypes
+    ):
+        reason = (
+            f"under {name!r} clients do not send one update of the whole model; use e.g. "
+            "fedavg or fedprox, or leave heads out"
         )
     elif type(algorithm.aggregator) is not Mean or type(algorithm.server) is not Average:
         rule = algorithm.server if type(algorithm.aggregator) is Mean else algorithm.aggregator
         reason = (
-            f"{type(rule).__name__} works on whole updates, and clients of different heads update different rows; leave it out"
+            f"{type(rule).__name__} works on whole updates, and clients of different heads "
+            "update different rows; leave it out"
         )
     elif weights in ("horvitz_thompson", "selector"):
-        reason = f"a head is divided by the weights of the clients that hold it, and {weights!r} by something else"
+        reason = (
+            f"a head is divided by the weights of the clients that hold it, and {weights!r} "
+            "by something else"
+        )
     elif experiment.part("drift").renames_classes:
-        reason = "a drift that renames classes would move clients from head to head; leave drift out"
+        reason = (
+            "a drift that renames classes would move clients from head to head; leave drift out"
+        )
     elif experiment.compressor["name"] != "identity" or experiment.quantizer is not None:
         reason = (
-            "a compressor works on updates of the whole model, and clients send their own heads alone; leave compressor out"
+            "a compressor works on updates of the whole model, and clients send their own "
+            "heads alone; leave compressor out"
         )
     if reason is not None:
         raise ConfigError(reason, key)
 
 
 def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool) -> None:
-    """Refuse parts of an algorithm that do not fit the others, the local solver, the weighting or the cohort size.
+    """Refuse parts of an algorithm that do not fit the others, the local solver, the weighting or
+    the cohort size.
 
     Parameters
     ----------
-    corrupted: whether uploads or labels may be corrupted; parts that are not robust to that then warn.
+    corrupted: whether uploads or labels may be corrupted; parts that are not robust to that then
+    warn.
     """
     algorithm = setting.algorithm
-    parts = {"algorithm": algorithm.correction, "loss": algorithm.loss, "aggregator": algorithm.aggregator}
+    parts = {
+        "algorithm": algorithm.correction,
+        "loss": algorithm.loss,
+        "aggregator": algorithm.aggregator,
+    }
     for key, part in {**parts, "server": algorithm.server}.items():
         reason = part.refuses(algorithm, setting.solver, weights)
         if reason:
@@ -204,15 +288,24 @@ def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool
 
 
 def check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort: int) -> None:
-    """Refuse a synchrony under which the server can never step, or that the algorithm does not allow."""
-    clients, most, least = setting.task.federation.pool, synchrony.max_uploads(cohort), synchrony.min_population
-    aggregator, reason = setting.algorithm.aggregator, None
+    """Refuse a synchrony under which the server can never step, or that the algorithm does not
+    allow."""
+    clients = setting.task.federation.pool
+    most = synchrony.max_uploads(cohort)
+    least = synchrony.min_population
+    aggregator = setting.algorithm.aggregator
+    reason = None
     name = type(aggregator).__name__
     if most < least:
-        reason = f"got min_uploads = {least}, and no step takes more than the cohort of {most}; expected at most {most}"
+        reason = (
+            f"got min_uploads = {least}, and no step takes more than the cohort of {most}; "
+            f"expected at most {most}"
+        )
     elif most < aggregator.least:
         needed = f"{name} needs at least {aggregator.least} uploads in a step"
-        reason = f"{needed}, and this server takes {most}; use synchronous, deadline or a larger buffer"
+        reason = (
+            f"{needed}, and this server takes {most}; use synchronous, deadline or a larger buffer"
+        )
     elif most == 1 and aggregator.compares:
         needed = f"{name} compares the uploads of a step, and is the plain mean of one"
         reason = f"{needed}; this server takes 1, use synchronous, deadline or a larger buffer"
@@ -220,7 +313,10 @@ def check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort
         reason = f"got a buffer of {least} updates for {clients} clients; expected at most as many"
     correction = setting.algorithm.correction
     if correction.rolls and synchrony.overlaps:
-        rolls = f"the slices of {type(correction).__name__} belong to a round, and this server mixes rounds"
+        rolls = (
+            f"the slices of {type(correction).__name__} belong to a round, and this server "
+            "mixes rounds"
+        )
         reason = f"{rolls}; use synchronous or deadline"
     reason = reason or synchrony.refuses(correction.uploads, weights)
     if reason:
@@ -228,75 +324,126 @@ def check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort
 
 
 def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[Any]) -> None:
-    """Refuse clients of less capacity where they cannot train slices of the model, or where all of it would have to be measured."""
-    name, correction = experiment.algorithm["name"], setting.algorithm.correction
+    """Refuse clients of less capacity where they cannot train slices of the model, or where all of
+    it would have to be measured."""
+    name = experiment.algorithm["name"]
+    correction = setting.algorithm.correction
     _check_static_norm(experiment, setting, selector)
     if experiment.capacity is None or experiment.part("capacity").batch_sizes:
         return
     if not correction.slices:
         said = f"under {name!r} clients train the whole model"
         hint = "or say which batches they hold, batch_sizes = [32, 16, 8]"
-        raise ConfigError(f'{said}; let them train slices, e.g. algorithm = "heterofl", {hint}', "capacity")
+        raise ConfigError(
+            f'{said}; let them train slices, e.g. algorithm = "heterofl", {hint}', "capacity"
+        )
     narrowest = min(experiment.part("capacity").levels)
     if correction.widths and narrowest < min(correction.widths):
         listed = [*correction.widths, narrowest]
-        said = f"got clients that hold {narrowest:g} of the width, and the narrowest that {name!r} lists is {min(correction.widths):g}"
-        raise ConfigError(f"{said}; list it, e.g. algorithm = {{ name = {json.dumps(name)}, widths = {listed} }}", "capacity")
+        said = (
+            f"got clients that hold {narrowest:g} of the width, and the narrowest that "
+            f"{name!r} lists is {min(correction.widths):g}"
+        )
+        raise ConfigError(
+            f"{said}; list it, e.g. algorithm = {{ name = {json.dumps(name)}, widths = {listed} }}",
+            "capacity",
+        )
     if setting.algorithm.tuning is not None:
-        raise ConfigError("clients fine-tune whole models, and here they hold slices; leave fine-tuning out", "algorithm")
+        raise ConfigError(
+            "clients fine-tune whole models, and here they hold slices; leave fine-tuning out",
+            "algorithm",
+        )
     if experiment.evaluate.diagnostics:
-        said = "diagnostics compare the gradients of all clients at one model, and here they hold slices of it"
+        said = (
+            "diagnostics compare the gradients of all clients at one model, and here they hold "
+            "slices of it"
+        )
         raise ConfigError(f"{said}; leave it out", "evaluate.diagnostics")
 
 
 def _check_static_norm(experiment: Experiment, setting: Setting, selector: Selector[Any]) -> None:
-    """Refuse what measures the received model where it has no BatchNorm statistics before an examination."""
+    """Refuse what measures the received model where it has no BatchNorm statistics before an
+    examination."""
     if not setting.algorithm.correction.static_norm or not setting.task.layout.buffers:
         return
-    needs, name = selector.rule.needs(), experiment.algorithm["name"]
-    measured = sorted(n for n in needs.probed if SIGNALS[n].kind == "learning") or sorted(needs.reported & PRE_TRAINING.keys())
+    needs = selector.rule.needs()
+    name = experiment.algorithm["name"]
+    measured = sorted(n for n in needs.probed if SIGNALS[n].kind == "learning") or sorted(
+        needs.reported & PRE_TRAINING.keys()
+    )
     if measured:
-        said = f"{experiment.selector['name']!r} has clients measure {measured[0]!r} of the received model"
+        said = (
+            f"{experiment.selector['name']!r} has clients measure {measured[0]!r} of the "
+            "received model"
+        )
         hint = 'use a model without BatchNorm, or a rule without it, e.g. selector = "uniform"'
-        raise ConfigError(f"{said}, which has no BatchNorm statistics under {name!r}; {hint}", "selector")
+        raise ConfigError(
+            f"{said}, which has no BatchNorm statistics under {name!r}; {hint}", "selector"
+        )
 
 
 def check_selector(
-    experiment: Experiment, selector: Selector[Any], weights: str, federation: Federation, uploads: frozenset[str]
+    experiment: Experiment,
+    selector: Selector[Any],
+    weights: str,
+    federation: Federation,
+    uploads: frozenset[str],
 ) -> None:
-    """Refuse a selector that needs signals this experiment cannot provide, or that lacks a column which the weighting needs.
+    """Refuse a selector that needs signals this experiment cannot provide, or that lacks a column
+    which the weighting needs.
 
     Parameters
     ----------
     uploads: names of the parts that the algorithm uploads.
     """
-    needs, name = selector.rule.needs(), experiment.selector["name"]
+    needs = selector.rule.needs()
+    name = experiment.selector["name"]
     signals = _known_signals(needs, name)
     if "val_loss" in signals and not len(federation.validation.values):
-        missing = f"{name!r} needs the loss on each client's validation samples, and none are held out"
+        missing = (
+            f"{name!r} needs the loss on each client's validation samples, and none are held out"
+        )
         raise ConfigError(f"{missing}; write split = {{ validation = 0.2 }}", "split.validation")
     if "test_loss" in signals and not len(federation.test.values):
-        missing = f"{name!r} needs the loss on each client's own test samples, and the test set is common to all"
+        missing = (
+            f"{name!r} needs the loss on each client's own test samples, and the test set "
+            "is common to all"
+        )
         raise ConfigError(f'{missing}; write split = {{ test = "client" }}', "split.test")
     if "robust_loss" in signals and federation.targets not in ("classes", "positions"):
-        raise ConfigError(f"{name!r} needs the noise-robust loss of classes; {NO_CLASSES[federation.targets]}", "selector")
+        raise ConfigError(
+            f"{name!r} needs the noise-robust loss of classes; {NO_CLASSES[federation.targets]}",
+            "selector",
+        )
     if signals & SERVER_SIGNALS and "delta" not in uploads:
-        missing = f"{name!r} needs {sorted(signals & SERVER_SIGNALS)[0]!r}, which the server makes of uploaded updates"
+        missing = (
+            f"{name!r} needs {sorted(signals & SERVER_SIGNALS)[0]!r}, which the server "
+            "makes of uploaded updates"
+        )
         raise ConfigError(f"{missing}, and this algorithm uploads none", "selector")
     column = {"score": "scores", "selector": "weights", "selector_ratio": "weights"}.get(weights)
     if column is not None and column not in selector.rule.provides():
-        raise ConfigError(f'got {weights!r}, but {name!r} gives no {column}; use "examples" or "uniform"', "weights")
+        raise ConfigError(
+            f'got {weights!r}, but {name!r} gives no {column}; use "examples" or "uniform"',
+            "weights",
+        )
     if "label_histogram" in needs.enrolled and federation.classes is None:
-        raise ConfigError(f"{name!r} needs label histograms, and this task has no classes", "selector")
+        raise ConfigError(
+            f"{name!r} needs label histograms, and this task has no classes", "selector"
+        )
 
 
 def _known_signals(needs: SignalRequirements, name: str) -> set[str]:
-    """Return the names of all signals that a rule needs; refuse one at a time at which it does not exist."""
+    """Return the names of all signals that a rule needs; refuse one at a time at which it does not
+    exist."""
     found: set[str] = set()
     for when in ("enrolled", "probed", "reported"):
         for signal in sorted(getattr(needs, when)):
             if when not in SIGNALS[signal].when:
                 can = " or ".join(SIGNALS[signal].when)
-                raise ConfigError(f"{name!r} needs the signal {signal!r} {when}, which can only be had {can}", "selector")
+                raise ConfigError(
+                    f"{name!r} needs the signal {signal!r} {when}, which can only be had {can}",
+                    "selector",
+                )
             found.add(signal)
     return found

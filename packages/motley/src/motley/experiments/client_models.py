@@ -1,8 +1,10 @@
-"""Models of the clients' own: what each client's model has besides the shared one, in one file of the run's folder.
+"""Models of the clients' own: what each client's model has besides the shared one, in one file of
+the run's folder.
 
-``clients.safetensors`` holds the ids ``clients`` ``[n]`` of the clients that have a model of their own, and for each entry of the
-model that differs between clients its values ``model/<name>`` ``[n, ...]``; everything else is as in ``model.safetensors``. The id -1
-stands for the clients that are not named, where these do not use the shared model either.
+``clients.safetensors`` holds the ids ``clients`` ``[n]`` of the clients that have a model of their
+own, and for each entry of the model that differs between clients its values ``model/<name>``
+``[n, ...]``; everything else is as in ``model.safetensors``. The id -1 stands for the clients that
+are not named, where these do not use the shared model either.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ LIMIT_BYTES: Final = 2 * 2**30
 
 
 def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-    """Save what the models of clients have of their own; nothing where all clients have the shared model, or where it would take more
-    than ``limit_bytes``.
+    """Save what the models of clients have of their own; nothing where all clients have the shared
+    model, or where it would take more than ``limit_bytes``.
 
     Raises
     ------
@@ -45,29 +47,44 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
     flat = FlatModule.of(loop.setting.task.model, loop.setting.dtype)
     flat.load(loop.newcomer_model())
     shared = {name: value.clone() for name, value in flat.module.state_dict().items()}
-    clients, own, spent = _with_own_models(loop, personal), [], 0
+    clients = _with_own_models(loop, personal)
+    own = []
+    spent = 0
     for model in personal(clients):
         flat.load(model)
-        entries = {name: value for name, value in flat.module.state_dict().items() if not torch.equal(value, shared[name])}
+        entries = {
+            name: value
+            for name, value in flat.module.state_dict().items()
+            if not torch.equal(value, shared[name])
+        }
         spent += sum(value.nbytes for value in entries.values())
         if spent > limit_bytes:
             (folder / FILE).unlink(missing_ok=True)  # of the same run when it was shorter
             return
         own.append({name: value.clone() for name, value in entries.items()})
     names = [name for name in shared if any(name in entries for entries in own)]
-    tensors = {f"model/{name}": torch.stack([entries.get(name, shared[name]) for entries in own]) for name in names}
+    tensors = {
+        f"model/{name}": torch.stack([entries.get(name, shared[name]) for entries in own])
+        for name in names
+    }
     try:
-        save_weights({"clients": torch.tensor(clients, dtype=torch.int64), **tensors}, folder / FILE)
+        save_weights(
+            {"clients": torch.tensor(clients, dtype=torch.int64), **tensors}, folder / FILE
+        )
     except OSError as error:
         raise disk_error(error, folder / FILE) from None
 
 
 def _with_own_models(loop: RoundLoop, personal: Personal) -> list[int]:
-    """Return the clients whose models are stored: all of them where they are fine-tuned or chosen, else those that took part."""
+    """Return the clients whose models are stored: all of them where they are fine-tuned or chosen,
+    else those that took part."""
     if loop.algorithm.tuning is not None or loop.algorithm.correction.choices > 1:
         return list(range(len(loop.federation)))
     (other,), first = personal([_OTHERS]), loop.newcomer_model()
-    same = all(torch.equal(getattr(other, name), getattr(first, name)) for name in ("x", "buffers", "counters"))
+    same = all(
+        torch.equal(getattr(other, name), getattr(first, name))
+        for name in ("x", "buffers", "counters")
+    )
     return [*sorted(loop.state.clients.client_states), *([] if same else [_OTHERS])]
 
 
@@ -85,8 +102,8 @@ def client_entries(folder: Path, record: Mapping[str, Any], client: int) -> dict
     path = folder / FILE
     if not path.is_file():
         raise StoreError(
-            f"{path} is not there: the models of clients are written at the end of a simulation, if they take at most "
-            f"{LIMIT_BYTES // 2**30} GiB"
+            f"{path} is not there: the models of clients are written at the end of a simulation, "
+            f"if they take at most {LIMIT_BYTES // 2**30} GiB"
         )
     with safe_open(checked(folder, record, FILE), "pt") as file:
         ids = file.get_tensor("clients").tolist()

@@ -63,12 +63,14 @@ def _refused_parts(config: RunConfig, rule: SelectionRule[Any]) -> tuple[Refused
         (
             "algorithm",
             config.setting.algorithm.correction.uploads != {"delta"},
-            "one vector is masked; use an algorithm whose clients send the update alone, e.g. fedavg",
+            "one vector is masked; use an algorithm whose clients send the update alone, e.g. "
+            "fedavg",
         ),
         (
             "weights",
             config.weights != "uniform",
-            f'got {config.weights!r}, and under masks all weigh the same; write weights = "uniform"',
+            f"got {config.weights!r}, and under masks all weigh the same; write weights = "
+            '"uniform"',
         ),
         (
             "compressor",
@@ -95,7 +97,8 @@ def client_noise(options: Privacy, config: RunConfig, multiplier: float) -> Clie
     ------
     ConfigError: too few can remain, or fewer are waited for than must remain.
     """
-    synchrony, cohort = config.synchrony, config.cohort
+    synchrony = config.synchrony
+    cohort = config.cohort
     clients = synchrony.asked(cohort) if isinstance(synchrony, Deadline) else cohort
     colluders = 1 if options.colluders is None else options.colluders
     survivors = options.survivors or fewest_survivors(clients, colluders)

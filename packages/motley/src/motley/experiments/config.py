@@ -1,7 +1,8 @@
 """The experiment: one table of keys, which is checked completely before anything is computed.
 
-Every fault is a :class:`~motley.core.errors.ConfigError` that names the key, what was got, what is allowed and the nearest
-spelling. Components (``{ name = "...", option = ... }``) are checked against the dataclass they name, through the catalogues.
+Every fault is a :class:`~motley.core.errors.ConfigError` that names the key, what was got, what is
+allowed and the nearest spelling. Components (``{ name = "...", option = ... }``) are checked
+against the dataclass they name, through the catalogues.
 
 >>> keys = {"task": "quadratic", "population": 10, "stop": {"rounds": 1}}
 >>> Experiment(**keys, participation=0.5).cohort_size(10)
@@ -15,7 +16,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from motley.algorithms.fedavg import plain_fedavg
@@ -64,10 +73,30 @@ from motley.tasks.precision import Precision
 __all__ = ["MOST_NAME_BYTES", "Experiment", "load"]
 
 _COMPONENTS = (
-    "task", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "algorithm", "loss", "aggregator", "server",
-    "selector", "device", "network", "availability", "capacity", "failures", "dishonest", "synchrony", "compressor", "quantizer",
-    "feedback", "allocator", "budget",
-)  # fmt: skip
+    "task",
+    "partition",
+    "label_noise",
+    "feature_shift",
+    "concept_shift",
+    "drift",
+    "algorithm",
+    "loss",
+    "aggregator",
+    "server",
+    "selector",
+    "device",
+    "network",
+    "availability",
+    "capacity",
+    "failures",
+    "dishonest",
+    "synchrony",
+    "compressor",
+    "quantizer",
+    "feedback",
+    "allocator",
+    "budget",
+)
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
 _KINDS = {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}
 """Key of a component -> its kind."""
@@ -110,11 +139,13 @@ class Experiment(ShownExperiment, BaseModel):
     task: Record
     """Model, data and metric."""
     init: Annotated[InitialWeights | None, BeforeValidator(at_path)] = None
-    """The model begins with the weights of a run or file; a bare path will do. Left out: with random ones."""
+    """The model begins with the weights of a run or file; a bare path will do. Left out: with
+    random ones."""
     split: Annotated[Split, StrictTable] = Field(default_factory=Split)
     """Which samples train, validate and test."""
     partition: Record = Field(default_factory=lambda: {"name": "iid"})
-    """How samples are divided among clients. Tasks that come with clients of their own keep them unless this says otherwise."""
+    """How samples are divided among clients. Tasks that come with clients of their own keep them
+    unless this says otherwise."""
     label_noise: Record = Field(default_factory=lambda: {"name": "none"})
     """Wrong training labels."""
     feature_shift: Record = Field(default_factory=lambda: {"name": "none"})
@@ -134,7 +165,8 @@ class Experiment(ShownExperiment, BaseModel):
     server: Record | None = None
     """Instead of the algorithm's."""
     weights: Weighting | None = None
-    """How much each update counts; left out: as the algorithm or synchrony was published, else ``examples``."""
+    """How much each update counts; left out: as the algorithm or synchrony was published, else
+    ``examples``."""
     selector: Record = Field(default_factory=lambda: {"name": "uniform"})
     """The rule that selects the clients of a round."""
     probe: Probe = Field(default_factory=Probe)
@@ -146,7 +178,8 @@ class Experiment(ShownExperiment, BaseModel):
     availability: Record = Field(default_factory=lambda: {"name": "always"})
     """When clients are available."""
     capacity: Record | None = None
-    """The share of the model's width that a client can hold, under algorithms whose clients train slices; left out: all of it."""
+    """The share of the model's width that a client can hold, under algorithms whose clients train
+    slices; left out: all of it."""
     failures: Record = Field(default_factory=lambda: {"name": "none"})
     """How clients fail during a round."""
     dishonest: Record = Field(default_factory=lambda: {"name": "none"})
@@ -156,7 +189,8 @@ class Experiment(ShownExperiment, BaseModel):
     compressor: Record = Field(default_factory=lambda: {"name": "identity"})
     """Compression of updates."""
     quantizer: Record | None = None
-    """Quantizer of the values that the compressor sends: a second compressor, one that shortens values."""
+    """Quantizer of the values that the compressor sends: a second compressor, one that shortens
+    values."""
     feedback: Record = Field(default_factory=lambda: {"name": "none"})
     """Error feedback: how clients make up for what compression left out."""
     allocator: Record = Field(default_factory=lambda: {"name": "uniform"})
@@ -166,11 +200,14 @@ class Experiment(ShownExperiment, BaseModel):
     public: PublicKey = None
     """Samples without labels that all clients and the server may use."""
     recalibrate: Annotated[Recalibrate, StrictTable] | None = None
-    """Estimate BatchNorm statistics anew after each server step; left out: clients' own are averaged."""
+    """Estimate BatchNorm statistics anew after each server step; left out: clients' own are
+    averaged."""
     guard: GuardKey = Field(default_factory=Guard)
-    """Which steps the server refuses because they would ruin the model: ``off``, or how large a step may be."""
+    """Which steps the server refuses because they would ruin the model: ``off``, or how large a
+    step may be."""
     defence: DefenceKey = None
-    """How far the selector believes what clients say of themselves: ``off``, ``on``, or what it does."""
+    """How far the selector believes what clients say of themselves: ``off``, ``on``, or what it
+    does."""
     privacy: PrivacyKey = None
     """Differential privacy of clients: clip, noise and caps; left out or "off": none."""
     engine: Annotated[EngineChoice, BeforeValidator(named)] = Field(default_factory=EngineChoice)
@@ -178,20 +215,24 @@ class Experiment(ShownExperiment, BaseModel):
     dtype: Literal["float32", "float64"] = "float32"
     """Type of parameters and arithmetic; traffic always counts 32-bit values."""
     precision: Precision = "float32"
-    """Of matrix products and convolutions: ``bfloat16`` computes them in bfloat16 and all else in float32."""
+    """Of matrix products and convolutions: ``bfloat16`` computes them in bfloat16 and all else in
+    float32."""
     evaluate: Annotated[EvaluationSchedule, StrictTable] = Field(default_factory=EvaluationSchedule)
     """When the model is evaluated."""
     metrics: Names = Field(default_factory=list)
-    """What is measured beside loss and accuracy, a name or several: the first is the headline. Left out: the task's own."""
+    """What is measured beside loss and accuracy, a name or several: the first is the headline. Left
+    out: the task's own."""
     client_state: Literal["ram", "disk"] = "ram"
     """Where the state that clients keep between rounds is stored; changes no result."""
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     """When a checkpoint is written."""
     log: LogKey = Field(default_factory=list)
-    """Trackers beside the tables: ``tensorboard``, ``mlflow``, ``wandb``; a name or several. Changes no result."""
+    """Trackers beside the tables: ``tensorboard``, ``mlflow``, ``wandb``; a name or several.
+    Changes no result."""
     grid: Grids = Field(default_factory=list)
-    """Key path -> values, for compare: every combination; of each, where several are given (``[[grid]]``). With a ``name``, a grid
-    can be chosen (``--grid``). A plain run leaves grids aside."""
+    """Key path -> values, for compare: every combination; of each, where several are given
+    (``[[grid]]``). With a ``name``, a grid can be chosen (``--grid``). A plain run leaves grids
+    aside."""
 
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)
     _parts: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -204,9 +245,13 @@ class Experiment(ShownExperiment, BaseModel):
         given = document.limited_copy(data) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
-        if isinstance(data, Mapping) and (isinstance(data.get("task"), Task) or registry.has_clients(data.get("task"))):
+        if isinstance(data, Mapping) and (
+            isinstance(data.get("task"), Task) or registry.has_clients(data.get("task"))
+        ):
             data = {"partition": "by_writer", **data}
-        data, objects = _without_objects(_with_names(cls, data)) if isinstance(data, Mapping) else (data, {})
+        data, objects = (
+            _without_objects(_with_names(cls, data)) if isinstance(data, Mapping) else (data, {})
+        )
         if isinstance(given.get("task"), Task):
             given["task"] = objects["task"]  # its fingerprint is worked out once
         try:
@@ -225,30 +270,45 @@ class Experiment(ShownExperiment, BaseModel):
         self._check_name()
         self._check_seeds()
         if self.local.optimizer.get("clip") is not None:
-            raise ConfigError("clipping has a key of its own; write local.clip = { norm = ... }", "local.optimizer.clip")
+            raise ConfigError(
+                "clipping has a key of its own; write local.clip = { norm = ... }",
+                "local.optimizer.clip",
+            )
         if self.stop.target is not None and not self.stop.target:
-            raise ConfigError("say what is good enough, e.g. target = { accuracy = 0.9 }", "stop.target")
+            raise ConfigError(
+                "say what is good enough, e.g. target = { accuracy = 0.9 }", "stop.target"
+            )
         self._check_metrics()
         if self.stop == Stop():
             limits = ", ".join(f.name for f in dataclasses.fields(Stop))
             raise ConfigError(f"a run needs an end; give at least one of: {limits}", "stop")
         if self.public is not None and (self.public.share is None) == (self.public.data is None):
-            raise ConfigError("say where the samples come from: either a share or data, e.g. public = 0.1", "public")
+            raise ConfigError(
+                "say where the samples come from: either a share or data, e.g. public = 0.1",
+                "public",
+            )
         if self.cohort is not None and self.participation is not None:
-            raise ConfigError("got both cohort and participation; give one of them", "participation")
+            raise ConfigError(
+                "got both cohort and participation; give one of them", "participation"
+            )
         if self.cohort is None and self.participation is None:
             raise ConfigError(
-                "got neither cohort nor participation; say how many clients a round asks, e.g. cohort = 10", "cohort"
+                "got neither cohort nor participation; say how many clients a round asks, e.g. "
+                "cohort = 10",
+                "cohort",
             )
         if self.population is not None:
             self.cohort_size(self.population)
         if self.local.stragglers is not None and self.local.steps is not None:
             raise ConfigError(
-                "stragglers end whole epochs, and this work is counted in steps; give local.epochs", "local.stragglers"
+                "stragglers end whole epochs, and this work is counted in steps; give local.epochs",
+                "local.stragglers",
             )
         if self.precision == "bfloat16" and self.dtype != "float32":
             raise ConfigError(
-                f"got 'bfloat16' with dtype = {self.dtype!r}; expected weights of float32: leave dtype out", "precision"
+                f"got 'bfloat16' with dtype = {self.dtype!r}; expected weights of float32: leave "
+                "dtype out",
+                "precision",
             )
         self.local.work()
         if self.init is not None:
@@ -258,27 +318,41 @@ class Experiment(ShownExperiment, BaseModel):
         """Refuse a name that no folder can have, or that would command a terminal."""
         if printable(self.name) != self.name or "\n" in self.name:
             raise ConfigError(
-                f"got {self.name!r}, with a control character; expected text of one line that can be printed", "name"
+                f"got {self.name!r}, with a control character; expected text of one line that can "
+                "be printed",
+                "name",
             )
         size = len(self.name.encode())
         if size > MOST_NAME_BYTES:
-            raise ConfigError(f"got a name of {size} bytes; expected at most {MOST_NAME_BYTES}, for it names a folder", "name")
+            raise ConfigError(
+                f"got a name of {size} bytes; expected at most {MOST_NAME_BYTES}, for it names a "
+                "folder",
+                "name",
+            )
 
     def _check_seeds(self) -> None:
         for purpose in self.pin:
             if purpose not in PURPOSES:
                 known = ", ".join(PURPOSES)
                 raise ConfigError(
-                    f"there is no such purpose{suggest(purpose, PURPOSES)}; expected one of: {known}", f"pin.{purpose}"
+                    f"there is no such purpose{suggest(purpose, PURPOSES)}; expected one of: "
+                    f"{known}",
+                    f"pin.{purpose}",
                 )
-        for key, seed in {"seed": self.seed, **{f"pin.{purpose}": seed for purpose, seed in self.pin.items()}}.items():
+        for key, seed in {
+            "seed": self.seed,
+            **{f"pin.{purpose}": seed for purpose, seed in self.pin.items()},
+        }.items():
             if not -(2**63) <= seed < 2**63:
                 raise ConfigError(f"got {seed}; expected a whole number of at most 64 bits", key)
 
     def _check_metrics(self) -> None:
         """Refuse unknown metrics, unless a task of one's own may have them, and shares above 1."""
         targets = self.stop.target or {}
-        keys = {**dict.fromkeys(self.metrics, "metrics"), **{name: f"stop.target.{name}" for name in targets}}
+        keys = {
+            **dict.fromkeys(self.metrics, "metrics"),
+            **{name: f"stop.target.{name}" for name in targets},
+        }
         for name, key in keys.items():
             try:
                 share = as_metric(name).share
@@ -290,44 +364,55 @@ class Experiment(ShownExperiment, BaseModel):
                 raise ConfigError(f"got {targets[name]:g}; expected at most 1", key)
 
     def _check_parts(self) -> None:
-        """Refuse an unknown number of clients, and an unknown last round where a component depends on it."""
+        """Refuse an unknown number of clients, and an unknown last round where a component depends
+        on it."""
         natural = self._parts["partition"].fixes_population
         made = getattr(type(self._parts["task"]), "makes_clients", False)
         if self.population is None and (made or not natural):
-            raise ConfigError("this key is missing; say how many clients there are, e.g. population = 100", "population")
+            raise ConfigError(
+                "this key is missing; say how many clients there are, e.g. population = 100",
+                "population",
+            )
         rounds = self.stop.rounds
         self._parts["local.lr_schedule"].factor(1, rounds)
         if rounds is None and self._parts["selector"].needs().horizon:
             name = self.selector["name"]
             raise ConfigError(
-                f"selector {name!r} anneals towards the last round and must know it; give stop.rounds", "stop.rounds"
+                f"selector {name!r} anneals towards the last round and must know it; give "
+                "stop.rounds",
+                "stop.rounds",
             )
 
     def cohort_size(self, population: int) -> int:
-        """Return m, the cohort size, for a population; ``participation`` is rounded to the nearest client, at least one. Clients
-        that are held out do not count.
+        """Return m, the cohort size, for a population; ``participation`` is rounded to the nearest
+        client, at least one. Clients that are held out do not count.
 
         Raises
         ------
         ConfigError: the cohort is larger than the population.
         """
         held_out = held_out_count(population, self.split.holdout_clients)
-        pool, without = population - held_out, f" without the {held_out} held out" if held_out else ""
+        pool = population - held_out
+        without = f" without the {held_out} held out" if held_out else ""
         if self.cohort is None:
             return max(1, round((self.participation or 1.0) * pool))
         if self.cohort > pool:
             raise ConfigError(
-                f"got {self.cohort}, more than the population of {pool}{without}; expected at most {pool}", "cohort"
+                f"got {self.cohort}, more than the population of {pool}{without}; expected at most "
+                f"{pool}",
+                "cohort",
             )
         return self.cohort
 
     def part(self, key: str) -> Any:
-        """Return the component of a key (``"selector"``, ``"local.optimizer"``); None where the key is left out."""
+        """Return the component of a key (``"selector"``, ``"local.optimizer"``); None where the key
+        is left out."""
         return self._parts.get(key)
 
     @property
     def own_task(self) -> Task | None:
-        """The task that was made in Python and given as an object; None for a task that is named."""
+        """The task that was made in Python and given as an object; None for a task that is
+        named."""
         return getattr(self._parts["task"], "made", None)
 
     def papers(self) -> list[Paper]:
@@ -336,41 +421,69 @@ class Experiment(ShownExperiment, BaseModel):
 
     def cited_for(self, paper: Paper) -> list[str]:
         """Return the keys of the components that a publication describes, e.g. ``["selector"]``."""
-        return [key for key, part in sorted(self._parts.items()) if getattr(type(part), "paper", None) == paper]
+        return [
+            key
+            for key, part in sorted(self._parts.items())
+            if getattr(type(part), "paper", None) == paper
+        ]
 
     def replace(self, changes: Mapping[str, Any]) -> Experiment:
         """Return the experiment with some keys (dotted paths) changed, checked again."""
         return Experiment(**document.set_keys(self._given, changes))
 
     def resolved(self) -> dict[str, Any]:
-        """Return every key but ``grid`` with defaults written out, as JSON values; they make the same Experiment again."""
+        """Return every key but ``grid`` with defaults written out, as JSON values; they make the
+        same Experiment again."""
         out = self.model_dump(mode="json", exclude={"grid"})
         for key, built in self._parts.items():
             table, _, last = key.rpartition(".")
-            (out[table] if table else out)[last] = {"name": self._name(key), **registry.plain(built)}
+            (out[table] if table else out)[last] = {
+                "name": self._name(key),
+                **registry.plain(built),
+            }
         if "model" in out["task"]:
             out["task"]["model"] = named(out["task"]["model"])
         work = self.local.work()
         out["local"] |= {"epochs": work.epochs, "steps": work.steps}
         init = None if self.init is None else {**out["init"], "digest": self.init.hashed}
-        return {**out, "init": init, "weights": self.weighting(), "probe": {"batches": self._probe_batches()}}
+        return {
+            **out,
+            "init": init,
+            "weights": self.weighting(),
+            "probe": {"batches": self._probe_batches()},
+        }
 
     def weighting(self) -> Weighting:
-        """Return how much each update counts: as ``weights`` says, else as the algorithm was published, else as the synchrony was,
-        else ``examples``."""
-        published: Any = self._parts["algorithm"].change(plain_fedavg()).weights or self._parts["synchrony"].published_weights
+        """Return how much each update counts: as ``weights`` says, else as the algorithm was
+        published, else as the synchrony was, else ``examples``."""
+        published: Any = (
+            self._parts["algorithm"].change(plain_fedavg()).weights
+            or self._parts["synchrony"].published_weights
+        )
         return self.weights or published or "examples"
 
     def _probe_batches(self) -> int | Literal["all"] | None:
-        """Return the batches of a probe, as the selector wants them where the key is left out; None if it wants none, or several."""
+        """Return the batches of a probe, as the selector wants them where the key is left out; None
+        if it wants none, or several."""
         probed = self._parts["selector"].needs().probed
-        wanted = {batches for name, batches in probed.items() if name in SIGNALS and SIGNALS[name].kind == "learning"}
-        return self.probe.batches or next((batches or "all" for batches in wanted if len(wanted) == 1), None)
+        wanted = {
+            batches
+            for name, batches in probed.items()
+            if name in SIGNALS and SIGNALS[name].kind == "learning"
+        }
+        return self.probe.batches or next(
+            (batches or "all" for batches in wanted if len(wanted) == 1), None
+        )
 
     def run_id(self) -> str:
-        """Return twelve hex digits of a hash of everything that changes a round: not name, method, engine, client_state, checkpoint,
-        log or grid; of stop only the number of rounds, and that only where a component looks at it (:meth:`horizon_keys`)."""
-        digests = {f"{key}.files": part.files_digest() for key, part in self._parts.items() if isinstance(part, ReadsFiles)}
+        """Return twelve hex digits of a hash of everything that changes a round: not name, method,
+        engine, client_state, checkpoint, log or grid; of stop only the number of rounds, and that
+        only where a component looks at it (:meth:`horizon_keys`)."""
+        digests = {
+            f"{key}.files": part.files_digest()
+            for key, part in self._parts.items()
+            if isinstance(part, ReadsFiles)
+        }
         read = {key: digest for key, digest in digests.items() if digest}
         # code in place of the options of what is not Motley's own
         lineage = lineage_id({**self.resolved(), **self._code, **read})
@@ -381,20 +494,27 @@ class Experiment(ShownExperiment, BaseModel):
         return digest_of([self.run_id(), dataclasses.asdict(self.stop)])
 
     def horizon_keys(self) -> list[str]:
-        """Return the keys whose components look at the planned number of rounds: a longer run is then another one from round 1."""
+        """Return the keys whose components look at the planned number of rounds: a longer run is
+        then another one from round 1."""
         looks = {
             "selector": self._parts["selector"].needs().horizon,
             "local.lr_schedule": self._parts["local.lr_schedule"].horizon,
             "budget": self._parts["budget"].horizon,
             "privacy.epsilon": self.privacy is not None and self.privacy.epsilon is not None,
-            "evaluate.diagnostics": self.evaluate.diagnostics and not self.evaluate.due(self.stop.rounds or 0),
+            "evaluate.diagnostics": self.evaluate.diagnostics
+            and not self.evaluate.due(self.stop.rounds or 0),
         }
         return [key for key, yes in looks.items() if yes]
 
     def unknown(self) -> str | None:
-        """Return why the run id does not cover everything that changes results: an object without a fingerprint; None if it does."""
-        reasons = (str(reason) for reason in (self.task.get("fingerprint", ""), *self._code.values()))
-        return next((reason.removeprefix(UNKNOWN) for reason in reasons if reason.startswith(UNKNOWN)), None)
+        """Return why the run id does not cover everything that changes results: an object without a
+        fingerprint; None if it does."""
+        reasons = (
+            str(reason) for reason in (self.task.get("fingerprint", ""), *self._code.values())
+        )
+        return next(
+            (reason.removeprefix(UNKNOWN) for reason in reasons if reason.startswith(UNKNOWN)), None
+        )
 
     def _name(self, key: str) -> str:
         value: Any = self
@@ -403,9 +523,18 @@ class Experiment(ShownExperiment, BaseModel):
         return str(value["name"])
 
     def __getstate__(self) -> dict[Any, Any]:
-        """Return the state that is pickled, with the classes that only this process knows by name."""
-        own = {(kind, self._name(key)): type(self._parts[key]) for key, kind in _KINDS.items() if key in self._parts}
-        own = {named: cls for named, cls in own.items() if not registry.catalogue(named[0]).is_builtin(cls)}
+        """Return the state that is pickled, with the classes that only this process knows by
+        name."""
+        own = {
+            (kind, self._name(key)): type(self._parts[key])
+            for key, kind in _KINDS.items()
+            if key in self._parts
+        }
+        own = {
+            named: cls
+            for named, cls in own.items()
+            if not registry.catalogue(named[0]).is_builtin(cls)
+        }
         return {**super().__getstate__(), "own": own}
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
@@ -416,37 +545,56 @@ class Experiment(ShownExperiment, BaseModel):
 
 
 def _with_names(model: type[Experiment], keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys with the default's name in every component of which only options are given: ``budget = { average = 0.2 }``."""
+    """Return the keys with the default's name in every component of which only options are given:
+    ``budget = { average = 0.2 }``."""
     out = dict(keys)
     for key in _COMPONENTS:
         default = model.model_fields[key].get_default(call_default_factory=True)
         given = out.get(key)
         if isinstance(default, Mapping) and isinstance(given, Mapping) and "name" not in given:
             has_options = bool(registry.catalogue(key).options(default["name"]))
-            out[key] = {**default, **given} if has_options else given  # "none" has none: a name is missing
+            # "none" has none: a name is missing
+            out[key] = {**default, **given} if has_options else given
     return out
 
 
 def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the keys with a record in place of every component that is given as an object, and the components by key.
+    """Return the keys with a record in place of every component that is given as an object, and the
+    components by key.
 
     Raises
     ------
     ConfigError: an object that is no component of the key's kind.
     """
-    out, objects = document.copied(keys), {}
+    out = document.copied(keys)
+    objects = {}
     for key, kind in {**_KINDS, "task.model": "model"}.items():
         table, _, last = key.rpartition(".")
         holder = out.get(table) if table else out
         value = holder.get(last) if isinstance(holder, dict) else None
-        if not isinstance(holder, dict) or value is None or isinstance(value, str | Mapping | list | tuple | int | float):
+        if (
+            not isinstance(holder, dict)
+            or value is None
+            or isinstance(value, str | Mapping | list | tuple | int | float)
+        ):
             continue
         found = (
-            Own.of(value) if isinstance(value, Task) else value if isinstance(value, Own) else registry.build(kind, value, key)
+            Own.of(value)
+            if isinstance(value, Task)
+            else value
+            if isinstance(value, Own)
+            else registry.build(kind, value, key)
         )
         if isinstance(found, Own) and found.made is not None:
-            held = {name: share for name, share in (keys.get("split") or {}).items() if name == "holdout_clients"}
-            out["split"] = {"test": "client" if found.made.federation.global_test is None else "global", **held}
+            held = {
+                name: share
+                for name, share in (keys.get("split") or {}).items()
+                if name == "holdout_clients"
+            }
+            out["split"] = {
+                "test": "client" if found.made.federation.global_test is None else "global",
+                **held,
+            }
         model = getattr(found, "model", None) if key == "task" else None
         if dataclasses.is_dataclass(model) and not registry.is_own("model", model):
             found = dataclasses.replace(found, model=registry.record_of("model", model))
@@ -460,10 +608,15 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def _build(experiment: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]:
-    """Build every component once, which checks its name and options; those given as objects are taken as they are."""
+    """Build every component once, which checks its name and options; those given as objects are
+    taken as they are."""
     parts = {}
     for key, kind in _KINDS.items():
-        record = getattr(experiment, key) if "." not in key else getattr(experiment.local, key.partition(".")[2])
+        record = (
+            getattr(experiment, key)
+            if "." not in key
+            else getattr(experiment.local, key.partition(".")[2])
+        )
         if record is not None:
             parts[key] = objects[key] if key in objects else registry.build(kind, record, key)
     if "model" in experiment.task:  # a nested component, which the task itself makes later
@@ -487,7 +640,8 @@ def load(path: str | Path, overrides: Iterable[str] = (), allow_import: bool = F
 
     Raises
     ------
-    ConfigError: no such file, not TOML (with file and line), or anything :class:`Experiment` refuses.
+    ConfigError: no such file, not TOML (with file and line), or anything :class:`Experiment`
+    refuses.
     """
     with imports(allow_import):
         return Experiment(**document.override(document.read(Path(path)), overrides))

@@ -1,4 +1,5 @@
-"""The data of a run: the task with its federation, the samples that the server keeps, and the drift of the clients' samples."""
+"""The data of a run: the task with its federation, the samples that the server keeps, and the drift
+of the clients' samples."""
 
 from __future__ import annotations
 
@@ -33,21 +34,27 @@ __all__ = ["server_context_of", "task_of", "with_drift"]
 _MISSING = {
     "public": (
         "public",
-        'and there are none; write public = 0.1 (a tenth of the samples, labels dropped) or public = { data = "cifar100" }, or let '
-        "the server keep samples to validate with, split = { server = 0.1 }, a tenth of which then serve",
+        "and there are none; write public = 0.1 (a tenth of the samples, labels dropped) or public "
+        '= { data = "cifar100" }, or let '
+        "the server keep samples to validate with, split = { server = 0.1 }, a tenth of which then "
+        "serve",
         "unlabelled public samples",
     ),
     "validation": (
         "split.server",
-        "and none are set aside; write split = { server = 0.1 } (a tenth of the samples, test data is never used)",
+        "and none are set aside; write split = { server = 0.1 } (a tenth of the samples, test data "
+        "is never used)",
         "labelled samples of the server to validate with",
     ),
 }
 """What a server rule may need: the key that gives it, the remedy, and its description."""
 
 
-def task_of(experiment: Experiment, streams: Streams | None = None, data: Path | None = None) -> Task:
-    """Return the experiment's model and federation: samples read, divided among clients, split, shifted and given wrong labels."""
+def task_of(
+    experiment: Experiment, streams: Streams | None = None, data: Path | None = None
+) -> Task:
+    """Return the experiment's model and federation: samples read, divided among clients, split,
+    shifted and given wrong labels."""
     streams = streams or Streams(experiment.seed, experiment.pin)
     if experiment.own_task is not None:
         return experiment.own_task
@@ -55,28 +62,46 @@ def task_of(experiment: Experiment, streams: Streams | None = None, data: Path |
     dataset = source.load(streams.key("data"), experiment.population or 0, data)
     rows = partition_input(dataset, experiment.split, streams.key("split"))
     rows, reserved = _reserved(experiment, streams, source, dataset, rows, data)
-    population = experiment.population or (len(np.unique(rows.groups)) if rows.groups is not None else 0)
-    federation = dataclasses.replace(_federation(experiment, streams, dataset, rows, population), **reserved)
+    population = experiment.population or (
+        len(np.unique(rows.groups)) if rows.groups is not None else 0
+    )
+    federation = dataclasses.replace(
+        _federation(experiment, streams, dataset, rows, population), **reserved
+    )
     federation = _with_reserved_inputs(dataset, federation)
     with imports(True):  # a model named module:Class was allowed where the experiment was made
         return source.task(experiment.task["name"], dataset, federation)
 
 
 def _federation(
-    experiment: Experiment, streams: Streams, dataset: Dataset, rows: PartitionInput, population: int
+    experiment: Experiment,
+    streams: Streams,
+    dataset: Dataset,
+    rows: PartitionInput,
+    population: int,
 ) -> Federation:
-    """Return the clients with their samples: the partition, then label noise, concept shift and feature shift where asked for."""
+    """Return the clients with their samples: the partition, then label noise, concept shift and
+    feature shift where asked for."""
     partition = experiment.part("partition")
     if partition.uses_classes and dataset.targets in ("positions", "multilabel"):
-        name, why = experiment.partition["name"], NO_CLASSES[dataset.targets]
-        raise ConfigError(f"{name!r} divides samples by their class, and {why}; use 'iid' or 'by_writer'", "partition")
+        name = experiment.partition["name"]
+        why = NO_CLASSES[dataset.targets]
+        raise ConfigError(
+            f"{name!r} divides samples by their class, and {why}; use 'iid' or 'by_writer'",
+            "partition",
+        )
     try:
         parted = partition.split(streams.key("partition"), rows.labels, population, rows.groups)
     except ConfigError as error:
         about = [f"the data is {dataset.notes['data']}"] if "data" in dataset.notes else []
-        raise ConfigError("; ".join([str(error), *about, *_reserved_notes(experiment, rows)])) from None
-    clients, shift = np.arange(len(parted.rows)), streams.key("shift")
-    noise, concepts, features = (experiment.part(key) for key in ("label_noise", "concept_shift", "feature_shift"))
+        raise ConfigError(
+            "; ".join([str(error), *about, *_reserved_notes(experiment, rows)])
+        ) from None
+    clients = np.arange(len(parted.rows))
+    shift = streams.key("shift")
+    noise, concepts, features = (
+        experiment.part(key) for key in ("label_noise", "concept_shift", "feature_shift")
+    )
 
     def noisy(labels: Any, owner: Any) -> Any:
         return noise.apply(shift.fold("label_noise"), labels, owner, dataset.classes, len(clients))
@@ -86,29 +111,44 @@ def _federation(
 
     def moved(x: Any, owner: Any, numbers: Any) -> Any:
         key = shift.fold("feature")
-        return shifted(features, key, x, owner, len(clients), *dataset.black_white, numbers), features.group(
-            key, clients, len(clients)
-        )
+        return shifted(
+            features, key, x, owner, len(clients), *dataset.black_white, numbers
+        ), features.group(key, clients, len(clients))
 
     def if_asked(key: str, function: Any) -> Any:
         return None if getattr(experiment, key)["name"] == "none" else function
 
     return federate(
-        dataset, rows, parted.rows, experiment.split, streams.key("split"), if_asked("label_noise", noisy), parted.notes,
-        if_asked("concept_shift", renamed), if_asked("feature_shift", moved), parted.overlap,
-    )  # fmt: skip
+        dataset,
+        rows,
+        parted.rows,
+        experiment.split,
+        streams.key("split"),
+        if_asked("label_noise", noisy),
+        parted.notes,
+        if_asked("concept_shift", renamed),
+        if_asked("feature_shift", moved),
+        parted.overlap,
+    )
 
 
-# ------------------------------------------------------------------------------------- samples that the server keeps
+# -------------------------------------------------------------------- samples that the server keeps
 
 
 def _reserved(
-    experiment: Experiment, streams: Streams, source: TaskSource, dataset: Dataset, rows: PartitionInput, folder: Path | None
+    experiment: Experiment,
+    streams: Streams,
+    source: TaskSource,
+    dataset: Dataset,
+    rows: PartitionInput,
+    folder: Path | None,
 ) -> tuple[PartitionInput, Mapping[str, Any]]:
-    """Return the rows left to clients, and the federation's fields ``server`` and ``public`` made of the others."""
+    """Return the rows left to clients, and the federation's fields ``server`` and ``public`` made
+    of the others."""
     given: dict[str, Any] = {}
     notes = dict(rows.notes)
-    key, wanted = streams.key("split").fold("server"), experiment.public
+    key = streams.key("split").fold("server")
+    wanted = experiment.public
     if experiment.split.server:
         rows, kept = hold_out(dataset, rows, experiment.split.server, key.fold("validation"))
         at = torch.from_numpy(kept)
@@ -119,7 +159,9 @@ def _reserved(
         given["public"] = dataset.x[torch.from_numpy(common)]
         notes["public"] = f"{len(common)} samples without labels, held back from the task's own"
     elif wanted is not None and wanted.data is not None:
-        given["public"] = source.public(dataset, wanted.data, wanted.examples, key.fold("public"), folder)
+        given["public"] = source.public(
+            dataset, wanted.data, wanted.examples, key.fold("public"), folder
+        )
         notes["public"] = f"{len(given['public'])} samples of {wanted.data}, without labels"
     return dataclasses.replace(rows, notes=notes), given
 
@@ -130,7 +172,10 @@ def _with_reserved_inputs(dataset: Dataset, federation: Federation) -> Federatio
         return federation
     given: dict[str, Any] = {}
     if federation.server is not None:
-        given["server"] = (federation.preparation.inputs(_columns(dataset.table, federation.server[0])), federation.server[1])
+        given["server"] = (
+            federation.preparation.inputs(_columns(dataset.table, federation.server[0])),
+            federation.server[1],
+        )
     if federation.public is not None:
         given["public"] = federation.preparation.inputs(_columns(dataset.table, federation.public))
     return dataclasses.replace(federation, **given)
@@ -138,7 +183,9 @@ def _with_reserved_inputs(dataset: Dataset, federation: Federation) -> Federatio
 
 def _columns(table: RawTable, values: Tensor) -> tuple[RawColumn, ...]:
     """Return raw values ``[n, c]`` as the table's columns."""
-    return tuple(column._replace(values=values[:, j].numpy()) for j, column in enumerate(table.columns))
+    return tuple(
+        column._replace(values=values[:, j].numpy()) for j, column in enumerate(table.columns)
+    )
 
 
 def _reserved_notes(experiment: Experiment, rows: PartitionInput) -> list[str]:
@@ -159,16 +206,31 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
     ------
     ConfigError: the rule needs something that this experiment does not give.
     """
-    server, task = setting.algorithm.server, setting.task
-    data, needs = task.federation, server.needs
+    server = setting.algorithm.server
+    task = setting.task
+    data = task.federation
+    needs = server.needs
     if not needs:
         return None
-    held = None if data.server is None else (_inputs(setting, data.server[0]), _targets(setting, data.server[1]))
+    held = (
+        None
+        if data.server is None
+        else (_inputs(setting, data.server[0]), _targets(setting, data.server[1]))
+    )
     public = None if data.public is None else _inputs(setting, data.public)
     if public is None and held is not None and "public" in needs:
-        some = setting.streams.key("server").fold("public").numpy().permutation(len(held[0]))[: max(1, len(held[0]) // 10)]
+        some = (
+            setting.streams.key("server")
+            .fold("public")
+            .numpy()
+            .permutation(len(held[0]))[: max(1, len(held[0]) // 10)]
+        )
         public = held[0][torch.from_numpy(some).to(held[0].device)]
-    given = {"public": public is not None, "validation": held is not None, "classes": data.targets == "classes"}
+    given = {
+        "public": public is not None,
+        "validation": held is not None,
+        "classes": data.targets == "classes",
+    }
     for need in sorted(needs):
         if not given[need]:
             missing = (
@@ -179,7 +241,9 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
             key, remedy, thing = missing
             raise ConfigError(f"{name!r} needs {thing}, {remedy}", key)
     network = FlatNetwork(task.model, setting.dtype, setting.device, precision=setting.precision)
-    return ServerContext(task.layout, data.pool, 0, network, public, held, per_position(loss_of(task), data.targets))
+    return ServerContext(
+        task.layout, data.pool, 0, network, public, held, per_position(loss_of(task), data.targets)
+    )
 
 
 def _inputs(setting: Setting, raw: Tensor) -> Tensor:
@@ -197,7 +261,8 @@ def _targets(setting: Setting, y: Tensor) -> Tensor:
 
 
 def with_drift(experiment: Experiment, streams: Streams, task: Task) -> Task:
-    """Return the task with each client's training samples in the order in which its window passes over them, and window sizes.
+    """Return the task with each client's training samples in the order in which its window passes
+    over them, and window sizes.
 
     Raises
     ------
@@ -206,10 +271,14 @@ def with_drift(experiment: Experiment, streams: Streams, task: Task) -> Task:
     drift: Drift = experiment.part("drift")
     if experiment.drift["name"] == "none":
         return task
-    data, key = task.federation, streams.key("shift").fold("drift")
+    data = task.federation
+    key = streams.key("shift").fold("drift")
     if data.classes is None or data.targets != "classes":
-        raise ConfigError(f"a drift needs one class per sample; {NO_CLASSES[data.targets]}", "drift")
-    train, ids = data.train, np.arange(len(data))
+        raise ConfigError(
+            f"a drift needs one class per sample; {NO_CLASSES[data.targets]}", "drift"
+        )
+    train = data.train
+    ids = np.arange(len(data))
     try:
         drift.tables(key, ids[:1], data.classes, 1, 0.0)
     except ConfigError as error:
@@ -218,5 +287,7 @@ def with_drift(experiment: Experiment, streams: Streams, task: Task) -> Task:
     order = drift.order(key, clean, train.owner, data.classes, len(data))
     _, window = drift.window(key, ids, train.sizes, 1, 0.0)
     ring = Ragged(train.offsets, train.values[order])
-    moved = dataclasses.replace(data, train=ring, labels=data.labels[torch.from_numpy(order)], window=window)
+    moved = dataclasses.replace(
+        data, train=ring, labels=data.labels[torch.from_numpy(order)], window=window
+    )
     return dataclasses.replace(task, federation=moved)

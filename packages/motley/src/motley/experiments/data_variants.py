@@ -1,4 +1,5 @@
-"""Which variants of public data sets an experiment reads, and the refusal of results that are of other ones."""
+"""Which variants of public data sets an experiment reads, and the refusal of results that are of
+other ones."""
 
 from __future__ import annotations
 
@@ -15,19 +16,30 @@ __all__ = ["check_variants", "data_variants", "download_mb"]
 
 
 def data_variants(experiment: Experiment, folder: Path | None = None) -> dict[str, str]:
-    """Return the public data sets that an experiment names and the variants that would be read now; those that are found at all.
+    """Return the public data sets that an experiment names and the variants that would be read now;
+    those that are found at all.
 
     Parameters
     ----------
     folder: searched first.
     """
-    names = (experiment.task.get("data"), experiment.public.data if experiment.public is not None else None)
-    found = {name: next(search(name, folder), None) for name in names if isinstance(name, str) and name in PUBLIC}
+    names = (
+        experiment.task.get("data"),
+        experiment.public.data if experiment.public is not None else None,
+    )
+    found = {
+        name: next(search(name, folder), None)
+        for name in names
+        if isinstance(name, str) and name in PUBLIC
+    }
     return {name: one.layout.variant for name, one in found.items() if one is not None}
 
 
-def check_variants(record: Mapping[str, Any], experiment: Experiment, folder: Path | None = None) -> Mapping[str, Any]:
-    """Return a run's record, unless the run read another variant of its data than would be read now; data not found is not compared.
+def check_variants(
+    record: Mapping[str, Any], experiment: Experiment, folder: Path | None = None
+) -> Mapping[str, Any]:
+    """Return a run's record, unless the run read another variant of its data than would be read
+    now; data not found is not compared.
 
     Parameters
     ----------
@@ -42,12 +54,14 @@ def check_variants(record: Mapping[str, Any], experiment: Experiment, folder: Pa
         if before.get(name, now) != now:
             about = PUBLIC[name].variants[now].about
             raise StoreError(
-                f"the run {record.get('run_id')} read the variant {before[name]} of {name}, and what is found now is {now} ({about}): "
-                "choose another output folder, or name the folder with the data of before, --data DIR"
+                f"the run {record.get('run_id')} read the variant {before[name]} of {name}, and "
+                f"what is found now is {now} ({about}): choose another output folder, or name the "
+                "folder with the data of before, --data DIR"
             )
     return record
 
 
 def download_mb(name: str) -> float | None:
-    """Return the size of a public data set's download in units of 10^6 bytes; None for other data."""
+    """Return the size of a public data set's download in units of 10^6 bytes; None for other
+    data."""
     return PUBLIC[name].mb if name in PUBLIC else None

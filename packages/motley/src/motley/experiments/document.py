@@ -1,6 +1,8 @@
-"""Experiments as plain dictionaries: reading TOML, laying a user's keys over a preset, ``--set a.b=c``.
+"""Experiments as plain dictionaries: reading TOML, laying a user's keys over a preset,
+``--set a.b=c``.
 
-Nothing here knows what a key means, except that a table with a ``name`` is a component and that some keys exclude each other.
+Nothing here knows what a key means, except that a table with a ``name`` is a component and that
+some keys exclude each other.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ __all__ = [
 ]
 
 _RIVALS = (("cohort", "participation"), ("local.epochs", "local.steps"))
-"""Keys of which only one may be given: giving one over a preset, or with ``--set``, takes the other away."""
+"""Keys of which only one may be given: giving one over a preset, or with ``--set``, takes the other
+away."""
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -55,7 +58,8 @@ def parse(text: str, where: str) -> dict[str, Any]:
 
     Raises
     ------
-    ConfigError: not TOML (with the line), nested too deeply, or with a whole number of too many digits.
+    ConfigError: not TOML (with the line), nested too deeply, or with a whole number of too many
+    digits.
     """
     try:
         return _limited(text, where)
@@ -64,21 +68,28 @@ def parse(text: str, where: str) -> dict[str, Any]:
 
 
 def _limited(text: str, where: str) -> dict[str, Any]:
-    """Return the content of a text in TOML. Raises TOMLDecodeError where it is none, ConfigError where it goes beyond the limits."""
-    if any(
-        piece.count(".") > MOST_LEVELS for piece in re.split(r"[=,\n{\[]", text)
-    ):  # reading it would take minutes and gigabytes
-        raise ConfigError(f"{where} has a key of more than {MOST_LEVELS} parts with dots between; no key is nested so deeply")
+    """Return the content of a text in TOML. Raises TOMLDecodeError where it is none, ConfigError
+    where it goes beyond the limits."""
+    # reading it would take minutes and gigabytes
+    if any(piece.count(".") > MOST_LEVELS for piece in re.split(r"[=,\n{\[]", text)):
+        raise ConfigError(
+            f"{where} has a key of more than {MOST_LEVELS} parts with dots between; no key is "
+            "nested so deeply"
+        )
     try:
         found = tomllib.loads(text)
         check_limits(found)
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
-        raise ConfigError(f"{where} holds tables or lists inside each other, more than {MOST_LEVELS} levels deep") from None
+        raise ConfigError(
+            f"{where} holds tables or lists inside each other, more than {MOST_LEVELS} levels deep"
+        ) from None
     except ValueError as error:  # Python itself refuses to read numbers of thousands of digits
         long = (
-            f"a value is a whole number of more than {MOST_DIGITS} digits" if "int_max_str_digits" in str(error) else str(error)
+            f"a value is a whole number of more than {MOST_DIGITS} digits"
+            if "int_max_str_digits" in str(error)
+            else str(error)
         )
         raise ConfigError(f"{where}: {long}; no key takes this") from None
     return found
@@ -86,7 +97,8 @@ def _limited(text: str, where: str) -> dict[str, Any]:
 
 _MOST_BYTES = 16 * 2**20
 _OPEN_ALREADY = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
-"""Pipes at these paths have a writer: ``motley run /dev/stdin``, ``motley run <(make-experiment)``."""
+"""Pipes at these paths have a writer: ``motley run /dev/stdin``,
+``motley run <(make-experiment)``."""
 
 
 def read_text(path: Path, what: str = "an experiment file (TOML)") -> str:
@@ -110,7 +122,8 @@ def read_text(path: Path, what: str = "an experiment file (TOML)") -> str:
     if len(raw) > _MOST_BYTES:
         raise ConfigError(f"{path} is larger than {_MOST_BYTES / 2**20:.0f} MiB; expected {what}")
     try:
-        return raw.decode("utf-8-sig").replace("\r\n", "\n")  # editors that put a byte order mark first are forgiven
+        # editors that put a byte order mark first are forgiven
+        return raw.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not a text file in UTF-8; expected {what}") from None
 
@@ -123,7 +136,8 @@ def _toml_sentence(where: str, message: str, text: str) -> str:
 
 
 def copied(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a table with those in it; components, tasks and other objects in it are not copied."""
+    """Return a copy of a table with those in it; components, tasks and other objects in it are not
+    copied."""
     return {key: _copied(value) for key, value in table.items()}
 
 
@@ -150,7 +164,9 @@ def _copied(value: Any) -> Any:
 def presets() -> list[str]:
     """Return the names of the presets for ``method = "..."``."""
     folder = resources.files("motley.experiments") / "presets"
-    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+    return sorted(
+        item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")
+    )
 
 
 def preset(name: str) -> dict[str, Any]:
@@ -161,39 +177,58 @@ def preset(name: str) -> dict[str, Any]:
     ConfigError: no such preset.
     """
     if name not in presets():
-        raise ConfigError(f"got {name!r}{suggest(name, presets())}; expected one of: {', '.join(presets())}", "method")
+        raise ConfigError(
+            f"got {name!r}{suggest(name, presets())}; expected one of: {', '.join(presets())}",
+            "method",
+        )
     return tomllib.loads(_preset_text(name))
 
 
 def preset_rows() -> list[dict[str, Any]]:
     """Return a row for each preset: ``name``, ``about`` (the first line of its file), ``keys``."""
     return [
-        {"name": name, "about": _preset_text(name).partition("\n")[0].removeprefix("# "), "keys": preset(name)}
+        {
+            "name": name,
+            "about": _preset_text(name).partition("\n")[0].removeprefix("# "),
+            "keys": preset(name),
+        }
         for name in presets()
     ]
 
 
 def _preset_text(name: str) -> str:
-    return (resources.files("motley.experiments") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    return (resources.files("motley.experiments") / "presets" / f"{name}.toml").read_text(
+        encoding="utf-8"
+    )
 
 
 def lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``below`` overlaid by ``above``: tables are merged, a component of another name replaces the one below as a whole."""
+    """Return ``below`` overlaid by ``above``: tables are merged, a component of another name
+    replaces the one below as a whole."""
     above = _component_like(below, above)
-    hidden = [loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if _has(above, winner)]
+    hidden = [
+        loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if _has(above, winner)
+    ]
     return _merge(_without(below, hidden), above)
 
 
 def _component_like(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``above`` with bare names written as tables where ``below`` has a component."""
-    return {k: {"name": v} if isinstance(v, str) and _is_component(below.get(k)) else v for k, v in above.items()}
+    return {
+        k: {"name": v} if isinstance(v, str) and _is_component(below.get(k)) else v
+        for k, v in above.items()
+    }
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     out = copied(below)
     for key, value in above.items():
         old = out.get(key)
-        if isinstance(old, dict) and isinstance(value, Mapping) and value.get("name", old.get("name")) == old.get("name"):
+        if (
+            isinstance(old, dict)
+            and isinstance(value, Mapping)
+            and value.get("name", old.get("name")) == old.get("name")
+        ):
             out[key] = _merge(old, value)
         else:
             out[key] = _copied(value)
@@ -227,22 +262,30 @@ def override(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
 
     Raises
     ------
-    ConfigError: a setting that is not ``key=value``, or a path through something that is not a table.
+    ConfigError: a setting that is not ``key=value``, or a path through something that is not a
+    table.
     """
-    return set_keys(document, {path: parse_value(text) for path, text in map(parse_setting, settings)})
+    return set_keys(
+        document, {path: parse_value(text) for path, text in map(parse_setting, settings)}
+    )
 
 
 def parse_setting(setting: str, option: str = "--set") -> tuple[str, str]:
-    """Split ``"a.b=c"`` into ``("a.b", "c")``; ``option`` is the command-line option named in the error."""
+    """Split ``"a.b=c"`` into ``("a.b", "c")``; ``option`` is the command-line option named in the
+    error."""
     path, equals, text = setting.partition("=")
-    path, text = path.strip(), text.strip()
+    path = path.strip()
+    text = text.strip()
     if not equals or not path or not text or not all(path.split(".")):
-        raise ConfigError(f"got {setting!r}; expected key=value, e.g. local.optimizer.lr=0.05", option)
+        raise ConfigError(
+            f"got {setting!r}; expected key=value, e.g. local.optimizer.lr=0.05", option
+        )
     return path, text
 
 
 def parse_value(text: str) -> Any:
-    """Return a TOML value, or the text itself where it is no TOML (so that quotes may be left out)."""
+    """Return a TOML value, or the text itself where it is no TOML (so that quotes may be left
+    out)."""
     try:
         document = _limited(f"value = {text}", shortened(text, 60))
     except tomllib.TOMLDecodeError:
@@ -251,13 +294,18 @@ def parse_value(text: str) -> Any:
 
 
 def to_toml(document: Mapping[str, Any]) -> str:
-    """Return a document as TOML, a key on each line and tables inline; keys without a value (None) are left out.
+    """Return a document as TOML, a key on each line and tables inline; keys without a value (None)
+    are left out.
 
     >>> print(to_toml({"cohort": 2, "seed": None, "stop": {"rounds": 3}}), end="")
     cohort = 2
     stop = { rounds = 3 }
     """
-    return "".join(f"{_toml_key(key)} = {_toml_value(value)}\n" for key, value in document.items() if value is not None)
+    return "".join(
+        f"{_toml_key(key)} = {_toml_value(value)}\n"
+        for key, value in document.items()
+        if value is not None
+    )
 
 
 def _toml_key(key: str) -> str:
@@ -266,7 +314,11 @@ def _toml_key(key: str) -> str:
 
 def _toml_value(value: Any) -> str:
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{_toml_key(key)} = {_toml_value(one)}" for key, one in value.items() if one is not None)
+        inner = ", ".join(
+            f"{_toml_key(key)} = {_toml_value(one)}"
+            for key, one in value.items()
+            if one is not None
+        )
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml_value(one) for one in value)}]"
@@ -274,7 +326,8 @@ def _toml_value(value: Any) -> str:
 
 
 def set_keys(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document with several keys set, names of components first, so that an option meets the component it is meant for."""
+    """Return the document with several keys set, names of components first, so that an option meets
+    the component it is meant for."""
     out = copied(document)
     for path in sorted(changes, key=lambda path: not path.endswith(".name")):
         out = set_key(out, path, changes[path])
@@ -282,12 +335,19 @@ def set_keys(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
 
 
 def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return the document with one key set. Another ``name`` drops the options of the component that was there before (the engine's
-    ``device`` and ``threads`` are not options of a component, and stay)."""
+    """Return the document with one key set. Another ``name`` drops the options of the component
+    that was there before (the engine's ``device`` and ``threads`` are not options of a component,
+    and stay)."""
     *parents, last = path.split(".")
     if len(parents) > MOST_LEVELS:
-        raise ConfigError(f"got a key of {len(parents) + 1} parts; expected at most {MOST_LEVELS}", shortened(path, 60))
-    out = _without(document, [loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if winner == path])
+        raise ConfigError(
+            f"got a key of {len(parents) + 1} parts; expected at most {MOST_LEVELS}",
+            shortened(path, 60),
+        )
+    out = _without(
+        document,
+        [loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if winner == path],
+    )
     table: dict[str, Any] = out
     for depth, parent in enumerate(parents):
         inner = table.get(parent)
@@ -296,10 +356,14 @@ def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any
         elif inner is None:
             inner = {}
         if dataclasses.is_dataclass(inner) and depth == len(parents) - 1:
-            table[parent] = {"name": value} if last == "name" else _changed(inner, last, value, path)
+            table[parent] = (
+                {"name": value} if last == "name" else _changed(inner, last, value, path)
+            )
             return out
         if not isinstance(inner, dict):
-            raise ConfigError(f"{'.'.join(parents[: depth + 1])} is {inner!r}, which has no keys of its own", path)
+            raise ConfigError(
+                f"{'.'.join(parents[: depth + 1])} is {inner!r}, which has no keys of its own", path
+            )
         table[parent] = inner
         table = inner
     if last == "name" and parents not in ([], ["engine"]) and table.get("name", value) != value:
@@ -312,6 +376,9 @@ def _changed(component: Any, option: str, value: Any, path: str) -> Any:
     """Return a component that was given as an object, with one option changed."""
     known = [f.name for f in dataclasses.fields(component) if f.init]
     if option not in known:
-        name, options = type(component).__name__, ", ".join(known) or "none"
-        raise ConfigError(f"{name} has no such option{suggest(option, known)}; its options: {options}", path)
+        name = type(component).__name__
+        options = ", ".join(known) or "none"
+        raise ConfigError(
+            f"{name} has no such option{suggest(option, known)}; its options: {options}", path
+        )
     return dataclasses.replace(component, **{option: value})

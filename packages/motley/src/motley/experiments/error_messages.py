@@ -1,4 +1,5 @@
-"""Errors of pydantic as one sentence: the key, the value, the allowed values and the nearest spelling."""
+"""Errors of pydantic as one sentence: the key, the value, the allowed values and the nearest
+spelling."""
 
 from __future__ import annotations
 
@@ -55,27 +56,34 @@ _BOUNDS = {
 
 
 def renamed(key: str, value: object) -> str:
-    """Return a hint for an old name of a value, e.g. ``" (it is called 'batched' now)"``; empty for any other value."""
+    """Return a hint for an old name of a value, e.g. ``" (it is called 'batched' now)"``; empty for
+    any other value."""
     now = RENAMED_VALUES.get(key, {}).get(value) if isinstance(value, str) else None
     return f" (it is called {now!r} now)" if now else ""
 
 
 def device_hint(engine: str) -> str:
-    """Return a hint for a device in place of an engine, e.g. ``"; that is a device: write ..."``; empty for any other name."""
+    """Return a hint for a device in place of an engine, e.g. ``"; that is a device: write ..."``;
+    empty for any other name."""
     named = _DEVICE.fullmatch(engine)
     if named is None:
         return ""
     device = engine if named[1] != "gpu" else f"cuda{named[2] or ''}"
-    return f'; that is a device, and an engine is how clients are computed: write engine = {{ device = "{device}" }}'
+    return (
+        f"; that is a device, and an engine is how clients are computed: write engine = {{ "
+        f'device = "{device}" }}'
+    )
 
 
 _DEVICE = re.compile(r"(cpu|cuda|gpu|mps|xpu)(:\d+)?")
 
 
 def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
-    """Return the first error as a ConfigError, with the number of further errors; keys that do not exist come before all others, for
-    the keys that are missing may be these."""
-    faults = sorted(error.errors(include_url=False), key=lambda fault: fault["type"] not in _UNKNOWN)
+    """Return the first error as a ConfigError, with the number of further errors; keys that do not
+    exist come before all others, for the keys that are missing may be these."""
+    faults = sorted(
+        error.errors(include_url=False), key=lambda fault: fault["type"] not in _UNKNOWN
+    )
     first = faults[0]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     loc = [str(part) for part in first["loc"]]
@@ -83,9 +91,12 @@ def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
 
 
 def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
-    kind, got, context = fault["type"], fault.get("input"), fault.get("ctx", {})
+    kind = fault["type"]
+    got = fault.get("input")
+    context = fault.get("ctx", {})
     if kind in _UNKNOWN:
-        path, last = fault["loc"][:-1], str(fault["loc"][-1])
+        path = fault["loc"][:-1]
+        last = str(fault["loc"][-1])
         if not path and last in RENAMED_KEYS:
             return f"there is no key {last!r}; it is called {RENAMED_KEYS[last]!r} now"
         known = _fields(model, path)
@@ -104,8 +115,12 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind == "missing":
         return "this key is missing and has no default"
     if kind == "literal_error":
-        allowed = [part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")]
-        hint = renamed(str(fault["loc"][-1]), got) or (suggest(got, allowed) if isinstance(got, str) else "")
+        allowed = [
+            part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")
+        ]
+        hint = renamed(str(fault["loc"][-1]), got) or (
+            suggest(got, allowed) if isinstance(got, str) else ""
+        )
         return f"got {got!r}{hint}; expected one of: {', '.join(allowed)}"
     if kind in _BOUNDS:
         word, bound = _BOUNDS[kind]
@@ -119,14 +134,21 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
 
 
 def _fields(table: Any, loc: Sequence[int | str]) -> list[str]:
-    """Return the names of the keys in the table at ``loc``; a table is a pydantic model or a plain dataclass."""
+    """Return the names of the keys in the table at ``loc``; a table is a pydantic model or a plain
+    dataclass."""
     for part in loc:
         hint = get_type_hints(table).get(str(part))
         table = next((kind for kind in (hint, *get_args(hint)) if _is_table(kind)), None)
         if table is None:
             return []
-    return list(table.model_fields) if issubclass(table, BaseModel) else [f.name for f in dataclasses.fields(table)]
+    return (
+        list(table.model_fields)
+        if issubclass(table, BaseModel)
+        else [f.name for f in dataclasses.fields(table)]
+    )
 
 
 def _is_table(kind: Any) -> bool:
-    return isinstance(kind, type) and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind))
+    return isinstance(kind, type) and (
+        issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind)
+    )

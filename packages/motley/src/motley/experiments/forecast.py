@@ -1,11 +1,13 @@
-"""How long runs will still take, from what their rounds took so far: a range, which narrows with every round.
+"""How long runs will still take, from what their rounds took so far: a range, which narrows with
+every round.
 
     whole_i = built_i + (rounds_i) (seconds of the rounds seen) / (rounds seen)
               seconds of run i, known from its first round on
     e_i     = max(0.1, 0.5 / sqrt(rounds seen));  0 for a run that has ended
 
-A run that goes on has ``whole_i - elapsed_i`` left, within ``1 -+ e_i``; one that has not begun takes between the shortest and the
-longest of the known ones. Runs share the machine as those do that go on now. Seconds are wall seconds.
+A run that goes on has ``whole_i - elapsed_i`` left, within ``1 -+ e_i``; one that has not begun
+takes between the shortest and the longest of the known ones. Runs share the machine as those do
+that go on now. Seconds are wall seconds.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ class Pace:
 
     Parameters
     ----------
-    rounds: planned; None where the run ends by something else. begun_s, built_s, last_s, ended_s: moments, NaN before: when it
-    began, when its first round began, when its last round so far was done, when it ended. first, last: numbers of the first and the
-    last round that this process has seen; 0 before.
+    rounds: planned; None where the run ends by something else. begun_s, built_s, last_s, ended_s:
+    moments, NaN before: when it began, when its first round began, when its last round so far was
+    done, when it ended. first, last: numbers of the first and the last round that this process has
+    seen; 0 before.
     """
 
     rounds: int | None
@@ -38,7 +41,9 @@ class Pace:
 
     def done(self, number: int, now_s: float) -> None:
         """Take in that a round is done."""
-        self.first, self.last, self.last_s = self.first or number, number, now_s
+        self.first = self.first or number
+        self.last = number
+        self.last_s = now_s
 
     @property
     def going(self) -> bool:
@@ -46,7 +51,8 @@ class Pace:
         return math.isfinite(self.begun_s) and not math.isfinite(self.ended_s)
 
     def whole_s(self) -> tuple[float, float] | None:
-        """Return the least and the most seconds from begin to end; None where nothing is known: no round was seen."""
+        """Return the least and the most seconds from begin to end; None where nothing is known: no
+        round was seen."""
         if not self.last:
             return None
         if math.isfinite(self.ended_s):
@@ -60,14 +66,17 @@ class Pace:
 
 
 def left_s(paces: Sequence[Pace], now_s: float) -> tuple[float, float] | None:
-    """Return the least and the most seconds until all runs have ended; None where that cannot be told.
+    """Return the least and the most seconds until all runs have ended; None where that cannot be
+    told.
 
     >>> # 4 rounds in 4 s, within a quarter
     >>> pace = Pace(100, begun_s=0.0, built_s=2.0, last_s=6.0, first=1, last=4)
     >>> left_s([pace], 6.0)
     (71.0, 121.0)
     """
-    known = {number: whole for number, pace in enumerate(paces) if (whole := pace.whole_s()) is not None}
+    known = {
+        number: whole for number, pace in enumerate(paces) if (whole := pace.whole_s()) is not None
+    }
     going = [number for number, pace in enumerate(paces) if pace.going]
     waiting = sum(not math.isfinite(pace.begun_s) for pace in paces)
     if not known or (not going and not waiting):
@@ -75,7 +84,9 @@ def left_s(paces: Sequence[Pace], now_s: float) -> tuple[float, float] | None:
     ends = []
     for at, extreme in enumerate((min, max)):
         other = extreme(whole[at] for whole in known.values())
-        left = [max(0.0, known.get(n, (other, other))[at] - (now_s - paces[n].begun_s)) for n in going]
+        left = [
+            max(0.0, known.get(n, (other, other))[at] - (now_s - paces[n].begun_s)) for n in going
+        ]
         ends.append(max([*left, (sum(left) + waiting * other) / max(len(going), 1)]))
     return ends[0], ends[1]
 

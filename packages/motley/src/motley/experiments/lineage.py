@@ -17,19 +17,28 @@ _LATER_OF_TASKS = ("alphabet", "classes", "fixed")
 
 
 def lineage_id(config: Mapping[str, Any]) -> str:
-    """Return a hash of a resolved experiment (also one in a ``run.json``) without what changes no round, and without its end."""
+    """Return a hash of a resolved experiment (also one in a ``run.json``) without what changes no
+    round, and without its end."""
     return digest_of(result_keys(config))
 
 
 def result_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a resolved experiment that change a round; of initial weights the digest, not the path."""
+    """Return the keys of a resolved experiment that change a round; of initial weights the digest,
+    not the path."""
     init = (config.get("init") or {}).get("digest")
-    counts = {key: value for key, value in config.items() if key not in _NO_RESULT and not (key == "privacy" and value is None)}
+    counts = {
+        key: value
+        for key, value in config.items()
+        if key not in _NO_RESULT and not (key == "privacy" and value is None)
+    }
     task = counts.get("task")
     if isinstance(task, Mapping):  # as it was when there were no such options
-        counts["task"] = {key: value for key, value in task.items() if value or key not in _LATER_OF_TASKS}
+        counts["task"] = {
+            key: value for key, value in task.items() if value or key not in _LATER_OF_TASKS
+        }
     synchrony = counts.get("synchrony")
-    if isinstance(synchrony, Mapping) and synchrony.get("refill") == "idle":  # as it was when there was no such option
+    # as it was when there was no such option
+    if isinstance(synchrony, Mapping) and synchrony.get("refill") == "idle":
         counts["synchrony"] = {key: value for key, value in synchrony.items() if key != "refill"}
     return {**counts, "init": init}
 

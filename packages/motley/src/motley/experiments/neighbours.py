@@ -2,8 +2,8 @@
 
 A table or a set of images is written to files, one for each world, with one client's rows last, and
 read from them as any file is, so that all that is made of the samples (scales, classes, categories,
-the model's shape) is made of the data of that world. Data that a task makes itself are changed in the
-federation. Everybody else has the same samples in both worlds.
+the model's shape) is made of the data of that world. Data that a task makes itself are changed in
+the federation. Everybody else has the same samples in both worlds.
 """
 
 from __future__ import annotations
@@ -77,22 +77,24 @@ def neighbours(
     Parameters
     ----------
     folder: for the files of the worlds. data: folder searched first for data packs. client: its id;
-    None: the last one that takes part, whose number of samples moves nobody's place among them (some
-    draws of the simulated world follow that place, as no real client's do).
+    None: the last one that takes part, whose number of samples moves nobody's place among them
+    (some draws of the simulated world follow that place, as no real client's do).
 
     Raises
     ------
     ConfigError: there is no such client.
     """
     task = task_of(experiment, data=data)
-    federation, key = task.federation, Streams(experiment.seed, experiment.pin).key("split")
+    federation = task.federation
+    key = Streams(experiment.seed, experiment.pin).key("split")
     new = held_out_ids(key, len(federation), experiment.split.holdout_clients)
     taking_part = np.setdiff1d(np.arange(len(federation)), new)
     chosen = int(taking_part[-1]) if client is None else client
     if chosen not in taking_part:
         said = f"got {chosen}; expected a client that takes part, from 0 to {taking_part[-1]}"
         raise ConfigError(f"{said}; leave it out for the last one", "--canary")
-    source, worlds = experiment.part("task"), _Worlds(experiment, folder, federation, chosen)
+    source = experiment.part("task")
+    worlds = _Worlds(experiment, folder, federation, chosen)
     if isinstance(source, Tabular):
         first, others = worlds.of_table(source)
     elif isinstance(source, Image) and experiment.own_task is None and not _shared(federation):
@@ -110,14 +112,15 @@ def neighbours(
 
 
 def _fixed_sizes(experiment: Experiment) -> bool:
-    """Return whether the client must keep its number of samples: where that is public, and where others'
-    draws in the simulated world follow the place of their samples among all."""
+    """Return whether the client must keep its number of samples: where that is public, and where
+    others' draws in the simulated world follow the place of their samples among all."""
     moved = any(getattr(experiment, key)["name"] != "none" for key in ("label_noise", "drift"))
     return moved or getattr(experiment.privacy, "sizes", "private") == "public"
 
 
 def _sized(rows: Ints, fixed: bool) -> Ints:
-    """Return a client's rows of another world: as many, or half of them, or twice if they are few."""
+    """Return a client's rows of another world: as many, or half of them, or twice if they are
+    few."""
     if fixed:
         return rows
     return rows[: len(rows) // 2] if len(rows) >= _FEW else np.repeat(rows, 2)
@@ -138,38 +141,47 @@ class _Worlds:
 
     Parameters
     ----------
-    experiment: of the task. folder: for the files. federation: as the experiment divides the samples.
+    experiment: of the task. folder: for the files. federation: as the experiment divides the
+    samples.
     client: in whose samples the worlds differ.
     """
 
-    def __init__(self, experiment: Experiment, folder: Path, federation: Federation, client: int) -> None:
-        self.experiment, self.folder, self.client = experiment, folder, client
+    def __init__(
+        self, experiment: Experiment, folder: Path, federation: Federation, client: int
+    ) -> None:
+        self.experiment = experiment
+        self.folder = folder
+        self.client = client
         rows = np.concatenate([part.values for part in _parts(federation)])
         owner = np.concatenate([part.owner for part in _parts(federation)])
         order = np.lexsort((rows, owner, owner == client))
         tested = federation.global_test
         self.test = np.zeros(0, np.int64) if tested is None else tested
-        self.rows, self.owner = rows[order], owner[order]
+        self.rows = rows[order]
+        self.owner = owner[order]
         mine = self.owner == client
-        self.others, self.mine = self.rows[~mine], self.rows[mine]
+        self.others = self.rows[~mine]
+        self.mine = self.rows[mine]
         self.fewer = _sized(self.mine, _fixed_sizes(experiment))
 
     def _clients(self, mine: int, test: int) -> Ints:
-        """Return the client of each row of a file: first those of the common test set, which count as
-        client 0's, last those of the client that differs."""
+        """Return the client of each row of a file: first those of the common test set, which count
+        as client 0's, last those of the client that differs."""
         others = self.owner[self.owner != self.client]
         return np.concatenate([np.zeros(test, np.int64), others, np.full(mine, self.client)])
 
     def _read(self, options: Mapping[str, Any], known: Any) -> Task:
-        """Return the task of one world's file; ``known``: its number of classes, or their names, where
-        these are public; else None.
+        """Return the task of one world's file; ``known``: its number of classes, or their names,
+        where these are public; else None.
 
         Raises
         ------
         DataError: samples that a client may not have, e.g. of a class that is not on a public list.
         """
         source = self.experiment.part("task")
-        kept = {name: value for name, value in self.experiment.task.items() if name != "client_groups"}
+        kept = {
+            name: value for name, value in self.experiment.task.items() if name != "client_groups"
+        }
         if known is not None and hasattr(source, "classes"):
             kept["classes"] = known
         changes: dict[str, Any] = {"task": {**kept, **options}, "partition": {"name": "by_writer"}}
@@ -188,7 +200,9 @@ class _Worlds:
     def of_images(self, source: Image, data: Path | None) -> tuple[Task, dict[Change, Task]]:
         """Return the first task, and the others."""
         raw = source._read(data)
-        x, y, count = raw.x.numpy(), raw.y.numpy(), raw.classes or 2
+        x = raw.x.numpy()
+        y = raw.y.numpy()
+        count = raw.classes or 2
         names = np.array(raw.names or [str(label) for label in range(count)])
         white = 255 if x.dtype == np.uint8 else 1.0
         key = Key(self.experiment.seed).fold("neighbours").numpy()
@@ -248,8 +262,8 @@ class _Worlds:
         return found.pop("first"), found
 
     def _other(self, mine: Any, label: str, times: float = 0.0) -> Any:
-        """Return a client's rows with other numbers and labels: ``times`` as large, or, at 0, in the
-        opposite order and turned round."""
+        """Return a client's rows with other numbers and labels: ``times`` as large, or, at 0, in
+        the opposite order and turned round."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -265,7 +279,8 @@ class _Worlds:
         return mine
 
     def _next(self, column: Any) -> Any:
-        """Return a client's labels with each replaced by the next that it has; numbers turned round."""
+        """Return a client's labels with each replaced by the next that it has; numbers turned
+        round."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -273,7 +288,9 @@ class _Worlds:
             return pc.negate(column)
         known = column.unique().to_pylist()
         following = dict(zip(known, [*known[1:], known[0]], strict=True))
-        return pa.chunked_array([pa.array([following[one] for one in column.to_pylist()], column.type)])
+        return pa.chunked_array(
+            [pa.array([following[one] for one in column.to_pylist()], column.type)]
+        )
 
     def _own_class(self, mine: Any, label: str) -> Any:
         """Return a client's rows with a label, and words, that nobody else has."""
@@ -344,11 +361,12 @@ def _is_number(column: Any) -> bool:
 
 
 def _changed(task: Task, client: int, fixed: bool, far: bool = False) -> Task:
-    """Return a task with other samples of one client, with other labels, or ``far`` ones; ``fixed``: as
-    many as before."""
+    """Return a task with other samples of one client, with other labels, or ``far`` ones;
+    ``fixed``: as many as before."""
     data = task.federation
     rows = torch.from_numpy(np.concatenate([part[client] for part in _parts(data)]))
-    x, y = data.x.clone(), data.y.clone()
+    x = data.x.clone()
+    y = data.y.clone()
     if x.is_floating_point():
         x[rows] = _FAR * x[rows] if far else -x[rows].flip(0)
     else:

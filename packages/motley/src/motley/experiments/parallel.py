@@ -1,7 +1,8 @@
-"""Runs several experiments at a time on this machine: each in a worker process, which has a share of the cores.
+"""Runs several experiments at a time on this machine: each in a worker process, which has a share
+of the cores.
 
-Workers are fresh interpreters that take one run after the other and report over a socket. One that dies ends its run alone, and
-another takes its place.
+Workers are fresh interpreters that take one run after the other and report over a socket. One that
+dies ends its run alone, and another takes its place.
 """
 
 from __future__ import annotations
@@ -45,23 +46,27 @@ _kept: dict[int, list[_WorkerProcess]] | None = (
 
 @contextmanager
 def job_workers_kept() -> Iterator[None]:
-    """Inside the block, the workers of :func:`run_jobs` outlive its calls and serve the next one: a new interpreter costs seconds."""
+    """Inside the block, the workers of :func:`run_jobs` outlive its calls and serve the next one: a
+    new interpreter costs seconds."""
     global _kept
     _kept = {}
     try:
         yield
     finally:
-        kept, _kept = _kept, None
+        kept = _kept
+        _kept = None
         _end([worker for workers in kept.values() for worker in workers])
 
 
 def share_among(jobs: int, calls: int) -> int:
-    """Return among how many workers the cores are divided: no more than there are calls, unless the workers serve further calls."""
+    """Return among how many workers the cores are divided: no more than there are calls, unless the
+    workers serve further calls."""
     return min(jobs, calls) if _kept is None else jobs
 
 
 class _WorkerProcess:
-    """A worker process and the run that it has, if any. ``phase``: of this run, as last reported."""
+    """A worker process and the run that it has, if any. ``phase``: of this run, as last
+    reported."""
 
     def __init__(self, total: int, threads: int) -> None:
         self.connection, theirs = Pipe()
@@ -79,12 +84,14 @@ class _WorkerProcess:
 
     def give(self, number: int, work: Work, arguments: Mapping[str, object]) -> None:
         """Have the worker call ``work(**arguments, progress=...)`` for run ``number``."""
-        self.number, self.phase = number, "preparing"
+        self.number = number
+        self.phase = "preparing"
         with suppress(OSError):  # a process that is gone is found by the next receive
             self.connection.send_bytes(wrap((work, arguments, sys.argv), bytearray))
 
     def receive(self) -> tuple[str, Any]:
-        """Return the next message: its kind, and what it says; that the process is gone is the end of its run, too."""
+        """Return the next message: its kind, and what it says; that the process is gone is the end
+        of its run, too."""
         try:
             message: tuple[str, Any] = unwrap(bytearray(self.connection.recv_bytes()))
         except (EOFError, OSError):
@@ -115,13 +122,18 @@ class _WorkerProcess:
 
 
 def run_jobs(
-    jobs: int, work: Work, calls: Sequence[Mapping[str, object]], display: ProgressDisplay | None = None
+    jobs: int,
+    work: Work,
+    calls: Sequence[Mapping[str, object]],
+    display: ProgressDisplay | None = None,
 ) -> Iterator[tuple[int, Exception | None]]:
-    """Call ``work(**call, progress=...)`` for every call, so many at a time; yield each call's number when it ended, and its error.
+    """Call ``work(**call, progress=...)`` for every call, so many at a time; yield each call's
+    number when it ended, and its error.
 
     Parameters
     ----------
-    jobs: worker processes; each computes on its share of the cores, at least on one. work: function that a worker can import.
+    jobs: worker processes; each computes on its share of the cores, at least on one. work: function
+    that a worker can import.
     display: shows the runs, which have the same numbers. Close the iterator to end all workers.
 
     Raises
@@ -132,7 +144,8 @@ def run_jobs(
         reason = unsendable({f"the {name}": value for name, value in call.items()})
         if reason is not None:
             raise ConfigError(f"{reason}; or run one after the other (jobs = 1)", "jobs")
-    total, waiting = cores(), iter(enumerate(calls))
+    total = cores()
+    waiting = iter(enumerate(calls))
     spare = [] if _kept is None else _kept.pop(jobs, [])
     workers: list[_WorkerProcess] = []
 
@@ -151,19 +164,23 @@ def run_jobs(
     try:
         for _ in range(jobs):
             give(None)
-        while busy := {worker.connection: worker for worker in workers if worker.number is not None}:
+        while busy := {
+            worker.connection: worker for worker in workers if worker.number is not None
+        }:
             for ready in wait(list(busy)):
                 worker = busy[ready]  # type: ignore[index]
                 kind, said = worker.receive()
                 if kind in ("done", "lost"):
-                    number, worker.number = worker.number, None
+                    number = worker.number
+                    worker.number = None
                     yield number or 0, said
                     give(worker if kind == "done" else None)
                 else:
                     _show(worker, kind, said, display)
         if _kept is not None:
             _kept[jobs] = spare + [worker for worker in workers if worker.alive]
-            spare, workers = [], [worker for worker in workers if not worker.alive]
+            spare = []
+            workers = [worker for worker in workers if not worker.alive]
     finally:
         _end(spare + workers)
 
@@ -194,7 +211,8 @@ class _Reports(OneRun):
     """The worker's end: sends what the run reports. Messages of two threads do not mix."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection, self._lock = connection, threading.Lock()
+        self._connection = connection
+        self._lock = threading.Lock()
         self._phase: Callable[[], str] = lambda: "preparing"
         self._noted: set[str] = set()
 
@@ -220,7 +238,9 @@ class _Reports(OneRun):
                 sent = phase
 
     @override
-    def begin(self, metric: str, phase: Callable[[], str], condition: Callable[[], str] = str) -> None:
+    def begin(
+        self, metric: str, phase: Callable[[], str], condition: Callable[[], str] = str
+    ) -> None:
         self._phase = lambda: ", ".join(filter(None, (phase(), condition())))
         self.send("begin", metric)
 
@@ -234,23 +254,32 @@ def run_worker(descriptor: int, parent: int, total: int, threads: int) -> None:
 
     Parameters
     ----------
-    descriptor: of the connection to the parent. parent: its process id. total: cores of all runs. threads: of this process.
+    descriptor: of the connection to the parent. parent: its process id. total: cores of all runs.
+    threads: of this process.
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent sends it; a shell may have it ignored
+    # the parent sends it; a shell may have it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
     share_cores(total, threads)
     connection = Connection(descriptor)
     reports = _Reports(connection)
     threading.Thread(target=reports.watch, daemon=True).start()
-    with suppress(EOFError, OSError, KeyboardInterrupt), workers_kept(), reading.last_kept(), warnings.catch_warnings():
+    with (
+        suppress(EOFError, OSError, KeyboardInterrupt),
+        workers_kept(),
+        reading.last_kept(),
+        warnings.catch_warnings(),
+    ):
         warnings.showwarning = lambda message, *_: reports.note(str(message))
         while True:
-            work, arguments, sys.argv = unwrap(bytearray(connection.recv_bytes()))  # the record of a run names the command
+            # the record of a run names the command
+            work, arguments, sys.argv = unwrap(bytearray(connection.recv_bytes()))
             reports.send("done", _attempt(work, arguments, reports))
 
 
 def _attempt(work: Work, arguments: Mapping[str, object], reports: _Reports) -> Exception | None:
-    """Call ``work`` and return the error that it raised, if any; the message of one that is not a UserError has the traceback, too."""
+    """Call ``work`` and return the error that it raised, if any; the message of one that is not a
+    UserError has the traceback, too."""
     try:
         work(**arguments, progress=reports)
     except Exception as error:

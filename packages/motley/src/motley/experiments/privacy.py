@@ -1,4 +1,5 @@
-"""The privacy of a run, made of the experiment's table ``[privacy]`` and refused where no bound is known."""
+"""The privacy of a run, made of the experiment's table ``[privacy]`` and refused where no bound is
+known."""
 
 from __future__ import annotations
 
@@ -33,14 +34,16 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
 
     Raises
     ------
-    ConfigError: parts for which no bound is known, in one sentence, or numbers with which there is none.
+    ConfigError: parts for which no bound is known, in one sentence, or numbers with which there is
+    none.
     """
     options = experiment.privacy
     if options is None:
         return config
     _check(experiment, options, config, selector.rule)
     by_clients = options.noise_by == "clients"
-    population, rounds = config.setting.task.federation.pool, config.stop.rounds
+    population = config.setting.task.federation.pool
+    rounds = config.stop.rounds
     max_rounds = sum_cap(options, rounds)
     max_signals = cap("max_signals", options.max_signals, rounds) if options.signal_noise else 1
     law: Kind = "discrete" if by_clients else "gaussian"
@@ -48,7 +51,10 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     if options.cohorts == "hidden":
         updates = _hidden(experiment, options, selector.rule, updates, config)
     needs = selector.rule.needs()
-    caps = {name: max_signals if name in {*needs.probed, *needs.reported} else 1 for name in options.signal_noise}
+    caps = {
+        name: max_signals if name in {*needs.probed, *needs.reported} else 1
+        for name in options.signal_noise
+    }
     signals = tuple(_release(options, name, caps[name], config.cohort) for name in sorted(caps))
     z = options.noise_multiplier
     asked = (options.delta, options.adjacency, options.accountant)
@@ -59,7 +65,11 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     total = bound(releases, *asked)
     draw = selector.rule.draw(config.cohort, population)
     coins = draw is not None and draw.scheme == "poisson"
-    divisor = draw.rate * population if draw and coins else float(config.synchrony.max_uploads(config.cohort))
+    divisor = (
+        draw.rate * population
+        if draw and coins
+        else float(config.synchrony.max_uploads(config.cohort))
+    )
     count, update = _adaptive(options, z, divisor)
     update *= _correlation(options, z, config)
     _check_exact(max(population, config.synchrony.max_uploads(config.cohort)), update)
@@ -69,7 +79,9 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     return replace(config, privacy=plan)
 
 
-def _check(experiment: Experiment, options: Privacy, config: RunConfig, rule: SelectionRule[Any]) -> None:
+def _check(
+    experiment: Experiment, options: Privacy, config: RunConfig, rule: SelectionRule[Any]
+) -> None:
     """Refuse data, parts and options for which no bound is known."""
     _check_data(config.setting.task)
     _check_looks(experiment, config)
@@ -86,10 +98,13 @@ def _check(experiment: Experiment, options: Privacy, config: RunConfig, rule: Se
 
 
 def _check_exact(uploads: int, multiplier: float) -> None:
-    """Refuse so many uploads with so little noise that their sum in steps of the grid is not exact."""
+    """Refuse so many uploads with so little noise that their sum in steps of the grid is not
+    exact."""
     if uploads > MOST_UPLOADS * multiplier:
         said = f"a sum of {uploads} updates with so little noise is not exact in float64"
-        raise ConfigError(f"{said}; write at least {uploads / MOST_UPLOADS:.2g}", "privacy.noise_multiplier")
+        raise ConfigError(
+            f"{said}; write at least {uploads / MOST_UPLOADS:.2g}", "privacy.noise_multiplier"
+        )
 
 
 def cap(name: str, given: int | None, rounds: int | None) -> int:
@@ -100,7 +115,9 @@ def cap(name: str, given: int | None, rounds: int | None) -> int:
     ConfigError: there is neither.
     """
     if given is None and rounds is None:
-        raise ConfigError(f"a run without stop.rounds needs a cap; write e.g. {name} = 20", f"privacy.{name}")
+        raise ConfigError(
+            f"a run without stop.rounds needs a cap; write e.g. {name} = 20", f"privacy.{name}"
+        )
     return min(n for n in (given, rounds) if n is not None)
 
 
@@ -116,20 +133,26 @@ def sum_cap(options: Privacy, rounds: int | None) -> int:
 
 
 def _check_separation(options: Privacy, config: RunConfig) -> None:
-    """Refuse correlated noise where its account does not hold, or where cohorts would lack clients."""
-    bands, population = options.min_separation, config.setting.task.federation.pool
+    """Refuse correlated noise where its account does not hold, or where cohorts would lack
+    clients."""
+    bands = options.min_separation
+    population = config.setting.task.federation.pool
     reason = None
     if bands == 1:
         return
     if options.cohorts == "hidden":
         reason = 'the account of hidden cohorts is one of independent noise; write cohorts = "seen"'
     elif options.adaptive is not None:
-        reason = "noise of sums with other clips cannot be taken back; write a fixed clip, e.g. clip = 0.5"
+        reason = (
+            "noise of sums with other clips cannot be taken back; write a fixed clip, e.g. "
+            "clip = 0.5"
+        )
     elif bands * config.cohort > population:
         largest = population // config.cohort
         reason = (
-            f"{bands} cohorts of {config.cohort} without a common client need {bands * config.cohort} clients, and there are "
-            f"{population}; write at most min_separation = {largest}"
+            f"{bands} cohorts of {config.cohort} without a common client need "
+            f"{bands * config.cohort} clients, and there are {population}; write at most "
+            f"min_separation = {largest}"
         )
     if reason is not None:
         raise ConfigError(reason, "privacy.min_separation")
@@ -137,45 +160,72 @@ def _check_separation(options: Privacy, config: RunConfig) -> None:
 
 def _correlation(options: Privacy, z: float, config: RunConfig) -> float:
     """Return the factor on the noise of each sum where it is correlated; 1 where it is not."""
-    bands, setting = options.min_separation, config.setting
+    bands = options.min_separation
+    setting = config.setting
     size = setting.task.layout.size * len(setting.algorithm.correction.uploads)
     factor = inflation(z, size, bands)
     if factor > 1.1:
-        said = f"got {z:.4g}; noise that large is too coarse to be correlated over {bands} sums of {size} numbers"
+        said = (
+            f"got {z:.4g}; noise that large is too coarse to be correlated over {bands} sums "
+            f"of {size} numbers"
+        )
         raise ConfigError(f"{said}; write min_separation = 1", "privacy.noise_multiplier")
     return factor / float(coefficients(bands)[0])
 
 
 def _check_data(task: Task) -> None:
-    """Refuse data of which something was measured over all clients: it is released exactly, and changes every client's inputs, so
-    that the sum would move by more than the clip where one client's data change."""
+    """Refuse data of which something was measured over all clients: it is released exactly, and
+    changes every client's inputs, so that the sum would move by more than the clip where one
+    client's data change."""
     data = task.federation
     for what, (key, line) in data.measured.items():
-        said = f"{what} over all clients' samples, which shows and changes more than one clipped upload"
+        said = (
+            f"{what} over all clients' samples, which shows and changes more than one clipped "
+            "upload"
+        )
         raise ConfigError(f"{said}; write {line}", key)
     if task.heads:
-        said = "a client's messages are as long as its classes are many, and heads are divided by who holds them"
+        said = (
+            "a client's messages are as long as its classes are many, and heads are divided by "
+            "who holds them"
+        )
         raise ConfigError(f"{said}; leave heads out", "task.heads")
     empty = np.setdiff1d(np.flatnonzero(data.train.sizes == 0), data.new_clients)
     if 0 < len(empty) < data.pool:  # a server whose clients have the data knows of none
         client = client_in_words(int(empty[0]), data.client_names)
-        said = f"{client} has no training samples and would never be asked, which tells that it has none"
+        said = (
+            f"{client} has no training samples and would never be asked, which tells that it "
+            "has none"
+        )
         raise ConfigError(f"{said}; give it one, or leave it out", "task")
 
 
 def _check_looks(experiment: Experiment, config: RunConfig) -> None:
-    """Refuse what looks at clear data of one client and changes what all do, without an entry in the account."""
+    """Refuse what looks at clear data of one client and changes what all do, without an entry in
+    the account."""
     if config.stop.target is not None:
-        said = "to end when an evaluation is good enough is a look at clients' clear data that no account counts"
+        said = (
+            "to end when an evaluation is good enough is a look at clients' clear data that no "
+            "account counts"
+        )
         raise ConfigError(f"{said}; write stop = {{ rounds = 50 }}", "stop.target")
     if config.evaluate.diagnostics:
         said = "diagnostics write exact figures of all clients' gradients into the table of rounds"
         raise ConfigError(f"{said}; leave it out", "evaluate.diagnostics")
     if config.world.dishonest.hears_others:
-        said = f"liars of the kind {experiment.dishonest['name']!r} repeat honest clients' clear numbers as their own"
-        raise ConfigError(f'{said}, so that one client\'s data are in many; write dishonest = "scaled"', "dishonest")
+        said = (
+            f"liars of the kind {experiment.dishonest['name']!r} repeat honest clients' clear "
+            "numbers as their own"
+        )
+        raise ConfigError(
+            f'{said}, so that one client\'s data are in many; write dishonest = "scaled"',
+            "dishonest",
+        )
     if config.weights == "examples" and experiment.defence is not None:
-        said = "a defence judges a client's number of samples by all others', so that one client changes the weights of many"
+        said = (
+            "a defence judges a client's number of samples by all others', so that one client "
+            "changes the weights of many"
+        )
         raise ConfigError(f'{said}; write weights = "uniform"', "defence")
 
 
@@ -183,7 +233,9 @@ def _check_algorithm(setting: Setting, upload_config: UploadConfig) -> None:
     """Refuse algorithms and uploads for which clipping does not bound what one client changes."""
     reason = algorithm_refuses(setting.algorithm)
     if reason:
-        raise ConfigError(f"{reason}; use e.g. fedavg with the mean, or leave privacy out", "privacy")
+        raise ConfigError(
+            f"{reason}; use e.g. fedavg with the mean, or leave privacy out", "privacy"
+        )
     layout = setting.task.layout
     if layout.buffers or layout.counters:
         said = "the statistics of BatchNorm are averaged without noise"
@@ -197,63 +249,104 @@ def _check_algorithm(setting: Setting, upload_config: UploadConfig) -> None:
 
 
 def _check_weights(options: Privacy, weights: str) -> None:
-    """Refuse weights by clear numbers of samples without a cap, and all other weights of clients' data."""
+    """Refuse weights by clear numbers of samples without a cap, and all other weights of clients'
+    data."""
     if weights == "examples" and options.max_examples is None:
         said = "weights by the number of samples are not bounded"
-        raise ConfigError(f'{said}; write weights = "uniform", or privacy.max_examples = 100', "weights")
+        raise ConfigError(
+            f'{said}; write weights = "uniform", or privacy.max_examples = 100', "weights"
+        )
     if weights not in ("uniform", "examples"):
-        raise ConfigError(f'got {weights!r}; expected "uniform", or "examples" with privacy.max_examples', "weights")
+        raise ConfigError(
+            f'got {weights!r}; expected "uniform", or "examples" with privacy.max_examples',
+            "weights",
+        )
     if options.max_examples is not None and weights != "examples":
-        raise ConfigError(f'weights are {weights!r}; leave it out, or write weights = "examples"', "privacy.max_examples")
+        raise ConfigError(
+            f'weights are {weights!r}; leave it out, or write weights = "examples"',
+            "privacy.max_examples",
+        )
 
 
 def _check_signals(experiment: Experiment, options: Privacy, rule: SelectionRule[Any]) -> None:
-    """Refuse rules that need what cannot be bounded, signals without noise, and noise on what is not sent."""
-    needs, name = rule.needs(), experiment.selector["name"]
-    reason, wanted = unbounded(needs), noised(needs, options.sizes)
+    """Refuse rules that need what cannot be bounded, signals without noise, and noise on what is
+    not sent."""
+    needs = rule.needs()
+    name = experiment.selector["name"]
+    reason = unbounded(needs)
+    wanted = noised(needs, options.sizes)
     possible = noised(needs)
     if "num_examples" in needs.columns and options.sizes == "private":
         said = f"{name!r} hears the clear number of samples with every update"
-        raise ConfigError(f'{said}; write privacy.sizes = "public" where it is no secret', "selector")
+        raise ConfigError(
+            f'{said}; write privacy.sizes = "public" where it is no secret', "selector"
+        )
     if reason:
         fix = f"write {rule.private_with()}, or use" if rule.private_with() else "use"
-        raise ConfigError(f"{name!r} cannot be private: {reason}; {fix} e.g. poisson or power_of_choice", "selector")
+        raise ConfigError(
+            f"{name!r} cannot be private: {reason}; {fix} e.g. poisson or power_of_choice",
+            "selector",
+        )
     for signal in wanted:
         if signal not in options.signal_noise:
             interval = "" if signal == HISTOGRAM else "low = 0.0, high = 5.0, "
             line = f"privacy.signal_noise.{signal} = {{ {interval}multiplier = 5.0 }}"
             raise ConfigError(
-                f"{name!r} needs {signal!r} of clients, which is not bounded; write e.g. {line}", "privacy.signal_noise"
+                f"{name!r} needs {signal!r} of clients, which is not bounded; write e.g. {line}",
+                "privacy.signal_noise",
             )
     for signal, noise in options.signal_noise.items():
         if signal not in possible:
-            said = f"{name!r} does not need it{suggest(signal, possible)}; expected {', '.join(possible) or 'nothing here'}"
+            said = (
+                f"{name!r} does not need it{suggest(signal, possible)}; expected "
+                f"{', '.join(possible) or 'nothing here'}"
+            )
             raise ConfigError(said, f"privacy.signal_noise.{signal}")
         if noise.noise == "gumbel" and rule.top_m() != signal:
-            said = f"Gumbel noise is for rules that take the m largest values, and {name!r} uses {signal!r} otherwise"
+            said = (
+                f"Gumbel noise is for rules that take the m largest values, and {name!r} uses "
+                f"{signal!r} otherwise"
+            )
             raise ConfigError(f'{said}; write noise = "laplace"', f"privacy.signal_noise.{signal}")
 
 
 def _release(options: Privacy, name: str, count: int, m: int) -> Release:
     """Return the releases of one signal; under zero-out adjacency it moves by half of the interval.
 
-    The same number serves shares of labels: two histograms differ by 2 in sum, each differs by 1 from the zeros of no data, and
-    Laplace noise on all classes costs at most what it costs on one that moves by that sum (docs/privacy.md#histogram).
+    The same number serves shares of labels: two histograms differ by 2 in sum, each differs by 1
+    from the zeros of no data, and Laplace noise on all classes costs at most what it costs on one
+    that moves by that sum (docs/privacy.md#histogram).
     """
     noise = options.signal_noise[name]
-    return Release(noise.noise, 2.0 * noise.multiplier, count, m=m if noise.noise == "gumbel" else 1)
+    return Release(
+        noise.noise, 2.0 * noise.multiplier, count, m=m if noise.noise == "gumbel" else 1
+    )
 
 
-def _hidden(experiment: Experiment, options: Privacy, rule: SelectionRule[Any], updates: Release, config: RunConfig) -> Release:
-    """Return the amplified release of the updates; refuse cohorts that are not drawn at random from all clients."""
+def _hidden(
+    experiment: Experiment,
+    options: Privacy,
+    rule: SelectionRule[Any],
+    updates: Release,
+    config: RunConfig,
+) -> Release:
+    """Return the amplified release of the updates; refuse cohorts that are not drawn at random from
+    all clients."""
     population = config.setting.task.federation.pool
-    draw, reason = rule.draw(config.cohort, population), None
+    draw = rule.draw(config.cohort, population)
+    reason = None
     if draw is None:
-        reason = f"{experiment.selector['name']!r} does not draw cohorts without a look at data, and only such draws amplify"
+        reason = (
+            f"{experiment.selector['name']!r} does not draw cohorts without a look at data, "
+            "and only such draws amplify"
+        )
     elif experiment.availability["name"] != "always":
         reason = "clients that are not always available are not drawn from all clients"
     elif experiment.synchrony["name"] != "synchronous":
-        reason = "which uploads a server waits for depends on clients, and only a draw of all of them amplifies"
+        reason = (
+            "which uploads a server waits for depends on clients, and only a draw of all of "
+            "them amplifies"
+        )
     elif options.max_rounds is not None:
         reason = "a cap on rounds takes clients out of the draw; leave max_rounds out"
     elif experiment.defence is not None:
@@ -265,15 +358,21 @@ def _hidden(experiment: Experiment, options: Privacy, rule: SelectionRule[Any], 
 
 
 def _adaptive(options: Privacy, z: float, divisor: float) -> tuple[float, float]:
-    """Return the noise on the count of unclipped updates and the multiplier of the updates, which together make z."""
+    """Return the noise on the count of unclipped updates and the multiplier of the updates, which
+    together make z."""
     if options.adaptive is None:
         return 0.0, z
     count = options.adaptive.noise or divisor / 20.0
     if 2.0 * count <= z:
-        said = f"got {count:g}; expected more than half of the noise multiplier {z:.4g}, which both share"
+        said = (
+            f"got {count:g}; expected more than half of the noise multiplier {z:.4g}, which "
+            "both share"
+        )
         raise ConfigError(said, "privacy.adaptive.noise")
     if count > MOST_COUNT_NOISE:
-        raise ConfigError(f"got {count:g}; expected at most {MOST_COUNT_NOISE:.3g}", "privacy.adaptive.noise")
+        raise ConfigError(
+            f"got {count:g}; expected at most {MOST_COUNT_NOISE:.3g}", "privacy.adaptive.noise"
+        )
     return count, update_multiplier(z, count)
 
 
@@ -284,6 +383,7 @@ def _part_clips(options: Privacy, config: RunConfig) -> dict[str, float]:
         if name not in uploads:
             known = ", ".join(sorted(uploads))
             raise ConfigError(
-                f"there is no such part{suggest(name, uploads)}; uploaded are: {known}", f"privacy.part_clips.{name}"
+                f"there is no such part{suggest(name, uploads)}; uploaded are: {known}",
+                f"privacy.part_clips.{name}",
             )
     return dict(options.part_clips)

@@ -11,7 +11,16 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column
 from rich.text import Text
 from typing_extensions import override
@@ -38,9 +47,13 @@ __all__ = [
 class OneRun:
     """What one run reports while it goes on. This class shows nothing."""
 
-    def begin(self, metric: str, phase: Callable[[], str], condition: Callable[[], str] = str) -> None:
-        """Report that everything is built. ``metric``: name of the score. ``phase``: returns the name of the present phase.
-        ``condition``: returns how the engine's machines are, :meth:`motley.engines.base.Engine.condition`."""
+    def begin(
+        self, metric: str, phase: Callable[[], str], condition: Callable[[], str] = str
+    ) -> None:
+        """Report that everything is built. ``metric``: name of the score. ``phase``: returns the
+        name of the present phase.
+        ``condition``: returns how the engine's machines are,
+        :meth:`motley.engines.base.Engine.condition`."""
 
     def note(self, text: str) -> None:
         """Report something about the run that its user may want to know before it goes on."""
@@ -53,7 +66,8 @@ class _Shown(OneRun):
     """One of the runs on a display, whose console shows notes."""
 
     def __init__(self, experiment: Experiment, title: str, console: Console) -> None:
-        self.rounds, self.title = experiment.stop.rounds, printable(title)
+        self.rounds = experiment.stop.rounds
+        self.title = printable(title)
         self._console = console
         self.done: RoundSummary | None = None
         self.pace = Pace(self.rounds)
@@ -62,8 +76,12 @@ class _Shown(OneRun):
         self._condition: Callable[[], str] = str
 
     @override
-    def begin(self, metric: str, phase: Callable[[], str], condition: Callable[[], str] = str) -> None:
-        self.metric, self._phase, self._condition = metric, phase, condition
+    def begin(
+        self, metric: str, phase: Callable[[], str], condition: Callable[[], str] = str
+    ) -> None:
+        self.metric = metric
+        self._phase = phase
+        self._condition = condition
         self.pace.built_s = time.monotonic()
 
     @override
@@ -72,7 +90,9 @@ class _Shown(OneRun):
 
     def say(self, text: str) -> None:
         """Print a line about the run."""
-        self._console.print(f"{self.title}, {printable(text)}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(
+            f"{self.title}, {printable(text)}", markup=False, highlight=False, soft_wrap=True
+        )
 
     @override
     def round(self, done: RoundSummary) -> None:
@@ -80,12 +100,18 @@ class _Shown(OneRun):
         self.pace.done(done.round, time.monotonic())
 
     def forget(self) -> None:
-        """Let go of a run that ended: what tells its phase would keep its data as long as the display."""
+        """Let go of a run that ended: what tells its phase would keep its data as long as the
+        display."""
         self._phase = self._condition = str
 
     def score(self) -> str:
-        """Return the newest score with its name; the empty string where nothing is evaluated yet."""
-        return "" if self.done is None or math.isnan(self.done.score) else f"{self.metric} {self.done.score:#.3g}"
+        """Return the newest score with its name; the empty string where nothing is evaluated
+        yet."""
+        return (
+            ""
+            if self.done is None or math.isnan(self.done.score)
+            else f"{self.metric} {self.done.score:#.3g}"
+        )
 
     def figures(self) -> str:
         """Return the score and the phase, for a terminal."""
@@ -93,7 +119,11 @@ class _Shown(OneRun):
 
     def sentence(self) -> str:
         """Return ``round 40 of 100, accuracy 0.830``, for a log."""
-        about = (self._phase() or "preparing",) if self.done is None else (self.of(self.done.round), self.score())
+        about = (
+            (self._phase() or "preparing",)
+            if self.done is None
+            else (self.of(self.done.round), self.score())
+        )
         return ", ".join(filter(None, (*about, self._condition())))
 
     def of(self, number: int) -> str:
@@ -102,15 +132,22 @@ class _Shown(OneRun):
 
 
 class RoundLog(_Shown):
-    """Prints a line about every round of one run, for a deployment, whose rounds last: ``digits, round 3 of 6, asked 0 and 1, 2
-    accepted, accuracy 0.810, 12.3 MB, 41 s``. Megabytes and seconds are those since the beginning.
+    """Prints a line about every round of one run, for a deployment, whose rounds last:
+    ``digits, round 3 of 6, asked 0 and 1, 2 accepted, accuracy 0.810, 12.3 MB, 41 s``. Megabytes
+    and seconds are those since the beginning.
 
     Parameters
     ----------
-    experiment: that is run. console: where to print; standard error by default. names: of clients, by id.
+    experiment: that is run. console: where to print; standard error by default. names: of clients,
+    by id.
     """
 
-    def __init__(self, experiment: Experiment, console: Console | None = None, names: Mapping[int, str] = NO_NAMES) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        console: Console | None = None,
+        names: Mapping[int, str] = NO_NAMES,
+    ) -> None:
         super().__init__(experiment, experiment.name, console or Console(stderr=True))
         self.names = names
 
@@ -123,9 +160,16 @@ class RoundLog(_Shown):
     def sentence(self) -> str:
         if self.done is None:
             return super().sentence()
-        done, spent = self.done, {"total_bits": self.done.total_bits, "time_s": self.done.time_s}
+        done = self.done
+        spent = {"total_bits": self.done.total_bits, "time_s": self.done.time_s}
         return round_line(
-            done.round, self.rounds, asked=done.asked, accepted=done.accepted, score=self.score(), names=self.names, **spent
+            done.round,
+            self.rounds,
+            asked=done.asked,
+            accepted=done.accepted,
+            score=self.score(),
+            names=self.names,
+            **spent,
         )
 
 
@@ -134,21 +178,34 @@ class ProgressDisplay(ABC):
 
     Parameters
     ----------
-    experiments: the runs, in order. labels: what they are called. console: where to draw or print; standard error by default.
+    experiments: the runs, in order. labels: what they are called. console: where to draw or print;
+    standard error by default.
     """
 
-    def __init__(self, experiments: Sequence[Experiment], labels: Sequence[str], console: Console | None = None) -> None:
+    def __init__(
+        self,
+        experiments: Sequence[Experiment],
+        labels: Sequence[str],
+        console: Console | None = None,
+    ) -> None:
         count = len(experiments)
-        titles = [f"run {i + 1} of {count}: {label}" if count > 1 else label for i, label in enumerate(labels)]
+        titles = [
+            f"run {i + 1} of {count}: {label}" if count > 1 else label
+            for i, label in enumerate(labels)
+        ]
         self._console = console or Console(stderr=True)
-        self._runs = [_Shown(experiment, title, self._console) for experiment, title in zip(experiments, titles, strict=True)]
+        self._runs = [
+            _Shown(experiment, title, self._console)
+            for experiment, title in zip(experiments, titles, strict=True)
+        ]
 
     def run(self, number: int) -> OneRun:
         """Return what run ``number`` (from 0) reports to."""
         return self._runs[number]
 
     def left(self) -> str:
-        """Return how long all runs will still take, ``12 to 20 minutes left``; the empty string while that cannot be told."""
+        """Return how long all runs will still take, ``12 to 20 minutes left``; the empty string
+        while that cannot be told."""
         found = left_s([one.pace for one in self._runs], time.monotonic())
         return "" if found is None else f"{range_in_words(*found)} left"
 
@@ -164,19 +221,26 @@ class ProgressDisplay(ABC):
     def __enter__(self) -> ProgressDisplay: ...
 
     @abstractmethod
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
 
 def display(experiments: Sequence[Experiment], labels: Sequence[str]) -> ProgressDisplay:
-    """Return bars where standard error is a terminal, a text that changes in a notebook, and lines where it is a file or a pipe."""
+    """Return bars where standard error is a terminal, a text that changes in a notebook, and lines
+    where it is a file or a pipe."""
     console = Console(stderr=True)
-    return (ProgressText if console.is_jupyter else ProgressBars if _drawn(console) else ProgressLog)(
-        experiments, labels, console
-    )
+    return (
+        ProgressText if console.is_jupyter else ProgressBars if _drawn(console) else ProgressLog
+    )(experiments, labels, console)
 
 
 def watched() -> bool:
-    """Return whether progress is shown by default: where standard error is a terminal, and in a notebook."""
+    """Return whether progress is shown by default: where standard error is a terminal, and in a
+    notebook."""
     console = Console(stderr=True)
     return console.is_jupyter or _drawn(console)
 
@@ -219,13 +283,22 @@ class _Rounds(MofNCompleteColumn):
 
 
 class ProgressBars(ProgressDisplay):
-    """A line for each run that goes on (rounds, score, phase, time left) and, where there are several, one for all of them."""
+    """A line for each run that goes on (rounds, score, phase, time left) and, where there are
+    several, one for all of them."""
 
-    def __init__(self, experiments: Sequence[Experiment], labels: Sequence[str], console: Console | None = None) -> None:
+    def __init__(
+        self,
+        experiments: Sequence[Experiment],
+        labels: Sequence[str],
+        console: Console | None = None,
+    ) -> None:
         super().__init__(experiments, labels, console)
-        description = Column(no_wrap=True, overflow="ellipsis", max_width=max(20, self._console.width - 64))
+        description = Column(
+            no_wrap=True, overflow="ellipsis", max_width=max(20, self._console.width - 64)
+        )
         self._bars = Progress(
-            TextColumn("{task.description}", markup=False, table_column=description),  # on a narrow terminal the numbers stay
+            # on a narrow terminal the numbers stay
+            TextColumn("{task.description}", markup=False, table_column=description),
             _Rounds(),
             BarColumn(bar_width=10),
             _Figures(table_column=Column(no_wrap=True, min_width=24)),
@@ -234,10 +307,16 @@ class ProgressBars(ProgressDisplay):
         )
         self._lines: dict[int, TaskID] = {}
         self._failed = 0
-        self._all = self._bars.add_task("all runs", total=len(experiments), said=self._said) if len(experiments) > 1 else None
+        self._all = (
+            self._bars.add_task("all runs", total=len(experiments), said=self._said)
+            if len(experiments) > 1
+            else None
+        )
 
     def _said(self) -> str:
-        return ", ".join(filter(None, (f"{self._failed} failed" if self._failed else "", self.left())))
+        return ", ".join(
+            filter(None, (f"{self._failed} failed" if self._failed else "", self.left()))
+        )
 
     @override
     def start(self, number: int) -> None:
@@ -263,19 +342,30 @@ class ProgressBars(ProgressDisplay):
         return self
 
     @override
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._bars.stop()
 
 
 class ProgressText(ProgressDisplay):
-    """A text in a notebook's output: a line for each run that goes on, changed at most every ``every_s`` wall seconds, and gone at the
-    end."""
+    """A text in a notebook's output: a line for each run that goes on, changed at most every
+    ``every_s`` wall seconds, and gone at the end."""
 
     every_s = 0.5
 
-    def __init__(self, experiments: Sequence[Experiment], labels: Sequence[str], console: Console | None = None) -> None:
+    def __init__(
+        self,
+        experiments: Sequence[Experiment],
+        labels: Sequence[str],
+        console: Console | None = None,
+    ) -> None:
         super().__init__(experiments, labels, console)
-        self._over, self._thread = threading.Event(), threading.Thread(target=self._tell, daemon=True)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True)
         self._handle: Any = None
 
     def text(self) -> str:
@@ -298,29 +388,46 @@ class ProgressText(ProgressDisplay):
         return self
 
     @override
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._over.set()
         self._thread.join()
         self._handle.update({"text/plain": ""}, raw=True)
 
 
 class ProgressLog(ProgressDisplay):
-    """Prints a line when a run begins, when it ends, and about each run that goes on every ``every_s`` wall seconds."""
+    """Prints a line when a run begins, when it ends, and about each run that goes on every
+    ``every_s`` wall seconds."""
 
     every_s = 60.0
 
-    def __init__(self, experiments: Sequence[Experiment], labels: Sequence[str], console: Console | None = None) -> None:
+    def __init__(
+        self,
+        experiments: Sequence[Experiment],
+        labels: Sequence[str],
+        console: Console | None = None,
+    ) -> None:
         super().__init__(experiments, labels, console)
         self._going: list[int] = []
-        self._over, self._thread = threading.Event(), threading.Thread(target=self._tell, daemon=True)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True)
 
     def _tell(self) -> None:
         while not self._over.wait(self.every_s):
             for number in list(self._going):
                 self._print(number, self._runs[number].sentence())
-            left, ended = self.left(), sum(math.isfinite(one.pace.ended_s) for one in self._runs)
+            left = self.left()
+            ended = sum(math.isfinite(one.pace.ended_s) for one in self._runs)
             if left:
-                self._say(f"{ended} of {len(self._runs)} runs ended, {left}" if len(self._runs) > 1 else left)
+                self._say(
+                    f"{ended} of {len(self._runs)} runs ended, {left}"
+                    if len(self._runs) > 1
+                    else left
+                )
 
     def _print(self, number: int, text: str) -> None:
         self._say(f"{self._runs[number].title}, {printable(text)}")
@@ -350,6 +457,11 @@ class ProgressLog(ProgressDisplay):
         return self
 
     @override
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._over.set()
         self._thread.join()

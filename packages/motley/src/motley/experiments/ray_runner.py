@@ -1,7 +1,8 @@
-"""Runs the experiments of a comparison on a Ray cluster: one Ray task for each run, on some of a node's cores.
+"""Runs the experiments of a comparison on a Ray cluster: one Ray task for each run, on some of a
+node's cores.
 
-All nodes must have the folder of the runs under the same path. A run that is finished there is not run again. A run whose worker or
-node is lost goes on elsewhere from its last checkpoint.
+All nodes must have the folder of the runs under the same path. A run that is finished there is not
+run again. A run whose worker or node is lost goes on elsewhere from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -26,26 +27,39 @@ __all__ = ["spread"]
 
 Work = Callable[[Experiment, Path, Path | None], Any]
 
-_PAUSE_S, _HELD = 5.0, 24
-"""Wall seconds before a run whose worker was lost is begun again, and attempts while its folder is still held."""
+_PAUSE_S = 5.0
+_HELD = 24
+"""Wall seconds before a run whose worker was lost is begun again, and attempts while its folder is
+still held."""
 
 
 def spread(
-    address: str, work: Work, experiments: Sequence[Experiment], folders: Sequence[Path], data: Path | None
+    address: str,
+    work: Work,
+    experiments: Sequence[Experiment],
+    folders: Sequence[Path],
+    data: Path | None,
 ) -> Generator[tuple[int, Exception | None]]:
-    """Call ``work(experiment, folder, data)`` for each experiment on some node; yield its number when it is done, and its error.
+    """Call ``work(experiment, folder, data)`` for each experiment on some node; yield its number
+    when it is done, and its error.
 
     Parameters
     ----------
-    address: of a running cluster; ``auto``: the cluster of this machine; ``local``: start one on this machine.
-    work: function that runs one experiment; nodes must be able to import it. folders: one for each run. data: folder of data packs.
+    address: of a running cluster; ``auto``: the cluster of this machine; ``local``: start one on
+    this machine.
+    work: function that runs one experiment; nodes must be able to import it. folders: one for each
+    run. data: folder of data packs.
 
     Raises
     ------
-    ConfigError: no Ray, no cluster or no node in it that does not differ, or experiments that want a cluster themselves.
+    ConfigError: no Ray, no cluster or no node in it that does not differ, or experiments that want
+    a cluster themselves.
     """
     if any(experiment.engine.name == "ray" for experiment in experiments):
-        raise ConfigError("each run of a spread comparison has one node; use another engine, e.g. processes", "engine.name")
+        raise ConfigError(
+            "each run of a spread comparison has one node; use another engine, e.g. processes",
+            "engine.name",
+        )
     disconnects = connect(None if address == "local" else address, None)
     ray = importlib.import_module("ray")
     origin = (os.getcwd(), os.environ.get("MOTLEY_DATA"))
@@ -55,11 +69,18 @@ def spread(
         compared = ComparedNodes((work, experiments))
         compared.begin()
         for number, (experiment, folder) in enumerate(zip(experiments, folders, strict=True)):
-            cores, gpus = experiment.engine.threads or 1, int(experiment.engine.device.startswith("cuda"))
-            places = {"num_cpus": cores, "num_gpus": gpus, "label_selector": compared.labels_without_left_out()}
+            cores = experiment.engine.threads or 1
+            gpus = int(experiment.engine.device.startswith("cuda"))
+            places = {
+                "num_cpus": cores,
+                "num_gpus": gpus,
+                "label_selector": compared.labels_without_left_out(),
+            }
             task = ray.remote(_attempt).options(max_retries=0, **places)
             mine = experiment.replace({"engine.threads": cores})
-            begin = partial(task.remote, work, mine, str(folder.resolve()), data and str(data.resolve()), origin)
+            begin = partial(
+                task.remote, work, mine, str(folder.resolve()), data and str(data.resolve()), origin
+            )
             runs.append(_SpreadRun(begin))
             waiting[begin()] = number
         while waiting:
@@ -80,8 +101,10 @@ def spread(
 
 @dataclass
 class _SpreadRun:
-    """One run of a comparison. ``begin``: starts it, or goes on from its last checkpoint, on a node that has room.
-    ``lost``, ``held``: attempts whose worker was lost, and attempts since then while its folder was held."""
+    """One run of a comparison. ``begin``: starts it, or goes on from its last checkpoint, on a node
+    that has room.
+    ``lost``, ``held``: attempts whose worker was lost, and attempts since then while its folder was
+    held."""
 
     begin: Callable[[], Any]
     lost: int = 0
@@ -93,7 +116,9 @@ class _SpreadRun:
             error = ray.get(done)
         except ray.exceptions.RayError as death:
             self.lost += 1
-            error = EngineError(f"its worker was lost {self.lost} times (the last time by {type(death).__name__})")
+            error = EngineError(
+                f"its worker was lost {self.lost} times (the last time by {type(death).__name__})"
+            )
             return error, self.lost < MAX_DEATHS
         again = bool(self.lost) and isinstance(error, StoreError) and self.held < _HELD
         self.held += again  # by a worker that Ray gave up, and that still runs
@@ -101,7 +126,11 @@ class _SpreadRun:
 
 
 def _attempt(
-    work: Work, experiment: Experiment, folder: str, data: str | None, origin: tuple[str, str | None]
+    work: Work,
+    experiment: Experiment,
+    folder: str,
+    data: str | None,
+    origin: tuple[str, str | None],
 ) -> Exception | None:
     """Call ``work`` on a node and return the error that it raised, if any."""
     directory, packs = origin
@@ -112,5 +141,9 @@ def _attempt(
     try:
         work(experiment, Path(folder), None if data is None else Path(data))
     except Exception as error:
-        return error if unsendable({"error": error}) is None else EngineError(f"{type(error).__name__}: {error}")
+        return (
+            error
+            if unsendable({"error": error}) is None
+            else EngineError(f"{type(error).__name__}: {error}")
+        )
     return None

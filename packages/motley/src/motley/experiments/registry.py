@@ -1,7 +1,8 @@
-"""The kinds of components, their catalogues, and how a record of the experiment file becomes an object.
+"""The kinds of components, their catalogues, and how a record of the experiment file becomes an
+object.
 
-This is the one place outside a catalogue where the names of methods matter. Rooms are imported only when asked for, so
-that importing this module loads no torch.
+This is the one place outside a catalogue where the names of methods matter. Rooms are imported only
+when asked for, so that importing this module loads no torch.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def catalogue(kind: str) -> Catalogue:
 
 
 def kind_of(word: str, more: Sequence[str] = ()) -> str:
-    """Return the kind that a word names: singular or plural, ``-`` for ``_``. ``more``: other words of which it may be one.
+    """Return the kind that a word names: singular or plural, ``-`` for ``_``. ``more``: other words
+    of which it may be one.
 
     Raises
     ------
@@ -103,37 +105,48 @@ def kind_of(word: str, more: Sequence[str] = ()) -> str:
     """
     said = word.strip().lower().replace("-", "_")
     kinds = (*KINDS, *more)
-    words = {**{kind: kind for kind in kinds}, **{_PLURALS.get(kind, f"{kind}s"): kind for kind in kinds}}
+    words = {
+        **{kind: kind for kind in kinds},
+        **{_PLURALS.get(kind, f"{kind}s"): kind for kind in kinds},
+    }
     if said not in words:
-        raise ConfigError(f"there is no kind {word!r}{suggest(said, words)}; expected one of: {', '.join(kinds)}")
+        raise ConfigError(
+            f"there is no kind {word!r}{suggest(said, words)}; expected one of: {', '.join(kinds)}"
+        )
     return words[said]
 
 
 def build(kind: str, record: object, key: str | None = None) -> Any:
-    """Return the component that a record describes, e.g. ``build("selector", {"name": "power_of_choice", "d": 20})``; an object of the
-    kind is returned as it is.
+    """Return the component that a record describes, e.g.
+    ``build("selector", {"name": "power_of_choice", "d": 20})``; an object of the kind is returned
+    as it is.
 
     Raises
     ------
-    ConfigError: an unknown name or option, a wrong type, a value the component refuses, or an object of another kind; the message
-    names the key.
+    ConfigError: an unknown name or option, a wrong type, a value the component refuses, or an
+    object of another kind; the message names the key.
     """
     cls = record if isinstance(record, type) else type(record)
     if not isinstance(record, str | Mapping) and not issubclass(cls, catalogue(kind).base_class):
-        other = next((other for other in KINDS if issubclass(cls, catalogue(other).base_class)), None)
+        other = next(
+            (other for other in KINDS if issubclass(cls, catalogue(other).base_class)), None
+        )
         if other is not None:
             line = f"{_KEYS.get(other, other)} = {cls.__name__}(...)"
-            raise ConfigError(f"got {cls.__name__}, which goes under another key; write {line}", key or kind)
+            raise ConfigError(
+                f"got {cls.__name__}, which goes under another key; write {line}", key or kind
+            )
     return catalogue(kind).build(record, key or kind)
 
 
 def register(kind: str, name: str, cls: type) -> None:
-    """Give a class of your own a name, which experiments in this process can then use like a built-in one.
+    """Give a class of your own a name, which experiments in this process can then use like a
+    built-in one.
 
     Parameters
     ----------
-    kind: one of ``motley list``, e.g. ``"selector"``. name: e.g. ``"mine"``. cls: frozen dataclass of options that extends the kind's
-    base class.
+    kind: one of ``motley list``, e.g. ``"selector"``. name: e.g. ``"mine"``. cls: frozen dataclass
+    of options that extends the kind's base class.
 
     Raises
     ------
@@ -144,12 +157,17 @@ def register(kind: str, name: str, cls: type) -> None:
     ``motley.register("selector", "mine", MyRule)``, then ``selector = { name = "mine", d = 3 }``
     """
     if kind_of(kind) == "engine":
-        raise ConfigError("engines take no options and cannot be registered; give yours the entry point motley.engine", "kind")
+        raise ConfigError(
+            "engines take no options and cannot be registered; give yours the entry point "
+            "motley.engine",
+            "kind",
+        )
     catalogue(kind).register(name, cls)
 
 
 def has_clients(task: object) -> bool:
-    """Return whether a task (its record, its name, or a source of data) comes with clients of its own, which a partition would mix."""
+    """Return whether a task (its record, its name, or a source of data) comes with clients of its
+    own, which a partition would mix."""
     name = task.get("name") if isinstance(task, Mapping) else task
     names = catalogue("task")
     kind = names.get(name) if isinstance(name, str) and name in names.targets else type(task)
@@ -157,18 +175,22 @@ def has_clients(task: object) -> bool:
 
 
 def is_own(kind: str, component: object) -> bool:
-    """Return whether a component, or something in its options, is not Motley's own, so that its code counts for a run's id."""
-    return not catalogue(kind).is_builtin(type(component)) or not all(map(_is_plain, _options(component).values()))
+    """Return whether a component, or something in its options, is not Motley's own, so that its
+    code counts for a run's id."""
+    return not catalogue(kind).is_builtin(type(component)) or not all(
+        map(_is_plain, _options(component).values())
+    )
 
 
 def record_of(kind: str, component: object) -> dict[str, Any]:
-    """Return the record of a component: its name (``"module:Class"`` where it has none) and the options that are not their defaults,
-    as JSON values."""
+    """Return the record of a component: its name (``"module:Class"`` where it has none) and the
+    options that are not their defaults, as JSON values."""
     return {"name": catalogue(kind).name_of(type(component)), **chosen(component)}
 
 
 def plain(component: Any) -> dict[str, Any]:
-    """Return all options of a component, defaults included, as JSON values; what JSON has no value for, in words."""
+    """Return all options of a component, defaults included, as JSON values; what JSON has no value
+    for, in words."""
     return {name: _json(value) for name, value in _options(component).items()}
 
 
@@ -186,13 +208,18 @@ def _options(component: Any) -> dict[str, Any]:
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether an option is a JSON value, or one of Motley's own components with such options."""
+    """Return whether an option is a JSON value, or one of Motley's own components with such
+    options."""
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))
     kind = _kind_of_object(value)
-    return value is None or isinstance(value, str | int | float) or (kind is not None and not is_own(kind, value))
+    return (
+        value is None
+        or isinstance(value, str | int | float)
+        or (kind is not None and not is_own(kind, value))
+    )
 
 
 def _kind_of_object(value: object) -> str | None:
@@ -219,7 +246,8 @@ def papers(components: Iterable[object]) -> list[Paper]:
     """Return the publications of these components, each once, in order."""
     found: dict[str, Paper] = {}
     for component in components:
-        for part in (component, getattr(component, "inner", None)):  # a component may wrap another one
+        # a component may wrap another one
+        for part in (component, getattr(component, "inner", None)):
             paper = getattr(type(part), "paper", None)
             if isinstance(paper, Paper):
                 found.setdefault(paper.key, paper)
@@ -227,8 +255,9 @@ def papers(components: Iterable[object]) -> list[Paper]:
 
 
 def listing(kind: str) -> list[dict[str, Any]]:
-    """Return one row per name: ``name``, ``about`` (one line), ``built``, ``upload_visibility``, ``reveals``, ``leaves``, ``paper``,
-    ``options``; planned names last. ``leaves``: what leaves a client under a selector or an algorithm with its default options."""
+    """Return one row per name: ``name``, ``about`` (one line), ``built``, ``upload_visibility``,
+    ``reveals``, ``leaves``, ``paper``, ``options``; planned names last. ``leaves``: what leaves a
+    client under a selector or an algorithm with its default options."""
     names = catalogue(kind)
     rows = [_entry(names, name) for name in names.names()]
     planned = sorted(set(names.planned) - set(names.names()))
@@ -243,13 +272,21 @@ def _entry(names: Catalogue, name: str) -> dict[str, Any]:
     cited = paper if isinstance(paper, Paper) else None
     leaves = _leaves(cls, options)
     return {
-        **_row(name, about, getattr(cls, "upload_visibility", None), cited, options, reveals=getattr(cls, "reveals", "")),
+        **_row(
+            name,
+            about,
+            getattr(cls, "upload_visibility", None),
+            cited,
+            options,
+            reveals=getattr(cls, "reveals", ""),
+        ),
         "leaves": leaves,
     }
 
 
 def _leaves(cls: type, options: Iterable[Option]) -> dict[str, Any] | None:
-    """Return what leaves a client under a selector or an algorithm with its default options; None for other kinds."""
+    """Return what leaves a client under a selector or an algorithm with its default options; None
+    for other kinds."""
     named = issubclass(cls, (catalogue("selector").base_class, catalogue("algorithm").base_class))
     if not named or any(option.default is ... for option in options):
         return None
@@ -269,7 +306,8 @@ def disclosure(component: object) -> Disclosure:
 
 
 def fine_tuning(algorithm: str | Mapping[str, Any]) -> Tuning | None:
-    """Return how the clients of an algorithm fine-tune the model before it is examined; None where they do not."""
+    """Return how the clients of an algorithm fine-tune the model before it is examined; None where
+    they do not."""
     from motley.algorithms import CATALOGUE
     from motley.algorithms.fedavg import plain_fedavg
 
@@ -299,7 +337,11 @@ def _row(
 
 
 def _option(option: Option) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": option.name, "accepts": option.accepts, "required": option.default is ...}
+    row: dict[str, Any] = {
+        "name": option.name,
+        "accepts": option.accepts,
+        "required": option.default is ...,
+    }
     if option.default is not ...:
         row["default"] = _json(option.default)
     return row

@@ -1,10 +1,10 @@
-"""Find flows that no epsilon bounds: run an experiment in worlds that differ in one client's data, with
-the same counted releases, and compare all that is published.
+"""Find flows that no epsilon bounds: run an experiment in worlds that differ in one client's data,
+with the same counted releases, and compare all that is published.
 
 The first world runs and its releases are recorded; every other world runs with these releases
-(:mod:`motley.rounds.pinned`), each in a folder of its own. What then differs in a column that is not on
-the short list of what the claim does not cover (:mod:`motley.privacy.published`) is a difference with
-probability one. Reference: docs/privacy.md#attack.
+(:mod:`motley.rounds.pinned`), each in a folder of its own. What then differs in a column that is
+not on the short list of what the claim does not cover (:mod:`motley.privacy.published`) is a
+difference with probability one. Reference: docs/privacy.md#attack.
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ from motley.results.stream import read_unmarked
 from motley.results.writer import remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.loop import RoundLoop
-from motley.rounds.pinned import CertainDifference, PinnedRounds, RecordedRounds, Releases, install, same
+from motley.rounds.pinned import (
+    CertainDifference,
+    PinnedRounds,
+    RecordedRounds,
+    Releases,
+    install,
+    same,
+)
 from motley.tasks.base import Task
 
 __all__ = ["Replay", "folder_columns", "replay"]
@@ -52,9 +59,10 @@ class Replay(NamedTuple):
 
     Parameters
     ----------
-    found: change of the client's data -> what differs with certainty, the first round of each column.
-    clock: columns of seconds and steps that differ. client: in whose data the worlds differ. entered:
-    sums that it was in. files, columns, rounds: how much was compared.
+    found: change of the client's data -> what differs with certainty, the first round of each
+    column.
+    clock: columns of seconds and steps that differ. client: in whose data the worlds differ.
+    entered: sums that it was in. files, columns, rounds: how much was compared.
     """
 
     found: dict[Change, list[CertainDifference]]
@@ -71,7 +79,8 @@ class Replay(NamedTuple):
         return any(self.found.values())
 
     def sentences(self) -> list[str]:
-        """Return the outcome as lines: each difference by file and column, or that there is none."""
+        """Return the outcome as lines: each difference by file and column, or that there is
+        none."""
         where = f"{self.files} files, {self.columns} columns, {self.rounds} rounds"
         lines = []
         for change, differences in self.found.items():
@@ -83,9 +92,9 @@ class Replay(NamedTuple):
                 lines += [f"  and {more} more columns"] * (more > 0)
         if not lines:
             lines.append(
-                f"No difference beside the counted releases in {where}, in {len(self.found)} worlds "
-                f"in which client {self.client}, in {self.entered} of the sums, has other data "
-                f"({', '.join(self.found)})."
+                f"No difference beside the counted releases in {where}, in {len(self.found)} "
+                f"worlds in which client {self.client}, in {self.entered} of the sums, has other "
+                f"data ({', '.join(self.found)})."
             )
         covered = "; ".join(f"{name} ({what})" for name, what in NOT_COVERED.items())
         shown = [f"Seconds or steps follow its number of samples: {one}" for one in self.clock[:1]]
@@ -95,7 +104,9 @@ class Replay(NamedTuple):
         """Return the outcome for ``audit.json``."""
         found = {change: [one._asdict() for one in some] for change, some in self.found.items()}
         clock = [one._asdict() for one in self.clock]
-        rest = {name: getattr(self, name) for name in self._fields if name not in ("found", "clock")}
+        rest = {
+            name: getattr(self, name) for name in self._fields if name not in ("found", "clock")
+        }
         return {**rest, "differences": found, "clock": clock}
 
 
@@ -106,14 +117,15 @@ def replay(
     client: int | None = None,
     make: MakeWorlds | None = None,
 ) -> Replay:
-    """Compare an experiment's run with runs in which one client has other data and all counted releases
-    are the same.
+    """Compare an experiment's run with runs in which one client has other data and all counted
+    releases are the same.
 
     Parameters
     ----------
-    data: folder searched first for data packs. changes: of the client's data; those that its samples do
-    not allow are left out. client: its id; None: the last one, or one that was in the most sums if that
-    was in none. make: makes the worlds of a client; None: :func:`~motley.experiments.neighbours.neighbours`.
+    data: folder searched first for data packs. changes: of the client's data; those that its
+    samples do not allow are left out. client: its id; None: the last one, or one that was in the
+    most sums if that was in none. make: makes the worlds of a client; None:
+    :func:`~motley.experiments.neighbours.neighbours`.
 
     Raises
     ------
@@ -121,7 +133,8 @@ def replay(
     """
     if experiment.privacy is None:
         raise ConfigError(
-            "there is nothing to audit without it; write e.g. [privacy] with clip, epsilon and delta",
+            "there is nothing to audit without it; write e.g. [privacy] with clip, epsilon and "
+            "delta",
             "privacy",
         )
     experiment = experiment.replace(_PLAIN)
@@ -131,14 +144,16 @@ def replay(
             return neighbours(experiment, Path(place) / f"files-{client}", data, client)
 
         worlds, first = _first(experiment, Path(place), make or made, client)
-        before, clock = dict(folder_columns(first.path)), []
+        before = dict(folder_columns(first.path))
+        clock = []
         found: dict[Change, list[CertainDifference]] = {}
         for change in [change for change in worlds.others if change in changes]:
             other = _World(experiment, worlds.others[change], Path(place) / "other" / change)
             differences = _compared(first, other, before, worlds.client, change)
             found[change] = [one for one in differences if kind_of(one.file, one.column) != "clock"]
             clock += [one for one in differences if kind_of(one.file, one.column) == "clock"]
-        files, entered = len({file for file, _ in before}), int(first.counts[worlds.client])
+        files = len({file for file, _ in before})
+        entered = int(first.counts[worlds.client])
         rounds = len(first.releases.sums)
         return Replay(found, clock, worlds.client, entered, files, len(before), rounds)
 
@@ -152,7 +167,8 @@ class _World:
     """
 
     def __init__(self, experiment: Experiment, task: Task, path: Path) -> None:
-        self.experiment, self.path = experiment, path
+        self.experiment = experiment
+        self.path = path
         self.loop: RoundLoop = build(experiment, task=task)
         self._install(RecordedRounds)
 
@@ -188,7 +204,9 @@ class _World:
 
     def run(self) -> None:
         """Run to the end, and close the engine."""
-        experiment, loop, folder = self.experiment, self.loop, RunFolder(self.path)
+        experiment = self.experiment
+        loop = self.loop
+        folder = RunFolder(self.path)
         record = run_record(experiment, loop.config, loop.engine)
         checkpoints = Checkpoints(self.path / "checkpoints", experiment.run_id())
         try:
@@ -199,9 +217,11 @@ class _World:
             loop.engine.close()
 
 
-def _first(experiment: Experiment, place: Path, make: MakeWorlds, client: int | None) -> tuple[Neighbours, _World]:
-    """Return the worlds, and the first of them, run to its end. A client that was not named, and was in
-    no sum, is replaced by one that was in the most."""
+def _first(
+    experiment: Experiment, place: Path, make: MakeWorlds, client: int | None
+) -> tuple[Neighbours, _World]:
+    """Return the worlds, and the first of them, run to its end. A client that was not named, and
+    was in no sum, is replaced by one that was in the most."""
     worlds = make(client)
     first = _World(experiment, worlds.first, place / "first")
     first.run()
@@ -213,7 +233,9 @@ def _first(experiment: Experiment, place: Path, make: MakeWorlds, client: int | 
     return worlds, first
 
 
-def _compared(first: _World, other: _World, before: Columns, client: int, change: Change) -> list[CertainDifference]:
+def _compared(
+    first: _World, other: _World, before: Columns, client: int, change: Change
+) -> list[CertainDifference]:
     """Run another world, and return what differs with certainty."""
     if first.shapes != other.shapes:
         other.loop.engine.close()
@@ -226,7 +248,10 @@ def _compared(first: _World, other: _World, before: Columns, client: int, change
     try:
         other.run()
     except UserError as error:
-        return [*_firsts(pinned.differences), CertainDifference("(run)", "end", pinned.step, str(error))]
+        return [
+            *_firsts(pinned.differences),
+            CertainDifference("(run)", "end", pinned.step, str(error)),
+        ]
     if len(pinned.releases.sums) < len(first.releases.sums):
         pinned.differences.append(CertainDifference("(run)", "end", pinned.step, "it ends earlier"))
     after = dict(folder_columns(other.path))
@@ -240,8 +265,11 @@ def _firsts(differences: Sequence[CertainDifference]) -> list[CertainDifference]
     return list({(one.file, one.column): one for one in reversed(differences)}.values())[::-1]
 
 
-def _difference(key: tuple[str, str], before: Columns, after: Columns) -> Iterator[CertainDifference]:
-    """Yield how a column differs, if it does and its kind says that it may not, or that it has no kind."""
+def _difference(
+    key: tuple[str, str], before: Columns, after: Columns
+) -> Iterator[CertainDifference]:
+    """Yield how a column differs, if it does and its kind says that it may not, or that it has no
+    kind."""
     (file, column), kind = key, kind_of(*key)
     if kind == "not covered":
         return
@@ -250,7 +278,8 @@ def _difference(key: tuple[str, str], before: Columns, after: Columns) -> Iterat
     if key not in before or key not in after:
         yield CertainDifference(file, column, -1, "there in one world alone")
         return
-    one, two = before[key], after[key]
+    one = before[key]
+    two = after[key]
     if _same(one, two):
         return
     if not isinstance(one, list) or len(one) != len(two):
@@ -281,8 +310,8 @@ def _short(value: Any) -> str:
 
 
 def folder_columns(folder: Path) -> Iterator[tuple[tuple[str, str], Any]]:
-    """Yield ((file, column), value) of all that a run's folder holds: the columns of tables, the keys of
-    JSON, the entries of models and of checkpoints; other files as their bytes."""
+    """Yield ((file, column), value) of all that a run's folder holds: the columns of tables, the
+    keys of JSON, the entries of models and of checkpoints; other files as their bytes."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         for column, value in _columns(path):

@@ -1,7 +1,7 @@
 """Run one experiment in its folder: start it, resume it, or load it if it is finished.
 
-Rows are on disk after every round, and a checkpoint at intervals, so a kill at any moment loses at most the rounds since the last
-checkpoint, and these give the same results when they are run again.
+Rows are on disk after every round, and a checkpoint at intervals, so a kill at any moment loses at
+most the rounds since the last checkpoint, and these give the same results when they are run again.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ Marks = Mapping[str, Mark]
 LONG_S = 1.0
 """A checkpoint that takes at least this long is written less often."""
 PAUSE = 19.0
-"""Pause after such a checkpoint, in multiples of its duration: checkpoints take a twentieth of a run at most."""
+"""Pause after such a checkpoint, in multiples of its duration: checkpoints take a twentieth of a
+run at most."""
 
 
 def run(
@@ -90,23 +91,31 @@ def run(
     task: Task | None = None,
     on_round: OnRound | None = None,
     on_end: OnEnd | None = None,
-    allow_import: bool = False, group: RunGroup | None = None,
-) -> TrainedRun:  # fmt: skip
+    allow_import: bool = False,
+    group: RunGroup | None = None,
+) -> TrainedRun:
     """Run an experiment to its end and load its results.
 
     Parameters
     ----------
-    experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
-    out: the run's folder; ``runs/<name>/<run id>`` by default. resume: continue an interrupted run, or extend one that finished
-    under an earlier ``stop``; one that finished under the same is only loaded.
-    data: folder searched first for data packs. progress: show the run on standard error, as a bar on a terminal or lines in a log;
-    left out: on a terminal and in a notebook, with a line at the end.
-    allow_other_numerics: resume although torch, instruction set, threads, engine or device differ; the bits then may, too.
-    task: a federation and module of your own (:func:`motley.tasks.own_task`); the experiment says ``task = "own"`` or leaves it out.
-    on_round: called with the summary of every server step. on_end: called with the results, also of a run that was finished before.
-    Both may look and change nothing; an error in ``on_round`` ends the run, which can be resumed, and is raised again.
+    experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like
+    ``"local.epochs=2"``.
+    out: the run's folder; ``runs/<name>/<run id>`` by default. resume: continue an interrupted run,
+    or extend one that finished under an earlier ``stop``; one that finished under the same is only
+    loaded.
+    data: folder searched first for data packs. progress: show the run on standard error, as a bar
+    on a terminal or lines in a log; left out: on a terminal and in a notebook, with a line at the
+    end.
+    allow_other_numerics: resume although torch, instruction set, threads, engine or device differ;
+    the bits then may, too.
+    task: a federation and module of your own (:func:`motley.tasks.own_task`); the experiment says
+    ``task = "own"`` or leaves it out.
+    on_round: called with the summary of every server step. on_end: called with the results, also of
+    a run that was finished before. Both may look and change nothing; an error in ``on_round`` ends
+    the run, which can be resumed, and is raised again.
     allow_import: let components be named ``"module:Class"``, which imports the module.
-    group: for trackers (``log``), the comparison that the run belongs to; by default that of its name alone.
+    group: for trackers (``log``), the comparison that the run belongs to; by default that of its
+    name alone.
 
     Raises
     ------
@@ -117,7 +126,9 @@ def run(
     ``motley.run("exp.toml").tables["evaluations"].to_pandas()``
     """
     with imports(allow_import):
-        experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
+        experiment = as_experiment(
+            experiment if task is None else with_own(experiment, task), overrides
+        )
     path = Path(out) if out is not None else default_folder(experiment)
     with (folder := RunFolder(path)).lock():
         state = folder.state(experiment, resume)
@@ -129,15 +140,26 @@ def run(
         if state == "new" and resume and out is None:
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
-            experiment = experiment.replace({"engine.name": folder.need(before, "numerics", "engine")})
+            experiment = experiment.replace(
+                {"engine.name": folder.need(before, "numerics", "engine")}
+            )
         if not allow_other_numerics:
             experiment = _divided_as(before, experiment)
         ensure_space(path)
         loop = build(experiment, packs, folder=path / "checkpoints")
-        record = {**run_record(experiment, loop.config, loop.engine), "data": data_variants(experiment, packs)}
+        record = {
+            **run_record(experiment, loop.config, loop.engine),
+            "data": data_variants(experiment, packs),
+        }
         record |= nodes_record(loop.engine, before)
-        with _cleared_away(loop, path, state), _shown(experiment, progress) as shown, tracked(experiment, path, group) as told:
-            _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
+        with (
+            _cleared_away(loop, path, state),
+            _shown(experiment, progress) as shown,
+            tracked(experiment, path, group) as told,
+        ):
+            _check_numerics(
+                {} if allow_other_numerics else before.get("numerics", {}), record["numerics"]
+            )
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
             run_built(experiment, loop, folder, record, checkpoints, told, marks, shown, on_round)
         _tidy(path, checkpoints, experiment)
@@ -162,12 +184,15 @@ def run_built(
     record: of the run, which is written to ``run.json``. marks: what counts of the tables of a run
     that is resumed; None for a new one. shown, on_round: as for :func:`run`.
     """
-    path, shown = folder.path, shown or OneRun()
+    path = folder.path
+    shown = shown or OneRun()
     folder.write(record)
     save_preparation(loop.federation, path, experiment.privacy is not None)
     written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round, trackers)
     nodes = nodes_record(loop.engine, record)
-    folder.write({**record, **best_record(loop), **nodes, "tables": pack_marks(written), "finished": True})
+    folder.write(
+        {**record, **best_record(loop), **nodes, "tables": pack_marks(written), "finished": True}
+    )
 
 
 def _tidy(path: Path, checkpoints: Checkpoints, experiment: Experiment) -> None:
@@ -177,11 +202,15 @@ def _tidy(path: Path, checkpoints: Checkpoints, experiment: Experiment) -> None:
 
 
 def _ended(
-    path: Path, experiment: Experiment, on_end: OnEnd | None, progress: object, left: Checkpoints | None = None
+    path: Path,
+    experiment: Experiment,
+    on_end: OnEnd | None,
+    progress: object,
+    left: Checkpoints | None = None,
 ) -> TrainedRun:
-    """Return the results of a finished run after showing the caller's function a copy of them; ``progress``: None for a line that says
-    what came of it where somebody looks; ``left``: the checkpoints of one that ended before, which a kill may have left behind with
-    other files."""
+    """Return the results of a finished run after showing the caller's function a copy of them;
+    ``progress``: None for a line that says what came of it where somebody looks; ``left``: the
+    checkpoints of one that ended before, which a kill may have left behind with other files."""
     if left is not None:
         _tidy(path, left, experiment)
     if on_end is not None:
@@ -192,25 +221,33 @@ def _ended(
     return done
 
 
-def as_experiment(experiment: Experiment | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:
+def as_experiment(
+    experiment: Experiment | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()
+) -> Experiment:
     """Return the experiment that is given as an Experiment, its keys, or a path, with overrides."""
     overrides = [overrides] if isinstance(overrides, str) else overrides
     if isinstance(experiment, str | Path):
         return load(experiment, overrides)
     if not isinstance(experiment, Experiment | Mapping):
-        raise ConfigError(f"got {experiment!r}; expected an Experiment, its keys, or the path of a TOML file", "experiment")
+        raise ConfigError(
+            f"got {experiment!r}; expected an Experiment, its keys, or the path of a TOML file",
+            "experiment",
+        )
     if isinstance(experiment, Mapping):
         others = [key for key in experiment if not isinstance(key, str)]
         if others:
             raise ConfigError(f"got the key {others[0]!r}; expected names of keys", "experiment")
         return Experiment(**document.override(experiment, overrides))
-    changes = {path: document.parse_value(text) for path, text in map(document.parse_setting, overrides)}
+    changes = {
+        path: document.parse_value(text) for path, text in map(document.parse_setting, overrides)
+    }
     return experiment.replace(changes) if changes else experiment
 
 
 @contextmanager
 def _cleared_away(loop: RoundLoop, path: Path, state: str) -> Iterator[None]:
-    """Close the engine when the run ends, however it ends; a run that never began leaves nothing behind."""
+    """Close the engine when the run ends, however it ends; a run that never began leaves nothing
+    behind."""
     try:
         yield
     except Exception:
@@ -236,18 +273,24 @@ def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task
     ConfigError: the experiment names another task.
     """
     if not isinstance(task, Task):
-        raise ConfigError(f"got {task!r}; expected a Task, e.g. motley.tasks.own_task(federation, model)", "task")
+        raise ConfigError(
+            f"got {task!r}; expected a Task, e.g. motley.tasks.own_task(federation, model)", "task"
+        )
     keys = document.read(Path(experiment)) if isinstance(experiment, str | Path) else experiment
     checked = as_experiment({"task": "own", **keys} if isinstance(keys, Mapping) else keys)
     if checked.task["name"] != "own":
-        raise ConfigError(f'got {checked.task["name"]!r} and a task of your own beside it; write task = "own"', "task.name")
+        raise ConfigError(
+            f'got {checked.task["name"]!r} and a task of your own beside it; write task = "own"',
+            "task.name",
+        )
     return checked.replace({"task": task})
 
 
 def run_record(
     experiment: Experiment, config: RunConfig, engine: Engine, note: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return the record ``run.json`` of a run; ``note``, of a deployment, is added to those of its federation."""
+    """Return the record ``run.json`` of a run; ``note``, of a deployment, is added to those of its
+    federation."""
     setting = config.setting
     data = setting.task.federation
     metrics = [
@@ -255,13 +298,19 @@ def run_record(
         for metric in setting.task.metrics
     ]
     about = {
-        "metric": setting.task.metric, "metrics": metrics, "classes": list(data.names), "notes": {**data.notes, **(note or {})},
+        "metric": setting.task.metric,
+        "metrics": metrics,
+        "classes": list(data.names),
+        "notes": {**data.notes, **(note or {})},
         "samples": describe_samples(data),
-    }  # fmt: skip
+    }
     record = describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
-    if note is None or data.shares is not None:  # else deployed clients divide their samples, as the experiment says
+    # else deployed clients divide their samples, as the experiment says
+    if note is None or data.shares is not None:
         asked = {
-            name: value for name, value in record["config"]["split"].items() if name not in ("test_fraction", "validation")
+            name: value
+            for name, value in record["config"]["split"].items()
+            if name not in ("test_fraction", "validation")
         }
         record["config"] = {**record["config"], "split": {**asked, **(data.shares or {})}}
     first = initial(setting.task.model, setting.streams.key("init"), setting.dtype)
@@ -272,35 +321,68 @@ def run_record(
         "algorithm": asdict(algorithm_disclosure(setting.algorithm)),
     }
     personal = setting.algorithm.personal
-    names = {"clients": {str(k): name for k, name in enumerate(data.client_names)}} if data.client_names else {}
-    claimed = {} if config.privacy is None else {"privacy": config.privacy.record(seeded=note is None)}
-    return {**record, "personal": personal, "client_state_bytes": state_bytes, "leaves": leaves, **names, **claimed}
+    names = (
+        {"clients": {str(k): name for k, name in enumerate(data.client_names)}}
+        if data.client_names
+        else {}
+    )
+    claimed = (
+        {} if config.privacy is None else {"privacy": config.privacy.record(seeded=note is None)}
+    )
+    return {
+        **record,
+        "personal": personal,
+        "client_state_bytes": state_bytes,
+        "leaves": leaves,
+        **names,
+        **claimed,
+    }
 
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
-    """Return the conditions under which results are bit-identical: torch, instruction set, threads (for which the work is divided, and
-    inside one operation of torch), engine, device, dtype, precision; with bfloat16, the instructions that multiply in it."""
+    """Return the conditions under which results are bit-identical: torch, instruction set, threads
+    (for which the work is divided, and inside one operation of torch), engine, device, dtype,
+    precision; with bfloat16, the instructions that multiply in it."""
     device = torch.device(setting.device)
-    processor = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+    processor = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else torch.backends.cpu.get_cpu_capability()
+    )
     shape = engine.worker_shape
     return {
-        "torch": torch.__version__, "instructions": processor, "threads": engine.threads, "torch_threads": at_once(engine.inner),
+        "torch": torch.__version__,
+        "instructions": processor,
+        "threads": engine.threads,
+        "torch_threads": at_once(engine.inner),
         "engine": engine.name,
-        "device": setting.device, "dtype": str(setting.dtype).removeprefix("torch."), "precision": setting.precision,
-        **({"products": bfloat16_instructions(setting.device)} if setting.precision == "bfloat16" else {}),
+        "device": setting.device,
+        "dtype": str(setting.dtype).removeprefix("torch."),
+        "precision": setting.precision,
+        **(
+            {"products": bfloat16_instructions(setting.device)}
+            if setting.precision == "bfloat16"
+            else {}
+        ),
         **({} if shape is None else {"workers": shape}),
-    }  # fmt: skip
+    }
 
 
 def nodes_record(engine: Engine, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ``run.json`` says of the nodes of a cluster, with what a record from before says of others; nothing without one."""
+    """Return what ``run.json`` says of the nodes of a cluster, with what a record from before says
+    of others; nothing without one."""
     nodes = dict(before.get("nodes", {}))
-    nodes |= {name: said for name, said in engine.nodes.items() if said != "usable" or nodes.get(name) != "worked"}
+    nodes |= {
+        name: said
+        for name, said in engine.nodes.items()
+        if said != "usable" or nodes.get(name) != "worked"
+    }
     return {"nodes": nodes} if nodes else {}
 
 
 def _divided_as(before: Mapping[str, Any], experiment: Experiment) -> Experiment:
-    """Return the experiment with the workers among which the run began to divide its work: a cluster may have changed since."""
+    """Return the experiment with the workers among which the run began to divide its work: a
+    cluster may have changed since."""
     shape = before.get("numerics", {}).get("workers")
     if shape is None or experiment.engine.name != "ray":
         return experiment
@@ -314,61 +396,89 @@ def _divided_as(before: Mapping[str, Any], experiment: Experiment) -> Experiment
 def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     for name in before.keys() & now.keys():
         if before[name] != now[name]:
-            mend = "give the --jobs that it began with" if name == "torch_threads" else "resume where it began"
+            mend = (
+                "give the --jobs that it began with"
+                if name == "torch_threads"
+                else "resume where it began"
+            )
             raise NumericsError(
-                f"this run began with {name} = {before[name]!r} and would go on with {now[name]!r}, so its bits could differ; "
-                f"{mend}, or give --allow-other-numerics"
+                f"this run began with {name} = {before[name]!r} and would go on with "
+                f"{now[name]!r}, so its bits could differ; {mend}, or give --allow-other-numerics"
             )
 
 
-def _restore(loop: RoundLoop, checkpoints: Checkpoints, before: Mapping[str, Any], path: Path) -> Marks:
-    """Restore the last checkpoint of a run with which its tables agree; return what counts of the tables, nothing where a run that was
-    interrupted begins again for want of a checkpoint.
+def _restore(
+    loop: RoundLoop, checkpoints: Checkpoints, before: Mapping[str, Any], path: Path
+) -> Marks:
+    """Restore the last checkpoint of a run with which its tables agree; return what counts of the
+    tables, nothing where a run that was interrupted begins again for want of a checkpoint.
 
     Raises
     ------
-    StoreError: a finished run without a checkpoint, tables that agree with no checkpoint, or a run that would have ended earlier under
-    the present ``stop``.
+    StoreError: a finished run without a checkpoint, tables that agree with no checkpoint, or a run
+    that would have ended earlier under the present ``stop``.
     """
-    saved, state, stop = checkpoints.load(), loop.state, loop.config.stop
-    now, held = stop_in_words(asdict(stop)), stop_in_words(before["config"]["stop"])
+    saved = checkpoints.load()
+    state = loop.state
+    stop = loop.config.stop
+    now = stop_in_words(asdict(stop))
+    held = stop_in_words(before["config"]["stop"])
     if saved is None:
         if before.get("finished"):
             raise StoreError(
-                f"{path} holds this run to {held} without its last checkpoint (checkpoint.keep = false, or an earlier version of "
-                f"Motley), so it cannot be continued to {now}; choose another output folder"
+                f"{path} holds this run to {held} without its last checkpoint (checkpoint.keep = "
+                f"false, or an earlier version of Motley), so it cannot be continued to {now}; "
+                "choose another output folder"
             )
         return {}
     state.restore(saved)
-    if held != now and (loop.done or any(loop.config.reached(0, 0.0, 0.0, one) for one in state.evaluated)):
+    if held != now and (
+        loop.done or any(loop.config.reached(0, 0.0, 0.0, one) for one in state.evaluated)
+    ):
         raise goes_further(path, f"up to round {state.version}", now)
     found: Marks = saved["tables"]
     return found
 
 
-def _opened(experiment: Experiment, loop: RoundLoop, checkpoints: Checkpoints, path: Path, marks: Marks | None) -> Writer:
-    """Return the writer of a run's tables; ``marks``: what counts of a run that is resumed, None for a new one."""
+def _opened(
+    experiment: Experiment,
+    loop: RoundLoop,
+    checkpoints: Checkpoints,
+    path: Path,
+    marks: Marks | None,
+) -> Writer:
+    """Return the writer of a run's tables; ``marks``: what counts of a run that is resumed, None
+    for a new one."""
     writer = Writer(path, marks)
     due = experiment.evaluate.due(loop.state.version)
     if marks and not loop.done and (not due or experiment.split.holdout_clients):
         for table in ("metrics", "evaluations"):
-            writer.forget(table, loop.state.version, NEW if due else "")  # evaluated only because the run ended there
+            # evaluated only because the run ended there
+            writer.forget(table, loop.state.version, NEW if due else "")
     if marks and writer.sync() != marks:
         checkpoints.save(loop.state.version, loop.state.save(), writer.sync())
     return writer
 
 
 def _run_to_end(
-    experiment: Experiment, loop: RoundLoop, checkpoints: Checkpoints, path: Path, marks: Marks | None, shown: OneRun,
-    on_round: OnRound | None, trackers: Trackers,
-) -> Marks:  # fmt: skip
-    """Run the loop to its end and return what counts of its tables; ``marks`` as for :func:`_opened`."""
+    experiment: Experiment,
+    loop: RoundLoop,
+    checkpoints: Checkpoints,
+    path: Path,
+    marks: Marks | None,
+    shown: OneRun,
+    on_round: OnRound | None,
+    trackers: Trackers,
+) -> Marks:
+    """Run the loop to its end and return what counts of its tables; ``marks`` as for
+    :func:`_opened`."""
     _note_shared_cores(loop.engine)
     _note_slower(loop.setting)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current, loop.engine.condition)
     if (note := loop.sums.note()) is not None:
         shown.note(note)
-    state, writer = loop.state, _opened(experiment, loop, checkpoints, path, marks)
+    state = loop.state
+    writer = _opened(experiment, loop, checkpoints, path, marks)
     loop.write_to(writer)
     trackers.begin(state.version)
     timer = CheckpointTimer(experiment.checkpoint)
@@ -390,7 +500,8 @@ def _run_to_end(
             if on_round is not None:
                 on_round(done)
         except Exception:
-            checkpoints.save(state.version, state.save(), writer.sync())  # the run goes on from here when it is resumed
+            # the run goes on from here when it is resumed
+            checkpoints.save(state.version, state.save(), writer.sync())
             raise
     written = writer.finish()
     checkpoints.save(state.version, state.save(), written)
@@ -403,8 +514,9 @@ def _run_to_end(
 
 @dataclass
 class CheckpointTimer:
-    """Decides when the next checkpoint is due: as ``every`` says, but one that takes long (client states of gigabytes) is not written
-    again before :data:`PAUSE` times as long has passed. ``begun_s``, ``ended_s``: wall times of the last one."""
+    """Decides when the next checkpoint is due: as ``every`` says, but one that takes long (client
+    states of gigabytes) is not written again before :data:`PAUSE` times as long has passed.
+    ``begun_s``, ``ended_s``: wall times of the last one."""
 
     every: Checkpointing
     begun_s: float = field(default_factory=time.monotonic)
@@ -412,13 +524,15 @@ class CheckpointTimer:
 
     def due(self, version: int, now_s: float) -> bool:
         """Return whether a checkpoint is due after server step ``version``."""
-        took_s, since_s = self.ended_s - self.begun_s, now_s - self.ended_s
+        took_s = self.ended_s - self.begun_s
+        since_s = now_s - self.ended_s
         asked = version % self.every.every_rounds == 0 or since_s > self.every.every_s
         return asked and (took_s < LONG_S or since_s >= PAUSE * took_s)
 
 
 def save_model(setting: Setting, model: ModelState, path: Path) -> None:
-    """Save a final model under its parameters' names: ``module.load_state_dict(safetensors.torch.load_file(path))``."""
+    """Save a final model under its parameters' names:
+    ``module.load_state_dict(safetensors.torch.load_file(path))``."""
     flat = FlatModule.of(setting.task.model, setting.dtype)
     flat.load(model)
     try:
@@ -428,18 +542,22 @@ def save_model(setting: Setting, model: ModelState, path: Path) -> None:
 
 
 def save_best_model(loop: RoundLoop, path: Path) -> None:
-    """Save the model of the best round by validation as ``best.safetensors``, where there is one."""
+    """Save the model of the best round by validation as ``best.safetensors``, where there is
+    one."""
     if loop.state.best is not None:
         save_model(loop.setting, loop.state.best.model, path / "best.safetensors")
 
 
 def best_record(loop: RoundLoop) -> dict[str, Any]:
-    """Return what ``run.json`` says of the best round by validation; nothing where there is none."""
+    """Return what ``run.json`` says of the best round by validation; nothing where there is
+    none."""
     best = loop.state.best
     if best is None:
         return {}
     metric = loop.setting.task.metric
-    return {"best": {"round": best.round, "scope": best.scope, "metric": metric, "value": best.score}}
+    return {
+        "best": {"round": best.round, "scope": best.scope, "metric": metric, "value": best.score}
+    }
 
 
 def _note_shared_cores(engine: Engine) -> None:
@@ -447,8 +565,9 @@ def _note_shared_cores(engine: Engine) -> None:
     now = at_once(engine.inner)
     if now < engine.inner:
         warnings.warn(
-            f"runs that share the cores compute each operation of a model of this size on {now} of {engine.inner} threads, so the "
-            f"last bits may differ from those of a run alone; engine.threads = {now} gives the same bits either way",
+            f"runs that share the cores compute each operation of a model of this size on {now} of "
+            f"{engine.inner} threads, so the last bits may differ from those of a run alone; "
+            f"engine.threads = {now} gives the same bits either way",
             stacklevel=2,
         )
 
@@ -466,7 +585,10 @@ def _shown(experiment: Experiment, progress: bool | OneRun | None) -> Iterator[O
     if isinstance(progress, OneRun):
         yield progress
     elif callable(progress):
-        raise ConfigError("got a function; expected true or false: a function of each round is on_round=...", "progress")
+        raise ConfigError(
+            "got a function; expected true or false: a function of each round is on_round=...",
+            "progress",
+        )
     elif not (watched() if progress is None else progress):
         yield OneRun()
     else:

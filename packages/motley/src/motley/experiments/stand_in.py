@@ -1,7 +1,9 @@
-"""The quadratic stand-in for a private experiment: its selector, caps, clip and noise, on losses that cost nothing.
+"""The quadratic stand-in for a private experiment: its selector, caps, clip and noise, on losses
+that cost nothing.
 
-Kept are the experiment's population, cohort, rounds, rule and what ``[privacy]`` says, all by the objects that a run uses. Data and
-model are those of :mod:`motley.privacy.two_worlds`; every client is available and answers in time. Reference: docs/privacy.md#attack.
+Kept are the experiment's population, cohort, rounds, rule and what ``[privacy]`` says, all by the
+objects that a run uses. Data and model are those of :mod:`motley.privacy.two_worlds`; every client
+is available and answers in time. Reference: docs/privacy.md#attack.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ class StandIn(AuditedWorlds):
     @override
     def described(self) -> str:
         return (
-            f"Attacked is a quadratic stand-in with the experiment's selector, {self.population} clients, cohort {self.cohort}, "
-            f"{self.rounds} rounds, clip, noise and caps; not its data and model. All clients are available and answer in time."
+            f"Attacked is a quadratic stand-in with the experiment's selector, {self.population} "
+            f"clients, cohort {self.cohort}, {self.rounds} rounds, clip, noise and caps; not its "
+            "data and model. All clients are available and answer in time."
         )
 
     @override
@@ -56,22 +59,31 @@ class _Trial:
 
     def __init__(self, worlds: StandIn, far: bool, seed: int) -> None:
         near_o, far_o, others = optima(worlds.population)
-        self.worlds, self.far = worlds, far
-        self.pair, self.centres = np.stack([near_o, far_o]), np.concatenate([(far_o if far else near_o)[None], others])
-        self.zero = worlds.plan.options.adjacency != "replace_one"  # the near world's canary has no data
+        self.worlds = worlds
+        self.far = far
+        self.pair = np.stack([near_o, far_o])
+        self.centres = np.concatenate([(far_o if far else near_o)[None], others])
+        # the near world's canary has no data
+        self.zero = worlds.plan.options.adjacency != "replace_one"
         empty = {"delta": Part(torch.zeros(DIMENSIONS, dtype=torch.float64), "mean")}
         self.private = PrivateRounds(worlds.plan, empty, Streams(2 * seed + far))
-        self.state = cast(PrivacyState, self.private.begin(worlds.population, seeded=True))  # there is a plan
+        # there is a plan
+        self.state = cast(PrivacyState, self.private.begin(worlds.population, seeded=True))
         self.selector = Selector(worlds.rule, 2 * seed + far, worlds.rounds, worlds.defence)
         deviation = worlds.plan.update_multiplier * self.state.clip
         self.rate = server_rate(deviation, worlds.plan.divisor, worlds.rounds)
-        self.model, self.signals = np.zeros(DIMENSIONS), 0.0
+        self.model = np.zeros(DIMENSIONS)
+        self.signals = 0.0
 
     def run(self) -> tuple[list[bool], float, float]:
-        """Return the canary's membership per round, and the log-likelihood ratios of sums and of signals."""
-        worlds, everybody, needs = self.worlds, np.arange(self.worlds.population), self.worlds.rule.needs()
+        """Return the canary's membership per round, and the log-likelihood ratios of sums and of
+        signals."""
+        worlds = self.worlds
+        everybody = np.arange(self.worlds.population)
+        needs = self.worlds.rule.needs()
         self._tell(0, everybody, Outcome.ENROLLED, needs.enrolled)
-        member, sums = [], 0.0
+        member = []
+        sums = 0.0
         for t in range(1, worlds.rounds + 1):
             ids = self.private.available(self.state, everybody)
             candidates = self.selector.probe(t, ids, worlds.cohort)
@@ -84,28 +96,42 @@ class _Trial:
         return member, sums, self.signals
 
     def _tell(self, t: int, ids: Ids, outcome: Outcome, names: Iterable[str]) -> None:
-        """Let the selector observe signals of these clients, clipped and noised, and note what they say of the canary."""
-        options, clear = self.worlds.plan.options, self.worlds.clear
+        """Let the selector observe signals of these clients, clipped and noised, and note what they
+        say of the canary."""
+        options = self.worlds.plan.options
+        clear = self.worlds.clear
         shares = self._shares(self.centres)[ids]
         if self.zero and not self.far:
-            shares = np.where(ids == 0, 0.5 if clear else np.nan, shares)  # absent counts as the middle
+            # absent counts as the middle
+            shares = np.where(ids == 0, 0.5 if clear else np.nan, shares)
         names = [name for name in sorted(names) if SIGNALS[name].kind != "system"]
         intervals = {name: options.signal_noise.get(name, _CLEAR) for name in names}
         signals = {name: one.interval[0] + one.width * shares for name, one in intervals.items()}
-        planned = {n: np.ones(len(ids)) for n in self.worlds.rule.needs().enrolled if SIGNALS[n].kind == "system"}
-        numbers: Any = dict.fromkeys(("download_s", "compute_s", "upload_s", "local_steps", "num_examples", "bits_up"), 1.0)
+        planned = {
+            n: np.ones(len(ids))
+            for n in self.worlds.rule.needs().enrolled
+            if SIGNALS[n].kind == "system"
+        }
+        numbers: Any = dict.fromkeys(
+            ("download_s", "compute_s", "upload_s", "local_steps", "num_examples", "bits_up"), 1.0
+        )
         reports = Reports(ids, outcome, **numbers, signals={**signals, **planned})  # type: ignore[arg-type]
         heard = reports if clear else self.private.heard(self.state, reports)
         if self.worlds.signals_seen and len(ids) and ids[0] == 0:
-            self.signals += sum(self._ratio(float(heard.signal(name)[0]), one) for name, one in intervals.items())
+            self.signals += sum(
+                self._ratio(float(heard.signal(name)[0]), one) for name, one in intervals.items()
+            )
         self.selector.observe(t, heard)
 
     def _shares(self, centres: Floats) -> Floats:
         """Return the losses of clients with these optima, as shares of the largest."""
-        return np.asarray(np.minimum(0.5 * ((centres - self.model) ** 2).sum(-1) / LARGEST_LOSS, 1.0))
+        return np.asarray(
+            np.minimum(0.5 * ((centres - self.model) ** 2).sum(-1) / LARGEST_LOSS, 1.0)
+        )
 
     def _ratio(self, seen: float, how: SignalNoise) -> float:
-        """Return the log-likelihood ratio of one noisy signal of the canary; 0 if a cap kept it from sending."""
+        """Return the log-likelihood ratio of one noisy signal of the canary; 0 if a cap kept it
+        from sending."""
         if not np.isfinite(seen):
             return 0.0
         near, far = how.interval[0] + how.width * self._shares(self.pair)
@@ -115,15 +141,18 @@ class _Trial:
         return float(gaussian_ratio(np.array([seen]), np.array([near]), np.array([far]), how.scale))
 
     def _step(self, t: int, cohort: Ids) -> float:
-        """Take a server step on a cohort's noised sum, and return the sum's log-likelihood ratio."""
-        plan, clip = self.worlds.plan, self.state.clip
+        """Take a server step on a cohort's noised sum, and return the sum's log-likelihood
+        ratio."""
+        plan = self.worlds.plan
+        clip = self.state.clip
         self.private.chosen(self.state, cohort, np.ones(len(cohort)))
         self.private.entered(self.state, cohort)
         raw = self.centres - self.model
         if self.zero and not self.far:
             raw[0] = 0.0
         bounded = clipped_rows(raw, clip)
-        real = cohort if plan.options.adaptive else cohort[cohort == 0]  # the library's clip, slower one by one, agrees
+        # the library's clip, slower one by one, agrees
+        real = cohort if plan.options.adaptive else cohort[cohort == 0]
         for k in real:
             upload = Upload({"delta": Part(torch.from_numpy(raw[k]), "mean")}, 1.0, client=int(k))
             bounded[k] = self.private.clipped(self.state, upload).parts["delta"].value.numpy()
@@ -133,8 +162,10 @@ class _Trial:
         near, far = clipped_rows(self.pair - self.model, clip)
         near = np.zeros(DIMENSIONS) if self.zero else near
         self.model = self.model + self.rate * moved
-        seen, deviation = moved * plan.divisor, plan.update_multiplier * clip
-        if self.worlds.hidden:  # whose sum it is, is not known: the part of it along the canary's difference
+        seen = moved * plan.divisor
+        deviation = plan.update_multiplier * clip
+        # whose sum it is, is not known: the part of it along the canary's difference
+        if self.worlds.hidden:
             expected = plan.divisor / self.worlds.population * bounded[1:].sum(0)
             return float((seen - expected) @ (far - near)) / deviation**2
         if not len(cohort) or cohort[0] != 0:

@@ -29,19 +29,37 @@ from pathlib import Path
 from typing import Any, Literal
 
 from motley.core.errors import DataError, StoreError
-from motley.core.files import disk_error, irregular, is_folder, no_file, replacing, sync_folder, with_digest
+from motley.core.files import (
+    disk_error,
+    irregular,
+    is_folder,
+    no_file,
+    replacing,
+    sync_folder,
+    with_digest,
+)
 from motley.experiments.config import MOST_NAME_BYTES, Experiment
 from motley.experiments.lineage import lineage_id
 from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
 
 __all__ = [
-    "RunFolder", "default_folder", "describe", "ensure_space", "goes_further", "installed_versions", "other_horizon",
-    "refuse_other_horizon", "slug", "source_commit", "stop_in_words",
-]  # fmt: skip
+    "RunFolder",
+    "default_folder",
+    "describe",
+    "ensure_space",
+    "goes_further",
+    "installed_versions",
+    "other_horizon",
+    "refuse_other_horizon",
+    "slug",
+    "source_commit",
+    "stop_in_words",
+]
 
 State = Literal["new", "interrupted", "finished", "ended"]
-"""What a folder holds: nothing, a run to go on with, a finished one, or one that finished under another ``stop``."""
+"""What a folder holds: nothing, a run to go on with, a finished one, or one that finished under
+another ``stop``."""
 _DISTRIBUTIONS = {"motley": "motley-fl", "sklearn": "scikit-learn"} | {
     n: n for n in ("numpy", "scipy", "torch", "pyarrow", "pydantic")
 }
@@ -51,7 +69,8 @@ _NEEDED_BYTES = 32 * 2**20
 
 
 def slug(text: str) -> str:
-    """Return a name as the name of a folder: letters, digits, ``._=-``; everything else becomes ``-``. What is too long is cut off."""
+    """Return a name as the name of a folder: letters, digits, ``._=-``; everything else becomes
+    ``-``. What is too long is cut off."""
     plain = re.sub(r"-{2,}", "-", re.sub(r"[^\w.=-]+", "-", text)).strip("-.")
     return plain.encode()[:MOST_NAME_BYTES].decode(errors="ignore") or "experiment"
 
@@ -62,14 +81,20 @@ def default_folder(experiment: Experiment, base: Path | None = None) -> Path:
 
 
 def describe(
-    experiment: Experiment, numerics: Mapping[str, Any], task: Mapping[str, Any], parameters: int, command: str | None = None
+    experiment: Experiment,
+    numerics: Mapping[str, Any],
+    task: Mapping[str, Any],
+    parameters: int,
+    command: str | None = None,
 ) -> dict[str, Any]:
     """Return the record of a run that is not finished yet.
 
     Parameters
     ----------
-    numerics: the conditions under which results are bit-identical (torch build, instruction set, threads, engine, device).
-    task: ``metric`` and ``classes``. parameters: D. command: what started it; the process's own command line by default.
+    numerics: the conditions under which results are bit-identical (torch build, instruction set,
+    threads, engine, device).
+    task: ``metric`` and ``classes``. parameters: D. command: what started it; the process's own
+    command line by default.
     """
     return {
         "name": experiment.name,
@@ -79,7 +104,11 @@ def describe(
         "numerics": dict(numerics),
         "versions": installed_versions(),
         "citations": [
-            {**dataclasses.asdict(paper), "bibtex": paper.bibtex(), "of": experiment.cited_for(paper)}
+            {
+                **dataclasses.asdict(paper),
+                "bibtex": paper.bibtex(),
+                "of": experiment.cited_for(paper),
+            }
             for paper in experiment.papers()
         ],
         "finished": False,
@@ -91,9 +120,12 @@ def describe(
 
 
 def _command() -> str:
-    """Return the process's command line as one would type it: ``python -m motley`` is ``motley``."""
+    """Return the process's command line as one would type it: ``python -m motley`` is
+    ``motley``."""
     path = Path(sys.argv[0])
-    return shlex.join([path.parent.name if path.name == "__main__.py" else path.name, *sys.argv[1:]])
+    return shlex.join(
+        [path.parent.name if path.name == "__main__.py" else path.name, *sys.argv[1:]]
+    )
 
 
 class RunFolder:
@@ -114,7 +146,8 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder's lock until the end of the block or the process; a folder in which nothing was written is removed.
+        """Hold the folder's lock until the end of the block or the process; a folder in which
+        nothing was written is removed.
 
         Raises
         ------
@@ -132,7 +165,8 @@ class RunFolder:
             _remove_empty(made)
 
     def check(self) -> None:
-        """Raise where the folder could not be made: its name is too long, a file stands in its way, or one may not write there.
+        """Raise where the folder could not be made: its name is too long, a file stands in its way,
+        or one may not write there.
 
         Raises
         ------
@@ -167,11 +201,15 @@ class RunFolder:
             raise self._in_the_way() from None
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise StoreError(f"{self._lock_file} is a symbolic link; remove it, or choose another output folder") from None
+                raise StoreError(
+                    f"{self._lock_file} is a symbolic link; remove it, or choose another output "
+                    "folder"
+                ) from None
             raise disk_error(error, self.path) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _same_file(handle, self._lock_file):  # its last holder took the file away in between
+            # its last holder took the file away in between
+            if not _same_file(handle, self._lock_file):
                 raise BlockingIOError
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
@@ -179,7 +217,8 @@ class RunFolder:
             holder = os.pread(handle, 32, 0).decode(errors="replace") or "unknown"
             os.close(handle)
             raise StoreError(
-                f"{self.path} is in use by another run (process {holder}); wait for it, or choose another output folder"
+                f"{self.path} is in use by another run (process {holder}); wait for it, or choose "
+                "another output folder"
             ) from None
         except OSError as error:
             os.close(handle)
@@ -196,7 +235,8 @@ class RunFolder:
         strange = irregular(self.path)
         if strange is not None:
             raise StoreError(
-                f"{strange} is no file, and no run writes such a thing; remove it, or choose another output folder"
+                f"{strange} is no file, and no run writes such a thing; remove it, or choose "
+                "another output folder"
             )
         if no_file(self.record) == "does not exist":
             return None
@@ -214,29 +254,38 @@ class RunFolder:
         """
         record = self.read()
         if record is None and self.path.is_dir():
-            foreign = sorted(p.name for p in self.path.iterdir() if p.name not in (".lock", "run.json.new"))
+            foreign = sorted(
+                p.name for p in self.path.iterdir() if p.name not in (".lock", "run.json.new")
+            )
             if foreign:
-                raise StoreError(f"{self.path} holds files that are no run ({foreign[0]}, ...); choose a new or empty folder")
+                raise StoreError(
+                    f"{self.path} holds files that are no run ({foreign[0]}, ...); choose a new or "
+                    "empty folder"
+                )
         return record
 
     def finished(self, experiment: Experiment) -> bool:
-        """Return whether the folder holds this run, finished where the experiment ends, with nothing left to be tidied up."""
+        """Return whether the folder holds this run, finished where the experiment ends, with
+        nothing left to be tidied up."""
         record = self.read() or {}
         same = record.get("run_id") == experiment.run_id() and _same_stop(record, experiment)
-        tidy = not os.path.lexists(self._lock_file)  # a process that is killed leaves it, and what it had still to remove
+        # a process that is killed leaves it, and what it had still to remove
+        tidy = not os.path.lexists(self._lock_file)
         return bool(record.get("finished")) and same and tidy and experiment.unknown() is None
 
     def state(self, experiment: Experiment, resume: bool, name: str | None = None) -> State:
-        """Return the state of an experiment's run in this folder: new, interrupted, finished, or ended earlier than it asks for.
+        """Return the state of an experiment's run in this folder: new, interrupted, finished, or
+        ended earlier than it asks for.
 
         Parameters
         ----------
-        resume: whether to go on with an interrupted run, or with one that has ended. name: instead of the run id.
+        resume: whether to go on with an interrupted run, or with one that has ended. name: instead
+        of the run id.
 
         Raises
         ------
-        StoreError: the folder holds other files, another run, one that may be another, one that goes further, or one that is not to
-        be resumed.
+        StoreError: the folder holds other files, another run, one that may be another, one that
+        goes further, or one that is not to be resumed.
         """
         run_id = name or experiment.run_id()
         record = self.held()
@@ -245,19 +294,27 @@ class RunFolder:
         if record.get("run_id") != run_id:
             raise StoreError(
                 other_horizon(self.path, record, experiment)
-                or f"{self.path} holds another run ({record.get('name')}, {record.get('run_id')}); this one is {run_id}: "
-                "choose another output folder"
+                or f"{self.path} holds another run ({record.get('name')}, {record.get('run_id')}); "
+                f"this one is {run_id}: choose another output folder"
             )
         self.need(record, "config", "stop")
         unknown = experiment.unknown()
         if unknown is not None:
             raise StoreError(
-                f"{self.path} holds a run, and nothing says whether it is this one, for {unknown}; choose a new folder with out=..."
+                f"{self.path} holds a run, and nothing says whether it is this one, for {unknown}; "
+                "choose a new folder with out=..."
             )
         if record.get("finished"):
-            return "finished" if _same_stop(record, experiment) else self._ended(record, experiment, resume)
+            return (
+                "finished"
+                if _same_stop(record, experiment)
+                else self._ended(record, experiment, resume)
+            )
         if not resume:
-            raise StoreError(f"{self.path} holds this run, interrupted; go on with --resume, or remove the folder")
+            raise StoreError(
+                f"{self.path} holds this run, interrupted; go on with --resume, or remove the "
+                "folder"
+            )
         return "interrupted"
 
     def need(self, record: Mapping[str, Any], *keys: str) -> Any:
@@ -271,61 +328,82 @@ class RunFolder:
         for key in keys:
             found = found.get(key) if isinstance(found, Mapping) else None
         if found is None:
-            raise StoreError(f"{self.record} lacks {'.'.join(keys)!r}: it is damaged; remove the folder or choose another one")
+            raise StoreError(
+                f"{self.record} lacks {'.'.join(keys)!r}: it is damaged; remove the folder or "
+                "choose another one"
+            )
         return found
 
     def _ended(self, record: Mapping[str, Any], experiment: Experiment, resume: bool) -> State:
         """Return "ended" for a finished run that is to be extended."""
-        before, now = stop_in_words(record["config"]["stop"]), stop_in_words(dataclasses.asdict(experiment.stop))
+        before = stop_in_words(record["config"]["stop"])
+        now = stop_in_words(dataclasses.asdict(experiment.stop))
         rounds = record["config"]["stop"].get("rounds")
-        if rounds is not None and experiment.stop.rounds is not None and experiment.stop.rounds < rounds:
+        if (
+            rounds is not None
+            and experiment.stop.rounds is not None
+            and experiment.stop.rounds < rounds
+        ):
             raise goes_further(self.path, f"to {before}", now)
         if not resume:
-            raise StoreError(f"{self.path} holds this run to {before}; --resume continues it to {now}")
+            raise StoreError(
+                f"{self.path} holds this run to {before}; --resume continues it to {now}"
+            )
         return "ended"
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Replace ``run.json`` in one step; it is durable then, as is the name of every other file of the folder. The record of a
-        finished run gets a digest of each of its models.
+        """Replace ``run.json`` in one step; it is durable then, as is the name of every other file
+        of the folder. The record of a finished run gets a digest of each of its models.
 
         Raises
         ------
         StoreError: the disk is full or refuses.
         """
         try:
-            files = {name: mark_of(self.path / name, 0) for name in _FILES if (self.path / name).is_file()}
+            files = {
+                name: mark_of(self.path / name, 0)
+                for name in _FILES
+                if (self.path / name).is_file()
+            }
             whole = {**record, "files": pack_marks(files)} if record.get("finished") else record
             with replacing(self.record) as file:
                 file.write(json.dumps(with_digest(whole), indent=1, ensure_ascii=False).encode())
                 if record.get("finished"):
-                    sync_folder(self.path)  # the names of all that is finished come before the record that says so
+                    # the names of all that is finished come before the record that says so
+                    sync_folder(self.path)
             sync_folder(self.path)
         except OSError as error:
             raise disk_error(error, self.record) from None
 
 
 def goes_further(path: Path, held: str, now: str) -> StoreError:
-    """Return the error for a folder whose run went further than ``now``, the end that is asked for."""
+    """Return the error for a folder whose run went further than ``now``, the end that is asked
+    for."""
     return StoreError(
-        f"{path} holds this run {held} already, which is as far as {now} or further: its tables have the earlier rounds, too; "
-        "choose another output folder for a run that ends there"
+        f"{path} holds this run {held} already, which is as far as {now} or further: its tables "
+        "have the earlier rounds, too; choose another output folder for a run that ends there"
     )
 
 
 def other_horizon(path: Path, record: Mapping[str, Any], experiment: Experiment) -> str | None:
-    """Return the sentence for a run that differs in nothing but the planned number of rounds, at which it looks; else None."""
-    config, keys = record.get("config", {}), experiment.horizon_keys()
+    """Return the sentence for a run that differs in nothing but the planned number of rounds, at
+    which it looks; else None."""
+    config = record.get("config", {})
+    keys = experiment.horizon_keys()
     if not keys or lineage_id(config) != lineage_id(experiment.resolved()):
         return None
-    before, now = stop_in_words(config.get("stop", {})), stop_in_words(dataclasses.asdict(experiment.stop))
+    before = stop_in_words(config.get("stop", {}))
+    now = stop_in_words(dataclasses.asdict(experiment.stop))
     return (
-        f"{path} holds this run to {before}, and {' and '.join(keys)} looked at that end from round 1: a run to {now} is another "
-        "one; begin it in another output folder, without --resume"
+        f"{path} holds this run to {before}, and {' and '.join(keys)} looked at that end from "
+        f"round 1: a run to {now} is another one; begin it in another output folder, without "
+        "--resume"
     )
 
 
 def refuse_other_horizon(path: Path, experiment: Experiment) -> None:
-    """Refuse to begin a run in the new folder ``path`` that was to go on with one beside it, which looked at another horizon.
+    """Refuse to begin a run in the new folder ``path`` that was to go on with one beside it, which
+    looked at another horizon.
 
     Raises
     ------
@@ -344,16 +422,24 @@ def stop_in_words(stop: Mapping[str, Any]) -> str:
 
 
 def _toml(value: Any) -> str:
-    return f"{{ {', '.join(f'{k} = {_toml(v)}' for k, v in value.items())} }}" if isinstance(value, Mapping) else str(value)
+    return (
+        f"{{ {', '.join(f'{k} = {_toml(v)}' for k, v in value.items())} }}"
+        if isinstance(value, Mapping)
+        else str(value)
+    )
 
 
 def _given(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table of keys without those that were left out."""
-    return {key: _given(v) if isinstance(v, Mapping) else v for key, v in table.items() if v is not None}
+    return {
+        key: _given(v) if isinstance(v, Mapping) else v for key, v in table.items() if v is not None
+    }
 
 
 def _same_stop(record: Mapping[str, Any], experiment: Experiment) -> bool:
-    return _given(record.get("config", {}).get("stop", {})) == _given(dataclasses.asdict(experiment.stop))
+    return _given(record.get("config", {}).get("stop", {})) == _given(
+        dataclasses.asdict(experiment.stop)
+    )
 
 
 def _same_file(handle: int, path: Path) -> bool:
@@ -385,13 +471,14 @@ def ensure_space(path: Path, needed: int = _NEEDED_BYTES) -> None:
     free = shutil.disk_usage(path).free
     if free < needed:
         raise StoreError(
-            f"{path} has {free / 2**20:.0f} MiB free and this run needs about {needed / 2**20:.0f}; "
-            "free some space or choose another output folder"
+            f"{path} has {free / 2**20:.0f} MiB free and this run needs about "
+            f"{needed / 2**20:.0f}; free some space or choose another output folder"
         )
 
 
 def installed_versions(*more: str) -> dict[str, str]:
-    """Return the versions of Python and of the installed distributions that results depend on, and of ``more``."""
+    """Return the versions of Python and of the installed distributions that results depend on, and
+    of ``more``."""
     found = {"python": ".".join(str(n) for n in sys.version_info[:3])}
     distributions = {**_DISTRIBUTIONS, **{one: one for one in more}}
     versions = {name: _version(distribution) for name, distribution in distributions.items()}
@@ -402,8 +489,8 @@ def installed_versions(*more: str) -> dict[str, str]:
 def _version(distribution: str) -> str | None:
     """Return the version of an installed distribution; None if it is not installed.
 
-    Every run asks for all of them, and a look into the metadata of seven distributions takes longer than a small run. A process
-    keeps what it has imported, so the first answer stays true.
+    Every run asks for all of them, and a look into the metadata of seven distributions takes longer
+    than a small run. A process keeps what it has imported, so the first answer stays true.
     """
     try:
         return metadata.version(distribution)
@@ -412,13 +499,18 @@ def _version(distribution: str) -> str | None:
 
 
 def source_commit() -> str | None:
-    """Return the commit of the working directory, ``+`` where something is changed; None outside a checkout."""
+    """Return the commit of the working directory, ``+`` where something is changed; None outside a
+    checkout."""
     try:
         head = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
         ).stdout.strip()
         dirty = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, timeout=5, check=True
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None

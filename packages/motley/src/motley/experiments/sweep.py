@@ -1,6 +1,8 @@
-"""Sweeps: runs of one experiment for every combination of some keys' values, one after the other or on a cluster.
+"""Sweeps: runs of one experiment for every combination of some keys' values, one after the other or
+on a cluster.
 
-A finished run is not run again, an interrupted one is resumed, and one that fails does not stop the others.
+A finished run is not run again, an interrupted one is resumed, and one that fails does not stop the
+others.
 """
 
 from __future__ import annotations
@@ -48,8 +50,10 @@ class Point:
 
     Parameters
     ----------
-    label: what differs from the other runs of the sweep, in words; seeds aside. experiment: what is run.
-    name: of its folder, all that the sweep sets, so that the folder does not depend on the other runs; ``label`` by default.
+    label: what differs from the other runs of the sweep, in words; seeds aside. experiment: what is
+    run.
+    name: of its folder, all that the sweep sets, so that the folder does not depend on the other
+    runs; ``label`` by default.
     """
 
     label: str
@@ -75,7 +79,8 @@ class Comparison(Carded):
 
     Example
     -------
-    ``found = motley.compare("exp.toml")``, then ``found``, ``found.table()`` or ``found.plot(over="virtual_seconds")`` in a notebook
+    ``found = motley.compare("exp.toml")``, then ``found``, ``found.table()`` or
+    ``found.plot(over="virtual_seconds")`` in a notebook
     """
 
     runs: list[TrainedRun]
@@ -86,7 +91,12 @@ class Comparison(Carded):
     def facts(self) -> dict[str, Any]:
         """Return how many runs there are of how many methods, and where."""
         methods = {"methods": len(group_runs(self.runs))} if self.runs else {}
-        return {"runs": len(self.runs), **methods, "failed": len(self.failures), "folder": self.directory}
+        return {
+            "runs": len(self.runs),
+            **methods,
+            "failed": len(self.failures),
+            "folder": self.directory,
+        }
 
     def _repr_html_(self) -> str:
         rows = run_rows(self.runs) if self.runs else []
@@ -97,8 +107,9 @@ class Comparison(Carded):
         )
 
     def table(self) -> Any:
-        """Return a pandas DataFrame with a row per run: its label as in reports, seed, the headline metric's final value, peak and
-        stable value (:class:`~motley.results.measures.Ends`), rounds, virtual seconds, megabytes both ways, and folder.
+        """Return a pandas DataFrame with a row per run: its label as in reports, seed, the headline
+        metric's final value, peak and stable value (:class:`~motley.results.measures.Ends`),
+        rounds, virtual seconds, megabytes both ways, and folder.
 
         Raises
         ------
@@ -107,7 +118,8 @@ class Comparison(Carded):
         return to_frame(run_rows(self.runs) if self.runs else [])
 
     def plot(self, metric: str | None = None, over: str = "rounds") -> Figure:
-        """Return a matplotlib figure of each method's mean over seeds, shaded by one standard deviation.
+        """Return a matplotlib figure of each method's mean over seeds, shaded by one standard
+        deviation.
 
         Parameters
         ----------
@@ -126,14 +138,15 @@ def expand(
     seeds: Sequence[int] | None = None,
     grids: Sequence[str] | None = None,
 ) -> list[Point]:
-    """Return every combination of the values in each ``grid`` (or in those of these names), in ``over`` (which replaces its values
-    of a key) and ``seeds``.
+    """Return every combination of the values in each ``grid`` (or in those of these names), in
+    ``over`` (which replaces its values of a key) and ``seeds``.
 
     A run that several grids contain occurs once.
 
     Raises
     ------
-    ConfigError: no values for a key, a value the experiment refuses, the same run twice, or no such grid.
+    ConfigError: no values for a key, a value the experiment refuses, the same run twice, or no such
+    grid.
     """
     changes: dict[str, tuple[Experiment, dict[str, Any]]] = {}
     for grid in _chosen(experiment, grids):
@@ -144,28 +157,48 @@ def expand(
 
 def _chosen(experiment: Experiment, names: Sequence[str] | None) -> list[dict[str, Any]]:
     """Return the grids with these names (all by default), without their names."""
-    grids = {grid["name"] if isinstance(grid.get("name"), str) else number: grid for number, grid in enumerate(experiment.grid)}
+    grids = {
+        grid["name"] if isinstance(grid.get("name"), str) else number: grid
+        for number, grid in enumerate(experiment.grid)
+    }
     known = [name for name in grids if isinstance(name, str)]
     for name in names or ():
         if name not in known:
-            said = f"expected one of: {', '.join(known)}" if known else 'none has a name; write name = "..." in a [[grid]]'
+            said = (
+                f"expected one of: {', '.join(known)}"
+                if known
+                else 'none has a name; write name = "..." in a [[grid]]'
+            )
             raise ConfigError(f"there is no grid {name!r}{suggest(name, known)}; {said}", "grid")
     found = [grid for name, grid in grids.items() if names is None or name in names]
-    return [{key: values for key, values in grid.items() if not isinstance(values, str)} for grid in found] or [{}]
+    return [
+        {key: values for key, values in grid.items() if not isinstance(values, str)}
+        for grid in found
+    ] or [{}]
 
 
-def _replaced(experiment: Experiment, over: Mapping[str, Sequence[Any]], grids: Sequence[str] | None) -> dict[str, Any]:
+def _replaced(
+    experiment: Experiment, over: Mapping[str, Sequence[Any]], grids: Sequence[str] | None
+) -> dict[str, Any]:
     """Return the keys of the grids that ``over`` replaces, and their values."""
-    return {key: values for grid in _chosen(experiment, grids) for key, values in grid.items() if key in over}
+    return {
+        key: values
+        for grid in _chosen(experiment, grids)
+        for key, values in grid.items()
+        if key in over
+    }
 
 
 def _combinations(
     experiment: Experiment, grid: dict[str, Sequence[Any]], seeds: Sequence[int] | None
 ) -> dict[str, tuple[Experiment, dict[str, Any]]]:
-    """Return result id -> experiment and what was changed, for every combination of one grid's values."""
+    """Return result id -> experiment and what was changed, for every combination of one grid's
+    values."""
     if seeds is not None:
         if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
-            raise ConfigError(f"got {seeds!r}; expected a list of whole numbers, e.g. seeds=[0, 1, 2]", "seeds")
+            raise ConfigError(
+                f"got {seeds!r}; expected a list of whole numbers, e.g. seeds=[0, 1, 2]", "seeds"
+            )
         grid = {**{key: values for key, values in grid.items() if key != "seed"}, "seed": seeds}
     for key, values in grid.items():
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
@@ -177,27 +210,41 @@ def _combinations(
         changes = dict(zip(grid, combination, strict=True))
         made = experiment.replace({**changes, "grid": []})
         if made.result_id() in out:
-            raise ConfigError(f"the same run occurs twice ({_words(changes)}); name each value once", "grid")
+            raise ConfigError(
+                f"the same run occurs twice ({_words(changes)}); name each value once", "grid"
+            )
         out[made.result_id()] = made, changes
     return out
 
 
 def _labelled(found: Sequence[tuple[Experiment, dict[str, Any]]], otherwise: str) -> list[Point]:
-    """Return the points with labels: of the keys that were changed, those in which the runs differ."""
-    plain = [{key: value for key, value in changes.items() if key != "seed"} for _, changes in found]
+    """Return the points with labels: of the keys that were changed, those in which the runs
+    differ."""
+    plain = [
+        {key: value for key, value in changes.items() if key != "seed"} for _, changes in found
+    ]
     resolved = [made.resolved() for made, _ in found]
     keys = list(dict.fromkeys(key for changes in plain for key in changes))
     differing = [key for key in keys if len({repr(_at(one, key)) for one in resolved}) > 1]
     last = [key.rpartition(".")[2] for key in differing]
-    twins = {key for key, word in zip(differing, last, strict=True) if word != "name" and last.count(word) > 1}
-    short = [_words({key: value for key, value in changes.items() if key in differing}, twins) for changes in plain]
+    twins = {
+        key
+        for key, word in zip(differing, last, strict=True)
+        if word != "name" and last.count(word) > 1
+    }
+    short = [
+        _words({key: value for key, value in changes.items() if key in differing}, twins)
+        for changes in plain
+    ]
     meant: dict[str, set[str]] = {}  # label -> the runs that it would name, seeds aside
     for label, one in zip(short, resolved, strict=True):
         meant.setdefault(label, set()).add(repr({**one, "seed": 0}))
     points = []
     for (made, _), changes, label in zip(found, plain, short, strict=True):
         if len(meant[label]) > 1:  # two keys have the same value in words
-            label = ", ".join(f"{key} = {value}" for key, value in changes.items() if key in differing)
+            label = ", ".join(
+                f"{key} = {value}" for key, value in changes.items() if key in differing
+            )
         points.append(Point(label or otherwise, made, _words(changes) or otherwise))
     return points
 
@@ -211,11 +258,15 @@ def _at(keys: Mapping[str, Any], path: str) -> Any:
 
 
 def _words(changes: Mapping[str, Any], whole: Collection[str] = ()) -> str:
-    """Return what was changed in words: ``{"selector.name": "uniform", "partition.alpha": 0.1}`` -> ``"uniform alpha=0.1"``.
+    """Return what was changed in words: ``{"selector.name": "uniform", "partition.alpha": 0.1}`` ->
+    ``"uniform alpha=0.1"``.
 
     ``whole``: keys that are written out.
     """
-    return " ".join(_label_of(key if key in whole else key.rpartition(".")[2], value) for key, value in changes.items())
+    return " ".join(
+        _label_of(key if key in whole else key.rpartition(".")[2], value)
+        for key, value in changes.items()
+    )
 
 
 def _label_of(key: str, value: Any) -> str:
@@ -224,19 +275,27 @@ def _label_of(key: str, value: Any) -> str:
     if dataclasses.is_dataclass(value):
         value = {"name": type(value).__name__, **registry.chosen(value)}
     if isinstance(value, Mapping):
-        return " ".join([str(value.get("name", key)), *(_label_of(k, v) for k, v in value.items() if k != "name")])
+        return " ".join(
+            [
+                str(value.get("name", key)),
+                *(_label_of(k, v) for k, v in value.items() if k != "name"),
+            ]
+        )
     return str(value) if key == "name" or isinstance(value, str) else f"{key}={value}"
 
 
 def parse_over(text: str) -> tuple[str, list[Any]]:
-    """Parse ``"selector.name=uniform,oort"`` -> ``("selector.name", ["uniform", "oort"])``; commas inside brackets and quotes stay.
+    """Parse ``"selector.name=uniform,oort"`` -> ``("selector.name", ["uniform", "oort"])``; commas
+    inside brackets and quotes stay.
 
     Raises
     ------
     ConfigError: not ``key=value,value``.
     """
     key, values = document.parse_setting(text, "--over")
-    pieces, depth, quote = [""], 0, ""
+    pieces = [""]
+    depth = 0
+    quote = ""
     for char in values:
         quote = ("" if char == quote else quote) if quote else (char if char in "\"'" else "")
         depth += (char in "[{") - (char in "]}") if not quote else 0
@@ -270,16 +329,22 @@ def compare(
 
     Parameters
     ----------
-    experiment: an Experiment, its keys, or the path of its TOML file. over: key path -> values, over the file's ``[grid]``.
-    seeds: values of ``seed``. out: folder of all runs, ``runs/<name>`` by default. data: folder of data packs.
-    overrides: settings like ``"local.epochs=2"``. progress: show the runs on standard error, as bars on a terminal
-    or lines in a log; left out: on a terminal and in a notebook, with a line at the end.
-    on_ray: address of a Ray cluster over which the runs are spread, ``auto``, or ``local`` for one that is started here.
+    experiment: an Experiment, its keys, or the path of its TOML file. over: key path -> values,
+    over the file's ``[grid]``.
+    seeds: values of ``seed``. out: folder of all runs, ``runs/<name>`` by default. data: folder of
+    data packs.
+    overrides: settings like ``"local.epochs=2"``. progress: show the runs on standard error, as
+    bars on a terminal or lines in a log; left out: on a terminal and in a notebook, with a line at
+    the end.
+    on_ray: address of a Ray cluster over which the runs are spread, ``auto``, or ``local`` for one
+    that is started here.
     jobs: runs at a time on this machine, each in a process that computes on its share of the cores.
-    task: a federation and module of your own, as for :func:`~motley.experiments.run.run`. on_end: called in this process with
-    the results of each run as soon as they are there; an error in it ends the comparison, and the same call goes on with it.
-    allow_import: let components be named ``"module:Class"``, which imports the module. grids: names of the file's grids that are
-    run; all by default. allow_other_numerics: resume runs although torch, instruction set, threads, engine or device differ.
+    task: a federation and module of your own, as for :func:`~motley.experiments.run.run`. on_end:
+    called in this process with the results of each run as soon as they are there; an error in it
+    ends the comparison, and the same call goes on with it.
+    allow_import: let components be named ``"module:Class"``, which imports the module. grids: names
+    of the file's grids that are run; all by default. allow_other_numerics: resume runs although
+    torch, instruction set, threads, engine or device differ.
 
     Raises
     ------
@@ -290,18 +355,23 @@ def compare(
     ``compare("exp.toml", {"selector.name": ["uniform", "power_of_choice"]}, seeds=[0, 1, 2]).runs``
     """
     with imports(allow_import):
-        base_experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
+        base_experiment = as_experiment(
+            experiment if task is None else with_own(experiment, task), overrides
+        )
         points = expand(base_experiment, over, seeds, grids)
     for key, values in _replaced(base_experiment, over or {}, grids).items():
         warnings.warn(
-            f"{key} is in the file's grid, {values!r}; the values given take its place, {list((over or {})[key])!r}",
+            f"{key} is in the file's grid, {values!r}; the values given take its place, "
+            f"{list((over or {})[key])!r}",
             stacklevel=2,
         )
     base = out or default_folder(base_experiment).parent
     folders = [point.folder(base) for point in points]
     by_itself = progress is None and watched()
     shown = by_itself or bool(progress)
-    runs, failures = run_points(points, folders, data, shown, on_ray, jobs, on_end, allow_other_numerics)
+    runs, failures = run_points(
+        points, folders, data, shown, on_ray, jobs, on_end, allow_other_numerics
+    )
     if by_itself:
         last_line(runs_in_words(base_experiment.name, runs, len(failures), base))
     return Comparison(runs, failures, base)
@@ -317,21 +387,27 @@ def run_points(
     on_end: OnEnd | None = None,
     allow_other_numerics: bool = False,
 ) -> tuple[list[TrainedRun], list[Failure]]:
-    """Run each experiment in its folder unless it is finished there; return the runs in the order of the points, and the failures.
-    The other parameters are those of :func:`compare`."""
+    """Run each experiment in its folder unless it is finished there; return the runs in the order
+    of the points, and the failures. The other parameters are those of :func:`compare`."""
     if jobs < 1:
         raise ConfigError(f"got {jobs}; expected at least 1", "jobs")
     if jobs > 1 and on_ray is not None:
         raise ConfigError(
-            "runs are spread over a cluster (on_ray), which decides how many run at a time; give one of the two", "jobs"
+            "runs are spread over a cluster (on_ray), which decides how many run at a time; give "
+            "one of the two",
+            "jobs",
         )
     for folder in folders:
         RunFolder(folder).check()
     shown = _display(points) if progress else None
-    calls = [{"experiment": p.experiment, "folder": folder, "data": data} for p, folder in zip(points, folders, strict=True)]
+    calls = [
+        {"experiment": p.experiment, "folder": folder, "data": data}
+        for p, folder in zip(points, folders, strict=True)
+    ]
     errors: dict[int, Exception | None] = {}
     groups = {
-        folder.resolve(): RunGroup(folder.parent.parent, p.name or p.label) for p, folder in zip(points, folders, strict=True)
+        folder.resolve(): RunGroup(folder.parent.parent, p.name or p.label)
+        for p, folder in zip(points, folders, strict=True)
     }
     work = partial(_one, groups=groups, allow_other_numerics=allow_other_numerics)
     with (
@@ -346,17 +422,28 @@ def run_points(
                 shown.end(number, error)
             if error is None and on_end is not None:
                 on_end(load(folders[number], points[number].experiment.own_task))
-    failures = [Failure(points[number], error) for number, error in sorted(errors.items()) if error is not None]
+    failures = [
+        Failure(points[number], error)
+        for number, error in sorted(errors.items())
+        if error is not None
+    ]
     good = [number for number in sorted(errors) if errors[number] is None]
     return [load(folders[number], points[number].experiment.own_task) for number in good], failures
 
 
 def _display(points: Sequence[Point]) -> ProgressDisplay:
-    return display([point.experiment for point in points], [f"{point.label} seed {point.experiment.seed}" for point in points])
+    return display(
+        [point.experiment for point in points],
+        [f"{point.label} seed {point.experiment.seed}" for point in points],
+    )
 
 
 def _outcomes(
-    work: Callable[..., object], calls: Sequence[dict[str, Any]], shown: ProgressDisplay | None, on_ray: str | None, jobs: int
+    work: Callable[..., object],
+    calls: Sequence[dict[str, Any]],
+    shown: ProgressDisplay | None,
+    on_ray: str | None,
+    jobs: int,
 ) -> Generator[tuple[int, Exception | None]]:
     """Run all experiments; yield the number of each when it ended, and its error."""
     if on_ray is not None:
@@ -376,10 +463,15 @@ def _outcomes(
 
 
 def _spread(
-    work: Callable[..., object], calls: Sequence[dict[str, Any]], shown: ProgressDisplay | None, address: str
+    work: Callable[..., object],
+    calls: Sequence[dict[str, Any]],
+    shown: ProgressDisplay | None,
+    address: str,
 ) -> Generator[tuple[int, Exception | None]]:
     """Run each experiment on a node of a cluster, which reports when it is done."""
-    experiments, folders, data = ([call[name] for call in calls] for name in ("experiment", "folder", "data"))
+    experiments, folders, data = (
+        [call[name] for call in calls] for name in ("experiment", "folder", "data")
+    )
     with closing(spread(address, work, experiments, folders, next(iter(data), None))) as outcomes:
         for number, error in outcomes:
             if shown is not None:
@@ -388,13 +480,23 @@ def _spread(
 
 
 def _one(
-    experiment: Experiment, folder: Path, data: Path | None, progress: OneRun | bool = False, *,
-    groups: Mapping[Path, RunGroup], allow_other_numerics: bool = False,
-) -> TrainedRun:  # fmt: skip
+    experiment: Experiment,
+    folder: Path,
+    data: Path | None,
+    progress: OneRun | bool = False,
+    *,
+    groups: Mapping[Path, RunGroup],
+    allow_other_numerics: bool = False,
+) -> TrainedRun:
     if RunFolder(folder).finished(experiment):
         check_variants(RunFolder(folder).read() or {}, experiment, data)
         return load(folder)
     return run(
-        experiment, out=folder, resume=True, data=data, progress=progress, allow_other_numerics=allow_other_numerics,
+        experiment,
+        out=folder,
+        resume=True,
+        data=data,
+        progress=progress,
+        allow_other_numerics=allow_other_numerics,
         group=groups[folder.resolve()],
-    )  # fmt: skip
+    )

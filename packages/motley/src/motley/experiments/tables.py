@@ -1,7 +1,8 @@
 """The tables of the experiment file that no other package needs, and the types of their values.
 
-A table that the simulation itself uses is a plain dataclass of the package concerned (``Stop``, ``Split``, ``Clip``,
-``Stragglers``, ...); it stands here and in :class:`motley.experiments.config.Experiment` as ``Annotated[Stop, StrictTable]``.
+A table that the simulation itself uses is a plain dataclass of the package concerned (``Stop``,
+``Split``, ``Clip``, ``Stragglers``, ...); it stands here and in
+:class:`motley.experiments.config.Experiment` as ``Annotated[Stop, StrictTable]``.
 
 >>> Local(clip={"norm": 1.0}).clip
 Clip(norm=1.0, of='corrected')
@@ -76,7 +77,8 @@ def named(value: object) -> object:
 
 
 def _sgd(value: object) -> object:
-    """Return an optimiser's options; options without a name are SGD's, so that ``--set local.optimizer.lr=0.05`` is enough."""
+    """Return an optimiser's options; options without a name are SGD's, so that
+    ``--set local.optimizer.lr=0.05`` is enough."""
     return {"name": "sgd", **value} if isinstance(value, Mapping) else named(value)
 
 
@@ -93,30 +95,42 @@ def _grids(value: object) -> list[object]:
             elif not isinstance(values, list | tuple):
                 raise ConfigError(f"got {values!r}; expected a list", f"grid.{key}")
     if len(set(names)) < len(names):
-        raise ConfigError(f"two grids are called {max(names, key=names.count)!r}; give each a name of its own", "grid.name")
+        raise ConfigError(
+            f"two grids are called {max(names, key=names.count)!r}; give each a name of its own",
+            "grid.name",
+        )
     return grids
 
 
 _RECORD = WithJsonSchema(
-    {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}]}
+    {
+        "anyOf": [
+            {"type": "string"},
+            {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+        ]
+    }
 )
 Grids = Annotated[list[dict[str, list[Any] | str]], BeforeValidator(_grids)]
 """Key path -> values, once or several times; ``name`` is what a grid is called."""
-Names = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+Names = Annotated[
+    list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+]
 """Names, or a single one."""
 Record = Annotated[dict[str, Any], BeforeValidator(named), _RECORD]
 """A component: ``{ name = "...", option = ... }``, or its bare name."""
 
 
 class KeyTable(BaseModel):
-    """Base of a table of the experiment file: unknown keys are refused, and nothing can be changed afterwards."""
+    """Base of a table of the experiment file: unknown keys are refused, and nothing can be changed
+    afterwards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class StrictTable:
-    """Annotation of a field whose type is a plain dataclass: pydantic then takes numbers, flags and texts as they are, without
-    converting a text to a number or a number to a flag, and refuses infinite numbers."""
+    """Annotation of a field whose type is a plain dataclass: pydantic then takes numbers, flags and
+    texts as they are, without converting a text to a number or a number to a flag, and refuses
+    infinite numbers."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
@@ -135,17 +149,24 @@ def _make_strict(schema: Any, handler: GetCoreSchemaHandler) -> None:
             schema["strict"] = True
         if kind == "float":
             schema["allow_inf_nan"] = False
-    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+    for part in (
+        schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    ):
         _make_strict(part, handler)
 
 
 def _share(value: object) -> object:
     """Return a bare number as a share."""
-    return {"share": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+    return (
+        {"share": value}
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else value
+    )
 
 
 class Public(KeyTable):
-    """Samples without labels that everybody may use (``feddf``, ``rhfl``): a ``share`` of the task's own, or other ``data``."""
+    """Samples without labels that everybody may use (``feddf``, ``rhfl``): a ``share`` of the
+    task's own, or other ``data``."""
 
     share: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = None
     """Share of the samples to divide that is held back; a bare number will do."""
@@ -162,20 +183,28 @@ PublicKey = Annotated[Public | None, BeforeValidator(_share)]
 def _guard(value: object) -> object:
     """Return the guard's options for ``"on"``, and None for ``"off"``."""
     if isinstance(value, str) and value not in ("on", "off"):
-        raise ConfigError(f'got {value!r}; expected "on", "off" or {{ factor = 1000, window = 20 }}', "guard")
+        raise ConfigError(
+            f'got {value!r}; expected "on", "off" or {{ factor = 1000, window = 20 }}', "guard"
+        )
     return {"on": {}, "off": None}[value] if isinstance(value, str) else value
 
 
 GuardKey = Annotated[
-    Guard | None, BeforeValidator(_guard), StrictTable, PlainSerializer(lambda guard: "off" if guard is None else asdict(guard))
+    Guard | None,
+    BeforeValidator(_guard),
+    StrictTable,
+    PlainSerializer(lambda guard: "off" if guard is None else asdict(guard)),
 ]
 """``guard = "on"``, ``"off"`` or ``{ factor = 1000, window = 20 }``."""
 
 
 def _defence(value: object) -> object:
-    """Return the defence's options for ``"on"``, and None for ``"off"``; a part of it that is ``"off"`` is None."""
+    """Return the defence's options for ``"on"``, and None for ``"off"``; a part of it that is
+    ``"off"`` is None."""
     if isinstance(value, str) and value not in ("on", "off"):
-        raise ConfigError(f'got {value!r}; expected "off", "on" or {{ outliers = 3.0, cap = 2.0 }}', "defence")
+        raise ConfigError(
+            f'got {value!r}; expected "off", "on" or {{ outliers = 3.0, cap = 2.0 }}', "defence"
+        )
     if isinstance(value, Mapping):
         return {name: None if part == "off" else part for name, part in value.items()}
     return {"on": {}, "off": None}[value] if isinstance(value, str) else value
@@ -186,18 +215,25 @@ DefenceKey = Annotated[
     BeforeValidator(_defence),
     StrictTable,
     PlainSerializer(
-        lambda defence: "off" if defence is None else {k: "off" if v is None else v for k, v in asdict(defence).items()}
+        lambda defence: (
+            "off"
+            if defence is None
+            else {k: "off" if v is None else v for k, v in asdict(defence).items()}
+        )
     ),
 ]
 """``defence = "off"``, ``"on"`` or ``{ outliers = 3.0, clip = 0.95, cap = "off" }``."""
 
 
 def _privacy(value: object) -> object:
-    """Return None for ``"off"``, and the options of privacy with a clip that adapts, given as a table, in two keys."""
+    """Return None for ``"off"``, and the options of privacy with a clip that adapts, given as a
+    table, in two keys."""
     if isinstance(value, str):
         if value != "off":
             raise ConfigError(
-                f'got {value!r}; expected "off" or a table, e.g. [privacy] with clip, epsilon and delta', "privacy"
+                f'got {value!r}; expected "off" or a table, e.g. [privacy] with clip, epsilon and '
+                "delta",
+                "privacy",
             )
         return None
     if not isinstance(value, Mapping) or not isinstance(value.get("clip"), Mapping):
@@ -207,11 +243,13 @@ def _privacy(value: object) -> object:
 
 
 PrivacyKey = Annotated[Privacy | None, BeforeValidator(_privacy), StrictTable]
-"""``[privacy]``, with ``clip = 1.0`` or ``clip = { initial = 0.1, quantile = 0.5 }``; ``privacy = "off"`` in a grid: none."""
+"""``[privacy]``, with ``clip = 1.0`` or ``clip = { initial = 0.1, quantile = 0.5 }``;
+``privacy = "off"`` in a grid: none."""
 
 
 class Local(KeyTable):
-    """The local work of a client in a round: either ``epochs`` or ``steps`` (neither given: one epoch)."""
+    """The local work of a client in a round: either ``epochs`` or ``steps`` (neither given: one
+    epoch)."""
 
     epochs: Count | None = None
     """Passes over the client's own data."""
@@ -239,20 +277,28 @@ class Local(KeyTable):
 
 
 def _batches(value: object) -> object:
-    if value is None or value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+    if (
+        value is None
+        or value == "all"
+        or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+    ):
         return value
-    raise ConfigError(f"got {value!r}; expected a whole number of at least 1, or 'all'", "probe.batches")
+    raise ConfigError(
+        f"got {value!r}; expected a whole number of at least 1, or 'all'", "probe.batches"
+    )
 
 
 class Probe(KeyTable):
     """How much data a selector's probe measures."""
 
     batches: Annotated[int | Literal["all"] | None, BeforeValidator(_batches)] = None
-    """Batches of the run's batch size per client; ``all``: its whole training data; left out: what the selector asks for."""
+    """Batches of the run's batch size per client; ``all``: its whole training data; left out: what
+    the selector asks for."""
 
 
 class EngineChoice(KeyTable):
-    """How local work is computed. Changes results by rounding at most, so it is not part of the run's id."""
+    """How local work is computed. Changes results by rounding at most, so it is not part of the
+    run's id."""
 
     name: str = "auto"
     """``auto``, or the name of an engine."""
@@ -261,19 +307,25 @@ class EngineChoice(KeyTable):
     threads: Count | None = None
     """Cores this run may use; left out: all the process may."""
     workers: Count | None = None
-    """Worker processes that share these cores (``processes``, ``ray``); left out: one for every core."""
+    """Worker processes that share these cores (``processes``, ``ray``); left out: one for every
+    core."""
     worker_cores: Count | None = None
-    """Cores of each worker (``ray``); left out: as many as fit. With ``workers`` it fixes how the work is divided, and so the bits, on
-    a cluster of any size: where fewer workers fit, fewer do the same work."""
+    """Cores of each worker (``ray``); left out: as many as fit. With ``workers`` it fixes how the
+    work is divided, and so the bits, on a cluster of any size: where fewer workers fit, fewer do
+    the same work."""
     address: str | None = None
-    """Address of a running cluster, ``auto`` for the one of this machine (``ray``); left out: one is started here."""
+    """Address of a running cluster, ``auto`` for the one of this machine (``ray``); left out: one
+    is started here."""
     gpu_share: Annotated[Positive, Le(1)] | None = None
-    """Share of a GPU that each worker takes (``ray`` with ``device = "cuda"``); left out: a whole one."""
+    """Share of a GPU that each worker takes (``ray`` with ``device = "cuda"``); left out: a whole
+    one."""
     wait_s: Positive | None = None
-    """Wall seconds to wait for a cluster that has no room for a single worker (``ray``); left out: 600."""
+    """Wall seconds to wait for a cluster that has no room for a single worker (``ray``); left out:
+    600."""
     differing_nodes: Literal["skip", "refuse"] | None = None
-    """What becomes of a run if a node of the cluster has other code or libraries than this process (``ray``): ``skip``, as where it is
-    left out, goes on without the node; ``refuse`` ends the run before it begins."""
+    """What becomes of a run if a node of the cluster has other code or libraries than this process
+    (``ray``): ``skip``, as where it is left out, goes on without the node; ``refuse`` ends the run
+    before it begins."""
 
 
 class Checkpointing(KeyTable):
@@ -291,7 +343,8 @@ class InitialWeights(KeyTable):
     """Weights that the model begins with, instead of random ones."""
 
     path: str
-    """A run's folder, or a file of weights (``.safetensors``, ``.pt``); a bare path will do for the table."""
+    """A run's folder, or a file of weights (``.safetensors``, ``.pt``); a bare path will do for the
+    table."""
     only: list[str] = Field(default_factory=lambda: ["*"])
     """Patterns of the names that are loaded, e.g. ``["backbone.*"]``."""
     strict: Flag = True
@@ -301,11 +354,13 @@ class InitialWeights(KeyTable):
 
     @property
     def hashed(self) -> str:
-        """The hash of the weights as they are now; where the file is gone, the ``digest`` that is given.
+        """The hash of the weights as they are now; where the file is gone, the ``digest`` that is
+        given.
 
         Raises
         ------
-        ConfigError: they have another hash than the ``digest`` that is given, or there is neither file nor digest.
+        ConfigError: they have another hash than the ``digest`` that is given, or there is neither
+        file nor digest.
         """
         if self.digest is not None and no_file(Path(self.path)) == "does not exist":
             return self.digest
@@ -315,22 +370,24 @@ class InitialWeights(KeyTable):
             raise ConfigError(str(error), "init") from None
         if self.digest not in (None, now):
             raise ConfigError(
-                f"the weights in {self.path} have the digest {now}, not {self.digest}: they are others than in the run before; "
-                "leave digest out to begin with these",
+                f"the weights in {self.path} have the digest {now}, not {self.digest}: they are "
+                "others than in the run before; leave digest out to begin with these",
                 "init.digest",
             )
         return now
 
 
 def at_path(value: object) -> object:
-    """Return a bare path of weights as a table, also one to which ``--set init.only=...`` has added keys."""
+    """Return a bare path of weights as a table, also one to which ``--set init.only=...`` has added
+    keys."""
     if isinstance(value, Mapping) and "name" in value and "path" not in value:
         return {"path" if key == "name" else key: item for key, item in value.items()}
     return {"path": str(value)} if isinstance(value, str | PathLike) else value
 
 
 def _trackers(value: object) -> object:
-    """Return names of trackers, each once; a table of names and flags, as experiments had, is those that are on."""
+    """Return names of trackers, each once; a table of names and flags, as experiments had, is those
+    that are on."""
     if isinstance(value, Mapping):
         value = [name for name, on in value.items() if on]
     names = list(value) if isinstance(value, list | tuple) else [value]
@@ -338,7 +395,9 @@ def _trackers(value: object) -> object:
         if name not in TRACKERS.names():
             hint = suggest(name, TRACKERS.names()) if isinstance(name, str) else ""
             known = ", ".join(TRACKERS.names())
-            raise ConfigError(f'got {name!r}{hint}; expected some of: {known}, e.g. log = ["tensorboard"]', "log")
+            raise ConfigError(
+                f'got {name!r}{hint}; expected some of: {known}, e.g. log = ["tensorboard"]', "log"
+            )
     return list(dict.fromkeys(names))
 
 

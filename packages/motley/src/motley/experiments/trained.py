@@ -1,4 +1,5 @@
-"""Runs with their models: the trained module, predictions for new samples, and the models of the clients.
+"""Runs with their models: the trained module, predictions for new samples, and the models of the
+clients.
 
 >>> from motley.experiments.run import run
 >>> import tempfile
@@ -41,7 +42,15 @@ if TYPE_CHECKING:
     from motley.tasks.base import Dataset, Federation, Task, TaskSource
     from motley.tasks.preparation import Preparation
 
-__all__ = ["ClientModel", "ClientModels", "TrainedRun", "describe_samples", "load", "load_all", "save_preparation"]
+__all__ = [
+    "ClientModel",
+    "ClientModels",
+    "TrainedRun",
+    "describe_samples",
+    "load",
+    "load_all",
+    "save_preparation",
+]
 
 _PREPARATION = "preparation.json"
 _CHUNK = 1024
@@ -49,18 +58,25 @@ _CHUNK = 1024
 
 
 def describe_samples(federation: Federation) -> dict[str, Any]:
-    """Return what a run's record says of its samples, so that its model can be made again without them."""
+    """Return what a run's record says of its samples, so that its model can be made again without
+    them."""
     return {
-        "shape": list(federation.x.shape[1:]), "dtype": str(federation.x.dtype).removeprefix("torch."),
-        "classes": federation.classes, "targets": federation.targets, "target_shape": list(federation.y.shape[1:]),
-        "clients": len(federation), "prepared": federation.preparation is not None,
-    }  # fmt: skip
+        "shape": list(federation.x.shape[1:]),
+        "dtype": str(federation.x.dtype).removeprefix("torch."),
+        "classes": federation.classes,
+        "targets": federation.targets,
+        "target_shape": list(federation.y.shape[1:]),
+        "clients": len(federation),
+        "prepared": federation.preparation is not None,
+    }
 
 
 def save_preparation(federation: Federation, folder: Path, private: bool = False) -> None:
-    """Write ``preparation.json``: how new samples become model inputs; nothing where they are model inputs already.
+    """Write ``preparation.json``: how new samples become model inputs; nothing where they are model
+    inputs already.
 
-    ``private``: of a private run, which keeps what single clients measured of their own rows to itself."""
+    ``private``: of a private run, which keeps what single clients measured of their own rows to
+    itself."""
     own = getattr(federation.preparation, "clients", False)
     if federation.preparation is not None and not (private and own):
         text = json.dumps(with_digest(federation.preparation.save()), indent=1, ensure_ascii=False)
@@ -77,24 +93,30 @@ class TrainedRun(results.Run):
 
     Parameters
     ----------
-    task: the task of a run whose data and model came from Python, or the source of its task; None: the run's record says how its
-    model is made. allow_import: whether a task or model that the record names ``module:Class`` may be imported.
+    task: the task of a run whose data and model came from Python, or the source of its task; None:
+    the run's record says how its model is made. allow_import: whether a task or model that the
+    record names ``module:Class`` may be imported.
     """
 
     task: Task | TaskSource | None = field(default=None, compare=False, repr=False)
     allow_import: bool = field(default=False, compare=False, repr=False)
 
-    def module(self, which: str = "final", factory: Callable[[], nn.Module] | None = None) -> nn.Module:
+    def module(
+        self, which: str = "final", factory: Callable[[], nn.Module] | None = None
+    ) -> nn.Module:
         """Return the trained module with its weights, in evaluation mode, on the CPU.
 
         Parameters
         ----------
-        which: ``final``, the model after the last round, or ``best``, that of the best round by validation samples.
-        factory: makes a fresh module; needed where the model came from Python and the run was loaded without its task.
+        which: ``final``, the model after the last round, or ``best``, that of the best round by
+        validation samples.
+        factory: makes a fresh module; needed where the model came from Python and the run was
+        loaded without its task.
 
         Raises
         ------
-        StoreError: the run is not finished, or kept no best round. ConfigError: nothing says how the module is made.
+        StoreError: the run is not finished, or kept no best round. ConfigError: nothing says how
+        the module is made.
         ModelError: the factory makes another module.
         """
         from motley.tasks.weight_files import read_weights
@@ -104,20 +126,27 @@ class TrainedRun(results.Run):
             raise ConfigError(f"got {which!r}; expected 'final' or 'best'")
         path = self.directory / names[which]
         if not path.is_file():
-            remedy = "its model is written at the end" if which == "final" else "set split = { validation = 0.2 }"
+            remedy = (
+                "its model is written at the end"
+                if which == "final"
+                else "set split = { validation = 0.2 }"
+            )
             raise StoreError(f"{self.directory} has no {path.name}: {remedy}")
-        return self._filled(factory or self._factory(), read_weights(checked(self.directory, self.meta, path.name)))
+        return self._filled(
+            factory or self._factory(), read_weights(checked(self.directory, self.meta, path.name))
+        )
 
     def predict(self, x: Any, *, probabilities: bool = False, which: str = "final") -> NDArray[Any]:
         """Return the predictions for new samples, scaled as the run's own were.
 
         Parameters
         ----------
-        x: ``[n, ...]`` samples as the data set has them. Texts: one, or a list of equally long ones. Rows of a table: a path,
-        DataFrame, Arrow table, mapping of columns, list of records, or array ``[n, columns]``. which: see :meth:`module`.
-        probabilities: return those of the classes, ``[n, C]``, instead of classes (their names, where the data has names).
-        With several labels per sample both are ``[n, C]``, with a class per position ``[n, T]`` or ``[n, T, C]``; numbers are
-        ``[n]`` or ``[n, d]``.
+        x: ``[n, ...]`` samples as the data set has them. Texts: one, or a list of equally long
+        ones. Rows of a table: a path, DataFrame, Arrow table, mapping of columns, list of records,
+        or array ``[n, columns]``. which: see :meth:`module`.
+        probabilities: return those of the classes, ``[n, C]``, instead of classes (their names,
+        where the data has names). With several labels per sample both are ``[n, C]``, with a class
+        per position ``[n, T]`` or ``[n, T, C]``; numbers are ``[n]`` or ``[n, d]``.
 
         Raises
         ------
@@ -145,25 +174,33 @@ class TrainedRun(results.Run):
     def _repr_html_(self) -> str:
         """Return what was run and what came of it as a table, which a notebook shows."""
         figures = (
-            run_rows([self])[0] if self.column("evaluations", "round").size else {"rounds": self.tables["rounds"].num_rows}
+            run_rows([self])[0]
+            if self.column("evaluations", "round").size
+            else {"rounds": self.tables["rounds"].num_rows}
         )
         known = {**facts_of_keys(self.config), "finished": "yes" if self.finished else "no"}
-        known |= {name: in_cell(value) for name, value in figures.items() if name not in ("label", "seed")}
+        known |= {
+            name: in_cell(value) for name, value in figures.items() if name not in ("label", "seed")
+        }
         return html_rows(f"{type(self).__name__} {self.name}", known.items())
 
     def clients(self) -> ClientModels:
-        """Return the models of the clients: ``run.clients()[7].predict(x)``, or by name, ``run.clients()["hosp_H"]``.
+        """Return the models of the clients: ``run.clients()[7].predict(x)``, or by name,
+        ``run.clients()["hosp_H"]``.
 
-        Where an algorithm gives clients models of their own (FedBN, Ditto), each has its own, fine-tuned where the run examined it so;
-        else all have the shared model. A client that never took part has the model it would start from. Where clients scale by
-        their own rows, each predicts with its own scaling.
+        Where an algorithm gives clients models of their own (FedBN, Ditto), each has its own,
+        fine-tuned where the run examined it so; else all have the shared model. A client that never
+        took part has the model it would start from. Where clients scale by their own rows, each
+        predicts with its own scaling.
         """
         return ClientModels(self)
 
     def client_table(self) -> pa.Table:
-        """Return every metric of every client at the last evaluation, a row for each, by name where clients have names.
+        """Return every metric of every client at the last evaluation, a row for each, by name where
+        clients have names.
 
-        :func:`motley.results.client_table.client_table` lists the columns; ``.to_pandas()`` makes a pandas frame of it.
+        :func:`motley.results.client_table.client_table` lists the columns; ``.to_pandas()`` makes a
+        pandas frame of it.
         """
         return client_table(self)
 
@@ -187,8 +224,8 @@ class TrainedRun(results.Run):
         record = self.config["task"]
         if record["name"] == "own":
             raise ConfigError(
-                "this run's model came from Python, and nothing here knows it; write motley.load(directory, task=task), or "
-                ".module(factory=make_module)"
+                "this run's model came from Python, and nothing here knows it; write "
+                "motley.load(directory, task=task), or .module(factory=make_module)"
             )
         from motley.experiments import registry
 
@@ -207,12 +244,17 @@ class TrainedRun(results.Run):
         whole = about["targets"] in ("classes", "positions")
         y = torch.zeros(0, *about["target_shape"], dtype=torch.int64 if whole else torch.float32)
         x = torch.zeros(0, *about["shape"], dtype=getattr(torch, about["dtype"]))
-        return Dataset(x, y, about["classes"], np.zeros(0, bool), names=tuple(self.meta["task"]["classes"]))
+        return Dataset(
+            x, y, about["classes"], np.zeros(0, bool), names=tuple(self.meta["task"]["classes"])
+        )
 
     def _about(self) -> Mapping[str, Any]:
         about = self.meta.get("task", {}).get("samples")
         if not isinstance(about, dict):
-            raise StoreError(f"{self.directory} was made by an older version, which did not write down the form of its samples")
+            raise StoreError(
+                f"{self.directory} was made by an older version, which did not write down the form "
+                "of its samples"
+            )
         return about
 
     def _filled(self, factory: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> nn.Module:
@@ -236,13 +278,17 @@ class TrainedRun(results.Run):
         if not self._about()["prepared"]:
             return None
         if "privacy" in self.meta and not (self.directory / _PREPARATION).is_file():
-            said = "each client of this private run scales by its own rows, and what it measured of them is not in the run's folder"
+            said = (
+                "each client of this private run scales by its own rows, and what it measured "
+                "of them is not in the run's folder"
+            )
             raise StoreError(f"{said}; give the task to load(..., task=...)")
         path = checked(self.directory, self.meta, _PREPARATION)
         saved = read_json(path)
         if not isinstance(saved, dict) or changed(saved):
             raise DataError(
-                f"{path} cannot be read (it was changed after it was written); it says how new samples become model inputs"
+                f"{path} cannot be read (it was changed after it was written); it says how new "
+                "samples become model inputs"
             )
         return restore_preparation({key: value for key, value in saved.items() if key != "digest"})
 
@@ -251,36 +297,45 @@ class TrainedRun(results.Run):
 
         from motley.tasks.base import model_input
 
-        prepare, dtype = self._preparation(), getattr(torch, self.config.get("dtype", "float32"))
+        prepare = self._preparation()
+        dtype = getattr(torch, self.config.get("dtype", "float32"))
         if prepare is not None:
             raw = prepare(x, client)
         else:
             raw = x.detach().cpu() if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))
             about = self._about()
             if list(raw.shape[1:]) != about["shape"]:
-                raise DataError(f"got samples of shape {list(raw.shape)}; expected {['n', *about['shape']]}")
+                raise DataError(
+                    f"got samples of shape {list(raw.shape)}; expected {['n', *about['shape']]}"
+                )
             raw = raw.to(getattr(torch, about["dtype"]))
         if self._own is not None and self._own.transform is not None:
             raw = self._own.transform(raw, None)
         return model_input(raw, dtype)
 
-    def _predict(self, module: nn.Module, x: Any, client: int | None, probabilities: bool) -> NDArray[Any]:
+    def _predict(
+        self, module: nn.Module, x: Any, client: int | None, probabilities: bool
+    ) -> NDArray[Any]:
         import torch
 
         inputs = self._inputs(x, client)
         with torch.no_grad():
             outputs = torch.cat([module(some) for some in torch.split(inputs, _CHUNK)])
         about = self._about()
-        kind, classes = about["targets"], about["classes"]
+        kind = about["targets"]
+        classes = about["classes"]
         if kind == "numbers":
             return np.asarray(outputs.numpy()[:, 0] if outputs.shape[1] == 1 else outputs.numpy())
         outputs = outputs[..., :classes]
         if kind == "multilabel":
             shares = outputs.sigmoid()
-            return np.asarray(shares.numpy() if probabilities else (shares >= 0.5).to(torch.int64).numpy())
+            return np.asarray(
+                shares.numpy() if probabilities else (shares >= 0.5).to(torch.int64).numpy()
+            )
         if probabilities:
             return np.asarray(outputs.softmax(-1).numpy())
-        found, names = outputs.argmax(-1).numpy(), self.meta["task"]["classes"]
+        found = outputs.argmax(-1).numpy()
+        names = self.meta["task"]["classes"]
         return np.asarray(names)[found] if len(names) == classes else np.asarray(found)
 
 
@@ -292,7 +347,8 @@ class ClientModel:
     client: int
 
     def module(self, factory: Callable[[], nn.Module] | None = None) -> nn.Module:
-        """Return the client's module in evaluation mode; ``factory`` and errors as in :meth:`TrainedRun.module`."""
+        """Return the client's module in evaluation mode; ``factory`` and errors as in
+        :meth:`TrainedRun.module`."""
         module = self.run.module(factory=factory)
         if self.run.personal:
             from motley.experiments.client_models import client_entries
@@ -302,12 +358,14 @@ class ClientModel:
         return module
 
     def predict(self, x: Any, *, probabilities: bool = False) -> NDArray[Any]:
-        """Return the client's predictions; parameters and errors as in :meth:`TrainedRun.predict`."""
+        """Return the client's predictions; parameters and errors as in
+        :meth:`TrainedRun.predict`."""
         return self.run._predict(self.module(), x, self.client, probabilities)
 
 
 class ClientModels(Sequence[ClientModel]):
-    """The models of all clients of a run, by client id or, where the clients have names, by name."""
+    """The models of all clients of a run, by client id or, where the clients have names, by
+    name."""
 
     def __init__(self, run: TrainedRun) -> None:
         self._run = run
@@ -324,7 +382,9 @@ class ClientModels(Sequence[ClientModel]):
         if isinstance(client, str):
             client = number_of(client, self._run.client_names)
         if not 0 <= client < self._count:
-            raise IndexError(f"there is no client {client}; this run has clients 0 .. {self._count - 1}")
+            raise IndexError(
+                f"there is no client {client}; this run has clients 0 .. {self._count - 1}"
+            )
         return ClientModel(self._run, client)
 
     @override
@@ -336,13 +396,17 @@ class ClientModels(Sequence[ClientModel]):
         return self._count
 
 
-def load(directory: str | Path, task: Task | TaskSource | None = None, allow_import: bool = False) -> TrainedRun:
+def load(
+    directory: str | Path, task: Task | TaskSource | None = None, allow_import: bool = False
+) -> TrainedRun:
     """Return the run in ``directory``; it may still be running, or have been killed while writing.
 
     Parameters
     ----------
-    task: the task of a run whose data and model came from Python, for :meth:`TrainedRun.module` and what needs it.
-    allow_import: let a task or model be named ``"module:Class"``, which imports the module when the model is made.
+    task: the task of a run whose data and model came from Python, for :meth:`TrainedRun.module` and
+    what needs it.
+    allow_import: let a task or model be named ``"module:Class"``, which imports the module when the
+    model is made.
 
     Raises
     ------
@@ -351,8 +415,11 @@ def load(directory: str | Path, task: Task | TaskSource | None = None, allow_imp
     return _trained(results.load(directory), task, allow_import)
 
 
-def load_all(directory: str | Path, task: Task | TaskSource | None = None, allow_import: bool = False) -> list[TrainedRun]:
-    """Return every run in and below ``directory`` with its models, by path; parameters as in :func:`load`.
+def load_all(
+    directory: str | Path, task: Task | TaskSource | None = None, allow_import: bool = False
+) -> list[TrainedRun]:
+    """Return every run in and below ``directory`` with its models, by path; parameters as in
+    :func:`load`.
 
     Raises
     ------
@@ -362,4 +429,8 @@ def load_all(directory: str | Path, task: Task | TaskSource | None = None, allow
 
 
 def _trained(found: results.Run, task: Task | TaskSource | None, allow_import: bool) -> TrainedRun:
-    return TrainedRun(**{one.name: getattr(found, one.name) for one in fields(found)}, task=task, allow_import=allow_import)
+    return TrainedRun(
+        **{one.name: getattr(found, one.name) for one in fields(found)},
+        task=task,
+        allow_import=allow_import,
+    )

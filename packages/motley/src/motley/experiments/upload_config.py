@@ -1,4 +1,5 @@
-"""The upload configuration of a run, made of the experiment's five keys about compression and checked against the other parts."""
+"""The upload configuration of a run, made of the experiment's five keys about compression and
+checked against the other parts."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from motley.transport.upload_config import UploadConfig
 __all__ = ["recalibration_of", "upload_config_of"]
 
 
-def upload_config_of(experiment: Experiment, setting: Setting, selector: Selector[Any], weights: str) -> UploadConfig:
+def upload_config_of(
+    experiment: Experiment, setting: Setting, selector: Selector[Any], weights: str
+) -> UploadConfig:
     """Return compressor, feedback, allocator and budget of a run.
 
     Raises
@@ -31,20 +34,32 @@ def upload_config_of(experiment: Experiment, setting: Setting, selector: Selecto
             compressor = Chain(compressor, experiment.part("quantizer"))
         except ConfigError as error:
             raise ConfigError(str(error), "quantizer") from None
-    feedback, allocator, budget = (experiment.part(key) for key in ("feedback", "allocator", "budget"))
+    feedback, allocator, budget = (
+        experiment.part(key) for key in ("feedback", "allocator", "budget")
+    )
     upload_config = UploadConfig(compressor, feedback, allocator, budget)
     for key, reason in (
-        ("feedback", feedback.refuses(compressor)), ("budget", allocator.refuses(budget)), ("compressor", upload_config.refuses()),
-    ):  # fmt: skip
+        ("feedback", feedback.refuses(compressor)),
+        ("budget", allocator.refuses(budget)),
+        ("compressor", upload_config.refuses()),
+    ):
         if reason:
             raise ConfigError(reason, key)
     _check_algorithm(upload_config, setting)
     _check_changes(experiment, upload_config, setting, weights)
     _check_wants(experiment, upload_config, setting, selector)
-    budget.ratio(budget.warm_up + 1, experiment.stop.rounds)  # a warm-up would not ask for the last round
-    if compressor.budgeted and "upload_ratio" not in allocator.requires and "budget" not in experiment.model_fields_set:
+    # a warm-up would not ask for the last round
+    budget.ratio(budget.warm_up + 1, experiment.stop.rounds)
+    if (
+        compressor.budgeted
+        and "upload_ratio" not in allocator.requires
+        and "budget" not in experiment.model_fields_set
+    ):
         name = experiment.compressor["name"]
-        said = f'{name!r} without a budget sends everything; write e.g. budget = {{ name = "constant", average = 0.2 }}'
+        said = (
+            f"{name!r} without a budget sends everything; write e.g. budget = {{ name = "
+            f'"constant", average = 0.2 }}'
+        )
         warnings.warn(said, stacklevel=2)
     return upload_config
 
@@ -53,51 +68,86 @@ def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
     """Refuse compression where the algorithm does not upload one update of the whole model."""
     correction = setting.algorithm.correction
     if not upload_config.plain and correction.slices:
-        said = "uploads cover part of the model, and a compressor works on updates of the whole model"
-        raise ConfigError(f"{type(correction).__name__}: {said}; leave the compressor out", "compressor")
+        said = (
+            "uploads cover part of the model, and a compressor works on updates of the whole model"
+        )
+        raise ConfigError(
+            f"{type(correction).__name__}: {said}; leave the compressor out", "compressor"
+        )
     if correction.choices > 1 and upload_config.feedback.state_name is not None:
-        said = "a client's error memory belongs to one model, and here a client may take another one in every round"
-        raise ConfigError(f'{type(correction).__name__}: {said}; write feedback = "none"', "feedback")
+        said = (
+            "a client's error memory belongs to one model, and here a client may take another "
+            "one in every round"
+        )
+        raise ConfigError(
+            f'{type(correction).__name__}: {said}; write feedback = "none"', "feedback"
+        )
     whole = "delta" in correction.uploads and correction.sends_whole_model
     if not upload_config.plain and not whole:
         name = type(correction).__name__
-        raise ConfigError(f"{name} does not upload an update of the whole model, and that is what is compressed", "compressor")
+        raise ConfigError(
+            f"{name} does not upload an update of the whole model, and that is what is compressed",
+            "compressor",
+        )
     try:
         upload_config.compressor.initial_state(setting.task.layout)
     except ContractError as error:
         raise ConfigError(str(error), "compressor") from None
 
 
-def _check_changes(experiment: Experiment, upload_config: UploadConfig, setting: Setting, weights: str) -> None:
-    """Refuse algorithms, weights and synchronies that do not go with a feedback that uploads changes of a mean kept at the server."""
+def _check_changes(
+    experiment: Experiment, upload_config: UploadConfig, setting: Setting, weights: str
+) -> None:
+    """Refuse algorithms, weights and synchronies that do not go with a feedback that uploads
+    changes of a mean kept at the server."""
     if not upload_config.feedback.incremental:
         return
-    name, algorithm = experiment.feedback["name"], setting.algorithm
+    name = experiment.feedback["name"]
+    algorithm = setting.algorithm
     keeps = algorithm.correction.keeps_state  # FedDyn's server counts who took part
-    if keeps or algorithm.aggregator.upload_visibility != "sum" or algorithm.correction.uploads != {"delta"}:
+    if (
+        keeps
+        or algorithm.aggregator.upload_visibility != "sum"
+        or algorithm.correction.uploads != {"delta"}
+    ):
         raise ConfigError(
-            f"{name!r} has the server average all clients' vectors; it goes with plain averaging only", "feedback"
+            f"{name!r} has the server average all clients' vectors; it goes with plain averaging "
+            "only",
+            "feedback",
         )
     if weights != "uniform":
-        raise ConfigError(f'{name!r} counts every client alike; write weights = "uniform"', "weights")
+        raise ConfigError(
+            f'{name!r} counts every client alike; write weights = "uniform"', "weights"
+        )
     if experiment.part("synchrony").overlaps:
         raise ConfigError(
-            f"{name!r} wants rounds in which everybody has the newest model; use synchronous or deadline", "feedback"
+            f"{name!r} wants rounds in which everybody has the newest model; use synchronous or "
+            "deadline",
+            "feedback",
         )
 
 
-def _check_wants(experiment: Experiment, upload_config: UploadConfig, setting: Setting, selector: Selector[Any]) -> None:
+def _check_wants(
+    experiment: Experiment, upload_config: UploadConfig, setting: Setting, selector: Selector[Any]
+) -> None:
     """Refuse an allocator that needs what the selector or the network does not provide."""
-    wants, name = upload_config.allocator.requires, experiment.allocator["name"]
+    wants = upload_config.allocator.requires
+    name = experiment.allocator["name"]
     for column in sorted(wants - {"uplink_mbps"}):
         if column not in selector.rule.provides():
             chosen = experiment.selector["name"]
-            raise ConfigError(f"{name!r} needs the selector's {column}, and {chosen!r} gives none", "allocator")
+            raise ConfigError(
+                f"{name!r} needs the selector's {column}, and {chosen!r} gives none", "allocator"
+            )
     if "uplink_mbps" in wants:
-        key, network = setting.streams.key("network"), experiment.part("network")
+        key = setting.streams.key("network")
+        network = experiment.part("network")
         if not np.isfinite(network.uplink_mbps(key, np.arange(1), 1)).all():
             said = f"{name!r} divides by how fast clients send, and here uploads take no time"
-            raise ConfigError(f'{said}; give a network, e.g. network = {{ name = "uniform", up_mbps = [1, 5] }}', "network")
+            raise ConfigError(
+                f'{said}; give a network, e.g. network = {{ name = "uniform", up_mbps = [1, 5] }}',
+                "network",
+            )
 
 
 def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | None:
@@ -109,13 +159,20 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
     """
     if experiment.recalibrate is None:
         return None
-    algorithm, name, key = setting.algorithm, experiment.algorithm["name"], "recalibrate"
+    algorithm = setting.algorithm
+    name = experiment.algorithm["name"]
+    key = "recalibrate"
     if algorithm.correction.choices > 1:
-        raise ConfigError(f"{name!r} has several models, and statistics are estimated of one; leave the key out", key)
+        raise ConfigError(
+            f"{name!r} has several models, and statistics are estimated of one; leave the key out",
+            key,
+        )
     if not any(entry.batch_norm for entry in setting.task.layout.buffers):
         raise ConfigError("this model has no BatchNorm statistics; leave the key out", key)
     if not algorithm.correction.sends_whole_model or algorithm.server.asks_clients:
-        raise ConfigError(f"{name!r} works with models that clients hold themselves; leave the key out", key)
+        raise ConfigError(
+            f"{name!r} works with models that clients hold themselves; leave the key out", key
+        )
     if algorithm.correction.static_norm:
         if not experiment.recalibrate.cumulative:
             said = f"under {name!r} there are no statistics to go on with; write cumulative = true"
@@ -123,10 +180,18 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
         return experiment.recalibrate
     if algorithm.correction.widths:
         raise ConfigError(
-            f"under {name!r} each listed width has statistics of its own, which clients send; leave the key out", key
+            f"under {name!r} each listed width has statistics of its own, which clients send; "
+            "leave the key out",
+            key,
         )
     if algorithm.server.needs:
-        raise ConfigError(f"{name!r} makes models of single uploads, statistics included; leave the key out", key)
+        raise ConfigError(
+            f"{name!r} makes models of single uploads, statistics included; leave the key out", key
+        )
     if experiment.part("synchrony").overlaps:
-        raise ConfigError("statistics are made between two rounds, and here clients are always under way; use synchronous", key)
+        raise ConfigError(
+            "statistics are made between two rounds, and here clients are always under way; use "
+            "synchronous",
+            key,
+        )
     return experiment.recalibrate

@@ -1,1 +1,2 @@
-"""How the clients of a federation differ: sizes, labels, features, concept, label noise, duplicates; one file per kind."""
+"""How the clients of a federation differ: sizes, labels, features, concept, label noise,
+duplicates; one file per kind."""

@@ -1,4 +1,5 @@
-"""Clients without any sample of a class that clients of their size have, and pairs of clients that hold the same samples."""
+"""Clients without any sample of a class that clients of their size have, and pairs of clients that
+hold the same samples."""
 
 from __future__ import annotations
 
@@ -14,11 +15,14 @@ from motley.core.arrays import Floats, Ids, Ints
 __all__ = ["CHANCE", "AbsentClass", "SharedRows", "absent_classes", "shared_rows"]
 
 CHANCE = 0.01
-"""Probability that any client of a clean federation is called outlying for an absent class; half of it for copies."""
-_FEW, _PART = 5, 0.1
+"""Probability that any client of a clean federation is called outlying for an absent class; half of
+it for copies."""
+_FEW = 5
+_PART = 0.1
 """Copies, and share of the smaller client's samples, below which copies are not worth telling."""
 _LACKED = 0.01
-"""Probability, over the number of classes, below which a class is lacked where all clients have equal shares."""
+"""Probability, over the number of classes, below which a class is lacked where all clients have
+equal shares."""
 _TOGETHER = 8
 """Equal samples from which on they are common ones and no copies."""
 
@@ -32,7 +36,8 @@ class AbsentClass(NamedTuple):
 
 
 class SharedRows(NamedTuple):
-    """Samples that lie at two clients, or twice at one (``one == other``). number: of pairs of equal samples."""
+    """Samples that lie at two clients, or twice at one (``one == other``). number: of pairs of
+    equal samples."""
 
     one: int
     other: int
@@ -40,16 +45,18 @@ class SharedRows(NamedTuple):
 
 
 def absent_classes(counts: Floats) -> list[AbsentClass]:
-    """Return the classes that clients lack although neither their size nor the skew of the others' labels explains it.
+    """Return the classes that clients lack although neither their size nor the skew of the others'
+    labels explains it.
 
     Parameters
     ----------
     counts: labels of each client and class ``[K, C]``.
 
-    Shares of a class vary over clients as a beta law with the mean and variance of the *other* clients' shares (less what chance
-    adds, plus 1.64 standard errors of that variance); the chance of no sample among n is B(a, b + n) / B(a, b). With the shares of all
-    alike it is ``(1 - share)^n``. Where more than a tenth of the clients (and more than one) lack a class that clients with equal
-    shares would have, labels are skewed, and nobody is outlying.
+    Shares of a class vary over clients as a beta law with the mean and variance of the *other*
+    clients' shares (less what chance adds, plus 1.64 standard errors of that variance); the chance
+    of no sample among n is B(a, b + n) / B(a, b). With the shares of all alike it is
+    ``(1 - share)^n``. Where more than a tenth of the clients (and more than one) lack a class that
+    clients with equal shares would have, labels are skewed, and nobody is outlying.
     """
     held = counts.sum(axis=1)
     used = held >= 2
@@ -66,41 +73,60 @@ def absent_classes(counts: Floats) -> list[AbsentClass]:
     possible = np.maximum(mean * (1 - mean), 1e-9)
     by_chance = possible * ((1 / size).sum() - 1 / size) / (clients - 1)
     alike = np.clip((second - by_chance + 1.64 * error) / possible, 1e-6, 0.99)
-    a, b = mean * (1 / alike - 1), (1 - mean) * (1 / alike - 1)
-    none = np.where(mean > 0, betaln(np.maximum(a, 1e-12), b + size) - betaln(np.maximum(a, 1e-12), np.maximum(b, 1e-12)), 0.0)
+    a = mean * (1 / alike - 1)
+    b = (1 - mean) * (1 / alike - 1)
+    none = np.where(
+        mean > 0,
+        betaln(np.maximum(a, 1e-12), b + size) - betaln(np.maximum(a, 1e-12), np.maximum(b, 1e-12)),
+        0.0,
+    )
     odd = (counts[used] == 0) & (none < np.log(CHANCE / counts.size))
     ids = np.flatnonzero(used)
     return [AbsentClass(int(ids[at]), c, float(mean[at, c])) for at, c in np.argwhere(odd).tolist()]
 
 
 def _moments(share: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the mean and the second and fourth central moments of shares over all clients but one, for each of them ``[K, C]``."""
+    """Return the mean and the second and fourth central moments of shares over all clients but one,
+    for each of them ``[K, C]``."""
     middle = np.median(share, axis=0)
-    apart, others = share - middle, len(share) - 1
+    apart = share - middle
+    others = len(share) - 1
     one, two, three, four = (((apart**p).sum(axis=0) - apart**p) / others for p in (1, 2, 3, 4))
-    return middle + one, np.maximum(two - one**2, 0.0), four - 4 * one * three + 6 * one**2 * two - 3 * one**4
+    return (
+        middle + one,
+        np.maximum(two - one**2, 0.0),
+        four - 4 * one * three + 6 * one**2 * two - 3 * one**4,
+    )
 
 
-def shared_rows(hashes: NDArray[np.uint64], owner: Ids, y: Ints, counts: Floats) -> list[SharedRows]:
+def shared_rows(
+    hashes: NDArray[np.uint64], owner: Ids, y: Ints, counts: Floats
+) -> list[SharedRows]:
     """Return the pairs of clients with more equal samples than chance and their classes explain.
 
     Parameters
     ----------
-    hashes: of each sample's bytes ``[n]``. owner, y: its client and class ``[n]``. counts: labels of each client and class ``[K, C]``.
+    hashes: of each sample's bytes ``[n]``. owner, y: its client and class ``[n]``. counts: labels
+    of each client and class ``[K, C]``.
 
-    If equal samples fell to clients by chance, class by class, a pair of clients would have about as many as the Poisson law says.
-    Samples that occur :data:`_TOGETHER` times and more are left out.
+    If equal samples fell to clients by chance, class by class, a pair of clients would have about
+    as many as the Poisson law says. Samples that occur :data:`_TOGETHER` times and more are left
+    out.
     """
     order = np.lexsort((owner, hashes))
-    sample, client, label = hashes[order], owner[order], y[order]
+    sample = hashes[order]
+    client = owner[order]
+    label = y[order]
     first = np.flatnonzero(np.concatenate([[True], sample[1:] != sample[:-1]]))
     times = np.repeat(np.diff(first, append=len(sample)), np.diff(first, append=len(sample)))
-    begin, end = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    begin = [np.zeros(0, np.int64)]
+    end = [np.zeros(0, np.int64)]
     for apart in range(1, min(_TOGETHER, len(sample))):
         same = np.flatnonzero((sample[apart:] == sample[:-apart]) & (times[apart:] < _TOGETHER))
         begin.append(same)
         end.append(same + apart)
-    left, right = np.concatenate(begin), np.concatenate(end)
+    left = np.concatenate(begin)
+    right = np.concatenate(end)
     if not len(left):
         return []
     clients, classes = counts.shape

@@ -1,23 +1,26 @@
-"""Clients whose input columns lie or spread otherwise than chance and the other clients explain: other units, offsets, constants.
+"""Clients whose input columns lie or spread otherwise than chance and the other clients explain:
+other units, offsets, constants.
 
-Two statistics of each client and column, so that skewed labels tell nothing and an offset does not hide other units:
+Two statistics of each client and column, so that skewed labels tell nothing and an offset does not
+hide other units:
 
-* *place*: the sum of normal scores of the client's values, ranked among all clients' values of the same class;
+* *place*: the sum of normal scores of the client's values, ranked among all clients' values of the
+  same class;
 * *spread*: the same of absolute differences between two samples of a client and a class.
 
-Chance is a permutation of the pooled rows among the clients that keeps how many of each class a client has. Over all of these the
-sum has mean 0 and the variance
+Chance is a permutation of the pooled rows among the clients that keeps how many of each class a
+client has. Over all of these the sum has mean 0 and the variance
 
     V = sum over classes of n_c (N_c - n_c) / (N_c - 1) s_c^2
 
-of a client with n_c of the N_c rows, whose scores have the mean square s_c^2, so that nothing has to be drawn. Where clients
-differ anyway, their means vary by tau^2 beyond that (from the median over clients, which one odd client does not move). A client is
-outlying where
+of a client with n_c of the N_c rows, whose scores have the mean square s_c^2, so that nothing has
+to be drawn. Where clients differ anyway, their means vary by tau^2 beyond that (from the median
+over clients, which one odd client does not move). A client is outlying where
 
     |sum|^2 > q^2 V + t^2 n^2 tau^2
 
-with the two-sided quantiles q and t of the normal law and of Student's (K / 2 degrees of freedom) for :data:`CHANCE`, divided by the
-number of statistics.
+with the two-sided quantiles q and t of the normal law and of Student's (K / 2 degrees of freedom)
+for :data:`CHANCE`, divided by the number of statistics.
 """
 
 from __future__ import annotations
@@ -32,13 +35,24 @@ from scipy.stats import t as student
 from motley.core.arrays import Bools, Floats, Ints
 from motley.core.keys import Key
 
-__all__ = ["CHANCE", "ColumnFaults", "Rows", "column_faults", "excess", "normal_scores", "repaired", "spread_ratio"]
+__all__ = [
+    "CHANCE",
+    "ColumnFaults",
+    "Rows",
+    "column_faults",
+    "excess",
+    "normal_scores",
+    "repaired",
+    "spread_ratio",
+]
 
 CHANCE = 0.01
 """Probability that any client of a clean federation is called outlying by its columns."""
-_ROWS, _PAIRS = 8, 6
+_ROWS = 8
+_PAIRS = 6
 """Rows and pairs of rows below which a client's column is not judged."""
-_MOVED, _WIDER = 0.5, 1.3
+_MOVED = 0.5
+_WIDER = 1.3
 """Mean normal score and ratio of spreads below which a column is not worth telling."""
 _MANY = 20
 """Clients from which on a column's own spread over clients is estimated."""
@@ -51,7 +65,8 @@ class Rows(NamedTuple):
 
     Parameters
     ----------
-    owner: client of each row ``[n]``. y: its class ``[n]``. x: its columns, float64 ``[n, D]``. clients: K. classes: C.
+    owner: client of each row ``[n]``. y: its class ``[n]``. x: its columns, float64 ``[n, D]``.
+    clients: K. classes: C.
     """
 
     owner: Ints
@@ -63,7 +78,9 @@ class Rows(NamedTuple):
     @property
     def counts(self) -> Floats:
         """Rows of each client and class ``[K, C]``."""
-        flat = np.bincount(self.owner * self.classes + self.y, minlength=self.clients * self.classes)
+        flat = np.bincount(
+            self.owner * self.classes + self.y, minlength=self.clients * self.classes
+        )
         return flat.reshape(self.clients, self.classes).astype(np.float64)
 
 
@@ -72,8 +89,9 @@ class ColumnFaults(NamedTuple):
 
     Parameters
     ----------
-    place, spread: whether the client's values lie, or spread, otherwise. constant: whether they are all the same. size: of the most
-    outlying column of each client, as a multiple of what is just outlying ``[K]``.
+    place, spread: whether the client's values lie, or spread, otherwise. constant: whether they are
+    all the same. size: of the most outlying column of each client, as a multiple of what is just
+    outlying ``[K]``.
     """
 
     place: Bools
@@ -97,41 +115,58 @@ def column_faults(rows: Rows, key: Key) -> ColumnFaults:
     constant = _constant(rows)
     place, far = _outlying(rows, _ROWS)
     one, other = _pairs(rows, key)
-    apart = rows._replace(owner=rows.owner[one], y=rows.y[one], x=np.abs(rows.x[one] - rows.x[other]))
+    apart = rows._replace(
+        owner=rows.owner[one], y=rows.y[one], x=np.abs(rows.x[one] - rows.x[other])
+    )
     spread, wide = _outlying(apart, _PAIRS)
     for k, j in np.argwhere(spread & ~constant).tolist():
         ratio = spread_ratio(rows, k, j, key)
         spread[k, j] = max(ratio, 1 / max(ratio, 1e-12)) >= _WIDER
-    size = np.maximum(np.where(place, far, 0.0).max(axis=1), np.where(spread, wide, 0.0).max(axis=1))
+    size = np.maximum(
+        np.where(place, far, 0.0).max(axis=1), np.where(spread, wide, 0.0).max(axis=1)
+    )
     return ColumnFaults(place & ~constant, spread & ~constant, constant, size)
 
 
 def normal_scores(x: Floats) -> Floats:
-    """Return the normal scores of values by their ranks in each column ``[n, D]``; equal values get equal scores."""
+    """Return the normal scores of values by their ranks in each column ``[n, D]``; equal values get
+    equal scores."""
     scores = ndtri((rankdata(x, axis=0) - 0.5) / len(x))
     return np.asarray(scores - scores.mean(axis=0))
 
 
 def _outlying(rows: Rows, least: int) -> tuple[Bools, Floats]:
-    """Return which clients' sums of scores are outlying, and each as a multiple of what just is ``[K, D]``."""
+    """Return which clients' sums of scores are outlying, and each as a multiple of what just is
+    ``[K, D]``."""
     width = rows.x.shape[1]
-    scores, square = np.zeros(rows.x.shape), np.zeros((rows.classes, width))
+    scores = np.zeros(rows.x.shape)
+    square = np.zeros((rows.classes, width))
     for label in range(rows.classes):
         at = np.flatnonzero(rows.y == label)
         if len(at) > 1:
             scores[at] = normal_scores(rows.x[at])
             square[label] = np.square(scores[at]).mean(axis=0)
     counts = rows.counts
-    held, whole = counts.sum(axis=1), counts.sum(axis=0)
+    held = counts.sum(axis=1)
+    whole = counts.sum(axis=0)
     sums = _sums(rows.owner, scores, rows.clients)
     variance = (counts * (whole - counts) / np.maximum(whole - 1, 1)) @ square
     judged = held >= least
-    if judged.any():  # an odd client's ranks move those of all others; the median over clients has an error of its own
+    # an odd client's ranks move those of all others; the median over clients has an error of its
+    # own
+    if judged.any():
         own = held[:, None]
         sums -= own * np.median(sums[judged] / own[judged], axis=0)
-        variance += np.square(own) * (np.pi / 2) * np.median(variance[judged] / np.square(own[judged]), axis=0) / judged.sum()
+        variance += (
+            np.square(own)
+            * (np.pi / 2)
+            * np.median(variance[judged] / np.square(own[judged]), axis=0)
+            / judged.sum()
+        )
     times = np.abs(sums) / np.sqrt(np.maximum(_limits(sums, variance, held), 1e-12))
-    return np.asarray((times > 1) & judged[:, None] & (np.abs(sums) > _MOVED * held[:, None])), times
+    return np.asarray(
+        (times > 1) & judged[:, None] & (np.abs(sums) > _MOVED * held[:, None])
+    ), times
 
 
 def _sums(owner: Ints, values: Floats, clients: int) -> Floats:
@@ -149,28 +184,36 @@ def _limits(sums: Floats, variance: Floats, held: Floats) -> Floats:
     """Return the squares that sums must exceed ``[K, D]``."""
     clients, width = sums.shape
     alpha = CHANCE / (4 * clients * width)  # two sides, two statistics
-    normal, heavy = norm.isf(alpha), student.isf(alpha, max(clients / 2, 3))
+    normal = norm.isf(alpha)
+    heavy = student.isf(alpha, max(clients / 2, 3))
     together, own = excess(sums, variance, held)
     square = np.square(held)[:, None]
     return np.asarray(normal**2 * (variance + square * together) + heavy**2 * square * own)
 
 
 def excess(sums: Floats, variance: Floats, held: Floats) -> tuple[float, Floats]:
-    """Return tau^2, the variance of clients' means beyond chance: of all columns together, and what a column has beyond that ``[D]``.
+    """Return tau^2, the variance of clients' means beyond chance: of all columns together, and what
+    a column has beyond that ``[D]``.
 
     Parameters
     ----------
-    sums, variance: of each client and column, with their variance by chance ``[K, D]``. held: rows of each client ``[K]``.
+    sums, variance: of each client and column, with their variance by chance ``[K, D]``. held: rows
+    of each client ``[K]``.
 
-    Both count where they exceed what the median over so few clients may show by chance; a column's own from :data:`_MANY` clients on.
+    Both count where they exceed what the median over so few clients may show by chance; a column's
+    own from :data:`_MANY` clients on.
     """
     judged = held >= 5
     if judged.sum() < 4:
         return 0.0, np.zeros(sums.shape[1])
-    sums, variance, held = sums[judged], variance[judged], held[judged]
+    sums = sums[judged]
+    variance = variance[judged]
+    held = held[judged]
     clients, width = sums.shape
     flat = [one.T.reshape(-1, 1) for one in (sums, variance)]
-    together = float(_excess(flat[0], flat[1], np.tile(held, width), _MEDIAN * (1 + 1.6 / np.sqrt(clients)))[0])
+    together = float(
+        _excess(flat[0], flat[1], np.tile(held, width), _MEDIAN * (1 + 1.6 / np.sqrt(clients)))[0]
+    )
     if clients < _MANY:
         return together, np.zeros(width)
     own = _excess(sums, variance, held, _MEDIAN * (1 + 3.2 / np.sqrt(clients)))
@@ -178,17 +221,25 @@ def excess(sums: Floats, variance: Floats, held: Floats) -> tuple[float, Floats]
 
 
 def _excess(sums: Floats, variance: Floats, held: Floats, median: float) -> Floats:
-    """Return the tau^2 at which the median of ``sums^2 / (variance + held^2 tau^2)`` is ``median``, by bisection; 0 if it is less."""
+    """Return the tau^2 at which the median of ``sums^2 / (variance + held^2 tau^2)`` is ``median``,
+    by bisection; 0 if it is less."""
 
     def middle(tau2: Floats) -> Floats:
-        return np.asarray(np.median(np.square(sums) / np.maximum(variance + np.square(held)[:, None] * tau2, 1e-12), axis=0))
+        return np.asarray(
+            np.median(
+                np.square(sums) / np.maximum(variance + np.square(held)[:, None] * tau2, 1e-12),
+                axis=0,
+            )
+        )
 
-    low, high = np.zeros(sums.shape[1]), np.full(sums.shape[1], 8.0)
+    low = np.zeros(sums.shape[1])
+    high = np.full(sums.shape[1], 8.0)
     differ = middle(low) > median
     for _ in range(25):
         tau2 = (low + high) / 2
         large = middle(tau2) > median
-        low, high = np.where(large, tau2, low), np.where(large, high, tau2)
+        low = np.where(large, tau2, low)
+        high = np.where(large, high, tau2)
     return np.asarray(np.where(differ, high, 0.0))
 
 
@@ -205,23 +256,29 @@ def _pairs(rows: Rows, key: Key) -> tuple[Ints, Ints]:
 
 
 def spread_ratio(rows: Rows, client: int, column: int, key: Key) -> float:
-    """Return how many times as far apart the client's values of a column are as those of others of the same class; NaN: unknown."""
+    """Return how many times as far apart the client's values of a column are as those of others of
+    the same class; NaN: unknown."""
     one, other = _pairs(rows, key)
-    apart, label = np.abs(rows.x[one, column] - rows.x[other, column]), rows.y[one]
+    apart = np.abs(rows.x[one, column] - rows.x[other, column])
+    label = rows.y[one]
     own = rows.owner[one] == client
     ratios = [
         apart[own & (label == c)] / middle
         for c in np.unique(label[own]).tolist()
-        for middle in [np.median(apart[~own & (label == c)]) if (~own & (label == c)).any() else 0.0]
+        for middle in [
+            np.median(apart[~own & (label == c)]) if (~own & (label == c)).any() else 0.0
+        ]
         if middle > 0
     ]
     return float(np.median(np.concatenate(ratios))) if ratios else np.nan
 
 
 def repaired(rows: Rows, client: int, columns: Ints, key: Key) -> Floats:
-    """Return the client's values ``[n_k, len(columns)]``, moved and divided so that they lie and spread as those of others."""
+    """Return the client's values ``[n_k, len(columns)]``, moved and divided so that they lie and
+    spread as those of others."""
     own = rows.owner == client
-    mine, label = rows.x[own][:, columns], rows.y[own]
+    mine = rows.x[own][:, columns]
+    label = rows.y[own]
     out = np.empty_like(mine)
     for i, j in enumerate(columns.tolist()):
         ratio = spread_ratio(rows, client, j, key)
@@ -236,9 +293,11 @@ def repaired(rows: Rows, client: int, columns: Ints, key: Key) -> Floats:
 
 
 def _constant(rows: Rows) -> Bools:
-    """Return which clients have one value alone in a column, although chance would show them more ``[K, D]``.
+    """Return which clients have one value alone in a column, although chance would show them more
+    ``[K, D]``.
 
-    The probability is the product over rows of the share of this value among other clients' rows of the class.
+    The probability is the product over rows of the share of this value among other clients' rows of
+    the class.
     """
     found = np.zeros((rows.clients, rows.x.shape[1]), bool)
     counts = rows.counts
@@ -250,7 +309,8 @@ def _constant(rows: Rows) -> Bools:
     clients = np.flatnonzero(held > 0)
     limit = np.log(CHANCE / 3 / max(alike.size, 1))
     for at, j in np.argwhere(alike & (held[clients] >= _ROWS)[:, None]).tolist():
-        k, value = clients[at], x[first[at], j]
+        k = clients[at]
+        value = x[first[at], j]
         same = np.bincount(rows.y[rows.x[:, j] == value], minlength=rows.classes) - counts[k]
         there = counts.sum(axis=0) - counts[k]
         chance = float((counts[k] * np.log((same + 1) / (there + 1)))[there > 0].sum())
@@ -259,5 +319,6 @@ def _constant(rows: Rows) -> Bools:
 
 
 def _common(alike: Bools, found: Bools, clients: Ints) -> Bools:
-    """Return the columns ``[D]`` in which more than a quarter of the clients, and more than two, have one value alone."""
+    """Return the columns ``[D]`` in which more than a quarter of the clients, and more than two,
+    have one value alone."""
     return np.asarray((alike.sum(axis=0) > max(2, len(clients) / 4)) & found.any(axis=0))

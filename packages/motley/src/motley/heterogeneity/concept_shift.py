@@ -1,14 +1,18 @@
 """How much the label rule of some clients fails on others beyond its own error.
 
-A rule is what the nearest samples vote. It is asked where both clients have samples near, so that features which only one of them has
-are no concept shift; it is the class with most votes, so that wrong labels of less than half of the samples change nothing.
+A rule is what the nearest samples vote. It is asked where both clients have samples near, so that
+features which only one of them has are no concept shift; it is the class with most votes, so that
+wrong labels of less than half of the samples change nothing.
 
-1. Clients whose labels agree with their neighbours' more than their own and the other's reliability explains are put into groups, at
-   most eight: leading eigenvectors of the excess agreement, k-means, then each client moves to the group whose rule predicts it best.
-2. Every group's samples are halved at random. Rules of two halves disagree on a share ``cross`` of samples if the halves are of two
-   groups, with their own classes' shares and with the other's, so that label skew changes nothing, and ``own`` if they are of one.
-   ``(cross - own) / (1 - own)`` is the share of samples that the two groups call differently.
-3. ``concept_shift`` is its mean over all pairs of clients. Two clusters of equal size that differ in half of the classes make 1/4.
+1. Clients whose labels agree with their neighbours' more than their own and the other's reliability
+   explains are put into groups, at most eight: leading eigenvectors of the excess agreement,
+   k-means, then each client moves to the group whose rule predicts it best.
+2. Every group's samples are halved at random. Rules of two halves disagree on a share ``cross`` of
+   samples if the halves are of two groups, with their own classes' shares and with the other's, so
+   that label skew changes nothing, and ``own`` if they are of one. ``(cross - own) / (1 - own)`` is
+   the share of samples that the two groups call differently.
+3. ``concept_shift`` is its mean over all pairs of clients. Two clusters of equal size that differ
+   in half of the classes make 1/4.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from motley.heterogeneity.record import Finding
 
 __all__ = ["Rules", "concept_finding", "groups_of"]
 
-_GROUPS, _PER_GROUP = 8, 4
+_GROUPS = 8
+_PER_GROUP = 4
 """Groups of clients at most, and drawn clients a group on average at least."""
 _GROUP_SAMPLES = 300
 """Samples a group on average at least."""
@@ -50,7 +55,8 @@ class Rules(NamedTuple):
 
     Parameters
     ----------
-    group: of each drawn client ``[S]``. conflicts: whether two groups are known to call samples differently ``[G, G]``.
+    group: of each drawn client ``[S]``. conflicts: whether two groups are known to call samples
+    differently ``[G, G]``.
     """
 
     group: Ints
@@ -60,37 +66,59 @@ class Rules(NamedTuple):
 def concept_finding(sample: Sample, near: Near, population: int, key: Key) -> tuple[Finding, Rules]:
     """Return the finding ``concept_shift``, and the groups of drawn clients with equal rules.
 
-    Its error: 0.03 where clients hold a fair mix of classes, 0.1 under strong label skew or where features are shifted, too;
-    IID clients give 0 up to 0.02. More than eight rules, or rules of few samples each, are told apart in part. Where clients of
-    different groups have no samples near each other, nothing can be said.
+    Its error: 0.03 where clients hold a fair mix of classes, 0.1 under strong label skew or where
+    features are shifted, too; IID clients give 0 up to 0.02. More than eight rules, or rules of few
+    samples each, are told apart in part. Where clients of different groups have no samples near
+    each other, nothing can be said.
     """
     group, differ, seen = _compared(sample, near, key)
     number = int(group.max()) + 1
     weight = np.where(seen, np.bincount(group, minlength=number) / len(group), 0.0)
     bytes_ = 10 * 8 * sample.classes * (sample.x.shape[1] + 1) + 8 * sample.classes**2
-    needs, federated = (
-        "the updates of a small model, and a table of labels and predictions",
-        "ten rounds of federated averaging of a linear model per group, as IFCA does; then a table from each client",
+    needs = "the updates of a small model, and a table of labels and predictions"
+    federated = (
+        "ten rounds of federated averaging of a linear model per group, as IFCA does; "
+        "then a table from each client"
     )
     why = _not_comparable(sample, near, group, seen)
     if why:
-        return Finding("concept_shift", math.nan, unit="share", how="not measurable", needs=needs, federated=federated,
-                       federated_bytes=bytes_, note=why), Rules(group, np.zeros((number, number), bool))  # fmt: skip
+        return Finding(
+            "concept_shift",
+            math.nan,
+            unit="share",
+            how="not measurable",
+            needs=needs,
+            federated=federated,
+            federated_bytes=bytes_,
+            note=why,
+        ), Rules(group, np.zeros((number, number), bool))
     each = (weight * differ).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-12)
-    mean, error = float(each.mean()), 1.96 * float(each.std(ddof=1)) / math.sqrt(len(each)) if len(each) > 1 else math.nan
+    mean = float(each.mean())
+    error = 1.96 * float(each.std(ddof=1)) / math.sqrt(len(each)) if len(each) > 1 else math.nan
     clients = np.full(population, np.nan)
     clients[sample.clients] = np.clip(each, 0, 1)
-    found = Finding("concept_shift", min(max(mean, 0.0), 1.0), max(mean - error, 0.0), min(max(mean + error, 0.0), 1.0), "share",
-                    clients, "estimated", needs, federated, bytes_,
-                    "share of samples that two clients call by different classes beyond each one's own error "
-                    f"({_coverage(group, seen):.0%} of the pairs of unlike clients could be compared)")  # fmt: skip
+    found = Finding(
+        "concept_shift",
+        min(max(mean, 0.0), 1.0),
+        max(mean - error, 0.0),
+        min(max(mean + error, 0.0), 1.0),
+        "share",
+        clients,
+        "estimated",
+        needs,
+        federated,
+        bytes_,
+        "share of samples that two clients call by different classes beyond each one's own error "
+        f"({_coverage(group, seen):.0%} of the pairs of unlike clients could be compared)",
+    )
     return found, Rules(group, _conflicts(group, differ, seen))
 
 
 def _compared(sample: Sample, near: Near, key: Key) -> tuple[Ints, Floats, Bools]:
     """Return groups of the drawn clients ``[S]``, and what :func:`_differences` makes of them.
 
-    Fewer groups are tried where more cannot be compared; those with the most pairs of clients to compare are taken.
+    Fewer groups are tried where more cannot be compared; those with the most pairs of clients to
+    compare are taken.
     """
     half = key.fold("half").numpy().permutation(len(near.at)) % 2
     best: tuple[Ints, Floats, Bools] | None = None
@@ -109,17 +137,27 @@ def _not_comparable(sample: Sample, near: Near, group: Ints, seen: Bools) -> str
     if _coverage(group, seen) < _COMPARED:
         return "clients' samples lie so far apart that no rule of one says anything of another"
     member = group[sample.owner]
-    found = votes(sample, near, foreign(sample, near) & (member[:, None] == member[near.at]), _NEIGHBOURS)
-    counts = np.bincount(member * sample.classes + sample.y, minlength=(member.max() + 1) * sample.classes)
-    most = counts.reshape(-1, sample.classes).max(axis=1)  # right of a rule that names the most frequent class of its group
-    right, chance = float((found.winner == sample.y).mean()), float(most.sum() / len(sample.y))
+    found = votes(
+        sample, near, foreign(sample, near) & (member[:, None] == member[near.at]), _NEIGHBOURS
+    )
+    counts = np.bincount(
+        member * sample.classes + sample.y, minlength=(member.max() + 1) * sample.classes
+    )
+    # right of a rule that names the most frequent class of its group
+    most = counts.reshape(-1, sample.classes).max(axis=1)
+    right = float((found.winner == sample.y).mean())
+    chance = float(most.sum() / len(sample.y))
     if (right - chance) / max(1 - chance, 1e-9) < _RIGHT:
-        return f"the nearest samples of like clients name {right:.0%} of the labels right: too few for a rule to be compared"
+        return (
+            f"the nearest samples of like clients name {right:.0%} of the labels right: too "
+            "few for a rule to be compared"
+        )
     return ""
 
 
 def _coverage(group: Ints, seen: Bools) -> float:
-    """Return the share of pairs of clients in different groups that can be compared; 1 for a single group."""
+    """Return the share of pairs of clients in different groups that can be compared; 1 for a single
+    group."""
     size = np.bincount(group, minlength=seen.shape[1]) / len(group)
     other = np.where(np.arange(seen.shape[1]) == group[:, None], 0.0, size)
     return float((other * seen).sum() / other.sum()) if other.any() else 1.0
@@ -139,7 +177,9 @@ def groups_of(sample: Sample, near: Near, wanted: int, key: Key) -> Ints:
     if wanted < 2:
         return np.zeros(clients, np.int64)
     _, vectors = np.linalg.eigh(_excess_agreement(sample, near))
-    group = KMeans(wanted, n_init=5, random_state=key.words()[0] % 2**31).fit_predict(vectors[:, 1 - wanted :])
+    group = KMeans(wanted, n_init=5, random_state=key.words()[0] % 2**31).fit_predict(
+        vectors[:, 1 - wanted :]
+    )
     for _ in range(_STEPS):
         moved = _scores(sample, near, group).argmax(axis=1)
         if (moved == group).all():
@@ -149,15 +189,19 @@ def groups_of(sample: Sample, near: Near, wanted: int, key: Key) -> Ints:
 
 
 def _excess_agreement(sample: Sample, near: Near) -> Floats:
-    """Return how much more the labels of two clients agree among neighbours than their reliabilities explain, ``[S, S]``."""
-    clients, some = len(sample.clients), near.at[:, :_AGREEING]
-    mine, yours = np.repeat(sample.owner, some.shape[1]), sample.owner[some].ravel()
+    """Return how much more the labels of two clients agree among neighbours than their
+    reliabilities explain, ``[S, S]``."""
+    clients = len(sample.clients)
+    some = near.at[:, :_AGREEING]
+    mine = np.repeat(sample.owner, some.shape[1])
+    yours = sample.owner[some].ravel()
     agree = (sample.y[:, None] == sample.y[some]).ravel()
     keep = mine != yours
     at = (mine * clients + yours)[keep]
     same = np.bincount(at, agree[keep], minlength=clients**2).reshape(clients, clients)
     number = np.bincount(at, minlength=clients**2).reshape(clients, clients).astype(float)
-    same, number = same + same.T, number + number.T
+    same = same + same.T
+    number = number + number.T
     rate = same.sum(axis=1) / np.maximum(number.sum(axis=1), 1)
     expected = number * np.outer(rate, rate) / max(float(same.sum() / max(number.sum(), 1)), 1e-9)
     excess: Floats = (same - expected) / np.sqrt(np.maximum(number, 1))
@@ -165,9 +209,12 @@ def _excess_agreement(sample: Sample, near: Near) -> Floats:
 
 
 def _scores(sample: Sample, near: Near, group: Ints) -> Floats:
-    """Return the mean share of votes that each group gives the labels of each client, ``[S, G]``."""
-    clients, number = len(sample.clients), int(group.max()) + 1
-    member, others = group[sample.owner][near.at], foreign(sample, near)
+    """Return the mean share of votes that each group gives the labels of each client,
+    ``[S, G]``."""
+    clients = len(sample.clients)
+    number = int(group.max()) + 1
+    member = group[sample.owner][near.at]
+    others = foreign(sample, near)
     scores = np.full((clients, number), -1.0)
     for g in range(number):
         found = votes(sample, near, others & (member == g), _NEIGHBOURS)
@@ -180,24 +227,42 @@ def _scores(sample: Sample, near: Near, group: Ints) -> Floats:
 
 
 def _differences(sample: Sample, near: Near, group: Ints, half: Ints) -> tuple[Floats, Bools]:
-    """Return the share of each client's samples that its group and another call differently, and where it is known, ``[S, G]``."""
-    clients, number, member = len(sample.clients), int(group.max()) + 1, group[sample.owner]
-    place, others = (half * number + member)[near.at], foreign(sample, near)
-    asked = [[votes(sample, near, others & (place == h * number + g), _NEIGHBOURS) for g in range(number)] for h in (0, 1)]
+    """Return the share of each client's samples that its group and another call differently, and
+    where it is known, ``[S, G]``."""
+    clients = len(sample.clients)
+    number = int(group.max()) + 1
+    member = group[sample.owner]
+    place = (half * number + member)[near.at]
+    others = foreign(sample, near)
+    asked = [
+        [
+            votes(sample, near, others & (place == h * number + g), _NEIGHBOURS)
+            for g in range(number)
+        ]
+        for h in (0, 1)
+    ]
     said = np.stack([[one.winner for one in side] for side in asked])  # [2, G, m]
-    heard = np.stack([[one.number * 3 >= _NEIGHBOURS for one in side] for side in asked]).min(axis=0)
+    heard = np.stack([[one.number * 3 >= _NEIGHBOURS for one in side] for side in asked]).min(
+        axis=0
+    )
     far = np.stack([[one.far for one in side] for side in asked]).mean(axis=0)
-    rows, counts = np.arange(len(near.at)), _counts(sample, member, half, number)
-    own, held = (said[0] != said[1]).astype(float), (counts >= _NEIGHBOURS).min(axis=0)
+    rows = np.arange(len(near.at))
+    counts = _counts(sample, member, half, number)
+    own = (said[0] != said[1]).astype(float)
+    held = (counts >= _NEIGHBOURS).min(axis=0)
     law = counts.sum(axis=0) / np.maximum(counts.sum(axis=(0, 2))[:, None], 1)
-    differ, seen = np.zeros((clients, number)), np.zeros((clients, number), bool)
+    differ = np.zeros((clients, number))
+    seen = np.zeros((clients, number), bool)
     for g in range(number):
-        use, cross = heard[member, rows] & heard[g] & (far[g] <= _FAR * far[member, rows]), np.zeros(len(rows))
+        use = heard[member, rows] & heard[g] & (far[g] <= _FAR * far[member, rows])
+        cross = np.zeros(len(rows))
         for h in (0, 1):
-            mine, yours = said[h, member, rows], said[1 - h, g]
+            mine = said[h, member, rows]
+            yours = said[1 - h, g]
             use &= held[g, mine] & held[member, yours]  # both groups know both classes
             even = (asked[1 - h][g].share * law[member] / np.maximum(law[g], 1e-12)).argmax(axis=1)
-            cross += (mine != yours) & (mine != even)  # also with the classes of both equally frequent
+            # also with the classes of both equally frequent
+            cross += (mine != yours) & (mine != even)
         base = (own[member, rows] + own[g]) / 2
         total = np.bincount(sample.owner, use, minlength=clients)
         apart = np.bincount(sample.owner, (cross / 2 - base) * use, minlength=clients)

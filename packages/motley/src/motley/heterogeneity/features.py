@@ -1,7 +1,8 @@
-"""Cheap features: a few dozen numbers per sample in which near samples are alike, without training anything.
+"""Cheap features: a few dozen numbers per sample in which near samples are alike, without training
+anything.
 
-* images: mean pixels of a grid of 8 x 8 cells per channel, and the roughness (mean difference of neighbouring pixels) of 2 x 2 cells,
-  which pixel noise and blur change although mean pixels stay;
+* images: mean pixels of a grid of 8 x 8 cells per channel, and the roughness (mean difference of
+  neighbouring pixels) of 2 x 2 cells, which pixel noise and blur change although mean pixels stay;
 * tokens (whole numbers): how often each token occurs, and the last one, folded to 64 numbers each;
 * everything else: the numbers, or 64 random projections of more.
 """
@@ -17,7 +18,9 @@ from motley.core.keys import Key
 
 __all__ = ["cheap_features", "standardised"]
 
-_CELLS, _ROUGH, _WIDTH = 8, 2, 64
+_CELLS = 8
+_ROUGH = 2
+_WIDTH = 64
 Features = NDArray[np.float32]
 
 
@@ -47,20 +50,24 @@ def standardised(x: Features) -> Features:
 
 
 def _images(x: Features) -> Features:
-    across, down = np.abs(np.diff(x, axis=3)), np.abs(np.diff(x, axis=2))
+    across = np.abs(np.diff(x, axis=3))
+    down = np.abs(np.diff(x, axis=2))
     scale = max(float(x.std()), 1e-6)
     parts = [_pooled(x, _CELLS), _pooled(across, _ROUGH), _pooled(down, _ROUGH)]
     return np.asarray(np.concatenate(parts, axis=1) / scale, np.float32)
 
 
 def _pooled(x: Features, cells: int) -> Features:
-    """Return the means of at most ``cells`` x ``cells`` rectangles of each channel, ``[m, channels * cells^2]``."""
+    """Return the means of at most ``cells`` x ``cells`` rectangles of each channel,
+    ``[m, channels * cells^2]``."""
     for axis in (2, 3):
         size = x.shape[axis]
         edges = np.linspace(0, size, min(cells, size) + 1).astype(np.int64)
         shape = [1] * 4
         shape[axis] = len(edges) - 1
-        x = np.asarray(np.add.reduceat(x, edges[:-1], axis=axis) / np.diff(edges).reshape(shape), np.float32)
+        x = np.asarray(
+            np.add.reduceat(x, edges[:-1], axis=axis) / np.diff(edges).reshape(shape), np.float32
+        )
     return x.reshape(len(x), -1)
 
 

@@ -1,8 +1,10 @@
-"""Clients whose labels a classifier of all clients' rows denies more often than chance and the other clients explain.
+"""Clients whose labels a classifier of all clients' rows denies more often than chance and the
+other clients explain.
 
-The classifier is a linear discriminant on normal scores of the columns, with equal weight for all classes. Chance is, as for
-columns, a permutation of the rows within classes: a client with n_c rows of class c has n_c times the class's rate of denied labels
-at other clients on average. A client whose labels are denied too often has
+The classifier is a linear discriminant on normal scores of the columns, with equal weight for all
+classes. Chance is, as for columns, a permutation of the rows within classes: a client with n_c rows
+of class c has n_c times the class's rate of denied labels at other clients on average. A client
+whose labels are denied too often has
 
 * columns in other units, if repairing the outlying columns ends most of it,
 * swapped labels, if one renaming of classes ends most of it,
@@ -38,9 +40,10 @@ class LabelFault(NamedTuple):
 
     Parameters
     ----------
-    client: its number. swap: the class that each class should be called ``[C]``; None for random labels. denied, expected: shares
-    of its labels that the classifier denies, and that it denies at others with the same classes. size: how many times as many standard
-    errors beyond these as are just outlying.
+    client: its number. swap: the class that each class should be called ``[C]``; None for random
+    labels. denied, expected: shares of its labels that the classifier denies, and that it denies at
+    others with the same classes. size: how many times as many standard errors beyond these as are
+    just outlying.
     """
 
     client: int
@@ -63,7 +66,9 @@ class _Classifier:
         rest = seen - means[rows.y]
         spread = rest.T @ rest / len(rest)
         size = max(float(np.trace(spread)) / len(spread), 1e-12)
-        self.slope = np.linalg.solve((1 - _SHRINK) * spread + _SHRINK * size * np.eye(len(spread)), means.T)
+        self.slope = np.linalg.solve(
+            (1 - _SHRINK) * spread + _SHRINK * size * np.eye(len(spread)), means.T
+        )
         self.offset = -0.5 * np.einsum("cd,dc->c", means, self.slope)
         self.offset[np.bincount(rows.y, minlength=rows.classes) == 0] = -np.inf
 
@@ -72,17 +77,24 @@ class _Classifier:
         return np.asarray((scores @ self.slope + self.offset).argmax(axis=1))
 
     def replaced(self, scores: Floats, columns: Ints, values: Floats) -> Floats:
-        """Return scores ``[n, D]`` with those of other values ``[n, len(columns)]`` in some columns."""
+        """Return scores ``[n, D]`` with those of other values ``[n, len(columns)]`` in some
+        columns."""
         out = scores.copy()
         for i, j in enumerate(columns.tolist()):
-            low, high = (np.searchsorted(self.sorted[:, j], values[:, i], side=side) for side in ("left", "right"))
-            share = (np.asarray(low + high) / 2).clip(0.5, len(self.sorted) - 0.5) / len(self.sorted)
+            low, high = (
+                np.searchsorted(self.sorted[:, j], values[:, i], side=side)
+                for side in ("left", "right")
+            )
+            share = (np.asarray(low + high) / 2).clip(0.5, len(self.sorted) - 0.5) / len(
+                self.sorted
+            )
             out[:, j] = ndtri(share)
         return out
 
 
 def label_faults(rows: Rows, columns: ColumnFaults, key: Key) -> list[LabelFault]:
-    """Return the clients with swapped or random labels; those whose outlying columns explain the denied labels are left out."""
+    """Return the clients with swapped or random labels; those whose outlying columns explain the
+    denied labels are left out."""
     classifier = _Classifier(rows)
     guessed = classifier.classes(classifier.scores)
     wrong = guessed != rows.y
@@ -90,26 +102,41 @@ def label_faults(rows: Rows, columns: ColumnFaults, key: Key) -> list[LabelFault
     found = []
     for k in np.flatnonzero(odd > 1).tolist():
         own = rows.owner == k
-        given, guess, beyond = rows.y[own], guessed[own], int(wrong[own].sum()) - expected[k]
+        given = rows.y[own]
+        guess = guessed[own]
+        beyond = int(wrong[own].sum()) - expected[k]
         swap = _swap(given, guess, rows.classes)
         rest = int((guess != swap[given]).sum()) - expected[k]
         flagged = np.flatnonzero(columns.any[k])
-        mended = _after_repair(rows, classifier, k, columns, key) - expected[k] if len(flagged) else np.inf
+        mended = (
+            _after_repair(rows, classifier, k, columns, key) - expected[k]
+            if len(flagged)
+            else np.inf
+        )
         few = len(flagged) <= max(2, rows.x.shape[1] // 3)
         if mended <= _ENDED * beyond and (mended < rest or (few and mended <= 1.5 * max(rest, 1))):
             continue
-        swapped = swap if rest <= _ENDED * beyond and (swap != np.arange(rows.classes)).any() else None
-        found.append(LabelFault(k, swapped, float(wrong[own].mean()), expected[k] / len(given), float(odd[k])))
+        swapped = (
+            swap if rest <= _ENDED * beyond and (swap != np.arange(rows.classes)).any() else None
+        )
+        found.append(
+            LabelFault(
+                k, swapped, float(wrong[own].mean()), expected[k] / len(given), float(odd[k])
+            )
+        )
     return found
 
 
 def _denied(rows: Rows, wrong: Bools) -> tuple[Floats, Floats]:
-    """Return the expected number of denied labels of each client, and how far its own lie beyond, 1 being just too many ``[K]``.
+    """Return the expected number of denied labels of each client, and how far its own lie beyond, 1
+    being just too many ``[K]``.
 
     Clients that chance alone does not explain, at most a quarter, are no measure of the others.
     """
     counts = rows.counts
-    flat = np.bincount(rows.owner * rows.classes + rows.y, wrong.astype(np.float64), minlength=counts.size)
+    flat = np.bincount(
+        rows.owner * rows.classes + rows.y, wrong.astype(np.float64), minlength=counts.size
+    )
     denied: Floats = flat.reshape(counts.shape).astype(np.float64)
     limit = norm.isf(CHANCE / rows.clients)
     reference = np.ones(rows.clients, bool)
@@ -117,24 +144,32 @@ def _denied(rows: Rows, wrong: Bools) -> tuple[Floats, Floats]:
     suspects = np.flatnonzero(beyond > limit)
     reference[suspects[np.argsort(-beyond[suspects])][: max(1, rows.clients // 4)]] = False
     expected, beyond, tau2 = _beyond(counts, denied, reference)
-    return expected, np.where(counts.sum(axis=1) >= _LEAST, beyond / (limit * np.sqrt(1 + tau2)), 0.0)
+    return expected, np.where(
+        counts.sum(axis=1) >= _LEAST, beyond / (limit * np.sqrt(1 + tau2)), 0.0
+    )
 
 
 def _beyond(counts: Floats, denied: Floats, reference: Bools) -> tuple[Floats, Floats, Floats]:
-    """Return the expected denials of each client, how far its own lie beyond them, as a standard normal number by chance, and how many
-    times the variance by chance is exceeded by how clients vary and by how few labels the rates are known from ``[K]``.
+    """Return the expected denials of each client, how far its own lie beyond them, as a standard
+    normal number by chance, and how many times the variance by chance is exceeded by how clients
+    vary and by how few labels the rates are known from ``[K]``.
 
     Parameters
     ----------
-    counts, denied: labels of each client and class, and those of them that are denied ``[K, C]``. reference: by whom rates are
-    measured ``[K]``.
+    counts, denied: labels of each client and class, and those of them that are denied ``[K, C]``.
+    reference: by whom rates are measured ``[K]``.
     """
     share = reference[:, None]
-    others, lost = (one[reference].sum(axis=0) - np.where(share, one, 0.0) for one in (counts, denied))
-    counts, seen = np.where(others > 0, counts, 0.0), np.where(others > 0, denied, 0.0).sum(axis=1)
+    others, lost = (
+        one[reference].sum(axis=0) - np.where(share, one, 0.0) for one in (counts, denied)
+    )
+    counts = np.where(others > 0, counts, 0.0)
+    seen = np.where(others > 0, denied, 0.0).sum(axis=1)
     each = (lost + 0.5) / (others + 1)
-    held, expected = counts.sum(axis=1), (counts * each).sum(axis=1)
-    rate, unsure = expected / np.maximum(held, 1), (np.square(counts) * each * (1 - each) / (others + 2)).sum(axis=1)
+    held = counts.sum(axis=1)
+    expected = (counts * each).sum(axis=1)
+    rate = expected / np.maximum(held, 1)
+    unsure = (np.square(counts) * each * (1 - each) / (others + 2)).sum(axis=1)
     variance = np.maximum(held * rate * (1 - rate), 1e-12)
     tau2 = excess((seen - expected)[reference, None], variance[reference, None], held[reference])[0]
     beyond = norm.isf(np.clip(binom.sf(seen - 1, np.maximum(held, 1), rate), 1e-300, 1.0))
@@ -149,7 +184,9 @@ def _swap(given: Ints, guess: Ints, classes: int) -> Ints:
     return np.asarray(linear_sum_assignment(-table)[1])
 
 
-def _after_repair(rows: Rows, classifier: _Classifier, client: int, columns: ColumnFaults, key: Key) -> int:
+def _after_repair(
+    rows: Rows, classifier: _Classifier, client: int, columns: ColumnFaults, key: Key
+) -> int:
     """Return how many labels are denied when the client's outlying columns are repaired."""
     own = rows.owner == client
     moved = np.flatnonzero((columns.place | columns.spread)[client])

@@ -1,4 +1,5 @@
-"""All that can be measured of how clients' data differ, in one :class:`~motley.heterogeneity.record.Inspection`."""
+"""All that can be measured of how clients' data differ, in one
+:class:`~motley.heterogeneity.record.Inspection`."""
 
 from __future__ import annotations
 
@@ -30,17 +31,22 @@ _LEAST = 40
 _COMPARED = 50
 """Clients of which pairs are compared."""
 _DOUBTFUL = 0.03
-"""Label noise or concept shift from which on features are compared only on samples whose label is that of their neighbours."""
+"""Label noise or concept shift from which on features are compared only on samples whose label is
+that of their neighbours."""
 
 
-def measure(data: Task | Federation, key: Key, first: Ints | None = None, names: Ints | None = None) -> Inspection:
-    """Return how the training samples of a federation's clients differ, with the labels that clients have.
+def measure(
+    data: Task | Federation, key: Key, first: Ints | None = None, names: Ints | None = None
+) -> Inspection:
+    """Return how the training samples of a federation's clients differ, with the labels that
+    clients have.
 
     Parameters
     ----------
-    data: a federation, or a task that holds one. key: of the clients and samples drawn; the same key gives the same bits.
-    first, names: the clients' data views under a drift: the position at which each client's window begins ``[K]``, and what each
-    client calls each class ``[K, C]``.
+    data: a federation, or a task that holds one. key: of the clients and samples drawn; the same
+    key gives the same bits.
+    first, names: the clients' data views under a drift: the position at which each client's window
+    begins ``[K]``, and what each client calls each class ``[K, C]``.
 
     Raises
     ------
@@ -55,16 +61,22 @@ def measure(data: Task | Federation, key: Key, first: Ints | None = None, names:
     >>> round(found["label_divergence"].value, 2), found["missing_classes"].value
     (0.55, 0.5)
     """
-    return _measured(of_federation(data.federation if isinstance(data, Task) else data, first, names), key)
+    return _measured(
+        of_federation(data.federation if isinstance(data, Task) else data, first, names), key
+    )
 
 
-def measure_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike, key: Key) -> Inspection:
+def measure_arrays(
+    features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike, key: Key
+) -> Inspection:
     """Return how the samples of clients differ, from plain arrays.
 
     Parameters
     ----------
-    features: ``[n, ...]`` numbers. labels: ``[n]`` classes as whole numbers or strings, or real numbers of a regression.
-    client_ids: ``[n]`` numbers or strings; clients are numbered in sorted order. key: of the clients and samples drawn.
+    features: ``[n, ...]`` numbers. labels: ``[n]`` classes as whole numbers or strings, or real
+    numbers of a regression.
+    client_ids: ``[n]`` numbers or strings; clients are numbered in sorted order. key: of the
+    clients and samples drawn.
 
     Raises
     ------
@@ -94,10 +106,17 @@ def _measured(data: ClientData, key: Key) -> Inspection:
 
 def _sampled(data: ClientData, sample: Sample, key: Key) -> tuple[list[Finding], tuple[str, ...]]:
     """Return the findings that a part of the samples is enough for, and what was read for them."""
-    note = f"features, concept and label noise: {len(sample.y)} samples of {len(sample.clients)} clients, drawn by the seed"
-    population, folded = len(data), key.fold("features")
+    note = (
+        f"features, concept and label noise: {len(sample.y)} samples of {len(sample.clients)} "
+        "clients, drawn by the seed"
+    )
+    population = len(data)
+    folded = key.fold("features")
     if len(sample.clients) < 2 or len(sample.y) < _LEAST:
-        why = f"{len(sample.y)} samples of {len(sample.clients)} clients are too few to compare neighbours"
+        why = (
+            f"{len(sample.y)} samples of {len(sample.clients)} clients are too few to compare "
+            "neighbours"
+        )
         lost = [Finding(name, math.nan, how="not measurable", note=why) for name in _SAMPLED[2:]]
         return [*feature_findings(sample, sample, population, folded), *lost], (note,)
     near = nearest(sample)
@@ -111,12 +130,17 @@ def _sampled(data: ClientData, sample: Sample, key: Key) -> tuple[list[Finding],
     doubtful = concept.value > _DOUBTFUL or noise[0].value > _DOUBTFUL
     few = _few_clients(data, sample, key.fold("few"))
     if doubtful:  # a class means the same where the vote of all says so
-        sample = few = sample.part(agreeing(sample, near)) if few is sample else few.part(agreeing(few, nearest(few)))
+        sample = few = (
+            sample.part(agreeing(sample, near))
+            if few is sample
+            else few.part(agreeing(few, nearest(few)))
+        )
     return [*feature_findings(sample, few, population, folded), concept, *noise], (note,)
 
 
 def _few_clients(data: ClientData, sample: Sample, key: Key) -> Sample:
-    """Return a sample of fewer clients with more samples each, if there are more; pairs of clients are compared on it."""
+    """Return a sample of fewer clients with more samples each, if there are more; pairs of clients
+    are compared on it."""
     if len(sample.clients) <= _COMPARED:
         return sample
     return data.sample(key, clients=_COMPARED)

@@ -1,4 +1,5 @@
-"""The nearest samples of each sample, and what they vote: a label rule that is learned by nobody and follows any feature law."""
+"""The nearest samples of each sample, and what they vote: a label rule that is learned by nobody
+and follows any feature law."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Near(NamedTuple):
 
     Parameters
     ----------
-    at: their positions, int32 ``[m, reach]``. far: their Euclidean distances, float32 ``[m, reach]``.
+    at: their positions, int32 ``[m, reach]``. far: their Euclidean distances, float32
+    ``[m, reach]``.
     """
 
     at: NDArray[np.int32]
@@ -39,7 +41,8 @@ class Votes(NamedTuple):
 
     Parameters
     ----------
-    share: of the votes per class ``[m, C]``. number: of votes ``[m]``. winner: the class with most votes ``[m]``.
+    share: of the votes per class ``[m, C]``. number: of votes ``[m]``. winner: the class with most
+    votes ``[m]``.
     far: mean distance of those that vote ``[m]``, infinite without any.
     """
 
@@ -55,7 +58,8 @@ def nearest(sample: Sample) -> Near:
     m = len(x)
     reach = min(m - 1, max(_REACH_LEAST, min(m // 10, _REACH)))
     square = (x * x).sum(axis=1)
-    at, distance = np.empty((m, reach), np.int32), np.empty((m, reach), np.float32)
+    at = np.empty((m, reach), np.int32)
+    distance = np.empty((m, reach), np.float32)
     for begin in range(0, m, _BLOCK):
         rows = np.arange(begin, min(begin + _BLOCK, m))
         far = square[rows, None] + square - 2 * (x[rows] @ x.T)
@@ -69,14 +73,16 @@ def nearest(sample: Sample) -> Near:
 
 
 def foreign(sample: Sample, near: Near) -> Bools:
-    """Return which neighbours are another client's, ``[m, reach]``; all count where few clients were drawn."""
+    """Return which neighbours are another client's, ``[m, reach]``; all count where few clients
+    were drawn."""
     if len(sample.clients) < _OTHERS:
         return np.ones(near.at.shape, bool)
     return np.asarray(sample.owner[near.at] != sample.owner[:, None])
 
 
 def agreeing(sample: Sample, near: Near) -> Bools:
-    """Return which samples have the label that most of their neighbours at other clients have, ``[m]``."""
+    """Return which samples have the label that most of their neighbours at other clients have,
+    ``[m]``."""
     return np.asarray(votes(sample, near, foreign(sample, near), VOTERS).winner == sample.y)
 
 
@@ -91,8 +97,15 @@ def votes(sample: Sample, near: Near, asked: Bools, number: int) -> Votes:
     taken = may & (np.cumsum(may, axis=1, dtype=np.int32) <= number)
     row, column = np.nonzero(taken)
     m = len(near.at)
-    counted = np.bincount(row * sample.classes + sample.y[near.at[row, column]], minlength=m * sample.classes)
+    counted = np.bincount(
+        row * sample.classes + sample.y[near.at[row, column]], minlength=m * sample.classes
+    )
     counts = counted.reshape(m, sample.classes)
     total = counts.sum(axis=1)
     far = np.bincount(row, near.far[row, column], minlength=m) / np.maximum(total, 1)
-    return Votes(counts / np.maximum(total, 1)[:, None], total, counts.argmax(axis=1), np.where(total > 0, far, np.inf))
+    return Votes(
+        counts / np.maximum(total, 1)[:, None],
+        total,
+        counts.argmax(axis=1),
+        np.where(total > 0, far, np.inf),
+    )

@@ -1,8 +1,8 @@
 """Single clients that differ from all others: which, in what, and what to do about it.
 
-Columns and labels are judged again without the most outlying clients until no other is outlying, so that one client's faults are not
-told of its neighbours. Where more than a quarter of the clients (and more than two) would be told, clients differ widely and none is
-outlying.
+Columns and labels are judged again without the most outlying clients until no other is outlying, so
+that one client's faults are not told of its neighbours. Where more than a quarter of the clients
+(and more than two) would be told, clients differ widely and none is outlying.
 """
 
 from __future__ import annotations
@@ -24,17 +24,22 @@ from motley.heterogeneity.record import OutlyingClient
 
 __all__ = ["outlying_clients"]
 
-CLIENTS, ROWS, NUMBERS = 2000, 20_000, 2_000_000
+CLIENTS = 2000
+ROWS = 20_000
+NUMBERS = 2_000_000
 """Clients, rows and numbers of their columns that are looked at, at most."""
-_TABLE, _FLAT = 512, 128
-"""Columns of a table, and numbers of another sample, that are looked at one by one; of longer samples cheap features are."""
+_TABLE = 512
+_FLAT = 128
+"""Columns of a table, and numbers of another sample, that are looked at one by one; of longer
+samples cheap features are."""
 _FACTOR = 1.5
 """Factor below which other units are not told from an offset."""
 _INPUTS = "the inputs"
 
 
 class _SeenRows(NamedTuple):
-    """The values of some rows and how they are told: names ``[D]``, and ``x * scale + shift`` in the units of the raw table."""
+    """The values of some rows and how they are told: names ``[D]``, and ``x * scale + shift`` in
+    the units of the raw table."""
 
     rows: Rows
     names: tuple[str, ...]
@@ -42,7 +47,9 @@ class _SeenRows(NamedTuple):
     scale: Floats
 
 
-def outlying_clients(data: ClientData, hashes: NDArray[np.uint64], key: Key) -> list[OutlyingClient]:
+def outlying_clients(
+    data: ClientData, hashes: NDArray[np.uint64], key: Key
+) -> list[OutlyingClient]:
     """Return the outlying clients, by number.
 
     Parameters
@@ -66,28 +73,38 @@ def _classes_and_copies(data: ClientData, hashes: NDArray[np.uint64]) -> list[Ou
     counts = data.histogram(slice(None))
     absent = [
         OutlyingClient(
-            one.client, "absent class", "",
-            f"no sample of class {data.class_name(one.label)!r}; elsewhere {one.others:.0%} are of it",
+            one.client,
+            "absent class",
+            "",
+            f"no sample of class {data.class_name(one.label)!r}; elsewhere {one.others:.0%} are of "
+            "it",
             "ask whether its rows were left out there",
         )
         for one in absent_classes(counts)
-    ]  # fmt: skip
+    ]
     copies = []
     for pair in shared_rows(hashes, data.rows.owner, data.labels, counts):
         for client, other in {(pair.one, pair.other), (pair.other, pair.one)}:
             where = "are repeated there" if client == other else f"also lie at {data.name(other)}"
             said = f"{pair.number} of {data.rows.sizes[client]} samples {where}"
             copies.append(
-                OutlyingClient(client, "copied data", "", said, "keep one of each: a copy counts twice, and is no test")
+                OutlyingClient(
+                    client,
+                    "copied data",
+                    "",
+                    said,
+                    "keep one of each: a copy counts twice, and is no test",
+                )
             )
     return [one for kind in (absent, copies) if not _widely(kind, len(data)) for one in kind]
 
 
-# ------------------------------------------------------------------------------------- columns and labels
+# ------------------------------------------------------------------------------- columns and labels
 
 
 def _columns(data: ClientData, key: Key) -> _SeenRows | None:
-    """Return some rows of all clients with their columns; None where samples are no numbers, or clients are few."""
+    """Return some rows of all clients with their columns; None where samples are no numbers, or
+    clients are few."""
     held = np.flatnonzero(data.rows.sizes)
     chosen = np.sort(held[key.fold("outlying clients").numpy().permutation(len(held))[:CLIENTS]])
     first = data.read(data.rows.values[:1])
@@ -97,33 +114,52 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
         return None
     at = _drawn(data, chosen, min(ROWS, NUMBERS // min(width, _TABLE)), key)
     raw = data.read(data.rows.values[at])
-    x = raw.reshape(len(raw), -1).astype(np.float64) if plain else cheap_features(raw, key).astype(np.float64)
+    x = (
+        raw.reshape(len(raw), -1).astype(np.float64)
+        if plain
+        else cheap_features(raw, key).astype(np.float64)
+    )
     rows = Rows(data.rows.owner[at], data.labels[at], x, len(data), data.classes)
     known = plain and len(data.columns.names) == x.shape[1]
-    names = data.columns.names if known else tuple(f"column {j}" if plain else _INPUTS for j in range(x.shape[1]))
-    shift, scale = (data.columns.shift, data.columns.scale) if known else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
+    names = (
+        data.columns.names
+        if known
+        else tuple(f"column {j}" if plain else _INPUTS for j in range(x.shape[1]))
+    )
+    shift, scale = (
+        (data.columns.shift, data.columns.scale)
+        if known
+        else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
+    )
     return _SeenRows(rows, names, shift, scale)
 
 
 def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
-    """Return positions of rows: of each client as many as it has, but no more than so that all are about ``budget``."""
+    """Return positions of rows: of each client as many as it has, but no more than so that all are
+    about ``budget``."""
     sizes = np.sort(data.rows.sizes[clients])
-    rest = (budget - np.concatenate([[0], np.cumsum(sizes)[:-1]])) / np.arange(
-        len(sizes), 0, -1
-    )  # what each of the larger may give
+    # what each of the larger may give
+    rest = (budget - np.concatenate([[0], np.cumsum(sizes)[:-1]])) / np.arange(len(sizes), 0, -1)
     fits = np.flatnonzero(sizes > rest)
     each = max(int(rest[fits[0]]), 10) if len(fits) else int(sizes[-1])
     drawn = []
     for k in clients.tolist():
-        first, size = int(data.rows.offsets[k]), int(data.rows.sizes[k])
-        chosen = key.fold("outlying rows", k).numpy().choice(size, each, replace=False) if size > each else np.arange(size)
+        first = int(data.rows.offsets[k])
+        size = int(data.rows.sizes[k])
+        chosen = (
+            key.fold("outlying rows", k).numpy().choice(size, each, replace=False)
+            if size > each
+            else np.arange(size)
+        )
         drawn.append(first + np.sort(chosen))
     return np.concatenate(drawn)
 
 
 def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[OutlyingClient]:
-    """Return clients with outlying columns or labels; those who are found are taken out before the others are judged again."""
-    rows, told = seen.rows, list[OutlyingClient]()
+    """Return clients with outlying columns or labels; those who are found are taken out before the
+    others are judged again."""
+    rows = seen.rows
+    told = list[OutlyingClient]()
     clients = len(np.unique(rows.owner))
     constant = column_faults(rows, key).constant
     while not _widely(told, clients):
@@ -137,7 +173,11 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
         if not len(worst):
             break
         for k in worst.tolist():
-            told += _of_labels(data, labels[k]) if k in labels else _of_columns(seen._replace(rows=rows), k, columns, key)
+            told += (
+                _of_labels(data, labels[k])
+                if k in labels
+                else _of_columns(seen._replace(rows=rows), k, columns, key)
+            )
         kept = ~np.isin(rows.owner, worst)
         rows = rows._replace(owner=rows.owner[kept], y=rows.y[kept], x=rows.x[kept])
     told = [] if _widely(told, clients) else told
@@ -154,18 +194,26 @@ def _labels(data: ClientData, rows: Rows, columns: ColumnFaults, key: Key) -> di
 def _of_labels(data: ClientData, fault: LabelFault) -> list[OutlyingClient]:
     """Return a client with swapped or random labels."""
     denied = (
-        f"a classifier of all clients denies {fault.denied:.0%} of its labels and {fault.expected:.0%} of like ones elsewhere"
+        f"a classifier of all clients denies {fault.denied:.0%} of its labels and "
+        f"{fault.expected:.0%} of like ones elsewhere"
     )
     if fault.swap is None:
         remedy = "check its labels, or leave it out"
         return [OutlyingClient(fault.client, "random labels", "", denied, remedy)]
-    names = [f"{data.class_name(a)} is {data.class_name(b)}" for a, b in enumerate(fault.swap.tolist()) if a != b]
+    names = [
+        f"{data.class_name(a)} is {data.class_name(b)}"
+        for a, b in enumerate(fault.swap.tolist())
+        if a != b
+    ]
     said = f"{denied}; they agree if what it calls {', '.join(names[:4])}"
     return [OutlyingClient(fault.client, "swapped labels", "", said, "rename its classes")]
 
 
-def _of_columns(seen: _SeenRows, client: int, columns: ColumnFaults, key: Key) -> list[OutlyingClient]:
-    """Return a client with columns in other units or with an offset: the first of each kind, and how many more."""
+def _of_columns(
+    seen: _SeenRows, client: int, columns: ColumnFaults, key: Key
+) -> list[OutlyingClient]:
+    """Return a client with columns in other units or with an offset: the first of each kind, and
+    how many more."""
     kinds: dict[str, list[tuple[str, str]]] = {}
     for j in np.flatnonzero((columns.place | columns.spread)[client]).tolist():
         kind, said = _column(seen, client, j, bool(columns.spread[client, j]), key)
@@ -184,25 +232,37 @@ def _of_columns(seen: _SeenRows, client: int, columns: ColumnFaults, key: Key) -
 
 
 def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tuple[str, str]:
-    """Return the kind of an outlying column, ``"units"`` or ``"offset"``, and what is told of it; empty: nothing is.
+    """Return the kind of an outlying column, ``"units"`` or ``"offset"``, and what is told of it;
+    empty: nothing is.
 
-    Where its spread is not outlying, units are other if a factor makes the client's values more like the others' than a shift does.
+    Where its spread is not outlying, units are other if a factor makes the client's values more
+    like the others' than a shift does.
     """
     name = seen.names[j]
     if name == _INPUTS:
-        return ("units", "the inputs spread otherwise") if spread else ("offset", "the inputs lie elsewhere")
-    values, own = seen.rows.x[:, j] * seen.scale[j] + seen.shift[j], seen.rows.owner == client
-    others = {int(c): np.sort(values[~own & (seen.rows.y == c)]) for c in np.unique(seen.rows.y[~own])}
+        return (
+            ("units", "the inputs spread otherwise")
+            if spread
+            else ("offset", "the inputs lie elsewhere")
+        )
+    values = seen.rows.x[:, j] * seen.scale[j] + seen.shift[j]
+    own = seen.rows.owner == client
+    others = {
+        int(c): np.sort(values[~own & (seen.rows.y == c)]) for c in np.unique(seen.rows.y[~own])
+    }
     known = own & np.isin(seen.rows.y, list(others))
-    mine, label = values[known], seen.rows.y[known]
+    mine = values[known]
+    label = seen.rows.y[known]
     like = np.array([np.median(others[c]) for c in label.tolist()])
-    here, there = float(np.median(mine)), float(np.median(like))
+    here = float(np.median(mine))
+    there = float(np.median(like))
     times = float(np.median(mine / like)) if like.all() else np.nan
     medians = f"median {_short(here)} against {_short(there)}"
     if (
         times > 0
         and max(times, 1 / times) >= _FACTOR
-        and _misfit(mine / times, label, others) < _misfit(mine - np.median(mine - like), label, others)
+        and _misfit(mine / times, label, others)
+        < _misfit(mine - np.median(mine - like), label, others)
     ):
         return "units", f"{name} {_short(times)} times the others' ({medians})"
     if spread:
@@ -214,10 +274,12 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
 
 
 def _misfit(values: Floats, label: Ints, others: Mapping[int, Floats]) -> float:
-    """Return how far the ranks of values among others' of the same class are from even: the largest distance of their law to it."""
+    """Return how far the ranks of values among others' of the same class are from even: the largest
+    distance of their law to it."""
     rank = np.empty(len(values))
     for c in np.unique(label).tolist():
-        at, there = label == c, others[c]
+        at = label == c
+        there = others[c]
         both = [np.searchsorted(there, values[at], side=side) for side in ("left", "right")]
         rank[at] = (both[0] + both[1]) / (2 * len(there))
     return float(np.abs(np.sort(rank) - (np.arange(len(rank)) + 0.5) / len(rank)).max())
@@ -231,7 +293,13 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
         value = float(seen.rows.x[seen.rows.owner == k, j][0]) * seen.scale[j] + seen.shift[j]
         said = f"{seen.names[j]} is always {_short(value)}" + _and_more(len(more))
         told.append(
-            OutlyingClient(k, "constant column", seen.names[j], said, "repair the column, or leave it out with task.drop")
+            OutlyingClient(
+                k,
+                "constant column",
+                seen.names[j],
+                said,
+                "repair the column, or leave it out with task.drop",
+            )
         )
     return [] if _widely(told, len(np.unique(seen.rows.owner))) else told
 

@@ -1,8 +1,8 @@
-"""The record of an inspection: one :class:`Finding` per number that says how the clients of a federation differ, and those that are
-outlying.
+"""The record of an inspection: one :class:`Finding` per number that says how the clients of a
+federation differ, and those that are outlying.
 
-An :class:`Inspection` holds the findings of one federation. Its profile is the vector of numbers by which two federations are
-compared; its JSON form reads back to the same bits.
+An :class:`Inspection` holds the findings of one federation. Its profile is the vector of numbers by
+which two federations are compared; its JSON form reads back to the same bits.
 """
 
 from __future__ import annotations
@@ -24,14 +24,34 @@ __all__ = ["PROFILE", "Finding", "How", "Inspection", "Kind", "OutlyingClient"]
 How = Literal["exact", "estimated", "not measurable"]
 """How a finding's value was got: counted, estimated from samples, or not at all."""
 
-Kind = Literal["units", "offset", "constant column", "swapped labels", "random labels", "absent class", "copied data"]
+Kind = Literal[
+    "units",
+    "offset",
+    "constant column",
+    "swapped labels",
+    "random labels",
+    "absent class",
+    "copied data",
+]
 """In what a single client differs from all others."""
 
 PROFILE = (
-    "size_gini", "largest_share", "label_divergence", "missing_classes", "feature_shift", "concept_shift", "label_noise",
-    "label_noise_spread", "duplicates", "speed_spread", "link_spread", "availability", "drift",
-)  # fmt: skip
-"""Names of the findings by which two federations are compared, in the order of a profile; each is scaled to about [0, 1]."""
+    "size_gini",
+    "largest_share",
+    "label_divergence",
+    "missing_classes",
+    "feature_shift",
+    "concept_shift",
+    "label_noise",
+    "label_noise_spread",
+    "duplicates",
+    "speed_spread",
+    "link_spread",
+    "availability",
+    "drift",
+)
+"""Names of the findings by which two federations are compared, in the order of a profile; each is
+scaled to about [0, 1]."""
 
 _VERSION = 1
 
@@ -43,12 +63,16 @@ class Finding:
     Parameters
     ----------
     name: of the finding; the names in :data:`PROFILE` are part of the profile.
-    value: the number for the whole federation; NaN where it was not measured. low, high: its 95 % interval; NaN without one.
+    value: the number for the whole federation; NaN where it was not measured. low, high: its 95 %
+    interval; NaN without one.
     unit: of value, interval and ``per_client``, e.g. ``"share"`` or ``"bytes"``.
-    per_client: the same number for each client, ``[K]``, NaN for clients that were not measured; None where there is no such number.
+    per_client: the same number for each client, ``[K]``, NaN for clients that were not measured;
+    None where there is no such number.
     how: counted from all samples, estimated, or not measurable here.
-    needs: what must leave a client for this number. federated: how to get it without moving samples; empty where nobody can.
-    federated_bytes: bytes per client that this takes, up and down together; None where it is not known.
+    needs: what must leave a client for this number. federated: how to get it without moving
+    samples; empty where nobody can.
+    federated_bytes: bytes per client that this takes, up and down together; None where it is not
+    known.
     note: one sentence about the number: what it says, what was sampled, or why it was not measured.
 
     Example
@@ -71,9 +95,15 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.how not in get_args(How):
-            raise DataError(f"finding {self.name!r}: got how = {self.how!r}; expected one of: {', '.join(get_args(How))}")
+            raise DataError(
+                f"finding {self.name!r}: got how = {self.how!r}; expected one of: "
+                f"{', '.join(get_args(How))}"
+            )
         if self.how == "not measurable" and not math.isnan(self.value):
-            raise DataError(f"finding {self.name!r}: got the value {self.value} of something not measurable; expected NaN")
+            raise DataError(
+                f"finding {self.name!r}: got the value {self.value} of something not measurable; "
+                "expected NaN"
+            )
 
     @property
     def measured(self) -> bool:
@@ -83,11 +113,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class OutlyingClient:
-    """A single client that differs from all others, beyond what chance and the other clients' differences explain.
+    """A single client that differs from all others, beyond what chance and the other clients'
+    differences explain.
 
     Parameters
     ----------
-    client: its number. kind: in what it differs. column: the input column; empty where it is none. said: what was found.
+    client: its number. kind: in what it differs. column: the input column; empty where it is none.
+    said: what was found.
     remedy: what to do about it. name: the client's own name; empty: it has none.
     """
 
@@ -116,8 +148,8 @@ class Inspection:
     Parameters
     ----------
     findings: by name, in the order in which they are shown. population: number of clients, K.
-    notes: sentences about the whole: what was sampled, which kind of targets the data has. outlying: single clients that differ from
-    all others.
+    notes: sentences about the whole: what was sampled, which kind of targets the data has.
+    outlying: single clients that differ from all others.
 
     Example
     -------
@@ -133,17 +165,25 @@ class Inspection:
 
     @classmethod
     def of(
-        cls, findings: list[Finding], population: int, notes: tuple[str, ...] = (), outlying: tuple[OutlyingClient, ...] = ()
+        cls,
+        findings: list[Finding],
+        population: int,
+        notes: tuple[str, ...] = (),
+        outlying: tuple[OutlyingClient, ...] = (),
     ) -> Inspection:
-        """Return the inspection of findings in this order. Raises DataError if two have the same name or a wrong length."""
+        """Return the inspection of findings in this order. Raises DataError if two have the same
+        name or a wrong length."""
         named: dict[str, Finding] = {}
         for one in findings:
             if one.name in named:
-                raise DataError(f"two findings are called {one.name!r}; give each a name of its own")
+                raise DataError(
+                    f"two findings are called {one.name!r}; give each a name of its own"
+                )
             if one.per_client is not None and one.per_client.shape != (population,):
                 shape = list(one.per_client.shape)
                 raise DataError(
-                    f"finding {one.name!r}: got per_client of shape {shape}; expected one number per client [{population}]"
+                    f"finding {one.name!r}: got per_client of shape {shape}; expected one number "
+                    f"per client [{population}]"
                 )
             named[one.name] = one
         return cls(named, population, notes, outlying)
@@ -151,43 +191,70 @@ class Inspection:
     def __getitem__(self, name: str) -> Finding:
         """Return a finding by its name. Raises DataError if there is none."""
         if name not in self.findings:
-            raise DataError(f"no finding {name!r}{suggest(name, self.findings)}; there are: {', '.join(self.findings)}")
+            raise DataError(
+                f"no finding {name!r}{suggest(name, self.findings)}; there are: "
+                f"{', '.join(self.findings)}"
+            )
         return self.findings[name]
 
     def with_findings(self, findings: list[Finding], notes: tuple[str, ...] = ()) -> Inspection:
         """Return this inspection with further findings and notes after its own."""
-        return Inspection.of([*self.findings.values(), *findings], self.population, (*self.notes, *notes), self.outlying)
+        return Inspection.of(
+            [*self.findings.values(), *findings],
+            self.population,
+            (*self.notes, *notes),
+            self.outlying,
+        )
 
     def profile(self) -> dict[str, float]:
-        """Return the numbers by which two federations are compared, by name: all of :data:`PROFILE`, NaN where not measured."""
-        return {name: self.findings[name].value if name in self.findings else math.nan for name in PROFILE}
+        """Return the numbers by which two federations are compared, by name: all of
+        :data:`PROFILE`, NaN where not measured."""
+        return {
+            name: self.findings[name].value if name in self.findings else math.nan
+            for name in PROFILE
+        }
 
     def to_json(self) -> str:
         """Return the inspection as JSON; numbers that are not there are null."""
-        found = [{f.name: _plain(getattr(one, f.name)) for f in dataclasses.fields(one)} for one in self.findings.values()]
+        found = [
+            {f.name: _plain(getattr(one, f.name)) for f in dataclasses.fields(one)}
+            for one in self.findings.values()
+        ]
         whole = {
-            "version": _VERSION, "population": self.population, "notes": list(self.notes), "findings": found,
+            "version": _VERSION,
+            "population": self.population,
+            "notes": list(self.notes),
+            "findings": found,
             "outlying": [dataclasses.asdict(one) for one in self.outlying],
-        }  # fmt: skip
+        }
         return json.dumps(whole, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Inspection:
-        """Return the inspection of a JSON text that :meth:`to_json` wrote. Raises DataError for any other text."""
+        """Return the inspection of a JSON text that :meth:`to_json` wrote. Raises DataError for any
+        other text."""
         try:
             whole = json.loads(text)
         except ValueError as error:
             raise DataError(f"an inspection is JSON, and this text is not: {error}") from None
         if not isinstance(whole, dict) or whole.get("version") != _VERSION:
             got = whole.get("version") if isinstance(whole, dict) else type(whole).__name__
-            raise DataError(f"got version {got!r} of an inspection; expected {_VERSION}, as motley inspect --json writes it")
+            raise DataError(
+                f"got version {got!r} of an inspection; expected {_VERSION}, as motley inspect "
+                "--json writes it"
+            )
         try:
             outlying = tuple(OutlyingClient(**one) for one in whole.get("outlying", []))
             return cls.of(
-                [_finding(one) for one in whole["findings"]], int(whole["population"]), tuple(whole["notes"]), outlying
+                [_finding(one) for one in whole["findings"]],
+                int(whole["population"]),
+                tuple(whole["notes"]),
+                outlying,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"this inspection is incomplete ({type(error).__name__}: {error}); write it again") from None
+            raise DataError(
+                f"this inspection is incomplete ({type(error).__name__}: {error}); write it again"
+            ) from None
 
 
 def _plain(value: Any) -> Any:
@@ -205,5 +272,7 @@ def _finding(given: Mapping[str, Any]) -> Finding:
     for name in ("value", "low", "high"):
         read[name] = math.nan if read[name] is None else float(read[name])
     if read["per_client"] is not None:
-        read["per_client"] = np.array([math.nan if one is None else one for one in read["per_client"]], np.float64)
+        read["per_client"] = np.array(
+            [math.nan if one is None else one for one in read["per_client"]], np.float64
+        )
     return Finding(**read)

@@ -19,10 +19,12 @@ class InspectedFederation:
 
     Parameters
     ----------
-    label: file, folder or name that it was given by. inspection: its findings. facts: name and value of what is known beside them.
-    pitfalls: sentences about its experiment, with the key to change. classes: picture of who holds which class; None without classes.
-    drift: what diagnostics measured over the rounds of runs, name -> (rounds, values). clients: name and number of training samples
-    of each, ``[K]``, where clients have names.
+    label: file, folder or name that it was given by. inspection: its findings. facts: name and
+    value of what is known beside them.
+    pitfalls: sentences about its experiment, with the key to change. classes: picture of who holds
+    which class; None without classes.
+    drift: what diagnostics measured over the rounds of runs, name -> (rounds, values). clients:
+    name and number of training samples of each, ``[K]``, where clients have names.
     """
 
     label: str
@@ -35,5 +37,6 @@ class InspectedFederation:
 
 
 def clients_of(federation: Federation) -> list[tuple[str, int]]:
-    """Return the name and the number of training samples of each client; nothing where clients have no names."""
+    """Return the name and the number of training samples of each client; nothing where clients have
+    no names."""
     return list(zip(federation.client_names, federation.train.sizes.tolist(), strict=False))

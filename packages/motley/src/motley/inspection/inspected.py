@@ -1,4 +1,5 @@
-"""What an inspection found: one entry per federation, its pitfalls and those of the whole, as JSON, terminal page or file."""
+"""What an inspection found: one entry per federation, its pitfalls and those of the whole, as JSON,
+terminal page or file."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class Inspected:
 
     Parameters
     ----------
-    federations: in the order in which they were given. pitfalls: sentences about all their runs together.
+    federations: in the order in which they were given. pitfalls: sentences about all their runs
+    together.
     advice: at most five lines on what calls for what.
 
     Example
@@ -47,23 +49,34 @@ class Inspected:
 
     @override
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {', '.join(f'{one.inspection.population} clients' for one in self.federations)}>"
+        return (
+            f"<{type(self).__name__}: "
+            f"{', '.join(f'{one.inspection.population} clients' for one in self.federations)}>"
+        )
 
     def _repr_html_(self) -> str:
         """Return profiles, pitfalls and advice as tables, which a notebook shows."""
         profiles = [one.inspection.profile() for one in self.federations]
         names = list(dict.fromkeys(name for profile in profiles for name in profile))
-        rows = ([name, *(f"{profile.get(name, float('nan')):.3g}" for profile in profiles)] for name in names)
-        said = [(text,) for text in (*self.all_pitfalls, *self.advice)]
-        return html_rows(repr(self).strip("<>"), rows, ["", *(one.label for one in self.federations)]) + html_rows(
-            "Look out", said
+        rows = (
+            [name, *(f"{profile.get(name, float('nan')):.3g}" for profile in profiles)]
+            for name in names
         )
+        said = [(text,) for text in (*self.all_pitfalls, *self.advice)]
+        return html_rows(
+            repr(self).strip("<>"), rows, ["", *(one.label for one in self.federations)]
+        ) + html_rows("Look out", said)
 
     @property
     def all_pitfalls(self) -> list[str]:
-        """The sentences about single experiments, which name theirs where there are several, and those about all together."""
+        """The sentences about single experiments, which name theirs where there are several, and
+        those about all together."""
         several = len(self.federations) > 1
-        own = [f"{one.label}: {text}" if several else text for one in self.federations for text in one.pitfalls]
+        own = [
+            f"{one.label}: {text}" if several else text
+            for one in self.federations
+            for text in one.pitfalls
+        ]
         return [*own, *self.pitfalls]
 
     def to_json(self) -> str:
@@ -72,18 +85,28 @@ class Inspected:
             {
                 "federations": [
                     {
-                        "label": one.label, "facts": dict(one.facts), "pitfalls": list(one.pitfalls),
+                        "label": one.label,
+                        "facts": dict(one.facts),
+                        "pitfalls": list(one.pitfalls),
                         **({"clients": [name for name, _ in one.clients]} if one.clients else {}),
-                        "outlying": [{**dataclasses.asdict(each), "name": each.shown} for each in one.inspection.outlying],
-                        "profile": {name: _number(value) for name, value in one.inspection.profile().items()},
+                        "outlying": [
+                            {**dataclasses.asdict(each), "name": each.shown}
+                            for each in one.inspection.outlying
+                        ],
+                        "profile": {
+                            name: _number(value) for name, value in one.inspection.profile().items()
+                        },
                         "inspection": json.loads(one.inspection.to_json()),
                     }
                     for one in self.federations
                 ],
-                "pitfalls": list(self.pitfalls), "advice": list(self.advice),
+                "pitfalls": list(self.pitfalls),
+                "advice": list(self.advice),
             },
-            indent=1, ensure_ascii=False, allow_nan=False,
-        )  # fmt: skip
+            indent=1,
+            ensure_ascii=False,
+            allow_nan=False,
+        )
 
     def page(self) -> Page:
         """Return the page."""

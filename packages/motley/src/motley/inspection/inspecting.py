@@ -1,4 +1,5 @@
-"""Inspect federations: read them, measure their clients, plan their rounds, and look for pitfalls."""
+"""Inspect federations: read them, measure their clients, plan their rounds, and look for
+pitfalls."""
 
 from __future__ import annotations
 
@@ -38,9 +39,24 @@ __all__ = ["inspect"]
 
 VARIANTS = 40
 """Variants of an experiment that are searched for pitfalls, at most."""
-_DATA = ("seed", "pin", "task", "partition", "label_noise", "feature_shift", "concept_shift", "split", "public", "population")
+_DATA = (
+    "seed",
+    "pin",
+    "task",
+    "partition",
+    "label_noise",
+    "feature_shift",
+    "concept_shift",
+    "split",
+    "public",
+    "population",
+)
 """Keys on which the samples of clients depend."""
-_DIAGNOSED = {"B^2": ("diversity", "B2"), "G^2": ("diversity", "G2"), "drift of clients": ("drift", "measured")}
+_DIAGNOSED = {
+    "B^2": ("diversity", "B2"),
+    "G^2": ("diversity", "G2"),
+    "drift of clients": ("drift", "measured"),
+}
 Tell = Callable[[str], None]
 
 
@@ -56,24 +72,30 @@ def inspect(
     label: str | None = None,
     client: str | None = None,
 ) -> Inspected:
-    """Measure how the clients of a federation differ, what its rounds cost, and which pitfalls its experiment commits.
+    """Measure how the clients of a federation differ, what its rounds cost, and which pitfalls its
+    experiment commits.
 
-    Nothing is trained unless ``rounds`` asks for it, and nothing is written: :meth:`~motley.inspection.inspected.Inspected.write`
-    writes the page.
+    Nothing is trained unless ``rounds`` asks for it, and nothing is written:
+    :meth:`~motley.inspection.inspected.Inspected.write` writes the page.
 
     Parameters
     ----------
-    what: the path of an experiment file or of a folder of runs, an Experiment, its keys, finished runs, a Federation or a Task; or
-    of a table (``.csv``, ``.parquet``), or a folder with a file of samples for each client.
-    more: further ones, which stand beside it. rounds: server steps of a short run, after which drift is measured again.
-    data: folder searched first for data packs. overrides: settings like ``"partition.alpha=0.1"``, for experiments.
-    task: data and model of your own, for ``task = "own"``. allow_import: let components be named ``"module:Class"``.
-    tell: is told what goes on, a few words at a time. label, client: the columns of a table that hold the labels and the clients.
+    what: the path of an experiment file or of a folder of runs, an Experiment, its keys, finished
+    runs, a Federation or a Task; or of a table (``.csv``, ``.parquet``), or a folder with a file of
+    samples for each client.
+    more: further ones, which stand beside it. rounds: server steps of a short run, after which
+    drift is measured again.
+    data: folder searched first for data packs. overrides: settings like ``"partition.alpha=0.1"``,
+    for experiments.
+    task: data and model of your own, for ``task = "own"``. allow_import: let components be named
+    ``"module:Class"``.
+    tell: is told what goes on, a few words at a time. label, client: the columns of a table that
+    hold the labels and the clients.
 
     Raises
     ------
-    ConfigError: an experiment with a fault, runs of several federations, or nothing that can be inspected. StoreError: a folder
-    without runs. DataError: data that is missing or damaged.
+    ConfigError: an experiment with a fault, runs of several federations, or nothing that can be
+    inspected. StoreError: a folder without runs. DataError: data that is missing or damaged.
 
     Example
     -------
@@ -87,11 +109,18 @@ def inspect(
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
         raise ConfigError(f"got {rounds!r}; expected a whole number of at least 0", "rounds")
     said: Tell = tell or (lambda text: None)
-    sources = [source_of(one, overrides, task, allow_import, label, client) for one in (what, *more)]
+    sources = [
+        source_of(one, overrides, task, allow_import, label, client) for one in (what, *more)
+    ]
     folder = None if data is None else Path(data)
     labels = _labels([source.label for source in sources])
-    found = [_one(source, label, rounds, folder, said) for source, label in zip(sources, labels, strict=True)]
-    shared = one_constant_for_all([keys for source in sources for keys in source.keys]) if more else None
+    found = [
+        _one(source, label, rounds, folder, said)
+        for source, label in zip(sources, labels, strict=True)
+    ]
+    shared = (
+        one_constant_for_all([keys for source in sources for keys in source.keys]) if more else None
+    )
     advice = [] if more else _advice(found[0].inspection.profile())
     return Inspected(found, [shared] if shared else [], advice)
 
@@ -104,10 +133,15 @@ def _advice(profile: Mapping[str, float]) -> list[str]:
 
 def _labels(names: Sequence[str]) -> list[str]:
     """Return the names, with a number where several are the same."""
-    return [name if names.count(name) == 1 else f"{name} ({names[: i + 1].count(name)})" for i, name in enumerate(names)]
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[: i + 1].count(name)})"
+        for i, name in enumerate(names)
+    ]
 
 
-def _one(source: InspectionSource, label: str, rounds: int, data: Path | None, tell: Tell) -> InspectedFederation:
+def _one(
+    source: InspectionSource, label: str, rounds: int, data: Path | None, tell: Tell
+) -> InspectedFederation:
     """Return the inspection of one federation."""
     if source.experiment is None:
         if source.federation is None:
@@ -115,7 +149,9 @@ def _one(source: InspectionSource, label: str, rounds: int, data: Path | None, t
         tell(f"{label}: measuring the data")
         found = measure(source.federation, Key(0))
         given = source.federation
-        return InspectedFederation(label, found, _facts(given), (), _classes(given, label), clients=clients_of(given))
+        return InspectedFederation(
+            label, found, _facts(given), (), _classes(given, label), clients=clients_of(given)
+        )
     tell(f"{label}: reading the data")
     experiment = _here(source.experiment)
     task = task_of(experiment, Streams(experiment.seed, experiment.pin), data)
@@ -127,20 +163,32 @@ def _one(source: InspectionSource, label: str, rounds: int, data: Path | None, t
         tell(f"{label}: planning rounds")
         found = found.with_findings(system_findings(synchronous_loop(ready)))
         tell(f"{label}: measuring gradients")
-        found = found.with_findings(beside_chance(drift_at_start(synchronous_loop(ready)), _by_chance(experiment, ready, data)))
+        found = found.with_findings(
+            beside_chance(
+                drift_at_start(synchronous_loop(ready)), _by_chance(experiment, ready, data)
+            )
+        )
         committed = _pitfalls(source, experiment, ready, found, task)
         if rounds:
-            found = found.with_findings(drift_after(ready, rounds, lambda step: tell(f"{label}: round {step} of {rounds}")))
+            found = found.with_findings(
+                drift_after(ready, rounds, lambda step: tell(f"{label}: round {step} of {rounds}"))
+            )
     finally:
         ready.engine.close()
-    facts, classes = _facts(federation) + _settings(ready), _classes(federation, label)
-    return InspectedFederation(label, found, facts, committed, classes, _diagnosed(source.runs), clients_of(federation))
+    facts = _facts(federation) + _settings(ready)
+    classes = _classes(federation, label)
+    return InspectedFederation(
+        label, found, facts, committed, classes, _diagnosed(source.runs), clients_of(federation)
+    )
 
 
 def _by_chance(experiment: Experiment, ready: Ready, data: Path | None) -> list[Finding]:
     """Return the findings of gradients of the same clients with rows permuted among all of them."""
-    task, key = ready.config.setting.task, ready.config.setting.streams.key("probe")
-    other = prepare(experiment, data, dataclasses.replace(task, federation=among_clients(task.federation, key)))
+    task = ready.config.setting.task
+    key = ready.config.setting.streams.key("probe")
+    other = prepare(
+        experiment, data, dataclasses.replace(task, federation=among_clients(task.federation, key))
+    )
     try:
         return drift_at_start(synchronous_loop(other))
     finally:
@@ -148,12 +196,17 @@ def _by_chance(experiment: Experiment, ready: Ready, data: Path | None) -> list[
 
 
 def _first_views(ready: Ready) -> tuple[Ints | None, Ints | None]:
-    """Return the first position of each client's window ``[K]`` and what it calls each class ``[K, C]`` in round 1; None: no drift."""
-    drift, data = ready.config.world.drift, ready.config.setting.task.federation
+    """Return the first position of each client's window ``[K]`` and what it calls each class
+    ``[K, C]`` in round 1; None: no drift."""
+    drift = ready.config.world.drift
+    data = ready.config.setting.task.federation
     if not (drift.moves_window or drift.renames_classes) or data.classes is None:
         return None, None
-    key, ids = ready.config.setting.streams.key("shift").fold("drift"), np.arange(len(data))
-    return drift.window(key, ids, data.train.sizes, 1, 0.0)[0], drift.tables(key, ids, data.classes, 1, 0.0)
+    key = ready.config.setting.streams.key("shift").fold("drift")
+    ids = np.arange(len(data))
+    return drift.window(key, ids, data.train.sizes, 1, 0.0)[0], drift.tables(
+        key, ids, data.classes, 1, 0.0
+    )
 
 
 def _here(experiment: Experiment) -> Experiment:
@@ -165,15 +218,25 @@ def _here(experiment: Experiment) -> Experiment:
 # ------------------------------------------------------------------------------------- pitfalls
 
 
-def _pitfalls(source: InspectionSource, experiment: Experiment, ready: Ready, found: Inspection, task: Task) -> list[str]:
-    """Return the pitfalls of the experiment and of its variants, which are named where not all commit one."""
-    variants = {label: one for label, one in list(source.variants.items())[:VARIANTS] if _same_data(one, experiment)}
+def _pitfalls(
+    source: InspectionSource, experiment: Experiment, ready: Ready, found: Inspection, task: Task
+) -> list[str]:
+    """Return the pitfalls of the experiment and of its variants, which are named where not all
+    commit one."""
+    variants = {
+        label: one
+        for label, one in list(source.variants.items())[:VARIANTS]
+        if _same_data(one, experiment)
+    }
     said: dict[str, list[str]] = {}
     for label, variant in (variants or {"": experiment}).items():
         for sentence in _of_variant(_here(variant), found, task, ready):
             said.setdefault(sentence, []).append(label)
     most = max(len(variants), 1)
-    own = [text if len(labels) == most else f"{', '.join(labels)}: {text}" for text, labels in said.items()]
+    own = [
+        text if len(labels) == most else f"{', '.join(labels)}: {text}"
+        for text, labels in said.items()
+    ]
     return [*own, *pitfalls_of_set(source.keys)]
 
 
@@ -188,24 +251,33 @@ def _of_variant(variant: Experiment, found: Inspection, task: Task, ready: Ready
 
 
 def _same_data(one: Experiment, other: Experiment) -> bool:
-    a, b = one.resolved(), other.resolved()
+    a = one.resolved()
+    b = other.resolved()
     return all(a[key] == b[key] for key in _DATA)
 
 
-# ------------------------------------------------------------------------------------- what stands beside the findings
+# ------------------------------------------------------------------ what stands beside the findings
 
 
 def _facts(federation: Federation) -> list[tuple[str, str]]:
     """Return the facts about the samples."""
-    facts = [("clients", f"{len(federation):,}"), ("training samples", f"{len(federation.train.values):,}")]
+    facts = [
+        ("clients", f"{len(federation):,}"),
+        ("training samples", f"{len(federation.train.values):,}"),
+    ]
     facts += [("classes", str(federation.classes))] if federation.classes else []
-    return facts + ([(LEFT_OUT, federation.notes[LEFT_OUT])] if LEFT_OUT in federation.notes else [])
+    return facts + (
+        [(LEFT_OUT, federation.notes[LEFT_OUT])] if LEFT_OUT in federation.notes else []
+    )
 
 
 def _settings(ready: Ready) -> list[tuple[str, str]]:
     """Return the facts about the experiment."""
     config = ready.config
-    return [("per round", str(config.cohort)), ("parameters", f"{config.setting.task.layout.size:,}")]
+    return [
+        ("per round", str(config.cohort)),
+        ("parameters", f"{config.setting.task.layout.size:,}"),
+    ]
 
 
 def _classes(federation: Federation, label: str) -> Picture | None:
@@ -219,7 +291,13 @@ def _classes(federation: Federation, label: str) -> Picture | None:
         return None
     names = federation.client_names
     named = [name_of(k, names) for k in np.flatnonzero(with_samples).tolist()] if names else ()
-    return class_picture(counts[with_samples], noise[with_samples], list(federation.names), f"Who holds what: {label}", named)
+    return class_picture(
+        counts[with_samples],
+        noise[with_samples],
+        list(federation.names),
+        f"Who holds what: {label}",
+        named,
+    )
 
 
 def _diagnosed(runs: Sequence[Run]) -> Mapping[str, tuple[Floats, Floats]]:
@@ -227,7 +305,11 @@ def _diagnosed(runs: Sequence[Run]) -> Mapping[str, tuple[Floats, Floats]]:
     for run in runs:
         notes = grouped_notes(run)
         curves = {name: notes.get(head, {}).get(tail) for name, (head, tail) in _DIAGNOSED.items()}
-        found = {name: (curve.x, curve.y) for name, curve in curves.items() if curve is not None and len(curve.x) > 1}
+        found = {
+            name: (curve.x, curve.y)
+            for name, curve in curves.items()
+            if curve is not None and len(curve.x) > 1
+        }
         if found:
             return found
     return {}

@@ -33,13 +33,15 @@ def holds_tables(path: Path) -> bool:
 
 
 def federation_of(path: Path, label: str | None, client: str | None) -> Federation:
-    """Return the federation in a table with a column that says whose a row is, or in a folder with a file for each client.
+    """Return the federation in a table with a column that says whose a row is, or in a folder with
+    a file for each client.
 
     Columns that cannot be inputs are left out and noted, and no row is set aside for testing.
 
     Parameters
     ----------
-    label: the column of what is to be predicted; ``label`` by default. client: the column of clients, of a single table.
+    label: the column of what is to be predicted; ``label`` by default. client: the column of
+    clients, of a single table.
 
     Raises
     ------
@@ -58,7 +60,10 @@ def federation_of(path: Path, label: str | None, client: str | None) -> Federati
 
 def _of_folder(path: Path, label: str, client: str | None) -> Federation:
     if client is not None:
-        said = f"got {client!r}, and in {path} each file is a client; leave it out, or give a single table"
+        said = (
+            f"got {client!r}, and in {path} each file is a client; leave it out, or give a "
+            "single table"
+        )
         raise ConfigError(said, "client")
     if (path / "x.npy").is_file():
         return from_files(path, test_fraction=_NONE)
@@ -71,11 +76,15 @@ def _of_folder(path: Path, label: str, client: str | None) -> Federation:
 
 
 def _options(inputs: Any, targets: Any) -> dict[str, Any]:
-    """Return how a table becomes a federation: columns may have gaps and words, and labels that are no whole numbers are numbers."""
+    """Return how a table becomes a federation: columns may have gaps and words, and labels that are
+    no whole numbers are numbers."""
     values = np.asarray(targets)
     numbers = values.dtype.kind == "f" and bool((values != np.floor(values)).any())
     names = inputs.column_names if is_table(inputs) else ()
-    table = {"scale": "federated", "drop": [name for name in names if not _usable(inputs.select([name]))]}
+    table = {
+        "scale": "federated",
+        "drop": [name for name in names if not _usable(inputs.select([name]))],
+    }
     return {"regression": numbers, "table": table, "test_fraction": _NONE}
 
 
@@ -95,7 +104,11 @@ def _usable(column: Any) -> bool:
 def _noted(federation: Federation, given: dict[str, Any]) -> Federation:
     """Return the federation with a note of the columns that were left out."""
     dropped = ", ".join(given["table"]["drop"])
-    return replace(federation, notes={**federation.notes, LEFT_OUT: dropped}) if dropped else federation
+    return (
+        replace(federation, notes={**federation.notes, LEFT_OUT: dropped})
+        if dropped
+        else federation
+    )
 
 
 def _check(path: Path, names: list[str], asked: dict[str, str | None]) -> None:
@@ -110,4 +123,6 @@ def _check(path: Path, names: list[str], asked: dict[str, str | None]) -> None:
                 if name is None
                 else (f"{path} has no column {name!r}{suggest(name, names)}")
             )
-            raise ConfigError(f"{got}; write {line}; its columns: {shortened(', '.join(names), 300)}", key)
+            raise ConfigError(
+                f"{got}; write {line}; its columns: {shortened(', '.join(names), 300)}", key
+            )

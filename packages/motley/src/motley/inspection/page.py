@@ -1,4 +1,5 @@
-"""The page of an inspection, made of the blocks of reports: profile, findings, pictures, pitfalls, and the federated ways."""
+"""The page of an inspection, made of the blocks of reports: profile, findings, pictures, pitfalls,
+and the federated ways."""
 
 from __future__ import annotations
 
@@ -10,19 +11,48 @@ from motley.heterogeneity.record import PROFILE, Finding
 from motley.inspection.federation import InspectedFederation
 from motley.inspection.pictures import client_curves, drift_curves, profile_bars
 from motley.inspection.words import bytes_in_words, interval_text, title, value_text
-from motley.results.blocks import DASH, Block, BulletList, Page, Section, Table, TableCell, TableRow, Text, non_empty
+from motley.results.blocks import (
+    DASH,
+    Block,
+    BulletList,
+    Page,
+    Section,
+    Table,
+    TableCell,
+    TableRow,
+    Text,
+    non_empty,
+)
 
 __all__ = ["SYSTEM", "finding_names", "inspection_page"]
 
 SYSTEM = (
-    "speed_spread", "step_s", "link_spread", "up_mbps", "availability", "availability_bias", "waiting", "round_s", "dropouts",
-    "probe_all_bytes", "probe_all_s",
-)  # fmt: skip
+    "speed_spread",
+    "step_s",
+    "link_spread",
+    "up_mbps",
+    "availability",
+    "availability_bias",
+    "waiting",
+    "round_s",
+    "dropouts",
+    "probe_all_bytes",
+    "probe_all_s",
+)
 """Findings about speed, links and absence, in the order in which they are shown."""
-_DRIFT = ("drift", "drift_by_chance", "B2", "gradient_diversity", "gradient_cosine", "update_cosine")
+_DRIFT = (
+    "drift",
+    "drift_by_chance",
+    "B2",
+    "gradient_diversity",
+    "gradient_cosine",
+    "update_cosine",
+)
 
 
-def inspection_page(federations: Sequence[InspectedFederation], pitfalls: Sequence[str], advice: Sequence[str]) -> Page:
+def inspection_page(
+    federations: Sequence[InspectedFederation], pitfalls: Sequence[str], advice: Sequence[str]
+) -> Page:
     """Return the page of an inspection.
 
     Parameters
@@ -39,19 +69,29 @@ def inspection_page(federations: Sequence[InspectedFederation], pitfalls: Sequen
         _section("How the data differs", federations, data, _classes(federations)),
         *client_sections(federations),
         _section("Speed, links and absence", federations, system),
-        _section("Drift", federations, drift, [picture for picture in [drift_curves(federations)] if picture]),
+        _section(
+            "Drift",
+            federations,
+            drift,
+            [picture for picture in [drift_curves(federations)] if picture],
+        ),
         _federated(federations),
         Section("Notes", [BulletList(notes)]) if (notes := _notes(federations)) else None,
     )
     name = labels[0] if len(labels) == 1 else " and ".join(labels)
-    return Page(f"Inspection of {name}", _facts(federations), blocks, labels if len(labels) > 1 else ())
+    return Page(
+        f"Inspection of {name}", _facts(federations), blocks, labels if len(labels) > 1 else ()
+    )
 
 
 def _outlying(federations: Sequence[InspectedFederation]) -> Section | None:
     """Return the outlying clients as a table; None without any."""
     several = len(federations) > 1
     rows = [
-        TableRow(f"{one.label}: {each.shown}" if several else each.shown, [TableCell(cell or DASH) for cell in cells])
+        TableRow(
+            f"{one.label}: {each.shown}" if several else each.shown,
+            [TableCell(cell or DASH) for cell in cells],
+        )
         for one in federations
         for each in one.inspection.outlying
         for cells in [(each.kind, each.column, each.said, each.remedy)]
@@ -60,7 +100,9 @@ def _outlying(federations: Sequence[InspectedFederation]) -> Section | None:
     return Section("Outlying clients", [Table(heads, rows)]) if rows else None
 
 
-def finding_names(federations: Sequence[InspectedFederation]) -> tuple[list[str], list[str], list[str]]:
+def finding_names(
+    federations: Sequence[InspectedFederation],
+) -> tuple[list[str], list[str], list[str]]:
     """Return the names of all findings about data, about the system and about drift."""
     names = list(dict.fromkeys(name for one in federations for name in one.inspection.findings))
     drift = [name for name in names if name.removesuffix("_after") in _DRIFT]
@@ -72,16 +114,22 @@ def _facts(federations: Sequence[InspectedFederation]) -> list[tuple[str, str]]:
     """Return the facts under the title; of several federations one value each, or one for all."""
     names = list(dict.fromkeys(name for one in federations for name, _ in one.facts))
     each = {name: [dict(one.facts).get(name, DASH) for one in federations] for name in names}
-    return [(name, values[0] if len(set(values)) == 1 else " | ".join(values)) for name, values in each.items()]
+    return [
+        (name, values[0] if len(set(values)) == 1 else " | ".join(values))
+        for name, values in each.items()
+    ]
 
 
 def _profile_table(federations: Sequence[InspectedFederation]) -> Table | None:
-    """Return the profiles of several federations side by side; None for one, whose bars say it all."""
+    """Return the profiles of several federations side by side; None for one, whose bars say it
+    all."""
     if len(federations) < 2:
         return None
     profiles = [one.inspection.profile() for one in federations]
     known = [name for name in PROFILE if not all(isnan(profile[name]) for profile in profiles)]
-    rows = [TableRow(title(name), [_number(profile[name]) for profile in profiles]) for name in known]
+    rows = [
+        TableRow(title(name), [_number(profile[name]) for profile in profiles]) for name in known
+    ]
     return Table(("profile", *(one.label for one in federations)), rows)
 
 
@@ -94,7 +142,11 @@ def _section(
     """Return a section of findings with its pictures; None without findings."""
     if not findings:
         return None
-    table = _one_table(federations[0], findings) if len(federations) == 1 else _side_by_side(federations, findings)
+    table = (
+        _one_table(federations[0], findings)
+        if len(federations) == 1
+        else _side_by_side(federations, findings)
+    )
     return Section(name, [*non_empty(*pictures, client_curves(federations, findings, name)), table])
 
 
@@ -103,18 +155,27 @@ MOST = 50
 
 
 def client_sections(federations: Sequence[InspectedFederation]) -> list[Section]:
-    """Return a table for each federation whose clients have names: what was measured of each; the largest where there are many."""
+    """Return a table for each federation whose clients have names: what was measured of each; the
+    largest where there are many."""
     several = len(federations) > 1
     return [
-        Section(f"Client by client: {one.label}" if several else "Client by client", [_client_table(one)])
+        Section(
+            f"Client by client: {one.label}" if several else "Client by client",
+            [_client_table(one)],
+        )
         for one in federations
         if one.clients
     ]
 
 
 def _client_table(one: InspectedFederation) -> Table:
-    names, sizes = [name for name, _ in one.clients], [size for _, size in one.clients]
-    known = [(found, found.per_client) for found in one.inspection.findings.values() if found.per_client is not None]
+    names = [name for name, _ in one.clients]
+    sizes = [size for _, size in one.clients]
+    known = [
+        (found, found.per_client)
+        for found in one.inspection.findings.values()
+        if found.per_client is not None
+    ]
     told = [(found, values.tolist()) for found, values in known if len(set(values.tolist())) > 1]
     shown = sorted(sorted(range(len(names)), key=lambda k: -sizes[k])[:MOST])
     rows = []
@@ -122,7 +183,9 @@ def _client_table(one: InspectedFederation) -> Table:
         cells = [TableCell(value_text(found, values[k]), values[k]) for found, values in told]
         rows.append(TableRow(name_of(k, names), [TableCell(f"{sizes[k]:,}", sizes[k]), *cells]))
     note = f"The {MOST} with most samples, of {len(names):,}." if len(names) > MOST else ""
-    return Table(("client", "training samples", *(title(found.name) for found, _ in told)), rows, note)
+    return Table(
+        ("client", "training samples", *(title(found.name) for found, _ in told)), rows, note
+    )
 
 
 def _one_table(one: InspectedFederation, names: Sequence[str]) -> Table:
@@ -130,19 +193,26 @@ def _one_table(one: InspectedFederation, names: Sequence[str]) -> Table:
     rows = []
     for name in names:
         found = one.inspection[name]
-        cells = [TableCell(value_text(found), found.value), TableCell(interval_text(found) or DASH), TableCell(found.how)]
+        cells = [
+            TableCell(value_text(found), found.value),
+            TableCell(interval_text(found) or DASH),
+            TableCell(found.how),
+        ]
         rows.append(TableRow(title(name), [*cells, TableCell(found.note or DASH)]))
     return Table(("finding", "value", "95% interval", "how", "in words"), rows)
 
 
 def _side_by_side(federations: Sequence[InspectedFederation], names: Sequence[str]) -> Table:
-    """Return the same findings of several federations, a column each, with intervals in brackets."""
+    """Return the same findings of several federations, a column each, with intervals in
+    brackets."""
     rows = []
     for name in names:
         found = [one.inspection.findings.get(name) for one in federations]
         rows.append(TableRow(title(name), [_cell(one) for one in found]))
     return Table(
-        ("finding", *(one.label for one in federations)), rows, "In brackets: 95% intervals, where the number is an estimate."
+        ("finding", *(one.label for one in federations)),
+        rows,
+        "In brackets: 95% intervals, where the number is an estimate.",
     )
 
 
@@ -163,11 +233,16 @@ def _classes(federations: Sequence[InspectedFederation]) -> list[Block]:
 
 def _notes(federations: Sequence[InspectedFederation]) -> list[str]:
     several = len(federations) > 1
-    return [f"{one.label}: {text}" if several else text for one in federations for text in one.inspection.notes]
+    return [
+        f"{one.label}: {text}" if several else text
+        for one in federations
+        for text in one.inspection.notes
+    ]
 
 
 def _federated(federations: Sequence[InspectedFederation]) -> Section | None:
-    """Return what each number takes where samples stay with the clients; of the first federation that has it."""
+    """Return what each number takes where samples stay with the clients; of the first federation
+    that has it."""
     found: dict[str, tuple[Finding, int]] = {}
     for one in federations:
         for name, finding in one.inspection.findings.items():
@@ -184,10 +259,24 @@ def _federated(federations: Sequence[InspectedFederation]) -> Section | None:
             ]
         measured = "" if finding.measured else "not measured here"
         way = finding.federated or "nobody can"
-        rows.append(TableRow(title(name), [TableCell(finding.needs), TableCell(way), *size, TableCell(measured, nan)]))
-    heads = ("finding", "what must leave a client", "without moving samples", "a client", "all clients", "")
-    intro = Text(
-        "All numbers above were computed where all samples lie in one place. In a deployment they do not; this is what each number "
-        "takes there."
+        rows.append(
+            TableRow(
+                title(name),
+                [TableCell(finding.needs), TableCell(way), *size, TableCell(measured, nan)],
+            )
+        )
+    heads = (
+        "finding",
+        "what must leave a client",
+        "without moving samples",
+        "a client",
+        "all clients",
+        "",
     )
-    return Section("The same numbers in a deployment", [intro, Table(heads, rows)]) if rows else None
+    intro = Text(
+        "All numbers above were computed where all samples lie in one place. In a deployment they "
+        "do not; this is what each number takes there."
+    )
+    return (
+        Section("The same numbers in a deployment", [intro, Table(heads, rows)]) if rows else None
+    )

@@ -1,4 +1,5 @@
-"""The pictures of an inspection: profiles side by side, what each client has, and drift over rounds; a colour per federation."""
+"""The pictures of an inspection: profiles side by side, what each client has, and drift over
+rounds; a colour per federation."""
 
 from __future__ import annotations
 
@@ -12,7 +13,16 @@ from motley.heterogeneity.record import PROFILE
 from motley.inspection.federation import InspectedFederation
 from motley.inspection.words import title, value_text
 from motley.results.blocks import Picture
-from motley.results.figures import colour, columns_of, dash, mark, new_figure, shorter, styled, to_svg
+from motley.results.figures import (
+    colour,
+    columns_of,
+    dash,
+    mark,
+    new_figure,
+    shorter,
+    styled,
+    to_svg,
+)
 
 __all__ = ["client_curves", "drift_curves", "profile_bars"]
 
@@ -30,24 +40,37 @@ def profile_bars(federations: Sequence[InspectedFederation]) -> Picture:
         axes = figure.add_subplot()
         for i, profile in enumerate(profiles):
             for y, name in enumerate(names):
-                at, value = y + (i - (len(federations) - 1) / 2) * height, profile[name]
+                at = y + (i - (len(federations) - 1) / 2) * height
+                value = profile[name]
                 if isnan(value):
                     continue
                 found = federations[i].inspection[name]
                 bar = axes.barh(at, value, height, color=colour(i))[0]
                 mark(bar, i, f"{title(name)} {value_text(found)}")
                 if not isnan(found.low):
-                    mark(axes.plot([found.low, found.high], [at, at], color="#222222", linewidth=1.2)[0], i)
+                    mark(
+                        axes.plot(
+                            [found.low, found.high], [at, at], color="#222222", linewidth=1.2
+                        )[0],
+                        i,
+                    )
         axes.set_yticks(range(len(names)), [title(name) for name in names])
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.set(xlim=(0, 1.02), title="Profile: 0 all alike (availability: nobody is there), 1 as different as can be")
-        return to_svg(figure, "profile", f"Profile of {', '.join(one.label for one in federations)}")
+        axes.set(
+            xlim=(0, 1.02),
+            title="Profile: 0 all alike (availability: nobody is there), 1 as different as can be",
+        )
+        return to_svg(
+            figure, "profile", f"Profile of {', '.join(one.label for one in federations)}"
+        )
 
 
-def client_curves(federations: Sequence[InspectedFederation], names: Sequence[str], about: str) -> Picture | None:
-    """Draw findings with a number per client: clients in order of their number, from the least to the most; None without any that
-    differ."""
+def client_curves(
+    federations: Sequence[InspectedFederation], names: Sequence[str], about: str
+) -> Picture | None:
+    """Draw findings with a number per client: clients in order of their number, from the least to
+    the most; None without any that differ."""
     shown = [name for name in names if _differs([_per_client(one, name) for one in federations])]
     if not shown:
         return None
@@ -83,12 +106,18 @@ def drift_curves(federations: Sequence[InspectedFederation]) -> Picture | None:
         return None
     with styled():
         figure = new_figure(8.4, 2.4 * -(-len(names) // 3))
-        panels = figure.subplots(-(-len(names) // 3), min(3, len(names)), squeeze=False).ravel().tolist()
+        panels = (
+            figure.subplots(-(-len(names) // 3), min(3, len(names)), squeeze=False).ravel().tolist()
+        )
         for axes, name in zip(panels, names, strict=False):
             for i, one in enumerate(federations):
                 if name in one.drift:
                     rounds, values = one.drift[name]
-                    mark(axes.plot(rounds, values, color=colour(i), linestyle=dash(i))[0], i, shorter(one.label, 40))
+                    mark(
+                        axes.plot(rounds, values, color=colour(i), linestyle=dash(i))[0],
+                        i,
+                        shorter(one.label, 40),
+                    )
             axes.set_title(name)
             axes.set_xlabel("round")
         for axes in panels[len(names) :]:
@@ -112,7 +141,10 @@ def _differs(found: Sequence[Floats | None]) -> bool:
 
 
 def _curve(values: Floats) -> tuple[Floats, Floats]:
-    """Return the percentages of clients and their sorted numbers, at most :data:`POINTS` of them."""
+    """Return the percentages of clients and their sorted numbers, at most :data:`POINTS` of
+    them."""
     ordered = np.sort(values)
-    at = np.unique(np.linspace(0, len(ordered) - 1, min(POINTS, len(ordered))).round().astype(np.int64))
+    at = np.unique(
+        np.linspace(0, len(ordered) - 1, min(POINTS, len(ordered))).round().astype(np.int64)
+    )
     return 100.0 * (at + 0.5) / len(ordered), ordered[at]

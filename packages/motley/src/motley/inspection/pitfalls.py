@@ -1,7 +1,9 @@
-"""Pitfalls of one experiment: a function each, which returns a sentence with the key to change, or None.
+"""Pitfalls of one experiment: a function each, which returns a sentence with the key to change, or
+None.
 
-What they look at is what the parts declare of themselves, the keys, and what was measured of the clients; a pitfall that depends on a
-measurement that is not there is not found. Those that are left to the reader stand in docs/inspect.md#pitfalls.
+What they look at is what the parts declare of themselves, the keys, and what was measured of the
+clients; a pitfall that depends on a measurement that is not there is not found. Those that are left
+to the reader stand in docs/inspect.md#pitfalls.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from motley.timing.synchrony import Synchronous
 __all__ = ["PITFALLS", "Examined", "pitfalls"]
 
 DIFFERENT = 0.2
-"""Label divergence, feature shift or concept shift from which clients count as different in this respect."""
+"""Label divergence, feature shift or concept shift from which clients count as different in this
+respect."""
 WRONG = 0.05
 """Share of wrong labels that is worth a warning."""
 ABSENT = 0.05
@@ -37,7 +40,8 @@ MANY_EPOCHS = 5
 
 @dataclass(frozen=True)
 class Examined:
-    """An experiment as pitfalls look at it: its keys, its parts, and what was measured of its clients."""
+    """An experiment as pitfalls look at it: its keys, its parts, and what was measured of its
+    clients."""
 
     experiment: Experiment
     ready: Ready
@@ -49,13 +53,15 @@ class Examined:
         return float("nan") if one is None else one.value
 
     def least(self, name: str) -> float:
-        """Return the lower end of a measured number's interval, the number itself without one; NaN where it was not measured."""
+        """Return the lower end of a measured number's interval, the number itself without one; NaN
+        where it was not measured."""
         one = self.found.findings.get(name)
         return float("nan") if one is None else one.value if np.isnan(one.low) else one.low
 
     @property
     def wrong_labels(self) -> float:
-        """The mean share of wrong training labels: as the world makes them, else the least that was estimated."""
+        """The mean share of wrong training labels: as the world makes them, else the least that was
+        estimated."""
         made = self.ready.config.setting.task.federation.noise
         known = self.least("label_noise")
         return float(made.mean()) if len(made) and made.any() else 0.0 if np.isnan(known) else known
@@ -73,43 +79,56 @@ class Examined:
 
     @property
     def concepts_differ(self) -> bool:
-        """Whether labels mean something else at some clients. Where features differ, too, no measurement tells: rules then fail on
-        other clients because these look different."""
+        """Whether labels mean something else at some clients. Where features differ, too, no
+        measurement tells: rules then fail on other clients because these look different."""
         made = self.ready.config.setting.task.federation.cluster
-        return bool(len(made) and made.any()) or (self.least("concept_shift") > DIFFERENT and not self.features_differ)
+        return bool(len(made) and made.any()) or (
+            self.least("concept_shift") > DIFFERENT and not self.features_differ
+        )
 
 
 def pitfalls(one: Examined) -> list[str]:
-    """Return a sentence for each pitfall that an experiment commits, in the order of :data:`PITFALLS`."""
+    """Return a sentence for each pitfall that an experiment commits, in the order of
+    :data:`PITFALLS`."""
     return [sentence for look in PITFALLS for sentence in [look(one)] if sentence is not None]
 
 
 def averaged_batch_norm(one: Examined) -> str | None:
     """BatchNorm statistics are averaged although the clients' features differ."""
     config = one.ready.config
-    correction, task = config.setting.algorithm.correction, config.setting.task
+    correction = config.setting.algorithm.correction
+    task = config.setting.task
     normalised = any(isinstance(module, _BatchNorm) for module in task.model().modules())
     apart = not correction.sends_whole_model or not correction.shared or correction.static_norm
     if not normalised or not one.features_differ or apart or config.recalibrate is not None:
         return None
     return (
-        "BatchNorm statistics are averaged over clients whose inputs look different, which fit none of them; "
-        'set algorithm = "fedbn", recalibrate = { batches = 20 }, or a model without BatchNorm (task.model)'
+        "BatchNorm statistics are averaged over clients whose inputs look different, which fit "
+        "none of them; "
+        'set algorithm = "fedbn", recalibrate = { batches = 20 }, or a model without BatchNorm '
+        "(task.model)"
     )
 
 
 def fair_to_wrong_labels(one: Examined) -> str | None:
-    """An objective that lifts clients of high loss, where wrong labels or broken updates make losses high."""
+    """An objective that lifts clients of high loss, where wrong labels or broken updates make
+    losses high."""
     config = one.ready.config
     algorithm = config.setting.algorithm
     parts = (algorithm.correction, algorithm.loss, algorithm.aggregator, algorithm.server)
     corrupted = config.world.failures.corrupts_updates or one.wrong_labels > WRONG
     if not corrupted or not any(part.warns() for part in parts):
         return None
-    cause = "updates are corrupted" if config.world.failures.corrupts_updates else f"{one.wrong_labels:.0%} of labels are wrong"
+    cause = (
+        "updates are corrupted"
+        if config.world.failures.corrupts_updates
+        else f"{one.wrong_labels:.0%} of labels are wrong"
+    )
     return (
-        f"the algorithm gives more weight to clients of high loss, and {cause}, which makes losses high, too; set "
-        'aggregator = "median" or a robust loss, or compare with algorithm = "fedavg" before calling it fair'
+        f"the algorithm gives more weight to clients of high loss, and {cause}, which makes losses "
+        "high, too; set "
+        'aggregator = "median" or a robust loss, or compare with algorithm = "fedavg" before '
+        "calling it fair"
     )
 
 
@@ -121,13 +140,15 @@ def chosen_for_wrong_labels(one: Examined) -> str | None:
         return None
     signal = sorted(heard)[0]
     return (
-        f"the selector hears {signal} on training labels, of which {one.wrong_labels:.0%} are wrong, so that it may prefer clients "
-        "that hold these; look at participation against noise, or set selector to a rule that hears robust_loss"
+        f"the selector hears {signal} on training labels, of which {one.wrong_labels:.0%} are "
+        "wrong, so that it may prefer clients that hold these; look at participation against "
+        "noise, or set selector to a rule that hears robust_loss"
     )
 
 
 def outlying_clients(one: Examined) -> str | None:
-    """Single clients differ from all others, by a fault that no method of federated learning mends."""
+    """Single clients differ from all others, by a fault that no method of federated learning
+    mends."""
     odd = one.found.outlying
     if not odd:
         return None
@@ -135,8 +156,8 @@ def outlying_clients(one: Examined) -> str | None:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     kinds = ", ".join(dict.fromkeys(each.kind for each in odd))
     return (
-        f"{', '.join(names[:3])}{more} differ from all others ({kinds}), which no choice of clients or algorithm mends; "
-        f"{odd[0].remedy} (see the list of outlying clients)"
+        f"{', '.join(names[:3])}{more} differ from all others ({kinds}), which no choice of "
+        f"clients or algorithm mends; {odd[0].remedy} (see the list of outlying clients)"
     )
 
 
@@ -146,11 +167,15 @@ def hidden_clients(one: Examined) -> str | None:
         return None
     if one.experiment.split.test == "global":
         return (
-            "clients differ, and only one common test set is measured, so that nobody sees who is served badly; set "
+            "clients differ, and only one common test set is measured, so that nobody sees who is "
+            "served badly; set "
             'split.test = "client"'
         )
     if not one.experiment.evaluate.per_client:
-        return "clients differ, and no figure of single clients is kept; set evaluate.per_client = true"
+        return (
+            "clients differ, and no figure of single clients is kept; set evaluate.per_client "
+            "= true"
+        )
     return None
 
 
@@ -159,8 +184,9 @@ def stopped_by_test(one: Examined) -> str | None:
     if one.experiment.stop.target is None:
         return None
     return (
-        "the run ends at the first evaluation whose test figure is on target, so that its final figure is chosen by test samples; "
-        "set stop.rounds or stop.virtual_hours instead: the report has the cost to a target (--target) of runs that go on"
+        "the run ends at the first evaluation whose test figure is on target, so that its final "
+        "figure is chosen by test samples; set stop.rounds or stop.virtual_hours instead: the "
+        "report has the cost to a target (--target) of runs that go on"
     )
 
 
@@ -170,22 +196,31 @@ def absence_moves_labels(one: Examined) -> str | None:
     if not moved > ABSENT:
         return None
     return (
-        f"clients that are often away hold other labels than the others: {moved:.0%} of the labels that rounds meet are of other "
-        'classes than in the whole federation; report clients by their share online, and run once with availability = "always"'
+        f"clients that are often away hold other labels than the others: {moved:.0%} of the labels "
+        "that rounds meet are of other "
+        "classes than in the whole federation; report clients by their share online, and run once "
+        'with availability = "always"'
     )
 
 
 def old_client_state(one: Examined) -> str | None:
     """Corrections that clients keep between rounds are old when they are used again."""
     config = one.ready.config
-    correction, pool = config.setting.algorithm.correction, config.setting.task.federation.pool
+    correction = config.setting.algorithm.correction
+    pool = config.setting.task.federation.pool
     gap = pool / config.cohort
-    if not correction.keeps_state or correction.personal_model or config.setting.algorithm.personal or gap <= SELDOM:
+    if (
+        not correction.keeps_state
+        or correction.personal_model
+        or config.setting.algorithm.personal
+        or gap <= SELDOM
+    ):
         return None
     share = np.ceil(pool / SELDOM)
     return (
-        f"the algorithm corrects by what a client kept from its last visit, about {gap:.0f} rounds ago at {config.cohort} of {pool} "
-        f"clients a round; ask more of them (cohort = {share:.0f} makes it {SELDOM:.0f}), or use a method without client state"
+        f"the algorithm corrects by what a client kept from its last visit, about {gap:.0f} rounds "
+        f"ago at {config.cohort} of {pool} clients a round; ask more of them (cohort = {share:.0f} "
+        f"makes it {SELDOM:.0f}), or use a method without client state"
     )
 
 
@@ -195,8 +230,9 @@ def many_epochs(one: Examined) -> str | None:
     if epochs < MANY_EPOCHS or not one.labels_differ:
         return None
     return (
-        f"{epochs:g} local epochs under label skew (divergence {one.value('label_divergence'):.2f}) pull clients apart; compare at "
-        "equal gradient steps before taking them for efficient: motley compare --over local.epochs=1,2,5"
+        f"{epochs:g} local epochs under label skew (divergence "
+        f"{one.value('label_divergence'):.2f}) pull clients apart; compare at equal gradient steps "
+        "before taking them for efficient: motley compare --over local.epochs=1,2,5"
     )
 
 
@@ -207,10 +243,14 @@ def pulled_is_not_personal(one: Examined) -> str | None:
     if not one.concepts_differ or algorithm.personal or not algorithm.correction.shared:
         return None
     context = JobContext(one.ready.model.x, {}, None, 1, 1.0, 1, 1.0, setting.task.layout)
-    proximal = not algorithm.correction.keeps_state and float(algorithm.correction.gradient_correction(context).proximal) > 0
+    proximal = (
+        not algorithm.correction.keeps_state
+        and float(algorithm.correction.gradient_correction(context).proximal) > 0
+    )
     pull = "; the algorithm's pull towards it makes it nobody's own" if proximal else ""
     return (
-        f"labels mean different things at different clients, and one model cannot be right for all{pull}; set "
+        "labels mean different things at different clients, and one model cannot be right for "
+        f"all{pull}; set "
         'algorithm = "ifca", "ditto" or another of personal models'
     )
 
@@ -218,14 +258,18 @@ def pulled_is_not_personal(one: Examined) -> str | None:
 def nothing_to_normalise(one: Examined) -> str | None:
     """FedNova where all clients take the same number of steps."""
     config = one.ready.config
-    if not isinstance(config.setting.algorithm.correction, NormalisedUpdate) or config.stragglers is not None:
+    if (
+        not isinstance(config.setting.algorithm.correction, NormalisedUpdate)
+        or config.stragglers is not None
+    ):
         return None
     steps = WorkPlanner(config, frozenset()).full_steps
     if len(np.unique(steps[steps > 0])) > 1:
         return None
     return (
-        "the algorithm mends unequal numbers of local steps, and here all clients take as many: whatever else makes clients differ "
-        "stays as it is; set local.epochs instead of local.steps, or choose an algorithm for what does differ"
+        "the algorithm mends unequal numbers of local steps, and here all clients take as many: "
+        "whatever else makes clients differ stays as it is; set local.epochs instead of "
+        "local.steps, or choose an algorithm for what does differ"
     )
 
 
@@ -235,7 +279,8 @@ def idle_rounds(one: Examined) -> str | None:
     if not waiting > IDLE or not isinstance(one.ready.config.synchrony, Synchronous):
         return None
     return (
-        f"clients spend {waiting:.0%} of a round waiting for the slowest, however alike their data; set synchrony = "
+        f"clients spend {waiting:.0%} of a round waiting for the slowest, however alike their "
+        "data; set synchrony = "
         '{ name = "deadline", seconds = ... } or "buffered", and compare by virtual time'
     )
 

@@ -1,4 +1,5 @@
-"""Pitfalls of several runs that are compared, finished or planned by a ``[grid]``: a function each, found in their keys alone."""
+"""Pitfalls of several runs that are compared, finished or planned by a ``[grid]``: a function each,
+found in their keys alone."""
 
 from __future__ import annotations
 
@@ -13,15 +14,28 @@ __all__ = ["PITFALLS_OF_SETS", "pitfalls_of_set"]
 Keys = Mapping[str, Any]
 """All keys of one run, as an experiment resolves them."""
 _DATA = ("task", "partition", "label_noise", "feature_shift", "concept_shift", "population")
-_MADE_OF = ("algorithm", "loss", "aggregator", "server", "selector", "synchrony", "compressor", "allocator", "local")
+_MADE_OF = (
+    "algorithm",
+    "loss",
+    "aggregator",
+    "server",
+    "selector",
+    "synchrony",
+    "compressor",
+    "allocator",
+    "local",
+)
 _BRIEF = 3
 
 
 def pitfalls_of_set(runs: Sequence[Keys]) -> list[str]:
-    """Return a sentence for each pitfall that a comparison of these runs commits; nothing for a single run."""
+    """Return a sentence for each pitfall that a comparison of these runs commits; nothing for a
+    single run."""
     if len(runs) < 2:
         return []
-    return [sentence for look in PITFALLS_OF_SETS for sentence in [look(runs)] if sentence is not None]
+    return [
+        sentence for look in PITFALLS_OF_SETS for sentence in [look(runs)] if sentence is not None
+    ]
 
 
 def compared_by_rounds(runs: Sequence[Keys]) -> str | None:
@@ -30,8 +44,9 @@ def compared_by_rounds(runs: Sequence[Keys]) -> str | None:
     if overlapping != {True, False} or any(_limits(run) != ["rounds"] for run in runs):
         return None
     return (
-        "servers that wait and servers that do not are all ended by rounds, and a round is not the same work for both; set "
-        "stop = { virtual_hours = ... } for all and compare by virtual time and traffic"
+        "servers that wait and servers that do not are all ended by rounds, and a round is not the "
+        "same work for both; set stop = { virtual_hours = ... } for all and compare by virtual "
+        "time and traffic"
     )
 
 
@@ -40,9 +55,13 @@ def unequal_stops(runs: Sequence[Keys]) -> str | None:
     stops = _distinct(run.get("stop") for run in runs)
     if len(stops) < 2:
         return None
-    shown = " and ".join(_brief({name: value for name, value in stop.items() if value is not None}) for stop in stops[:_BRIEF])
+    shown = " and ".join(
+        _brief({name: value for name, value in stop.items() if value is not None})
+        for stop in stops[:_BRIEF]
+    )
     return (
-        f"the runs end at different limits ({shown}), so that their final figures are of different work; give all the same stop"
+        f"the runs end at different limits ({shown}), so that their final figures are of "
+        "different work; give all the same stop"
     )
 
 
@@ -51,7 +70,10 @@ def one_seed(runs: Sequence[Keys]) -> str | None:
     seeds = _seeds(runs)
     if len(seeds) < 2 or any(len(one) > 1 for one in seeds.values()):
         return None
-    return "each method has one seed, so that chance cannot be told from a difference; compare with --seeds 0,1,2"
+    return (
+        "each method has one seed, so that chance cannot be told from a difference; compare "
+        "with --seeds 0,1,2"
+    )
 
 
 def unpaired_seeds(runs: Sequence[Keys]) -> str | None:
@@ -59,7 +81,10 @@ def unpaired_seeds(runs: Sequence[Keys]) -> str | None:
     seeds = {frozenset(one) for one in _seeds(runs).values()}
     if len(seeds) < 2 or not any(len(one) > 1 for one in seeds):
         return None
-    return "methods were run with different seeds, so that differences cannot be paired; give all the same --seeds"
+    return (
+        "methods were run with different seeds, so that differences cannot be paired; give all "
+        "the same --seeds"
+    )
 
 
 def one_constant_for_all(runs: Sequence[Keys]) -> str | None:
@@ -68,9 +93,12 @@ def one_constant_for_all(runs: Sequence[Keys]) -> str | None:
     values: dict[str, set[str]] = {}
     for run in runs:
         algorithm = run.get("algorithm") or {}
-        name, options = str(algorithm.get("name")), {key: value for key, value in algorithm.items() if _is_constant(value)}
+        name = str(algorithm.get("name"))
+        options = {key: value for key, value in algorithm.items() if _is_constant(value)}
         if options:
-            share = _brief([run.get("cohort"), run.get("participation"), *(run.get(key) for key in _DATA)])
+            share = _brief(
+                [run.get("cohort"), run.get("participation"), *(run.get(key) for key in _DATA)]
+            )
             worlds.setdefault(name, set()).add(share)
             values.setdefault(name, set()).add(_brief(options))
     fixed = [name for name, found in worlds.items() if len(found) > 1 and len(values[name]) == 1]
@@ -79,8 +107,9 @@ def one_constant_for_all(runs: Sequence[Keys]) -> str | None:
     name = fixed[0]
     option = next(iter(json.loads(next(iter(values[name])))))
     return (
-        f"{name!r} has the same constants on {len(worlds[name])} data sets or client fractions, and constants do not transfer; choose "
-        f"them on validation samples for each: motley compare --over algorithm.{option}=..."
+        f"{name!r} has the same constants on {len(worlds[name])} data sets or client fractions, "
+        "and constants do not transfer; choose them on validation samples for each: motley "
+        f"compare --over algorithm.{option}=..."
     )
 
 
@@ -88,14 +117,17 @@ def unequal_tuning(runs: Sequence[Keys]) -> str | None:
     """Learning rates tried for one method and not for another."""
     tried: dict[str, set[str]] = {}
     for run in runs:
-        name = " and ".join(str((run.get(key) or {}).get("name")) for key in ("algorithm", "selector"))
+        name = " and ".join(
+            str((run.get(key) or {}).get("name")) for key in ("algorithm", "selector")
+        )
         tried.setdefault(name, set()).add(_brief((run.get("local") or {}).get("optimizer")))
     few, many = (pick(tried, key=lambda name: len(tried[name])) for pick in (min, max))
     if len(tried[few]) == len(tried[many]):
         return None
     return (
-        f"{many} was tried with {len(tried[many])} local optimizers and {few} with {len(tried[few])}; give every method as many "
-        "values of local.optimizer.lr, and choose by split.validation"
+        f"{many} was tried with {len(tried[many])} local optimizers and {few} with "
+        f"{len(tried[few])}; give every method as many values of local.optimizer.lr, and choose by "
+        "split.validation"
     )
 
 
@@ -104,13 +136,16 @@ def chosen_by_test(runs: Sequence[Keys]) -> str | None:
     methods: dict[str, set[str]] = {}
     for run in runs:
         names = _brief([(run.get(key) or {}).get("name") for key in _MADE_OF[:-1]])
-        methods.setdefault(names, set()).add(_brief([run.get("algorithm"), run.get("local"), run.get("selector")]))
+        methods.setdefault(names, set()).add(
+            _brief([run.get("algorithm"), run.get("local"), run.get("selector")])
+        )
     several = any(len(found) > 1 for found in methods.values())
     if not several or any((run.get("split") or {}).get("validation") for run in runs):
         return None
     return (
-        "one method was run with several constants, and no validation samples are set aside, so that the best would be chosen by test "
-        "figures; set split.validation = 0.2 and read the figure at the best round by validation"
+        "one method was run with several constants, and no validation samples are set aside, so "
+        "that the best would be chosen by test figures; set split.validation = 0.2 and read the "
+        "figure at the best round by validation"
     )
 
 
@@ -119,7 +154,10 @@ def unlike_tests(runs: Sequence[Keys]) -> str | None:
     kinds = {(run.get("split") or {}).get("test") for run in runs}
     if len(kinds) < 2:
         return None
-    return "some runs are tested on the clients' own samples and some on a common test set; give all the same split.test"
+    return (
+        "some runs are tested on the clients' own samples and some on a common test set; give "
+        "all the same split.test"
+    )
 
 
 def _overlaps(run: Keys) -> bool:
@@ -138,12 +176,15 @@ def _seeds(runs: Sequence[Keys]) -> dict[str, set[int]]:
     """Return the seeds of each method."""
     found: dict[str, set[int]] = {}
     for run in runs:
-        found.setdefault(_brief([run.get(key) for key in (*_DATA, *_MADE_OF)]), set()).add(int(run.get("seed", 0)))
+        found.setdefault(_brief([run.get(key) for key in (*_DATA, *_MADE_OF)]), set()).add(
+            int(run.get("seed", 0))
+        )
     return found
 
 
 def _is_constant(value: Any) -> bool:
-    """Return whether an option is a number that somebody chose; 0 and 1 switch a term off or leave it as it is."""
+    """Return whether an option is a number that somebody chose; 0 and 1 switch a term off or leave
+    it as it is."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value not in (0, 1)
 
 

@@ -1,6 +1,8 @@
-"""Rounds that are planned and never trained: who is online, what is sent, and how long each client of a cohort takes.
+"""Rounds that are planned and never trained: who is online, what is sent, and how long each client
+of a cohort takes.
 
-The parts are those of a run: the same planner, channel and world, so that the seconds and bytes are those that it would count.
+The parts are those of a run: the same planner, channel and world, so that the seconds and bytes are
+those that it would count.
 """
 
 from __future__ import annotations
@@ -40,20 +42,27 @@ class PlannedRounds(NamedTuple):
     @property
     def lengths_s(self) -> Floats:
         """Seconds until the slowest client of each round has delivered or dropped out, ``[R]``."""
-        return np.array([float((one.arrives_s - one.start_s).max(initial=0.0)) for one in self.lines])
+        return np.array(
+            [float((one.arrives_s - one.start_s).max(initial=0.0)) for one in self.lines]
+        )
 
     @property
     def waiting(self) -> Floats:
-        """Share of each round that its clients wait for the slowest, on average over the clients that deliver, ``[R]``."""
+        """Share of each round that its clients wait for the slowest, on average over the clients
+        that deliver, ``[R]``."""
         found = []
         for one, whole in zip(self.lines, self.lengths_s.tolist(), strict=True):
             busy = (one.arrives_s - one.start_s)[~one.dropped]
-            found.append(max(0.0, 1.0 - float(busy.mean()) / whole) if len(busy) and whole > 0 else 0.0)
+            found.append(
+                max(0.0, 1.0 - float(busy.mean()) / whole) if len(busy) and whole > 0 else 0.0
+            )
         return np.array(found)
 
     def column(self, name: str) -> Floats:
         """Return a column of all timelines of clients that deliver, ``[n]``."""
-        return np.concatenate([getattr(one, name)[~one.dropped] for one in self.lines] or [np.zeros(0)])
+        return np.concatenate(
+            [getattr(one, name)[~one.dropped] for one in self.lines] or [np.zeros(0)]
+        )
 
     @property
     def dropped(self) -> Bools:
@@ -62,21 +71,25 @@ class PlannedRounds(NamedTuple):
 
 
 def synchronous_loop(ready: Ready) -> RoundLoop:
-    """Return the round loop of an experiment as it would be with synchronous rounds, before its first step."""
+    """Return the round loop of an experiment as it would be with synchronous rounds, before its
+    first step."""
     config = dataclasses.replace(ready.config, synchrony=Synchronous())
     return simulation(config, ready.engine, ready.selector, ready.model)
 
 
 def planned_rounds(loop: RoundLoop, rounds: int) -> PlannedRounds:
-    """Plan synchronous rounds with cohorts drawn uniformly from those online, one after the other in virtual time.
+    """Plan synchronous rounds with cohorts drawn uniformly from those online, one after the other
+    in virtual time.
 
     Parameters
     ----------
     loop: of :func:`synchronous_loop`, which is used up. rounds: how many.
     """
-    state, key = loop.state, loop.setting.streams.key("select").fold("planned")
+    state = loop.state
+    key = loop.setting.streams.key("select").fold("planned")
     clients: Any = state.clients
-    lines, online = [], []
+    lines = []
+    online = []
     for number in range(1, rounds + 1):
         state.draw_index = number
         available = loop.backend.available(state)
@@ -93,10 +106,13 @@ def planned_rounds(loop: RoundLoop, rounds: int) -> PlannedRounds:
 
 def _planned(loop: RoundLoop, ids: Ids) -> Timelines:
     """Return the timelines of a cohort that is sent out now."""
-    state, cohort = loop.state, Cohort(ids)
+    state = loop.state
+    cohort = Cohort(ids)
     download = loop.algorithm.correction.download(state.server)
     workload = loop.backend.workload(state, cohort) if loop.pipeline.budgeted else {}
     allocation = loop.pipeline.allocate(state, cohort, workload)
-    columns: dict[str, Any] = {name: np.zeros(len(ids), kind) for name, kind in DISPATCH_COLUMNS.items()}
+    columns: dict[str, Any] = {
+        name: np.zeros(len(ids), kind) for name, kind in DISPATCH_COLUMNS.items()
+    }
     loop.backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
     return loop.backend.in_flight(state).timelines

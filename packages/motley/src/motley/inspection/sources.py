@@ -1,4 +1,5 @@
-"""What is given to an inspection: an experiment with the variants of its grid, finished runs, or a federation made in Python."""
+"""What is given to an inspection: an experiment with the variants of its grid, finished runs, or a
+federation made in Python."""
 
 from __future__ import annotations
 
@@ -20,13 +21,25 @@ from motley.tasks.base import Federation, Task
 __all__ = ["InspectionSource", "source_of"]
 
 _SAME = (
-    "task", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "split", "public", "population", "device",
-    "network", "availability", "capacity", "failures",
-)  # fmt: skip
+    "task",
+    "partition",
+    "label_noise",
+    "feature_shift",
+    "concept_shift",
+    "drift",
+    "split",
+    "public",
+    "population",
+    "device",
+    "network",
+    "availability",
+    "capacity",
+    "failures",
+)
 """Keys that make a federation: runs of the same ones (and seed) have the same clients."""
 _EXPECTED = (
-    "expected an experiment file (.toml), a table (.csv, .parquet), a folder of runs or of tables, an Experiment, its keys, runs, "
-    "or a federation"
+    "expected an experiment file (.toml), a table (.csv, .parquet), a folder of runs or of tables, "
+    "an Experiment, its keys, runs, or a federation"
 )
 
 
@@ -36,8 +49,9 @@ class InspectionSource:
 
     Parameters
     ----------
-    label: file, folder or name. experiment: whose clients are inspected; None for a federation without one. federation: made in
-    Python; None where the experiment makes it. variants: label -> experiment, of a grid or of finished runs, seeds aside.
+    label: file, folder or name. experiment: whose clients are inspected; None for a federation
+    without one. federation: made in Python; None where the experiment makes it. variants: label ->
+    experiment, of a grid or of finished runs, seeds aside.
     keys: all keys of every run, planned or finished. runs: the finished ones.
     """
 
@@ -61,19 +75,30 @@ def source_of(
 
     Raises
     ------
-    ConfigError: nothing of the kind, or runs of several federations. StoreError: a folder without runs. DataError: damaged runs.
+    ConfigError: nothing of the kind, or runs of several federations. StoreError: a folder without
+    runs. DataError: damaged runs.
     """
     if isinstance(given, Task):
         given = given.federation
     if isinstance(given, Federation):
         return InspectionSource("federation", federation=given)
     if isinstance(given, str | Path) and holds_tables(Path(given)):
-        return InspectionSource(Path(given).stem, federation=federation_of(Path(given), label, client))
+        return InspectionSource(
+            Path(given).stem, federation=federation_of(Path(given), label, client)
+        )
     if label is not None or client is not None:
-        if isinstance(given, str | Path) and is_folder(Path(given)) and next(Path(given).rglob("run.json"), None) is None:
-            raise ConfigError(f"the folder {given} holds no table (.csv, .parquet or .npz); name one that does, or a file")
+        if (
+            isinstance(given, str | Path)
+            and is_folder(Path(given))
+            and next(Path(given).rglob("run.json"), None) is None
+        ):
+            raise ConfigError(
+                f"the folder {given} holds no table (.csv, .parquet or .npz); name one that does, "
+                "or a file"
+            )
         raise ConfigError(
-            f"got {label or client!r}, and {given} is no table; an experiment names its columns itself: "
+            f"got {label or client!r}, and {given} is no table; an experiment names its columns "
+            "itself: "
             'task = { name = "tabular", data = "all.csv", label = "y", client = "hospital" }',
             "label" if label is not None else "client",
         )
@@ -94,32 +119,41 @@ def source_of(
     for point in points:
         variants.setdefault(point.label, point.experiment)
     name = Path(given).stem if isinstance(given, str | Path) else experiment.name
-    return InspectionSource(name, experiment, None, variants, [point.experiment.resolved() for point in points])
+    return InspectionSource(
+        name, experiment, None, variants, [point.experiment.resolved() for point in points]
+    )
 
 
-def _of_runs(runs: Sequence[Run], label: str, task: Task | None, allow_import: bool) -> InspectionSource:
+def _of_runs(
+    runs: Sequence[Run], label: str, task: Task | None, allow_import: bool
+) -> InspectionSource:
     """Return the federation of finished runs."""
     from motley.results.labels import label_runs
 
     _check_one_federation(runs, label)
     first = min(runs, key=lambda run: run.seed)
     with imports(allow_import):
-        made = {name: _experiment(run, task) for name, run in zip(label_runs(runs), runs, strict=True)}
-        return InspectionSource(label, _experiment(first, task), None, made, [run.config for run in runs], runs)
+        made = {
+            name: _experiment(run, task) for name, run in zip(label_runs(runs), runs, strict=True)
+        }
+        return InspectionSource(
+            label, _experiment(first, task), None, made, [run.config for run in runs], runs
+        )
 
 
 def _check_one_federation(runs: Sequence[Run], label: str) -> None:
     """Refuse runs of several federations, and of clients elsewhere."""
     if any(run.deployed for run in runs):
         raise ConfigError(
-            f"the samples of {label} lie at the clients of a deployment, and nobody can inspect them here; give the experiment file, "
-            "or a federation like theirs"
+            f"the samples of {label} lie at the clients of a deployment, and nobody can inspect "
+            "them here; give the experiment file, or a federation like theirs"
         )
     differing = [key for key in _SAME if len({repr(run.config.get(key)) for run in runs}) > 1]
     if differing:
         raise ConfigError(
-            f"the runs in {label} are of several federations (they differ in {', '.join(differing)}); give a folder for each, which "
-            "then stand side by side: motley inspect runs/a runs/b"
+            f"the runs in {label} are of several federations (they differ in "
+            f"{', '.join(differing)}); give a folder for each, which then stand side by side: "
+            "motley inspect runs/a runs/b"
         )
 
 
@@ -129,7 +163,8 @@ def _experiment(run: Run, task: Task | None) -> Experiment:
         return with_own({key: value for key, value in run.config.items() if key != "task"}, task)
     if (run.config.get("task") or {}).get("name") == "own":
         raise ConfigError(
-            f"{run.name} is of a task made in Python, which a run does not keep; give it: motley.inspect(runs, task=...)",
+            f"{run.name} is of a task made in Python, which a run does not keep; give it: "
+            "motley.inspect(runs, task=...)",
             "task",
         )
     return Experiment(**run.config)

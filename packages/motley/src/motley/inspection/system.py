@@ -1,4 +1,5 @@
-"""How the clients' speed, links and availability differ, and what that costs a round: findings without any training.
+"""How the clients' speed, links and availability differ, and what that costs a round: findings
+without any training.
 
     speed_spread, link_spread   log10(ratio of the 90th to the 10th percentile) / 2, at most 1:
                                 0 alike, 0.5 tenfold, 1 a hundredfold
@@ -8,7 +9,8 @@
     waiting                     share of a synchronous round that clients wait for the slowest of
                                 their cohort, cohorts drawn uniformly
 
-Seconds and megabits are those of round 1; waiting and dropouts are of :data:`ROUNDS` planned rounds.
+Seconds and megabits are those of round 1; waiting and dropouts are of :data:`ROUNDS` planned
+rounds.
 """
 
 from __future__ import annotations
@@ -32,20 +34,24 @@ __all__ = ["ROUNDS", "scaled_ratio", "system_findings"]
 ROUNDS = 50
 """Rounds that are planned for waiting and dropouts."""
 _DAY_S = 86_400.0
-_MOMENTS, _QUERIES = 168, 4_000_000
-"""Moments at which everybody is asked whether they are online, an hour apart; fewer, so that there are at most so many questions."""
+_MOMENTS = 168
+_QUERIES = 4_000_000
+"""Moments at which everybody is asked whether they are online, an hour apart; fewer, so that there
+are at most so many questions."""
 _SHUFFLES = 20
 _TIMED = "one number from each client's own clock, its seconds per step"
 
 
 def system_findings(loop: RoundLoop) -> list[Finding]:
-    """Return the findings about speed, links, availability, waiting and probing of a loop before its first step, which is used up."""
+    """Return the findings about speed, links, availability, waiting and probing of a loop before
+    its first step, which is used up."""
     found = [*_speed(loop), *_links(loop), *_availability(loop), *_probing(loop)]
     return [*found, *_rounds(loop, planned_rounds(loop, ROUNDS))]
 
 
 def scaled_ratio(values: Floats) -> tuple[float, float]:
-    """Return the ratio of the 90th to the 10th percentile of positive numbers, and ``log10(ratio) / 2``, at most 1.
+    """Return the ratio of the 90th to the 10th percentile of positive numbers, and
+    ``log10(ratio) / 2``, at most 1.
 
     >>> ratio, scaled = scaled_ratio(np.array([1.0] * 5 + [10.0] * 5))
     >>> round(ratio, 6), round(scaled, 6)
@@ -70,31 +76,62 @@ def _speed(loop: RoundLoop) -> list[Finding]:
     way = "a histogram of 64 bins as a secure sum"
     return [
         Finding(
-            "speed_spread", scaled, unit="share", how="exact", needs=_TIMED, federated=way, federated_bytes=256,
+            "speed_spread",
+            scaled,
+            unit="share",
+            how="exact",
+            needs=_TIMED,
+            federated=way,
+            federated_bytes=256,
             note=f"the 90th percentile of seconds per local step is {ratio:.3g} times the 10th",
         ),
         Finding(
-            "step_s", float(np.median(seconds)), unit="s", per_client=seconds, how="exact", needs=_TIMED, federated=way,
-            federated_bytes=256, note="median seconds of a local step",
+            "step_s",
+            float(np.median(seconds)),
+            unit="s",
+            per_client=seconds,
+            how="exact",
+            needs=_TIMED,
+            federated=way,
+            federated_bytes=256,
+            note="median seconds of a local step",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _links(loop: RoundLoop) -> list[Finding]:
-    ids, network = np.arange(len(loop.federation)), loop.config.world.network
+    ids = np.arange(len(loop.federation))
+    network = loop.config.world.network
     mbps = np.asarray(network.uplink_mbps(loop.setting.streams.key("network"), ids, 1), np.float64)
     ratio, scaled = scaled_ratio(mbps)
-    needs, way = "nothing: the server times each upload", "the server's own log"
+    needs = "nothing: the server times each upload"
+    way = "the server's own log"
     said = (
         "every link is infinitely fast"
         if np.isinf(mbps).all()
         else f"the 90th percentile of uplinks is {ratio:.3g} times the 10th"
     )
     known = Finding(
-        "up_mbps", float(np.median(mbps)), unit="Mb/s", per_client=mbps, how="exact", needs=needs, federated=way,
-        federated_bytes=0, note="median uplink",
-    )  # fmt: skip
-    spread = Finding("link_spread", scaled, unit="share", how="exact", needs=needs, federated=way, federated_bytes=0, note=said)
+        "up_mbps",
+        float(np.median(mbps)),
+        unit="Mb/s",
+        per_client=mbps,
+        how="exact",
+        needs=needs,
+        federated=way,
+        federated_bytes=0,
+        note="median uplink",
+    )
+    spread = Finding(
+        "link_spread",
+        scaled,
+        unit="share",
+        how="exact",
+        needs=needs,
+        federated=way,
+        federated_bytes=0,
+        note=said,
+    )
     return [spread] if np.isinf(mbps).all() else [spread, known]
 
 
@@ -102,23 +139,35 @@ def _links(loop: RoundLoop) -> list[Finding]:
 
 
 def _availability(loop: RoundLoop) -> list[Finding]:
-    """Return the share of time that clients are online, and how far that moves the labels that a round meets."""
-    ids, model = np.arange(len(loop.federation)), loop.config.world.availability
-    key, moments = loop.setting.streams.key("available"), max(24, min(_MOMENTS, _QUERIES // max(len(ids), 1)))
+    """Return the share of time that clients are online, and how far that moves the labels that a
+    round meets."""
+    ids = np.arange(len(loop.federation))
+    model = loop.config.world.availability
+    key = loop.setting.streams.key("available")
+    moments = max(24, min(_MOMENTS, _QUERIES // max(len(ids), 1)))
     total = np.zeros(len(ids))
     for moment in range(moments):
         total += model.online(key, ids, moment + 1, moment * (_MOMENTS * 3600.0 / moments))
     shares = total / moments
     low, high = np.percentile(shares, [10, 90])
     note = (
-        f"share of {moments} moments of a week; a tenth of the clients have less than {low:.0%}, a tenth more than {high:.0%}"
+        f"share of {moments} moments of a week; a tenth of the clients have less than "
+        f"{low:.0%}, a tenth more than {high:.0%}"
     )
     note = "everybody is always online" if shares.min() == 1.0 else note
-    needs, way = "nothing: the server sees who answers", "the server's own log"
+    needs = "nothing: the server sees who answers"
+    way = "the server's own log"
     online = Finding(
-        "availability", float(shares.mean()), unit="share", per_client=shares, how="estimated", needs=needs, federated=way,
-        federated_bytes=0, note=note,
-    )  # fmt: skip
+        "availability",
+        float(shares.mean()),
+        unit="share",
+        per_client=shares,
+        how="estimated",
+        needs=needs,
+        federated=way,
+        federated_bytes=0,
+        note=note,
+    )
     bias = _availability_bias(loop, shares, key.fold("shuffled"))
     return [online] if bias is None else [online, bias]
 
@@ -133,15 +182,21 @@ def _availability_bias(loop: RoundLoop, shares: Floats, key: Key) -> Finding | N
     draw = key.numpy()
     by_chance = [_law_distance(counts, draw.permutation(shares)) for _ in range(_SHUFFLES)]
     return Finding(
-        "availability_bias", max(0.0, found - float(np.mean(by_chance))), unit="share", how="estimated",
-        needs="label counts", federated="label counts of those online and of all as two secure sums",
+        "availability_bias",
+        max(0.0, found - float(np.mean(by_chance))),
+        unit="share",
+        how="estimated",
+        needs="label counts",
+        federated="label counts of those online and of all as two secure sums",
         federated_bytes=8 * data.classes,
-        note=f"share of labels that would have to change class; {np.mean(by_chance):.3g} by chance is taken off",
-    )  # fmt: skip
+        note=f"share of labels that would have to change class; {np.mean(by_chance):.3g} by chance "
+        "is taken off",
+    )
 
 
 def _law_distance(counts: Floats, shares: Floats) -> float:
-    """Return the total variation between the label law of all clients and that weighted by their shares online."""
+    """Return the total variation between the label law of all clients and that weighted by their
+    shares online."""
     met = shares @ counts
     if not met.sum():
         return 0.0
@@ -153,34 +208,53 @@ def _law_distance(counts: Floats, shares: Floats) -> float:
 
 
 def _probing(loop: RoundLoop) -> list[Finding]:
-    """Return what it costs to ask all clients with data once for their loss on all their samples."""
-    planner, setting = _planner(loop), loop.setting
+    """Return what it costs to ask all clients with data once for their loss on all their
+    samples."""
+    planner = _planner(loop)
+    setting = loop.setting
     ids = np.flatnonzero(planner.full_steps > 0)
-    network, key = loop.config.world.network, setting.streams.key("network")
+    network = loop.config.world.network
+    key = setting.streams.key("network")
     bits_down = loop.channel.whole(loop.algorithm.correction.download(loop.state.server))[0]
     batches = probing.passes({"loss": None}, loop.federation, setting.work, ids)
-    up, down = network.uplink_mbps(key, ids, 1), network.downlink_mbps(key, ids, 1)
+    up = network.uplink_mbps(key, ids, 1)
+    down = network.downlink_mbps(key, ids, 1)
     took = probe_s(bits_down, down, batches, planner.step_s(ids, 1), VALUE_BITS, up)
     each = (bits_down + VALUE_BITS) // 8
-    needs, way = "a loss of each client", "a probe before the choice (selectors say whom they ask)"
+    needs = "a loss of each client"
+    way = "a probe before the choice (selectors say whom they ask)"
     return [
         Finding(
-            "probe_all_bytes", float(len(ids) * each), unit="bytes", how="exact", needs=needs, federated=way,
-            federated_bytes=each, note=f"the model to {len(ids)} clients with samples, and a number back",
+            "probe_all_bytes",
+            float(len(ids) * each),
+            unit="bytes",
+            how="exact",
+            needs=needs,
+            federated=way,
+            federated_bytes=each,
+            note=f"the model to {len(ids)} clients with samples, and a number back",
         ),
         Finding(
-            "probe_all_s", float(took.max(initial=0.0)), unit="s", how="exact", needs=needs, federated=way, federated_bytes=each,
+            "probe_all_s",
+            float(took.max(initial=0.0)),
+            unit="s",
+            how="exact",
+            needs=needs,
+            federated=way,
+            federated_bytes=each,
             note="until the slowest client has measured all its samples",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _rounds(loop: RoundLoop, planned: PlannedRounds) -> list[Finding]:
     """Return how long synchronous rounds take, and how much of that is waiting and lost work."""
-    lengths, waiting = planned.lengths_s, planned.waiting
+    lengths = planned.lengths_s
+    waiting = planned.waiting
     if not len(lengths):
         return []
-    needs, way = "nothing: the server times its rounds", "the server's own log"
+    needs = "nothing: the server times its rounds"
+    way = "the server's own log"
     low, high = _interval(waiting)
     parts = {
         "download": planned.column("downloaded_s") - planned.column("start_s"),
@@ -188,21 +262,45 @@ def _rounds(loop: RoundLoop, planned: PlannedRounds) -> list[Finding]:
         "upload": planned.column("arrives_s") - planned.column("computed_s"),
     }
     whole = sum(float(part.sum()) for part in parts.values())
-    split = ", ".join(f"{name} {part.sum() / whole:.0%}" for name, part in parts.items()) if whole else "no time passes"
+    split = (
+        ", ".join(f"{name} {part.sum() / whole:.0%}" for name, part in parts.items())
+        if whole
+        else "no time passes"
+    )
     return [
         Finding(
-            "waiting", float(waiting.mean()), low, high, unit="share", how="estimated", needs=needs, federated=way,
-            federated_bytes=0, note=f"{len(lengths)} planned synchronous rounds of {loop.config.cohort} clients",
+            "waiting",
+            float(waiting.mean()),
+            low,
+            high,
+            unit="share",
+            how="estimated",
+            needs=needs,
+            federated=way,
+            federated_bytes=0,
+            note=f"{len(lengths)} planned synchronous rounds of {loop.config.cohort} clients",
         ),
         Finding(
-            "round_s", float(np.median(lengths)), unit="s", how="estimated", needs=needs, federated=way, federated_bytes=0,
+            "round_s",
+            float(np.median(lengths)),
+            unit="s",
+            how="estimated",
+            needs=needs,
+            federated=way,
+            federated_bytes=0,
             note=f"median length of these rounds; a client's own part is {split}",
         ),
         Finding(
-            "dropouts", float(planned.dropped.mean()), unit="share", how="estimated", needs=needs, federated=way,
-            federated_bytes=0, note="share of clients sent out that drop out before they deliver",
+            "dropouts",
+            float(planned.dropped.mean()),
+            unit="share",
+            how="estimated",
+            needs=needs,
+            federated=way,
+            federated_bytes=0,
+            note="share of clients sent out that drop out before they deliver",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _interval(values: Floats) -> tuple[float, float]:

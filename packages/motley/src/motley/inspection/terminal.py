@@ -19,11 +19,15 @@ __all__ = ["as_table", "bullets", "client_tables", "heads"]
 
 def heads(found: Inspected) -> str:
     """Return a line for each federation: its label and its facts."""
-    return "\n".join(f"{one.label}: {', '.join(f'{name} {value}' for name, value in one.facts)}" for one in found.federations)
+    return "\n".join(
+        f"{one.label}: {', '.join(f'{name} {value}' for name, value in one.facts)}"
+        for one in found.federations
+    )
 
 
 def as_table(found: Inspected, width: int) -> Table:
-    """Return the findings as a table: of one federation with intervals and words, of several side by side.
+    """Return the findings as a table: of one federation with intervals and words, of several side
+    by side.
 
     Parameters
     ----------
@@ -33,17 +37,29 @@ def as_table(found: Inspected, width: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    alone, labels = len(found.federations) == 1, [printable(one.label) for one in found.federations]
+    alone = len(found.federations) == 1
+    labels = [printable(one.label) for one in found.federations]
     blocks = [[_row(found, name) for name in names] for names in finding_names(found.federations)]
     columns = ["finding", *(["value", "95% interval", "in words"] if alone else labels)]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, head in enumerate(columns):
-        table.add_column(Text(head), justify="right" if head == "value" or (i and not alone) else "left", no_wrap=True)
-    widths = [max(len(head), *(len(row[i]) for rows in blocks for row in rows)) for i, head in enumerate(columns)]
+        table.add_column(
+            Text(head),
+            justify="right" if head == "value" or (i and not alone) else "left",
+            no_wrap=True,
+        )
+    widths = [
+        max(len(head), *(len(row[i]) for rows in blocks for row in rows))
+        for i, head in enumerate(columns)
+    ]
     left = max(20, width - sum(widths[:3]) - 3 * len(columns))
     for rows in blocks:
         for row in rows:
-            table.add_row(*map(Text, (*row[:3], *(shorter(words, left) for words in row[3:])) if alone else row))
+            table.add_row(
+                *map(
+                    Text, (*row[:3], *(shorter(words, left) for words in row[3:])) if alone else row
+                )
+            )
         table.add_section()
     return table
 
@@ -66,7 +82,9 @@ def client_tables(found: Inspected) -> list[Table]:
 
     tables = []
     for section in client_sections(found.federations):
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(section.title), title_justify="left")
+        table = Table(
+            box=box.SIMPLE_HEAD, pad_edge=False, title=Text(section.title), title_justify="left"
+        )
         block = section.blocks[0]
         for i, head in enumerate(block.heads):  # type: ignore[union-attr]
             table.add_column(Text(head), justify="right" if i else "left")
@@ -77,12 +95,21 @@ def client_tables(found: Inspected) -> list[Table]:
 
 
 def bullets(found: Inspected) -> str:
-    """Return outlying clients, pitfalls and advice as text, with their heads; nothing where there are none."""
+    """Return outlying clients, pitfalls and advice as text, with their heads; nothing where there
+    are none."""
     several = len(found.federations) > 1
-    odd = [(one.label, each.sentence) for one in found.federations for each in one.inspection.outlying]
+    odd = [
+        (one.label, each.sentence) for one in found.federations for each in one.inspection.outlying
+    ]
     blocks = {
-        "Outlying clients": [printable(f"{label}: {text}" if several else text) for label, text in odd],
+        "Outlying clients": [
+            printable(f"{label}: {text}" if several else text) for label, text in odd
+        ],
         "Pitfalls, and the key to change": found.all_pitfalls,
         "What calls for what": found.advice,
     }
-    return "\n".join("\n".join((head, *(f"- {text}" for text in texts))) for head, texts in blocks.items() if texts)
+    return "\n".join(
+        "\n".join((head, *(f"- {text}" for text in texts)))
+        for head, texts in blocks.items()
+        if texts
+    )

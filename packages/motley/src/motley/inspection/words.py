@@ -11,12 +11,21 @@ from motley.results.summary import short_number
 __all__ = ["bytes_in_words", "interval_text", "title", "value_text"]
 
 _TITLES = {
-    "size_gini": "sizes: Gini", "largest_share": "sizes: largest share", "label_divergence": "labels: divergence",
-    "missing_classes": "labels: missing classes", "label_distance": "labels: distance",
-    "effective_classes": "labels: in effect", "step_s": "seconds per local step", "up_mbps": "uplink",
-    "probe_all_bytes": "probing all: traffic", "probe_all_s": "probing all: time", "round_s": "length of a round",
-    "waiting": "waiting in a round", "B2": "B^2", "B2_after": "B^2 after the rounds",
-}  # fmt: skip
+    "size_gini": "sizes: Gini",
+    "largest_share": "sizes: largest share",
+    "label_divergence": "labels: divergence",
+    "missing_classes": "labels: missing classes",
+    "label_distance": "labels: distance",
+    "effective_classes": "labels: in effect",
+    "step_s": "seconds per local step",
+    "up_mbps": "uplink",
+    "probe_all_bytes": "probing all: traffic",
+    "probe_all_s": "probing all: time",
+    "round_s": "length of a round",
+    "waiting": "waiting in a round",
+    "B2": "B^2",
+    "B2_after": "B^2 after the rounds",
+}
 _SCALES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -31,7 +40,8 @@ def title(name: str) -> str:
 
 
 def value_text(found: Finding, value: float | None = None) -> str:
-    """Return a finding's value, or another number of its kind, with its unit; a dash where it was not measured."""
+    """Return a finding's value, or another number of its kind, with its unit; a dash where it was
+    not measured."""
     value = found.value if value is None else value
     if isnan(value):
         return DASH
@@ -45,7 +55,11 @@ def value_text(found: Finding, value: float | None = None) -> str:
 
 def interval_text(found: Finding) -> str:
     """Return ``low to high``; nothing without an interval."""
-    return "" if isnan(found.low) or isnan(found.high) else f"{value_text(found, found.low)} to {value_text(found, found.high)}"
+    return (
+        ""
+        if isnan(found.low) or isnan(found.high)
+        else f"{value_text(found, found.low)} to {value_text(found, found.high)}"
+    )
 
 
 def bytes_in_words(size: float) -> str:

@@ -1,1 +1,2 @@
-"""Privacy: what leaves a client, differential privacy of the rounds and of the choice, and the account of both."""
+"""Privacy: what leaves a client, differential privacy of the rounds and of the choice, and the
+account of both."""

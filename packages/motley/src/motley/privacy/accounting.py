@@ -1,10 +1,12 @@
-"""Epsilon of what clients release, added up by ``dp-accounting``; nothing is derived here but which event stands for which release.
+"""Epsilon of what clients release, added up by ``dp-accounting``; nothing is derived here but which
+event stands for which release.
 
-Multipliers are those of zero-out adjacency. Where nothing is amplified, replace-one is zero-out with every multiplier halved, so one
-list of releases serves both (docs/privacy.md#accounts).
+Multipliers are those of zero-out adjacency. Where nothing is amplified, replace-one is zero-out
+with every multiplier halved, so one list of releases serves both (docs/privacy.md#accounts).
 
-Traps of dp-accounting 0.6, each with a test: its RDP accountant does not double the sensitivity of a Gaussian under ``REPLACE_ONE``,
-so multipliers are halved here and the relation is ``REPLACE_SPECIAL``; sampling without replacement takes half the multiplier as well.
+Traps of dp-accounting 0.6, each with a test: its RDP accountant does not double the sensitivity of
+a Gaussian under ``REPLACE_ONE``, so multipliers are halved here and the relation is
+``REPLACE_SPECIAL``; sampling without replacement takes half the multiplier as well.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ Kind = Literal["gaussian", "laplace", "gumbel", "poisson", "without_replacement"
 _AMPLIFIED = ("poisson", "without_replacement")
 _RENYI = {"gumbel", "without_replacement", "discrete"}
 _COARSE = 1e-3
-"""Discretisation of privacy losses while a multiplier is sought; the bound itself is computed at the library's own."""
+"""Discretisation of privacy losses while a multiplier is sought; the bound itself is computed at
+the library's own."""
 _MUCH = 100.0
-"""Sum of counts over multipliers of Laplace noise from which distributions of losses outgrow memory; Renyi divergences do not."""
+"""Sum of counts over multipliers of Laplace noise from which distributions of losses outgrow
+memory; Renyi divergences do not."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,10 @@ class Release:
 
     Parameters
     ----------
-    kind: the mechanism; ``poisson`` and ``without_replacement`` are Gaussians on the sum of a cohort drawn so;
-    ``discrete`` is a sum with discrete noise of clients, ``1 / (2 multiplier^2)``-zCDP. multiplier: noise over
-    zero-out sensitivity. m: winners of a Gumbel choice. population, rate, largest: of a drawn cohort; ``rate`` is the share drawn.
+    kind: the mechanism; ``poisson`` and ``without_replacement`` are Gaussians on the sum of a
+    cohort drawn so; ``discrete`` is a sum with discrete noise of clients,
+    ``1 / (2 multiplier^2)``-zCDP. multiplier: noise over zero-out sensitivity. m: winners of a
+    Gumbel choice. population, rate, largest: of a drawn cohort; ``rate`` is the share drawn.
     """
 
     kind: Kind
@@ -58,19 +63,27 @@ class Bound:
 
 
 @lru_cache
-def bound(releases: tuple[Release, ...], delta: float, adjacency: Adjacency, accountant: str = "auto") -> Bound:
+def bound(
+    releases: tuple[Release, ...], delta: float, adjacency: Adjacency, accountant: str = "auto"
+) -> Bound:
     """Return epsilon of these releases together.
 
     Raises
     ------
-    ConfigError: dp-accounting is not installed, or the accountant or the adjacency does not go with a release.
+    ConfigError: dp-accounting is not installed, or the accountant or the adjacency does not go with
+    a release.
     """
     return _bound(releases, delta, adjacency, accountant)
 
 
 @lru_cache
 def calibrated(
-    update: Release, signals: tuple[Release, ...], epsilon: float, delta: float, adjacency: Adjacency, accountant: str = "auto"
+    update: Release,
+    signals: tuple[Release, ...],
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency,
+    accountant: str = "auto",
 ) -> float:
     """Return the noise multiplier of the updates with which everything together costs ``epsilon``.
 
@@ -82,7 +95,8 @@ def calibrated(
     if signals and _bound(signals, delta, adjacency, accountant).epsilon >= epsilon:
         cost = _bound(signals, delta, adjacency, accountant).epsilon
         raise ConfigError(
-            f"got {epsilon:g}, and the signals alone cost {cost:.4g}; expected more, fewer signals (max_signals) or more noise",
+            f"got {epsilon:g}, and the signals alone cost {cost:.4g}; expected more, fewer signals "
+            "(max_signals) or more noise",
             "privacy.epsilon",
         )
     halved = 0.5 if adjacency == "replace_one" else 1.0
@@ -93,18 +107,26 @@ def calibrated(
     found = library.calibrate_dp_mechanism(
         lambda: _accountants(name, adjacency, (update,), coarse=True),
         lambda z: _event((replace(update, multiplier=z), *signals), adjacency),
-        epsilon, delta, library.LowerEndpointAndGuess(0.05, 2.0), tol=1e-4 * epsilon,
-    )  # fmt: skip
+        epsilon,
+        delta,
+        library.LowerEndpointAndGuess(0.05, 2.0),
+        tol=1e-4 * epsilon,
+    )
     return float(found)
 
 
-def _bound(releases: Sequence[Release], delta: float, adjacency: Adjacency, accountant: str) -> Bound:
-    library, name = _library(), _accountant(accountant, releases)
+def _bound(
+    releases: Sequence[Release], delta: float, adjacency: Adjacency, accountant: str
+) -> Bound:
+    library = _library()
+    name = _accountant(accountant, releases)
     _check(releases, adjacency)
     if name == "closed_form":
         halved = 0.5 if adjacency == "replace_one" else 1.0
         together = sum(one.count / (one.multiplier * halved) ** 2 for one in releases)
-        epsilon = library.get_epsilon_gaussian(1.0 / math.sqrt(together), delta) if together else 0.0
+        epsilon = (
+            library.get_epsilon_gaussian(1.0 / math.sqrt(together), delta) if together else 0.0
+        )
         return Bound(float(epsilon), "closed form")
     event = _event(releases, adjacency)
     try:
@@ -112,7 +134,8 @@ def _bound(releases: Sequence[Release], delta: float, adjacency: Adjacency, acco
     except library.UnsupportedEventError:
         other = "rdp" if name == "pld" else "pld"
         raise ConfigError(
-            f'{name!r} cannot add up such releases; write accountant = "{other}", or leave it out', "privacy.accountant"
+            f'{name!r} cannot add up such releases; write accountant = "{other}", or leave it out',
+            "privacy.accountant",
         ) from None
     return Bound(float(epsilon), name)
 
@@ -122,7 +145,9 @@ def _accountant(accountant: str, releases: Sequence[Release]) -> str:
     kinds = {one.kind for one in releases}
     gaussian = kinds <= {"gaussian"}
     if accountant == "closed_form" and not gaussian:
-        raise ConfigError("the closed form is of Gaussians alone; leave accountant out", "privacy.accountant")
+        raise ConfigError(
+            "the closed form is of Gaussians alone; leave accountant out", "privacy.accountant"
+        )
     if accountant != "auto":
         return accountant
     much = sum(one.count / one.multiplier for one in releases if one.kind == "laplace") > _MUCH
@@ -133,18 +158,27 @@ def _check(releases: Sequence[Release], adjacency: Adjacency) -> None:
     kinds = {one.kind for one in releases}
     if "without_replacement" in kinds and adjacency != "replace_one":
         said = "cohorts of a fixed size are amplified under replace-one alone"
-        raise ConfigError(f'{said}; write adjacency = "replace_one", or use selector = "poisson"', "privacy.adjacency")
+        raise ConfigError(
+            f'{said}; write adjacency = "replace_one", or use selector = "poisson"',
+            "privacy.adjacency",
+        )
     if adjacency == "add_remove" and "poisson" not in kinds:
         said = "the roster is public here, so a client cannot be added to it or removed"
         raise ConfigError(f'{said}; write adjacency = "zero_out"', "privacy.adjacency")
 
 
-def _accountants(name: str, adjacency: Adjacency, releases: Sequence[Release], coarse: bool = False) -> Any:
+def _accountants(
+    name: str, adjacency: Adjacency, releases: Sequence[Release], coarse: bool = False
+) -> Any:
     """Return a fresh accountant of the library, for the relation that goes with these releases."""
     library = _library()
     relation = library.NeighboringRelation.REPLACE_SPECIAL
     if any(one.kind in _AMPLIFIED for one in releases):
-        names = {"zero_out": "REPLACE_SPECIAL", "replace_one": "REPLACE_ONE", "add_remove": "ADD_OR_REMOVE_ONE"}
+        names = {
+            "zero_out": "REPLACE_SPECIAL",
+            "replace_one": "REPLACE_ONE",
+            "add_remove": "ADD_OR_REMOVE_ONE",
+        }
         relation = library.NeighboringRelation[names[adjacency]]
     if name == "rdp":
         return library.rdp.RdpAccountant(neighboring_relation=relation)
@@ -154,7 +188,9 @@ def _accountants(name: str, adjacency: Adjacency, releases: Sequence[Release], c
 
 def _event(releases: Sequence[Release], adjacency: Adjacency) -> Any:
     library = _library()
-    return library.ComposedDpEvent([library.SelfComposedDpEvent(_single(one, adjacency), one.count) for one in releases])
+    return library.ComposedDpEvent(
+        [library.SelfComposedDpEvent(_single(one, adjacency), one.count) for one in releases]
+    )
 
 
 def _single(one: Release, adjacency: Adjacency) -> Any:
@@ -163,17 +199,22 @@ def _single(one: Release, adjacency: Adjacency) -> Any:
     halved = one.multiplier * (0.5 if adjacency == "replace_one" else 1.0)
     if one.kind == "laplace":
         return library.LaplaceDpEvent(halved)
-    if one.kind == "gumbel":  # m exponential mechanisms, each bounded by eta times the width, which is 1 / multiplier
+    # m exponential mechanisms, each bounded by eta times the width, which is 1 / multiplier
+    if one.kind == "gumbel":
         return library.ZCDpEvent(one.m / halved**2 / 8.0)
     if one.kind == "discrete":
         return library.ZCDpEvent(0.5 / halved**2)
     if one.kind == "without_replacement":
         sample = round(one.rate * one.population)
-        return library.SampledWithoutReplacementDpEvent(one.population, sample, library.GaussianDpEvent(halved))
+        return library.SampledWithoutReplacementDpEvent(
+            one.population, sample, library.GaussianDpEvent(halved)
+        )
     if one.kind == "poisson" and one.largest is None:
         return library.PoissonSampledDpEvent(one.rate, library.GaussianDpEvent(one.multiplier))
     if one.kind == "poisson":
-        return library.TruncatedSubsampledGaussianDpEvent(one.population, one.rate, one.largest, one.multiplier)
+        return library.TruncatedSubsampledGaussianDpEvent(
+            one.population, one.rate, one.largest, one.multiplier
+        )
     return library.GaussianDpEvent(halved)
 
 

@@ -1,4 +1,5 @@
-"""The claim of a private run in words: what is bounded, for whom, against whom, and what is not covered."""
+"""The claim of a private run in words: what is bounded, for whom, against whom, and what is not
+covered."""
 
 from __future__ import annotations
 
@@ -28,26 +29,34 @@ def claim(
 
     Parameters
     ----------
-    max_rounds: cap on the sums of one client. signals: name -> cap on its values. seeded: whether noise comes from the run's seed.
+    max_rounds: cap on the sums of one client. signals: name -> cap on its values. seeded: whether
+    noise comes from the run's seed.
     by_clients: noise that clients add before they mask; None: the server adds it.
     """
     hidden = options.cohorts == "hidden"
-    times = "".join(f" and {n} value{'s' if n > 1 else ''} of {name}" for name, n in sorted(signals.items()))
-    upto = f"over {max_rounds} rounds" if hidden else f"for every client up to {max_rounds} sums{times}"
+    times = "".join(
+        f" and {n} value{'s' if n > 1 else ''} of {name}" for name, n in sorted(signals.items())
+    )
+    upto = (
+        f"over {max_rounds} rounds"
+        if hidden
+        else f"for every client up to {max_rounds} sums{times}"
+    )
     return (
-        f"({bound.epsilon:.4g}, {options.delta:g})-differential privacy of one client's whole data, {_CHANGE[options.adjacency]}, "
-        f"{upto}; added up by: {bound.accountant}.",
+        f"({bound.epsilon:.4g}, {options.delta:g})-differential privacy of one client's whole "
+        f"data, {_CHANGE[options.adjacency]}, {upto}; added up by: {bound.accountant}.",
         *_sizes(options),
         _trust(options) if by_clients is None else _untrusted(options, by_clients),
-        "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever sees a cohort, the table of "
-        "participants or the seed gets less privacy."
+        "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever "
+        "sees a cohort, the table of participants or the seed gets less privacy."
         if hidden
         else "Cohorts are taken as seen: nothing is amplified.",
         *_correlated(options),
-        "Not covered: who is on the roster, who was available, who dropped out and when messages came; evaluations, settings that "
-        "were chosen by looking at clients' data, and models that stay with clients.",
-        "The noise of this simulation is a function of its seed: whoever knows the seed can take it away, so a published seed is not "
-        "private."
+        "Not covered: who is on the roster, who was available, who dropped out and when messages "
+        "came; evaluations, settings that were chosen by looking at clients' data, and models that "
+        "stay with clients.",
+        "The noise of this simulation is a function of its seed: whoever knows the seed can take "
+        "it away, so a published seed is not private."
         if seeded
         else _generator(by_clients is not None),
         _noise(options, seeded),
@@ -66,33 +75,50 @@ def _noise(options: Privacy, seeded: bool) -> str:
     drawn = (
         "drawn as quantiles in float64 and rounded."
         if seeded
-        else "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell nothing."
+        else "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell "
+        "nothing."
     )
-    said = f"Values and sums are rounded to a grid before noise, and noise is a whole number of its steps, {drawn}"
-    return said + (" Gumbel noise is in floating point, and choices alone show it." if gumbel else "")
+    said = (
+        "Values and sums are rounded to a grid before noise, and noise is a whole number of "
+        f"its steps, {drawn}"
+    )
+    return said + (
+        " Gumbel noise is in floating point, and choices alone show it." if gumbel else ""
+    )
 
 
 def _correlated(options: Privacy) -> tuple[str, ...]:
     """Return the sentence on correlated noise, if there is any."""
     n = options.min_separation
-    said = f"The noise of {n} successive sums is correlated, and a client's update enters at most one of them."
+    said = (
+        f"The noise of {n} successive sums is correlated, and a client's update enters at most "
+        "one of them."
+    )
     return (said,) if n > 1 else ()
 
 
 def _generator(by_clients: bool) -> str:
-    """Return the sentences on where the noise of a deployment comes from, and on what clients keep to."""
-    whose = "the generators of the clients' operating systems" if by_clients else "the operating system's generator"
+    """Return the sentences on where the noise of a deployment comes from, and on what clients keep
+    to."""
+    whose = (
+        "the generators of the clients' operating systems"
+        if by_clients
+        else "the operating system's generator"
+    )
     secrets = "" if by_clients else "Tables and checkpoints of the server are secrets. "
     return (
         f"The noise comes from {whose}. {secrets}A client whose own file has [privacy] "
-        "keeps to the noise and the caps in it, over all runs, until its operator removes its counts; one without does as the "
-        "server says."
+        "keeps to the noise and the caps in it, over all runs, until its operator removes its "
+        "counts; one without does as the server says."
     )
 
 
 def _sizes(options: Privacy) -> tuple[str, ...]:
     """Return the sentence on the numbers of samples, where these are public."""
-    said = "The number of each client's samples is public, like its id, and the same whatever its data are replaced by."
+    said = (
+        "The number of each client's samples is public, like its id, and the same whatever its "
+        "data are replaced by."
+    )
     return (said,) if options.sizes == "public" else ()
 
 
@@ -102,8 +128,14 @@ def _trust(options: Privacy) -> str:
     shown = "the models" if options.cohorts == "hidden" else "the models and the cohorts"
     shown += " and the noisy signals" if laws and "gumbel" not in laws else ""
     added = "the sums" + (" and of the choices" if "gumbel" in laws else "")
-    clients = " Clients add the noise of their signals before they send them." if laws - {"gumbel"} else ""
-    trusted = f"The server adds the noise of {added}, sees uploads before it does, and must be trusted."
+    clients = (
+        " Clients add the noise of their signals before they send them."
+        if laws - {"gumbel"}
+        else ""
+    )
+    trusted = (
+        f"The server adds the noise of {added}, sees uploads before it does, and must be trusted."
+    )
     return f"It holds against those who see {shown}. {trusted}{clients}"
 
 
@@ -117,8 +149,8 @@ def _untrusted(options: Privacy, noise: ClientNoise) -> str:
     )
     signals = " and of their signals" if options.signal_noise else ""
     return (
-        f"It holds against those who see {shown}, and against the server itself, {together}, as far "
-        "as the masks of the secure sum hold: clients clip, round, and add the noise of the sums"
-        f"{signals} themselves. A sum is opened only with {noise.survivors} clients or more, so "
-        f"that the noise of {noise.honest} clients is in it that none of them knows."
+        f"It holds against those who see {shown}, and against the server itself, {together}, as "
+        "far as the masks of the secure sum hold: clients clip, round, and add the noise of the "
+        f"sums{signals} themselves. A sum is opened only with {noise.survivors} clients or more, "
+        f"so that the noise of {noise.honest} clients is in it that none of them knows."
     )

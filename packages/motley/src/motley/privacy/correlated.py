@@ -1,4 +1,5 @@
-"""Correlated noise: a part of each sum's noise is taken back in later sums, so that models bear less.
+"""Correlated noise: a part of each sum's noise is taken back in later sums, so that models bear
+less.
 
 The banded square root of Kalinin and Lampert, "Banded Square Root Matrix Factorization for
 Differentially Private Model Training", NeurIPS 2024 (arXiv:2405.13763), for sums of updates
@@ -10,8 +11,8 @@ in whole steps of the noise's grid. Here ``y_t`` is independent Gaussian noise o
 ``z C / c_0``, and ``c_j = binom(2j, j) / 4^j`` over the norm of all b of them. The model is a sum
 of all steps so far, in which most of the noise is taken back.
 
-Account. Given all sums that are seen before, sum t has Gaussian noise of deviation ``z C / c_0``. An
-update of norm at most C that entered j sums before moves its mean by ``a_j C``, in units of the
+Account. Given all sums that are seen before, sum t has Gaussian noise of deviation ``z C / c_0``.
+An update of norm at most C that entered j sums before moves its mean by ``a_j C``, in units of the
 deviation by ``c_j / z``. These are its whole effect, and no other update of the client reaches the
 same sums where its updates enter sums at least b apart. The squares of the ``c_j`` add up to 1, so
 k updates cost what k sums with independent noise of deviation ``z C`` cost, also where later
@@ -51,8 +52,9 @@ def correlated(drawn: Ids, past: Sequence[Ids], bands: int) -> Ids:
 
     Parameters
     ----------
-    drawn: independent noise y_t in steps, ``[n]``. past: noise of the sums before in steps, the newest
-    first, at most ``bands - 1`` vectors ``[n]``. bands: how many successive sums are correlated.
+    drawn: independent noise y_t in steps, ``[n]``. past: noise of the sums before in steps, the
+    newest first, at most ``bands - 1`` vectors ``[n]``. bands: how many successive sums are
+    correlated.
     """
     c = coefficients(bands)
     taken_back = np.zeros(len(drawn))
@@ -62,11 +64,13 @@ def correlated(drawn: Ids, past: Sequence[Ids], bands: int) -> Ids:
 
 
 def inflation(multiplier: float, size: int, bands: int) -> float:
-    """Return the factor on the noise that covers rounding; 1 without correlation, infinite where none does.
+    """Return the factor on the noise that covers rounding; 1 without correlation, infinite where
+    none does.
 
-    A step is at most ``2 / MOST_STEPS`` of a sum's deviation. So rounding moves all b sums that an update
-    reaches by at most ``r = root(size b) 2 / MOST_STEPS`` in units of that deviation, beside the
-    update's own ``1 / (z f)`` under the factor f, and ``1 / (z f) + r = 1 / z`` for ``f = 1 / (1 - z r)``.
+    A step is at most ``2 / MOST_STEPS`` of a sum's deviation. So rounding moves all b sums that an
+    update reaches by at most ``r = root(size b) 2 / MOST_STEPS`` in units of that deviation, beside
+    the update's own ``1 / (z f)`` under the factor f, and ``1 / (z f) + r = 1 / z`` for
+    ``f = 1 / (1 - z r)``.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """What leaves a client under a selector or an algorithm, worked out from what its class declares.
 
-A selector declares its signals and columns in ``needs``, and :data:`~motley.core.records.SIGNALS` says what each of them follows; an
-algorithm declares its uploads, its aggregator's ``upload_visibility`` and whether its server asks clients. Nothing is listed twice.
+A selector declares its signals and columns in ``needs``, and :data:`~motley.core.records.SIGNALS`
+says what each of them follows; an algorithm declares its uploads, its aggregator's
+``upload_visibility`` and whether its server asks clients. Nothing is listed twice.
 
 >>> from motley.selectors.uniform import Uniform
 >>> selector_disclosure(Uniform()).choice
@@ -39,11 +40,12 @@ class Disclosure:
 
     Parameters
     ----------
-    enrolled, probed, reported: what is sent before round 1, before a choice, and with or after an update: name -> what it follows:
-    the client's ``data``, their number (``size``), or nothing (``public``).
+    enrolled, probed, reported: what is sent before round 1, before a choice, and with or after an
+    update: name -> what it follows: the client's ``data``, their number (``size``), or nothing
+    (``public``).
     choice: whether the choice depends on data: ``no``, or on what.
-    visibility: whether single clients' updates, gradients or numbers made of them are used (``each``) or only the sum of
-    updates (``sum``).
+    visibility: whether single clients' updates, gradients or numbers made of them are used
+    (``each``) or only the sum of updates (``sum``).
     private: what differential privacy takes, or why it cannot be had.
     """
 
@@ -71,7 +73,12 @@ def selector_disclosure(rule: SelectionRule[Any]) -> Disclosure:
         "probed": _sorted(needs.probed, "probed"),
         "reported": _sorted((*needs.reported, *needs.columns), "reported"),
     }
-    return Disclosure(**sent, choice=_choice(sent), visibility=rule.upload_visibility, private=_selector_private(rule, needs))
+    return Disclosure(
+        **sent,
+        choice=_choice(sent),
+        visibility=rule.upload_visibility,
+        private=_selector_private(rule, needs),
+    )
 
 
 def _sorted(names: Iterable[str], when: When) -> dict[str, Follows]:
@@ -104,32 +111,47 @@ def _selector_private(rule: SelectionRule[Any], needs: SignalRequirements) -> st
 
 
 def noised(needs: SignalRequirements, sizes: Literal["private", "public"] = "private") -> list[str]:
-    """Return the signals that must be clipped and noised at the client before a rule may use them, sorted.
+    """Return the signals that must be clipped and noised at the client before a rule may use them,
+    sorted.
 
     ``sizes``: whether each client's number of samples is a secret."""
-    sent: dict[When, Iterable[str]] = {"enrolled": needs.enrolled, "probed": needs.probed, "reported": needs.reported}
+    sent: dict[When, Iterable[str]] = {
+        "enrolled": needs.enrolled,
+        "probed": needs.probed,
+        "reported": needs.reported,
+    }
     free = ("public",) if sizes == "private" else ("public", "size")
-    found = {name for when, names in sent.items() for name in names if follows(name, when) not in free}
+    found = {
+        name for when, names in sent.items() for name in names if follows(name, when) not in free
+    }
     return sorted(name for name in found if SIGNALS[name].kind != "system")
 
 
 def unbounded(needs: SignalRequirements) -> str:
-    """Return why the signals of a rule cannot be bounded by noise on scalars and shares of labels; empty if they can."""
+    """Return why the signals of a rule cannot be bounded by noise on scalars and shares of labels;
+    empty if they can."""
     vectors = [name for name in noised(needs) if not SIGNALS[name].scalar and name != HISTOGRAM]
-    made = [name for name in noised(needs) if SIGNALS[name].kind == "channel" and SIGNALS[name].scalar]
+    made = [
+        name for name in noised(needs) if SIGNALS[name].kind == "channel" and SIGNALS[name].scalar
+    ]
     if vectors:
         return f"it needs {vectors[0]!r}, a whole vector of every client"
     return f"it needs {made[0]!r}, which the server makes of a clear upload" if made else ""
 
 
 def sized_seconds(needs: SignalRequirements) -> bool:
-    """Return whether a rule uses seconds or steps that tell a client's number of samples where work is counted in epochs."""
-    return "compute_estimate_s" in needs.enrolled | set(needs.probed) or any(_COLUMNS.get(n) == "size" for n in needs.columns)
+    """Return whether a rule uses seconds or steps that tell a client's number of samples where work
+    is counted in epochs."""
+    return "compute_estimate_s" in needs.enrolled | set(needs.probed) or any(
+        _COLUMNS.get(n) == "size" for n in needs.columns
+    )
 
 
 def algorithm_refuses(algorithm: Algorithm) -> str | None:
-    """Return why clipping each upload does not bound what one client changes under an algorithm; None if it does."""
-    correction, server = algorithm.correction, algorithm.server
+    """Return why clipping each upload does not bound what one client changes under an algorithm;
+    None if it does."""
+    correction = algorithm.correction
+    server = algorithm.server
     if not algorithm.aggregator.plain_sum:
         name = type(algorithm.aggregator).__name__
         return f"how far one client moves what {name} makes of the uploads is not known"
@@ -147,7 +169,13 @@ def algorithm_refuses(algorithm: Algorithm) -> str | None:
 def algorithm_disclosure(algorithm: Algorithm) -> Disclosure:
     """Return what leaves a client under an algorithm's parts, whatever the selector needs."""
     uploads: dict[str, Follows] = dict.fromkeys(sorted(algorithm.correction.uploads), "data")
-    answers: dict[str, Follows] = {"answers to the server": "data"} if algorithm.server.asks_clients else {}
+    answers: dict[str, Follows] = (
+        {"answers to the server": "data"} if algorithm.server.asks_clients else {}
+    )
     refused = algorithm_refuses(algorithm)
     private = f"no: {refused}" if refused else "clipped and noised"
-    return Disclosure(reported={**uploads, **answers}, visibility=algorithm.aggregator.upload_visibility, private=private)
+    return Disclosure(
+        reported={**uploads, **answers},
+        visibility=algorithm.aggregator.upload_visibility,
+        private=private,
+    )

@@ -37,7 +37,8 @@ def discrete_gaussian(n: int, sigma: int, entropy: Entropy = os.urandom) -> Inte
     ValueError: another sigma.
     """
     _check(sigma)
-    found, left = [], n
+    found = []
+    left = n
     while left:
         drawn = _laplace(2 * left + 16, sigma, entropy)
         kept = drawn[_accepted(np.abs(np.abs(drawn) - sigma), sigma, entropy)][:left]
@@ -58,7 +59,8 @@ def discrete_laplace(n: int, scale: int, entropy: Entropy = os.urandom) -> Integ
     ValueError: another scale.
     """
     _check(scale)
-    found, left = [], n
+    found = []
+    left = n
     while left:
         kept = _laplace(2 * left + 16, scale, entropy)[:left]
         found.append(kept)
@@ -72,17 +74,20 @@ def _check(scale: int) -> None:
 
 
 def _laplace(n: int, scale: int, entropy: Entropy) -> Integers:
-    """Return at most n whole numbers x, each with probability proportional to ``exp(-|x| / scale)``.
+    """Return at most n whole numbers x, each with probability proportional to
+    ``exp(-|x| / scale)``.
 
     Algorithm 2: ``u + scale v`` with u below the scale and v geometric, and a sign.
     """
     u = _below(scale, n, entropy)
     u = u[_survives(n, lambda at: _below(scale, len(at), entropy) < u[at], entropy)]
-    v, alive = np.zeros(len(u), np.int64), np.arange(len(u))
+    v = np.zeros(len(u), np.int64)
+    alive = np.arange(len(u))
     while len(alive):  # heads of probability exp(-1) before the first tail
         alive = alive[_survives(len(alive), lambda at: np.ones(len(at), bool), entropy)]
         v[alive] += 1
-    x, negative = u + scale * v, _below(2, len(u), entropy) == 1
+    x = u + scale * v
+    negative = _below(2, len(u), entropy) == 1
     kept = ~(negative & (x == 0))  # else zero would come twice as often
     return np.asarray(np.where(negative, -x, x)[kept])
 
@@ -111,12 +116,16 @@ def _accepted(a: Integers, sigma: int, entropy: Entropy) -> NDArray[np.bool_]:
 
 
 def _repeated(alive: Integers, times: Integers, coin: Coin, entropy: Entropy) -> Integers:
-    """Return those of the positions whose coins ``exp(-p)`` are heads as often as ``times`` says."""
-    done, left, count = [], alive, 0
+    """Return those of the positions whose coins ``exp(-p)`` are heads as often as ``times``
+    says."""
+    done = []
+    left = alive
+    count = 0
     while len(left):
         more = times[left] > count
         done.append(left[~more])
-        left, count = left[more], count + 1
+        left = left[more]
+        count = count + 1
         left = left[_survives(len(left), lambda at, left=left: coin(left[at]), entropy)]  # type: ignore[misc]
     return np.concatenate(done) if done else alive
 
@@ -126,21 +135,26 @@ def _survives(n: int, coin: Coin, entropy: Entropy) -> NDArray[np.bool_]:
 
     Algorithm 1: the number k of the first tail among coins of probability p / k is odd.
     """
-    out, alive, k = np.zeros(n, bool), np.arange(n), 1
+    out = np.zeros(n, bool)
+    alive = np.arange(n)
+    k = 1
     while len(alive):
         heads = coin(alive)
         if k > 1:
             heads &= _below(k, len(alive), entropy) == 0
         out[alive[~heads]] = k % 2 == 1
-        alive, k = alive[heads], k + 1
+        alive = alive[heads]
+        k = k + 1
     return out
 
 
 def _below(limit: int, n: int, entropy: Entropy) -> Integers:
-    """Return n whole numbers, uniform from 0 to ``limit - 1``: bits that are too large are drawn anew."""
+    """Return n whole numbers, uniform from 0 to ``limit - 1``: bits that are too large are drawn
+    anew."""
     bits = (limit - 1).bit_length()
     width = next(w for w in (1, 2, 4, 8) if 8 * w >= bits)
-    found, left = [], n if bits else 0
+    found = []
+    left = n if bits else 0
     while left:
         ask = int(left * 2.0**bits / limit * 1.02) + 8
         words = np.frombuffer(entropy(width * ask), f"<u{width}") & ((1 << bits) - 1)

@@ -94,13 +94,18 @@ class ClientNoise:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        n, t, c = self.clients, self.survivors, self.colluders
+        n = self.clients
+        t = self.survivors
+        c = self.colluders
         if not c + 2 <= t <= n or c >= 2 * t - n:
             least = max(c + 2, (n + c) // 2 + 1)
-            mend = f"write survivors = {least}" if least <= n else "lower colluders, or raise cohort"
+            mend = (
+                f"write survivors = {least}" if least <= n else "lower colluders, or raise cohort"
+            )
             raise ConfigError(
-                f"got survivors = {t} of {n} clients with colluders = {c}; expected {least} to {n}, "
-                f"so that two honest clients are in every sum and no two sums are opened; {mend}",
+                f"got survivors = {t} of {n} clients with colluders = {c}; expected {least} to "
+                f"{n}, so that two honest clients are in every sum and no two sums are opened; "
+                f"{mend}",
                 "privacy.survivors",
             )
         if self.sigma < _LEAST:
@@ -146,7 +151,9 @@ class ClientNoise:
         A discrete Gaussian has the tails of a Gaussian of the same sigma (Canonne et al., 2020), so
         2^60 numbers of sums all stay below it but with probability 6e-38.
         """
-        return self.clients * self.sensitivity + math.ceil(_TAIL * math.sqrt(self.clients) * self.sigma)
+        return self.clients * self.sensitivity + math.ceil(
+            _TAIL * math.sqrt(self.clients) * self.sigma
+        )
 
     @property
     def modulus_bits(self) -> int:
@@ -163,7 +170,10 @@ class ClientNoise:
         and Steinke 2016, Lemma 5.2): ``1 / z = S / (sqrt(s) sigma) + 2 e sqrt(D)``.
         """
         spread = math.sqrt(self.honest) * self.sigma
-        return 1.0 / (self.sensitivity / spread + 2.0 * distance(self.honest, self.sigma) * math.sqrt(self.size))
+        return 1.0 / (
+            self.sensitivity / spread
+            + 2.0 * distance(self.honest, self.sigma) * math.sqrt(self.size)
+        )
 
     def record(self) -> dict[str, Any]:
         """Return what ``run.json`` says of it; ``full_multiplier``: z of a sum that nobody left."""
@@ -196,19 +206,23 @@ class ClientNoise:
 
         An update that is not finite counts as zeros, so that nobody sees that it is not.
         """
-        return self._centred(self.rounded(update, entropy) + discrete_gaussian(self.size, self.sigma, entropy))
+        return self._centred(
+            self.rounded(update, entropy) + discrete_gaussian(self.size, self.sigma, entropy)
+        )
 
     def rounded(self, update: Floats, entropy: Entropy) -> Integers:
         """Return an update of at most S steps in norm; its expectation is the clipped update."""
         given = np.asarray(update, np.float64).reshape(-1)
         if given.shape != (self.size,):
             raise ContractError(f"got an update of {len(given)} numbers; expected {self.size}")
-        words = np.frombuffer(entropy(8 * self.size), "<u8") >> np.uint64(11)  # zeros take them, too
+        # zeros take them, too
+        words = np.frombuffer(entropy(8 * self.size), "<u8") >> np.uint64(11)
         peak = float(np.max(np.abs(given)))
         if not math.isfinite(peak) or peak == 0.0:
             return np.zeros(self.size, np.int64)
         unit = given / peak  # no square of it overflows
-        length, most = float(np.linalg.norm(unit)), self.sensitivity - self._root - 1
+        length = float(np.linalg.norm(unit))
+        most = self.sensitivity - self._root - 1
         factor = min(peak / self.grid, most / length)
         whole = np.floor(unit * factor + words * 2.0**-53).astype(np.int64)
         if int(np.sum(whole * whole)) > self.sensitivity**2:

@@ -1,4 +1,5 @@
-"""The ledger of privacy: how often each client sent a signal, was chosen, and entered a sum, and who has reached a cap."""
+"""The ledger of privacy: how often each client sent a signal, was chosen, and entered a sum, and
+who has reached a cap."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ class PrivacyState:
 
     Parameters
     ----------
-    clip: the clip of the coming sum. choices, sums: int64 ``[K]``, how often each client was in a cohort and in a sum.
-    signals: name -> int64 ``[K]``, how often each client sent it. step: sums so far. entered: int64 ``[K]``, the newest sum that each
-    client entered, from 1; 0 for none. past: part -> noise of the newest sums in steps, the newest first, where noise is correlated: a
-    secret of the server.
+    clip: the clip of the coming sum. choices, sums: int64 ``[K]``, how often each client was in a
+    cohort and in a sum.
+    signals: name -> int64 ``[K]``, how often each client sent it. step: sums so far. entered: int64
+    ``[K]``, the newest sum that each client entered, from 1; 0 for none. past: part -> noise of the
+    newest sums in steps, the newest first, where noise is correlated: a secret of the server.
     """
 
     clip: float
@@ -42,7 +44,8 @@ class PrivacyState:
         return cls(plan.options.clip, zeros, zeros.copy(), signals, entered=zeros.copy())
 
     def below_caps(self, plan: PrivacyPlan, ids: Ids) -> Ids:
-        """Return the clients that may be asked now: those at no cap, and in none of the newest ``min_separation - 1`` sums.
+        """Return the clients that may be asked now: those at no cap, and in none of the newest
+        ``min_separation - 1`` sums.
 
         Enrolment happens once, and does not count here."""
         free = self.sums[ids] < plan.max_rounds
@@ -57,7 +60,8 @@ class PrivacyState:
         return tuple(name for name in names if self.signals[name][client] < plan.signal_cap(name))
 
     def asked(self, names: Iterable[str], ids: Ids) -> None:
-        """Count one value of each signal for these clients, which are asked for it now, whether or not they will answer."""
+        """Count one value of each signal for these clients, which are asked for it now, whether or
+        not they will answer."""
         for name in self.signals.keys() & set(names):
             self.signals[name][ids] += 1
 
@@ -69,17 +73,32 @@ class PrivacyState:
     def rows(self) -> dict[str, Any]:
         """Return the columns of the table ``privacy`` but the round: one row per client."""
         total = sum(self.signals.values(), np.zeros_like(self.sums))
-        return {"client": np.arange(len(self.sums)), "signals": total, "choices": self.choices, "sums": self.sums}
+        return {
+            "client": np.arange(len(self.sums)),
+            "signals": total,
+            "choices": self.choices,
+            "sums": self.sums,
+        }
 
     def save(self) -> dict[str, Any]:
         """Return the state as plain values and arrays."""
         counts = {"choices": self.choices, "sums": self.sums, "entered": self.entered}
-        return {"clip": self.clip, "step": self.step, **counts, "signals": dict(self.signals), "past": dict(self.past)}
+        return {
+            "clip": self.clip,
+            "step": self.step,
+            **counts,
+            "signals": dict(self.signals),
+            "past": dict(self.past),
+        }
 
     @classmethod
     def restore(cls, saved: Mapping[str, Any]) -> PrivacyState:
         """Return the state that :meth:`save` returned."""
         counts = {name: np.array(saved[name]) for name in ("choices", "sums", "entered")}
         signals = {name: np.array(n) for name, n in saved["signals"].items()}
-        past = {name: [np.array(noise) for noise in noises] for name, noises in saved["past"].items()}
-        return cls(float(saved["clip"]), **counts, signals=signals, step=int(saved["step"]), past=past)
+        past = {
+            name: [np.array(noise) for noise in noises] for name, noises in saved["past"].items()
+        }
+        return cls(
+            float(saved["clip"]), **counts, signals=signals, step=int(saved["step"]), past=past
+        )

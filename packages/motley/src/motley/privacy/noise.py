@@ -1,9 +1,10 @@
 """Noise: a function of a key in simulations, from the operating system in deployments.
 
-Gaussian and Laplace noise is a whole number of steps of a grid, and so is what it is added to: which numbers can come out does not
-depend on the value, so that their low bits tell nothing (Mironov, CCS 2012). A step is a power of two, 2^-25 to 2^-24 of the scale.
-In a deployment the numbers of steps have the discrete laws of :mod:`motley.privacy.discrete`; in a simulation they are quantiles in
-float64, rounded. Reference: docs/privacy.md#noise.
+Gaussian and Laplace noise is a whole number of steps of a grid, and so is what it is added to:
+which numbers can come out does not depend on the value, so that their low bits tell nothing
+(Mironov, CCS 2012). A step is a power of two, 2^-25 to 2^-24 of the scale. In a deployment the
+numbers of steps have the discrete laws of :mod:`motley.privacy.discrete`; in a simulation they are
+quantiles in float64, rounded. Reference: docs/privacy.md#noise.
 """
 
 from __future__ import annotations
@@ -20,7 +21,17 @@ from motley.core.keys import Key, normal_quantile
 from motley.privacy.discrete import discrete_gaussian, discrete_laplace
 from motley.privacy.options import HISTOGRAM, NoiseLaw, SignalNoise
 
-__all__ = ["MOST_STEPS", "Source", "SystemRandomness", "bounded", "grid", "noise", "noise_steps", "noisy_shares", "released"]
+__all__ = [
+    "MOST_STEPS",
+    "Source",
+    "SystemRandomness",
+    "bounded",
+    "grid",
+    "noise",
+    "noise_steps",
+    "noisy_shares",
+    "released",
+]
 
 MOST_STEPS = 2**25
 """Most steps of the grid in a scale; it has more than half as many."""
@@ -43,21 +54,24 @@ class Source(Protocol):
 class SystemRandomness:
     """The operating system's generator (``os.urandom``), which no seed repeats.
 
-    Noise on a grid is drawn exactly; ``uniform`` serves Gumbel noise alone, which is in floating point."""
+    Noise on a grid is drawn exactly; ``uniform`` serves Gumbel noise alone, which is in floating
+    point."""
 
     def fold(self, *parts: int | str) -> SystemRandomness:
         """Return itself: every draw is new anyway."""
         return self
 
     def uniform(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
-        """Return uniform numbers strictly inside (0, 1), ``[len(ids), n]``; the ids only say how many."""
+        """Return uniform numbers strictly inside (0, 1), ``[len(ids), n]``; the ids only say how
+        many."""
         rows = len(np.atleast_1d(np.asarray(ids)))
         words = np.frombuffer(os.urandom(8 * rows * n), np.uint64) >> np.uint64(12)
         return np.asarray((words.astype(np.float64) + 0.5) * 2.0**-52).reshape(rows, n)
 
 
 def noise(source: Source | Key, ids: ArrayLike, law: NoiseLaw) -> Floats:
-    """Return noise of scale 1, ``[len(ids)]``, by inversion: Laplace's b, the Gaussian's standard deviation, Gumbel's beta is 1.
+    """Return noise of scale 1, ``[len(ids)]``, by inversion: Laplace's b, the Gaussian's standard
+    deviation, Gumbel's beta is 1.
 
     >>> noise(Key(0), [3, 5], "laplace").shape
     (2,)
@@ -71,7 +85,8 @@ def noise(source: Source | Key, ids: ArrayLike, law: NoiseLaw) -> Floats:
 
 
 def grid(scale: float) -> tuple[float, int]:
-    """Return the step of the grid for noise of this scale, a power of two, and the scale in steps, rounded up to a whole number.
+    """Return the step of the grid for noise of this scale, a power of two, and the scale in steps,
+    rounded up to a whole number.
 
     >>> grid(1.5)
     (5.960464477539063e-08, 25165824)
@@ -80,7 +95,9 @@ def grid(scale: float) -> tuple[float, int]:
     return step, math.ceil(scale / step)
 
 
-def noise_steps(source: Source | Key, ids: ArrayLike, law: NoiseLaw, scale: int) -> NDArray[np.int64]:
+def noise_steps(
+    source: Source | Key, ids: ArrayLike, law: NoiseLaw, scale: int
+) -> NDArray[np.int64]:
     """Return Laplace or Gaussian noise as whole numbers of steps, ``[len(ids)]``.
 
     Parameters
@@ -103,11 +120,14 @@ def bounded(value: Floats, how: SignalNoise) -> Floats:
     return np.clip(np.where(np.isfinite(value), value, 0.5 * (low + high)), low, high)
 
 
-def released(source: Source | Key, ids: ArrayLike, name: str, value: Floats, how: SignalNoise) -> Floats:
-    """Return a signal of n clients as each of them sends it: clipped, on a grid, and with noise; a histogram as noisy shares.
+def released(
+    source: Source | Key, ids: ArrayLike, name: str, value: Floats, how: SignalNoise
+) -> Floats:
+    """Return a signal of n clients as each of them sends it: clipped, on a grid, and with noise; a
+    histogram as noisy shares.
 
-    The interval has an even number of steps, at most as many as fit into its width, so that its middle is on the grid, too. Gumbel
-    noise is the server's and in floating point.
+    The interval has an even number of steps, at most as many as fit into its width, so that its
+    middle is on the grid, too. Gumbel noise is the server's and in floating point.
 
     Parameters
     ----------
@@ -118,16 +138,19 @@ def released(source: Source | Key, ids: ArrayLike, name: str, value: Floats, how
     if how.noise == "gumbel":
         return bounded(value, how) + how.scale * noise(source, ids, how.noise)
     step, scale = grid(how.scale)
-    half, middle = how.width / step // 2, 0.5 * sum(how.interval)
+    half = how.width / step // 2
+    middle = 0.5 * sum(how.interval)
     moved = np.clip(np.rint((bounded(value, how) - middle) / step), -half, half).astype(np.int64)
     return np.asarray(middle + step * (moved + noise_steps(source, ids, how.noise, scale)))
 
 
 def noisy_shares(source: Source | Key, ids: ArrayLike, counts: Floats, scale: float) -> Floats:
-    """Return shares of labels with Laplace noise of this scale on each, clipped at 0 and made to sum to 1 again, ``[n, C]``.
+    """Return shares of labels with Laplace noise of this scale on each, clipped at 0 and made to
+    sum to 1 again, ``[n, C]``.
 
-    A client without counts, or with counts that are not finite, sends zeros and noise. A row of which nothing is left is NaN. Shares
-    are rounded down to the grid, so that their sum is at most 1 there.
+    A client without counts, or with counts that are not finite, sends zeros and noise. A row of
+    which nothing is left is NaN. Shares are rounded down to the grid, so that their sum is at most
+    1 there.
 
     Parameters
     ----------
@@ -137,7 +160,9 @@ def noisy_shares(source: Source | Key, ids: ArrayLike, counts: Floats, scale: fl
     step = max(grid(scale)[0], _FINEST)
     shares = known * math.floor(1.0 / step) // np.maximum(known.sum(axis=1, keepdims=True), 1)
     steps = math.ceil(scale / step)
-    drawn = [noise_steps(source.fold(label), ids, "laplace", steps) for label in range(counts.shape[1])]
+    drawn = [
+        noise_steps(source.fold(label), ids, "laplace", steps) for label in range(counts.shape[1])
+    ]
     return _shares(np.maximum(shares + np.stack(drawn, axis=1), 0).astype(np.float64), np.nan)
 
 

@@ -1,5 +1,5 @@
-"""What a run publishes, file by file and column by column, and what of it the claim of a private run
-covers.
+"""What a run publishes, file by file and column by column, and what of it the claim of a private
+run covers.
 
 Every file that a run's folder may hold, and every column of it, has one of five kinds:
 
@@ -51,66 +51,86 @@ _EVALUATED: Mapping[Kind, str] = {
 
 PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
     HEARD: {"*": "noisy"},
-    "rounds.*": _columns({
-        "public": "round selections",
-        "noisy": "dispatch available probed selected accepted late dropped rejected budget"
-                 " down_bits up_bits probe_down_bits probe_up_bits up_paper_bits total_bits"
-                 " total_up_bits total_up_paper_bits notes",
-        "clock": "start_s time_s paper_s",
-        "withheld": "train_loss update_norm weight_sum",
-    }),
+    "rounds.*": _columns(
+        {
+            "public": "round selections",
+            "noisy": "dispatch available probed selected accepted late dropped rejected budget"
+            " down_bits up_bits probe_down_bits probe_up_bits up_paper_bits total_bits"
+            " total_up_bits total_up_paper_bits notes",
+            "clock": "start_s time_s paper_s",
+            "withheld": "train_loss update_norm weight_sum",
+        }
+    ),
     "clients.safetensors": {"*": "not covered"},
-    "clients.*": _columns({
-        "noisy": "round dispatch client outcome version staleness score download_s upload_s"
-                 " bits_down bits_up theta up_mbps",
-        "clock": "local_steps start_s compute_s",
-        "withheld": "num_examples weight loss update_norm",
-    }),
+    "clients.*": _columns(
+        {
+            "noisy": "round dispatch client outcome version staleness score download_s upload_s"
+            " bits_down bits_up theta up_mbps",
+            "clock": "local_steps start_s compute_s",
+            "withheld": "num_examples weight loss update_norm",
+        }
+    ),
     "evaluations.*": _columns(_EVALUATED),
     "metrics.*": _columns(_EVALUATED),
-    "federation.*": _columns({
-        "public": "client held_out batch_size up_mbps",
-        "clock": "step_s",
-        "withheld": "num_train num_validation num_test noise domain cluster labels",
-    }),
-    "incidents.*": _columns({
-        "noisy": "round client event dispatch", "clock": "time_s", "not covered": "at reason",
-    }),
-    "claims.*": _columns({
-        "noisy": "round client occasion signal", "withheld": "claimed true",
-    }),
+    "federation.*": _columns(
+        {
+            "public": "client held_out batch_size up_mbps",
+            "clock": "step_s",
+            "withheld": "num_train num_validation num_test noise domain cluster labels",
+        }
+    ),
+    "incidents.*": _columns(
+        {
+            "noisy": "round client event dispatch",
+            "clock": "time_s",
+            "not covered": "at reason",
+        }
+    ),
+    "claims.*": _columns(
+        {
+            "noisy": "round client occasion signal",
+            "withheld": "claimed true",
+        }
+    ),
     "privacy.*": _columns({"noisy": "round client signals choices sums"}),
-    "timings.*": _columns({
-        "public": "round",
-        "not covered": "wall_s select_s measure_s plan_s train_s aggregate_s evaluate_s write_s",
-    }),
-    "run.json": _columns({
-        "public": "name run_id seed config numerics versions citations finished task parameters"
-                  " command commit personal client_state_bytes leaves privacy data nodes",
-        "noisy": "best",
-        "not covered": "tables files digest",
-    }),
+    "timings.*": _columns(
+        {
+            "public": "round",
+            "not covered": "wall_s select_s measure_s plan_s train_s aggregate_s evaluate_s "
+            "write_s",
+        }
+    ),
+    "run.json": _columns(
+        {
+            "public": "name run_id seed config numerics versions citations finished task parameters"
+            " command commit personal client_state_bytes leaves privacy data nodes",
+            "noisy": "best",
+            "not covered": "tables files digest",
+        }
+    ),
     "preparation.json": {"*": "public"},
     "model.safetensors": {"*": "noisy"},
     "best.safetensors": {"*": "noisy"},
     "checkpoints/checkpoint-*.mtly": {
         "*": "noisy",
-        **_columns({
-            "clock": "start_s asked_s clients.now_s clients.paper_s"
-                     " clients.in_flight.timelines.steps clients.in_flight.timelines.start_s"
-                     " clients.in_flight.timelines.downloaded_s"
-                     " clients.in_flight.timelines.computed_s"
-                     " clients.in_flight.timelines.arrives_s"
-                     " clients.in_flight.columns.paper_arrives_s",
-            "not covered": "clients.client_states clients.in_flight.columns.examples"
-                           " clients.in_flight.columns.weight evaluated privacy.past tables",
-        }),
+        **_columns(
+            {
+                "clock": "start_s asked_s clients.now_s clients.paper_s"
+                " clients.in_flight.timelines.steps clients.in_flight.timelines.start_s"
+                " clients.in_flight.timelines.downloaded_s"
+                " clients.in_flight.timelines.computed_s"
+                " clients.in_flight.timelines.arrives_s"
+                " clients.in_flight.columns.paper_arrives_s",
+                "not covered": "clients.client_states clients.in_flight.columns.examples"
+                " clients.in_flight.columns.weight evaluated privacy.past tables",
+            }
+        ),
     },
     "checkpoints/*": {"*": "not covered"},
     "tables.journal": {"*": "not covered"},
-}  # fmt: skip
-"""Pattern of a file -> column -> kind. The first pattern that fits counts, ``*`` stands for all other
-columns, and a column with dots is a value inside another one."""
+}
+"""Pattern of a file -> column -> kind. The first pattern that fits counts, ``*`` stands for all
+other columns, and a column with dots is a value inside another one."""
 
 
 def kind_of(file: str, column: str) -> Kind | None:

@@ -1,8 +1,10 @@
-"""Two worlds of quadratic losses that differ in one client, simulated in NumPy for many trials at once.
+"""Two worlds of quadratic losses that differ in one client, simulated in NumPy for many trials at
+once.
 
-Client k has the loss ``|w - o_k|^2 / 2``, cut at B where it is a signal, and sends ``o_k - w``, clipped at C. Client 0, the canary,
-has its optimum far off, or at the population's centre. The server adds noise of deviation z C to the sum, divides by m and takes a
-step so short that noise alone moves the model by about half a unit in all rounds. Reference: docs/privacy.md#attack.
+Client k has the loss ``|w - o_k|^2 / 2``, cut at B where it is a signal, and sends ``o_k - w``,
+clipped at C. Client 0, the canary, has its optimum far off, or at the population's centre. The
+server adds noise of deviation z C to the sum, divides by m and takes a step so short that noise
+alone moves the model by about half a unit in all rounds. Reference: docs/privacy.md#attack.
 """
 
 from __future__ import annotations
@@ -18,7 +20,16 @@ from motley.core.keys import Key
 from motley.privacy.accounting import Release, bound
 from motley.privacy.attack import Observed, gaussian_ratio, laplace_ratio
 
-__all__ = ["DELTA", "DIMENSIONS", "LARGEST_LOSS", "ROWS", "TwoWorlds", "clipped_rows", "optima", "server_rate"]
+__all__ = [
+    "DELTA",
+    "DIMENSIONS",
+    "LARGEST_LOSS",
+    "ROWS",
+    "TwoWorlds",
+    "clipped_rows",
+    "optima",
+    "server_rate",
+]
 
 DELTA = 1e-5
 DIMENSIONS = 8
@@ -36,9 +47,10 @@ class TwoWorlds:
 
     Parameters
     ----------
-    rule: a coin per client, a uniform draw of m, or the m largest losses: clear, with Laplace noise of scale ``LARGEST_LOSS /
-    strength`` at the client, or with Gumbel noise of that scale at the server. m: the cohort. strength: epsilon of one noisy loss, or
-    eta B. losses_seen: whether the adversary sees noisy losses. clients, rounds, clip, noise_multiplier: K, R, C and z.
+    rule: a coin per client, a uniform draw of m, or the m largest losses: clear, with Laplace noise
+    of scale ``LARGEST_LOSS / strength`` at the client, or with Gumbel noise of that scale at the
+    server. m: the cohort. strength: epsilon of one noisy loss, or eta B. losses_seen: whether the
+    adversary sees noisy losses. clients, rounds, clip, noise_multiplier: K, R, C and z.
     """
 
     rule: Literal["poisson", "uniform", "clear", "laplace", "gumbel"]
@@ -51,7 +63,8 @@ class TwoWorlds:
     noise_multiplier: float = 20.0
 
     def bound(self, delta: float) -> float | None:
-        """Return the epsilon that the account gives for cohorts that are seen, under replace-one; None if there is none."""
+        """Return the epsilon that the account gives for cohorts that are seen, under replace-one;
+        None if there is none."""
         if self.rule == "clear":
             return None
         releases = [Release("gaussian", self.noise_multiplier, self.rounds)]
@@ -63,9 +76,15 @@ class TwoWorlds:
     def trials(self, far: bool, count: int, seed: int) -> Observed:
         """Return what an adversary sees in ``count`` trials of one world."""
         rng = Key(seed).fold("attack", int(far)).numpy()
-        blocks = [self._block(far, min(_BLOCK, count - first), rng) for first in range(0, count, _BLOCK)]
-        signals = np.concatenate([one.signals for one in blocks if one.signals is not None] or [np.zeros(0)])
-        members, sums = (np.concatenate(parts) for parts in zip(*[one[:2] for one in blocks], strict=True))
+        blocks = [
+            self._block(far, min(_BLOCK, count - first), rng) for first in range(0, count, _BLOCK)
+        ]
+        signals = np.concatenate(
+            [one.signals for one in blocks if one.signals is not None] or [np.zeros(0)]
+        )
+        members, sums = (
+            np.concatenate(parts) for parts in zip(*[one[:2] for one in blocks], strict=True)
+        )
         return Observed(members, sums, signals if self.losses_seen else None)
 
     def _block(self, far: bool, n: int, rng: np.random.Generator) -> Observed:
@@ -73,7 +92,9 @@ class TwoWorlds:
         centres = np.concatenate([(far_o if far else near_o)[None], others])
         deviation = self.noise_multiplier * self.clip
         rate = server_rate(deviation, self.m, self.rounds) / self.m
-        model, sums, signals = np.zeros((n, DIMENSIONS)), np.zeros(n), np.zeros(n)
+        model = np.zeros((n, DIMENSIONS))
+        sums = np.zeros(n)
+        signals = np.zeros(n)
         member = np.zeros((n, self.rounds), bool)
         for t in range(self.rounds):
             losses = _losses(centres, model)
@@ -81,14 +102,18 @@ class TwoWorlds:
             chosen = _cohort(scores, self.m, self.rule == "poisson")
             member[:, t] = chosen[:, 0]
             if self.losses_seen:
-                near_l, far_l = (np.minimum(_losses(one[None], model)[:, 0], LARGEST_LOSS) for one in (near_o, far_o))
+                near_l, far_l = (
+                    np.minimum(_losses(one[None], model)[:, 0], LARGEST_LOSS)
+                    for one in (near_o, far_o)
+                )
                 signals += laplace_ratio(scores[:, 0], near_l, far_l, LARGEST_LOSS / self.strength)
             noise = deviation * rng.standard_normal((n, DIMENSIONS))
             near_u, far_u = (clipped_rows(one - model, self.clip) for one in (near_o, far_o))
             # the adversary knows what the others add: the canary's part and the noise are left
             ratio = gaussian_ratio((far_u if far else near_u) + noise, near_u, far_u, deviation)
             sums += np.where(chosen[:, 0], ratio, 0.0)
-            shares = chosen * np.minimum(1.0, self.clip / np.sqrt(np.maximum(2.0 * losses, 1e-12)))  # |o - w|^2 is 2 losses
+            # |o - w|^2 is 2 losses
+            shares = chosen * np.minimum(1.0, self.clip / np.sqrt(np.maximum(2.0 * losses, 1e-12)))
             model = model + rate * (shares @ centres - shares.sum(1, keepdims=True) * model + noise)
         return Observed(member, sums, signals if self.losses_seen else None)
 
@@ -105,13 +130,15 @@ class TwoWorlds:
 
 
 def optima(clients: int) -> tuple[Floats, Floats, Floats]:
-    """Return the canary's optimum near and far, ``[d]``, and those of the others, ``[K - 1, d]``, whose mean is 0."""
+    """Return the canary's optimum near and far, ``[d]``, and those of the others, ``[K - 1, d]``,
+    whose mean is 0."""
     others = _SPREAD * Key(0).fold("optima").numpy().standard_normal((clients - 1, DIMENSIONS))
     return np.zeros(DIMENSIONS), np.eye(DIMENSIONS)[0] * _FAR, others - others.mean(0)
 
 
 def server_rate(deviation: float, divisor: float, rounds: int) -> float:
-    """Return the server's step with which noise moves each coordinate of the model by about a half in all rounds, at most 1."""
+    """Return the server's step with which noise moves each coordinate of the model by about a half
+    in all rounds, at most 1."""
     return min(1.0, 0.5 * divisor / (deviation * float(np.sqrt(rounds)))) if deviation else 1.0
 
 
@@ -122,7 +149,8 @@ def clipped_rows(updates: Floats, clip: float) -> Floats:
 
 
 def _losses(centres: Floats, model: Floats) -> Floats:
-    """Return the losses of clients with these optima ``[K, d]`` at models ``[n, d]``: ``[n, K]``."""
+    """Return the losses of clients with these optima ``[K, d]`` at models ``[n, d]``:
+    ``[n, K]``."""
     squares = (centres**2).sum(1) - 2.0 * (model @ centres.T) + (model**2).sum(1, keepdims=True)
     return np.asarray(np.maximum(0.5 * squares, 0.0))
 

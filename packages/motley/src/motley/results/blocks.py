@@ -1,4 +1,5 @@
-"""The blocks a page is made of, independent of its format; :mod:`motley.results.page` writes them as HTML or as Markdown."""
+"""The blocks a page is made of, independent of its format; :mod:`motley.results.page` writes them
+as HTML or as Markdown."""
 
 from __future__ import annotations
 
@@ -31,8 +32,9 @@ DASH = "–"
 
 @dataclass(frozen=True)
 class TableCell:
-    """A cell of a table: the text shown, the number it is sorted by (NaN for words), whether it is bold, and its tone; the published
-    number that stands in brackets behind it, and the relative address of what it names."""
+    """A cell of a table: the text shown, the number it is sorted by (NaN for words), whether it is
+    bold, and its tone; the published number that stands in brackets behind it, and the relative
+    address of what it names."""
 
     text: str
     value: float = nan
@@ -54,7 +56,8 @@ class TableCell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table. ``method``: number of the section's method that it is about, which gives its colour and lets it be hidden."""
+    """A row of a table. ``method``: number of the section's method that it is about, which gives
+    its colour and lets it be hidden."""
 
     label: str
     cells: Sequence[TableCell]
@@ -63,7 +66,8 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. ``heads``: titles of the column of labels, then of the cells. ``note``: text below the table."""
+    """A table. ``heads``: titles of the column of labels, then of the cells. ``note``: text below
+    the table."""
 
     kind: ClassVar[str] = "table"
     heads: Sequence[str]
@@ -77,8 +81,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """One ``<svg>`` element. ``name``: prefix of every id in it. ``about``: description for readers who cannot see it. ``wide``:
-    whether it needs the whole width of a page. ``figure``: matplotlib's, to draw it again for print."""
+    """One ``<svg>`` element. ``name``: prefix of every id in it. ``about``: description for readers
+    who cannot see it. ``wide``: whether it needs the whole width of a page. ``figure``:
+    matplotlib's, to draw it again for print."""
 
     kind: ClassVar[str] = "picture"
     name: str
@@ -134,8 +139,9 @@ class SideBySide:
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a heading (none without a ``title``). ``methods``: labels of the methods compared, each with a colour and a
-    switch that hides it. ``folded``: hidden below its title until it is opened."""
+    """Blocks under a heading (none without a ``title``). ``methods``: labels of the methods
+    compared, each with a colour and a switch that hides it. ``folded``: hidden below its title
+    until it is opened."""
 
     kind: ClassVar[str] = "section"
     title: str
@@ -146,8 +152,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page. ``facts``: (name, value) pairs under the title. ``methods``: as in a section, for everything below. ``reload_s``:
-    seconds after which the page loads itself again, while what it is about goes on; 0 never."""
+    """A whole page. ``facts``: (name, value) pairs under the title. ``methods``: as in a section,
+    for everything below. ``reload_s``: seconds after which the page loads itself again, while what
+    it is about goes on; 0 never."""
 
     title: str
     facts: Sequence[tuple[str, str]]
@@ -161,7 +168,11 @@ Block = Table | Picture | Text | BulletList | Tally | Code | SideBySide | Sectio
 
 def non_empty(*blocks: Block | None) -> tuple[Block, ...]:
     """Return the blocks without None and without empty sections."""
-    return tuple(b for b in blocks if b is not None and not (isinstance(b, Section | SideBySide) and not b.blocks))
+    return tuple(
+        b
+        for b in blocks
+        if b is not None and not (isinstance(b, Section | SideBySide) and not b.blocks)
+    )
 
 
 class UniqueNames:
@@ -171,7 +182,8 @@ class UniqueNames:
         self._taken: dict[str, int] = {}
 
     def unique(self, wanted: str) -> str:
-        """Return ``wanted`` in letters, digits and hyphens, with a number appended where it is taken."""
+        """Return ``wanted`` in letters, digits and hyphens, with a number appended where it is
+        taken."""
         name = re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-") or "part"
         self._taken[name] = self._taken.get(name, 0) + 1
         return name if self._taken[name] == 1 else self.unique(f"{name}-{self._taken[name]}")

@@ -1,4 +1,5 @@
-"""How a metric is spread over clients: mean, worst tenth, variance, groups, and what clients gain over another model."""
+"""How a metric is spread over clients: mean, worst tenth, variance, groups, and what clients gain
+over another model."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Fairness:
-    """A metric over clients: ``mean``, ``worst_decile`` (mean of the worst tenth, rounded up), ``variance`` (population)."""
+    """A metric over clients: ``mean``, ``worst_decile`` (mean of the worst tenth, rounded up),
+    ``variance`` (population)."""
 
     mean: float
     worst_decile: float
@@ -44,21 +46,24 @@ class Fairness:
 
 
 def client_metric(run: Run, metric: str | None = None) -> Floats:
-    """Return the metric of every client [n] at the last evaluation after round 0 that has clients, in order of id; empty when none
-    has."""
+    """Return the metric of every client [n] at the last evaluation after round 0 that has clients,
+    in order of id; empty when none has."""
     return _last_of_clients(run, metric)[1]
 
 
 def client_values(run: Run, scope: str) -> Floats:
-    """Return the headline of every client that has one in a scope, at its last evaluation after round 0; empty when none has."""
+    """Return the headline of every client that has one in a scope, at its last evaluation after
+    round 0; empty when none has."""
     return _last_of_clients(run, None, scope)[1]
 
 
 def over_samples(run: Run, metric: str | None = None) -> float:
-    """Return the mean of a metric over the test samples of all clients together, at the last evaluation after round 0.
+    """Return the mean of a metric over the test samples of all clients together, at the last
+    evaluation after round 0.
 
-    Each client's figure counts by its number of test samples, so an accuracy is the correct predictions over all samples. NaN where no
-    client has a figure of its own (``evaluate.per_client``).
+    Each client's figure counts by its number of test samples, so an accuracy is the correct
+    predictions over all samples. NaN where no client has a figure of its own
+    (``evaluate.per_client``).
     """
     rows, column = _last_rows(run, metric, "client")
     values, samples = (np.asarray(rows[name].to_numpy(), float) for name in (column, "examples"))
@@ -72,20 +77,27 @@ def has_clients(run: Run, scope: str) -> bool:
 
 
 def _last_rows(run: Run, metric: str | None, scope: str) -> tuple[pa.Table, str]:
-    """Return the rows of the last evaluation after round 0 in a scope, and the column with the metric; none where there is none."""
+    """Return the rows of the last evaluation after round 0 in a scope, and the column with the
+    metric; none where there is none."""
     rows, column = rows_of(run, metric or metric_of(run)[0], scope)
-    return rows.filter(pc.and_(pc.equal(rows["round"], pc.max(rows["round"])), pc.greater(rows["round"], 0))), column
+    return rows.filter(
+        pc.and_(pc.equal(rows["round"], pc.max(rows["round"])), pc.greater(rows["round"], 0))
+    ), column
 
 
-def _last_of_clients(run: Run, metric: str | None, scope: str = "client") -> tuple[NDArray[np.int64], Floats]:
+def _last_of_clients(
+    run: Run, metric: str | None, scope: str = "client"
+) -> tuple[NDArray[np.int64], Floats]:
     rows, column = _last_rows(run, metric, scope)
-    values, clients = np.asarray(rows[column].to_numpy(), float), np.asarray(rows["client"].to_numpy(), np.int64)
+    values = np.asarray(rows[column].to_numpy(), float)
+    clients = np.asarray(rows["client"].to_numpy(), np.int64)
     order = np.argsort(clients, kind="stable")
     return clients[order], np.asarray(values[order], float)
 
 
 def by_group(run: Run, column: Literal["domain", "cluster"]) -> dict[int, float]:
-    """Return the mean of clients' own metric at the last evaluation, per group of the table ``federation``; empty without groups."""
+    """Return the mean of clients' own metric at the last evaluation, per group of the table
+    ``federation``; empty without groups."""
     clients, values = _last_of_clients(run, None)
     kinds = np.nan_to_num(np.asarray(run.column("federation", column), float)).astype(np.int64)
     ids = np.asarray(run.column("federation", "client"), np.int64)
@@ -98,7 +110,8 @@ def by_group(run: Run, column: Literal["domain", "cluster"]) -> dict[int, float]
 
 
 def fairness(values: ArrayLike, higher_is_better: bool = True) -> Fairness:
-    """Return the fairness of a metric over clients; clients without a number (no test data) are left out."""
+    """Return the fairness of a metric over clients; clients without a number (no test data) are
+    left out."""
     known = np.asarray(values, float)
     known = np.sort(known[np.isfinite(known)])
     if not len(known):
@@ -114,7 +127,8 @@ class Gains:
 
     Parameters
     ----------
-    share: of clients that are better off; equal ones count half. median, worst: gain over clients; positive is better.
+    share: of clients that are better off; equal ones count half. median, worst: gain over clients;
+    positive is better.
     clients: how many are counted. left_out: clients with too few test samples.
     """
 
@@ -126,16 +140,19 @@ class Gains:
 
 
 def gains(run: Run, rival: Run | None = None, metric: str | None = None, least: int = 20) -> Gains:
-    """Return what the clients of a run gain over those of another run, e.g. of ``local_only``, or over the run's own shared model.
+    """Return what the clients of a run gain over those of another run, e.g. of ``local_only``, or
+    over the run's own shared model.
 
     Parameters
     ----------
-    rival: with the same clients and test samples; None: the shared model of the run itself. metric: default the headline.
+    rival: with the same clients and test samples; None: the shared model of the run itself. metric:
+    default the headline.
     least: clients with fewer test samples are left out.
 
     Raises
     ------
-    ConfigError: the two do not have figures of the same clients (``evaluate.per_client``), or there is no shared model.
+    ConfigError: the two do not have figures of the same clients (``evaluate.per_client``), or there
+    is no shared model.
 
     Example
     -------
@@ -148,8 +165,11 @@ def gains(run: Run, rival: Run | None = None, metric: str | None = None, least: 
     return Gains(share, float(np.median(found)), float(found.min()), len(found), left_out)
 
 
-def client_gains(run: Run, rival: Run | None = None, metric: str | None = None, least: int = 20) -> tuple[Floats, int]:
-    """Return the gain of every client that counts ``[n]``, positive is better, and how many clients have too few test samples.
+def client_gains(
+    run: Run, rival: Run | None = None, metric: str | None = None, least: int = 20
+) -> tuple[Floats, int]:
+    """Return the gain of every client that counts ``[n]``, positive is better, and how many clients
+    have too few test samples.
 
     Parameters and errors as in :func:`gains`."""
     clients, own = _last_of_clients(run, metric)
@@ -157,10 +177,19 @@ def client_gains(run: Run, rival: Run | None = None, metric: str | None = None, 
     if not len(clients) or not np.array_equal(clients, others):
         what = "its own shared model" if rival is None else "the other run"
         raise ConfigError(
-            f"gains need figures of the same clients in the run and in {what}, got {len(clients)} and {len(others)}"
+            f"gains need figures of the same clients in the run and in {what}, got {len(clients)} "
+            f"and {len(others)}"
         )
-    sizes = dict(zip(run.column("federation", "client").tolist(), run.column("federation", "num_test").tolist(), strict=True))
-    enough = np.array([sizes.get(k, least) == 0 or sizes.get(k, least) >= least for k in clients.tolist()], bool)
+    sizes = dict(
+        zip(
+            run.column("federation", "client").tolist(),
+            run.column("federation", "num_test").tolist(),
+            strict=True,
+        )
+    )
+    enough = np.array(
+        [sizes.get(k, least) == 0 or sizes.get(k, least) >= least for k in clients.tolist()], bool
+    )
     higher = better_of(run, metric or metric_of(run)[0])
     found = (own - theirs)[enough] if higher else (theirs - own)[enough]
     return np.asarray(found[np.isfinite(found)], float), int(np.sum(~enough))

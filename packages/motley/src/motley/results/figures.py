@@ -1,4 +1,5 @@
-"""Style of figures and their conversion to SVG: one palette, no pyplot, reproducible bytes, ids that are unique in a page."""
+"""Style of figures and their conversion to SVG: one palette, no pyplot, reproducible bytes, ids
+that are unique in a page."""
 
 from __future__ import annotations
 
@@ -39,8 +40,20 @@ __all__ = [
 ]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5A5A5A")
-"""Okabe and Ito's palette without its yellow (unreadable on white): told apart with every common colour blindness."""
-CLASS_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB")
+"""Okabe and Ito's palette without its yellow (unreadable on white): told apart with every common
+colour blindness."""
+CLASS_COLOURS = (
+    "#332288",
+    "#88CCEE",
+    "#44AA99",
+    "#117733",
+    "#999933",
+    "#DDCC77",
+    "#CC6677",
+    "#882255",
+    "#AA4499",
+    "#BBBBBB",
+)
 """Paul Tol's *muted*, for up to ten classes of data."""
 _ON_BLACK = ("#4BA3DC", "#F0803C", "#2DC399", "#DE9CC0", "#E9B03A", "#7CC7F0", "#A6A6AC")
 _CLASSES_ON_BLACK = (
@@ -58,18 +71,27 @@ _CLASSES_ON_BLACK = (
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 NARROW = 5.0
 """Inches of a figure that stands beside another; wider ones have the page for themselves."""
-COLUMN, PAGE = 3.4, 7.0
+COLUMN = 3.4
+PAGE = 7.0
 """Inches of a figure in print: across a column of a page with two, and across the page."""
 SMALLER = 0.8
 """Letters and lines in print, as a share of those on the screen."""
 ONE_BY_ONE = 2000
-"""A picture draws up to so many clients one by one, and more as groups, so that its size has a limit."""
+"""A picture draws up to so many clients one by one, and more as groups, so that its size has a
+limit."""
 CLIENT_GROUPS = 500
 """Groups of neighbouring clients that are drawn instead, each by its mean."""
-INK, FAINT = "#222222", "#D9D9D9"
+INK = "#222222"
+FAINT = "#D9D9D9"
 PALETTE = {
-    **{f"m{i}": (light, dark) for i, (light, dark) in enumerate(zip(COLOURS, _ON_BLACK, strict=True))},
-    **{f"k{i}": (light, dark) for i, (light, dark) in enumerate(zip(CLASS_COLOURS, _CLASSES_ON_BLACK, strict=True))},
+    **{
+        f"m{i}": (light, dark)
+        for i, (light, dark) in enumerate(zip(COLOURS, _ON_BLACK, strict=True))
+    },
+    **{
+        f"k{i}": (light, dark)
+        for i, (light, dark) in enumerate(zip(CLASS_COLOURS, _CLASSES_ON_BLACK, strict=True))
+    },
     "letters": (INK, "#E8E8EA"),
     "numbers": ("#555555", "#B4B4BA"),
     "axis": ("#888888", "#85858C"),
@@ -80,7 +102,8 @@ PALETTE = {
     "good": ("#00694D", "#43C99B"),
     "bad": ("#A84300", "#F0955A"),
 }
-"""CSS variable -> a colour of the figures as it is, and what a page may make it on a dark ground."""
+"""CSS variable -> a colour of the figures as it is, and what a page may make it on a dark
+ground."""
 STYLE: Any = {
     "text.parse_math": False,
     "svg.fonttype": "path",
@@ -130,19 +153,22 @@ def dot(method: int) -> str:
 
 
 def columns_of(panels: int) -> int:
-    """Return the number of columns for a number of panels: at most three, and two by two for four."""
+    """Return the number of columns for a number of panels: at most three, and two by two for
+    four."""
     return 2 if panels == 4 else min(3, panels)
 
 
 def group_edges(clients: int) -> Floats:
-    """Return where the groups begin that a picture draws of so many clients in its order, and where the last one ends ``[g + 1]``: a
-    client each up to :data:`ONE_BY_ONE`, else :data:`CLIENT_GROUPS` groups of equal size (to one client)."""
+    """Return where the groups begin that a picture draws of so many clients in its order, and where
+    the last one ends ``[g + 1]``: a client each up to :data:`ONE_BY_ONE`, else
+    :data:`CLIENT_GROUPS` groups of equal size (to one client)."""
     groups = clients if clients <= ONE_BY_ONE else CLIENT_GROUPS
     return np.asarray(np.arange(groups + 1) * clients // max(groups, 1), float)
 
 
 def client_groups(values: Floats) -> Floats:
-    """Return the mean of each group of clients that a picture draws ``[g, ...]``; ``values``: one row per client, in its order."""
+    """Return the mean of each group of clients that a picture draws ``[g, ...]``; ``values``: one
+    row per client, in its order."""
     if len(values) <= ONE_BY_ONE:
         return values
     edges = group_edges(len(values)).astype(np.int64)
@@ -152,12 +178,16 @@ def client_groups(values: Floats) -> Floats:
 
 
 def grouping(clients: int) -> str:
-    """Return the words for an axis on which so many clients are drawn as groups; nothing where each is drawn."""
-    return f" (drawn as {CLIENT_GROUPS} equal parts, each by its mean)" if clients > ONE_BY_ONE else ""
+    """Return the words for an axis on which so many clients are drawn as groups; nothing where each
+    is drawn."""
+    return (
+        f" (drawn as {CLIENT_GROUPS} equal parts, each by its mean)" if clients > ONE_BY_ONE else ""
+    )
 
 
 def mark(artist: Any, method: int, said: str = "") -> Any:
-    """Tag an artist with its method, so that the page can hide it, and with what it shows, in words; return the artist."""
+    """Tag an artist with its method, so that the page can hide it, and with what it shows, in
+    words; return the artist."""
     artist.set_gid(f"method-{method}" + (f"|{said}" if said else ""))
     return artist
 
@@ -194,8 +224,12 @@ def to_svg(figure: Figure, name: str, description: str) -> Picture:
     with mpl.rc_context({"svg.fonttype": "none"}):
         svg = draw(figure, "svg").decode()
     plots = json.dumps(list(_scales(figure)), separators=(",", ":"), ensure_ascii=False)
-    about = {"role": "img", "aria-label": description} | ({"data-axes": plots} if plots != "[]" else {})
-    return Picture(name, description, compact(svg, name, about), figure.get_figwidth() > 1.2 * NARROW, figure)
+    about = {"role": "img", "aria-label": description} | (
+        {"data-axes": plots} if plots != "[]" else {}
+    )
+    return Picture(
+        name, description, compact(svg, name, about), figure.get_figwidth() > 1.2 * NARROW, figure
+    )
 
 
 def draw(figure: Figure, kind: str) -> bytes:
@@ -214,28 +248,44 @@ def _mark_lines(figure: Figure) -> None:
     """Tag the curves of methods as lines, along which a page can read values."""
     for line in (line for axes in figure.axes for line in axes.lines):
         marked, bar, said = str(line.get_gid() or "").partition("|")
-        if marked.startswith("method-") and np.size(line.get_xdata()) > 2 and line.get_linestyle() != "None":
+        if (
+            marked.startswith("method-")
+            and np.size(line.get_xdata()) > 2
+            and line.get_linestyle() != "None"
+        ):
             line.set_gid(f"{marked} line{bar}{said}")
 
 
 def _scales(figure: Figure) -> Iterator[list[float | str]]:
-    """Yield for each panel with curves: left, top, width and height in the picture's points; the ends of the abscissa and whether it
-    is logarithmic (1 or 0), the same of the ordinate; the names of both."""
-    wide, high = 72 * figure.get_figwidth(), 72 * figure.get_figheight()
+    """Yield for each panel with curves: left, top, width and height in the picture's points; the
+    ends of the abscissa and whether it is logarithmic (1 or 0), the same of the ordinate; the names
+    of both."""
+    wide = 72 * figure.get_figwidth()
+    high = 72 * figure.get_figheight()
     for axes in figure.axes:
         if any(" line" in str(line.get_gid()) for line in axes.lines):
             box = axes.get_position()
             place = (wide * box.x0, high * (1 - box.y1), wide * box.width, high * box.height)
-            ends = (*axes.get_xlim(), axes.get_xscale() == "log", *axes.get_ylim(), axes.get_yscale() == "log")
-            names = (axes.get_xlabel() or figure.get_supxlabel(), axes.get_ylabel() or figure.get_supylabel())
+            ends = (
+                *axes.get_xlim(),
+                axes.get_xscale() == "log",
+                *axes.get_ylim(),
+                axes.get_yscale() == "log",
+            )
+            names = (
+                axes.get_xlabel() or figure.get_supxlabel(),
+                axes.get_ylabel() or figure.get_supylabel(),
+            )
             yield [*(float(f"{number:.6g}") for number in (*place, *ends)), *names]
 
 
 def for_print(picture: Picture, kinds: Sequence[str]) -> tuple[str, dict[str, bytes]]:
-    """Return the picture's title, which belongs into a caption, and the picture without it as vector files, by kind.
+    """Return the picture's title, which belongs into a caption, and the picture without it as
+    vector files, by kind.
 
-    It is :data:`COLUMN` or, where it is wide, :data:`PAGE` inches wide, with smaller letters and thinner lines. The letters of a PDF
-    are embedded fonts, those of an SVG outlines. The figure of the picture is changed: once is enough.
+    It is :data:`COLUMN` or, where it is wide, :data:`PAGE` inches wide, with smaller letters and
+    thinner lines. The letters of a PDF are embedded fonts, those of an SVG outlines. The figure of
+    the picture is changed: once is enough.
 
     Parameters
     ----------
@@ -246,7 +296,9 @@ def for_print(picture: Picture, kinds: Sequence[str]) -> tuple[str, dict[str, by
         title = _taken_title(figure)
         _shrink(figure)
         width, height = figure.get_size_inches()
-        figure.set_size_inches(*((PAGE, height * PAGE / width) if picture.wide else (COLUMN, height * COLUMN / width)))
+        figure.set_size_inches(
+            *((PAGE, height * PAGE / width) if picture.wide else (COLUMN, height * COLUMN / width))
+        )
         return title, {kind: draw(figure, kind) for kind in kinds}
 
 
@@ -269,7 +321,11 @@ def _shrink(figure: Figure) -> None:
         ticks = axis.get_major_ticks()
         if ticks:
             axis.set_tick_params(labelsize=SMALLER * float(ticks[0].label1.get_fontsize()))
-    labels = {label for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())}
+    labels = {
+        label
+        for axes in figure.axes
+        for label in (*axes.get_xticklabels(), *axes.get_yticklabels())
+    }
     for text in (text for text in figure.findobj(Text) if text not in labels):
         text.set_fontsize(SMALLER * float(text.get_fontsize()))
     for line in figure.findobj(Line2D):
@@ -278,12 +334,16 @@ def _shrink(figure: Figure) -> None:
 
 
 def spread_apart(at: Sequence[float], gap: float) -> list[float]:
-    """Return heights as near as possible to ``at`` with at least ``gap`` between neighbours: for labels at the ends of lines."""
+    """Return heights as near as possible to ``at`` with at least ``gap`` between neighbours: for
+    labels at the ends of lines."""
     order = sorted(range(len(at)), key=lambda i: at[i])
     placed: list[list[float]] = []  # groups of neighbours that touch: [centre, members]
     for i in order:
         placed.append([at[i], 1])
-        while len(placed) > 1 and placed[-1][0] - placed[-2][0] < gap * (placed[-1][1] + placed[-2][1]) / 2:
+        while (
+            len(placed) > 1
+            and placed[-1][0] - placed[-2][0] < gap * (placed[-1][1] + placed[-2][1]) / 2
+        ):
             (a, n), (b, k) = placed[-2], placed[-1]
             placed[-2:] = [[(a * n + b * k) / (n + k), n + k]]
     heights = [c + gap * (j - (n - 1) / 2) for c, n in placed for j in range(int(n))]

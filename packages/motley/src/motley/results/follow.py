@@ -19,7 +19,8 @@ __all__ = ["follow"]
 RELOAD_S = 5
 """Seconds after which the page of runs that go on loads itself again."""
 SHARE = 4
-"""Between two reports there is at least so many times the time that the first took: the runs need the machine."""
+"""Between two reports there is at least so many times the time that the first took: the runs need
+the machine."""
 
 
 def follow(
@@ -31,14 +32,16 @@ def follow(
     grace_s: float = 20.0,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Path:
-    """Write the report of a folder's runs whenever they have written something, until none goes on; the last page does not reload.
+    """Write the report of a folder's runs whenever they have written something, until none goes on;
+    the last page does not reload.
 
     Parameters
     ----------
     where: a folder with runs in or below it; there may be none as yet.
     out, target: as for :func:`motley.results.report.report`; ``out`` is a page of HTML.
     every_s: wall seconds between looks.
-    grace_s: wall seconds without any change after the last run has ended, in which the next of a comparison may begin.
+    grace_s: wall seconds without any change after the last run has ended, in which the next of a
+    comparison may begin.
     tell: is given a line whenever the page was written.
 
     Returns
@@ -47,26 +50,31 @@ def follow(
 
     Raises
     ------
-    ConfigError: ``out`` is no page of HTML. StoreError: there are no runs in the end, or ``out`` cannot be written. DataError: a run's
-    files are damaged.
+    ConfigError: ``out`` is no page of HTML. StoreError: there are no runs in the end, or ``out``
+    cannot be written. DataError: a run's files are damaged.
     """
     path = Path(out)
     if path.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"got {path.name!r}; a report that follows is a page of HTML, e.g. report.html", "out")
-    folder, kept = LiveFolder(where), dict[Path, Run]()
+        raise ConfigError(
+            f"got {path.name!r}; a report that follows is a page of HTML, e.g. report.html", "out"
+        )
+    folder = LiveFolder(where)
+    kept = dict[Path, Run]()
     before: object = None
     shown: object = None
     changed_at = time.monotonic()
     try:
         while True:
-            now, runs = folder.changes(), folder.look()
+            now = folder.changes()
+            runs = folder.look()
             going = [one for one in runs if one.state in ("going on", "preparing")]
             begun = time.monotonic()
             if now != shown and _write_page(path, runs, kept, target):
                 shown = now
                 tell(f"{path}: {_said(runs)}")
             if now != before:
-                before, changed_at = now, time.monotonic()
+                before = now
+                changed_at = time.monotonic()
             if runs and not going and time.monotonic() - changed_at >= grace_s:
                 break
             time.sleep(max(every_s, SHARE * (time.monotonic() - begun)))
@@ -75,14 +83,23 @@ def follow(
     return report(where, path, target)
 
 
-def _write_page(path: Path, runs: Sequence[RunProgress], kept: dict[Path, Run], target: float | None) -> bool:
-    """Write the page of the runs that can be read now, with a list of those that go on; return whether it could be made."""
-    loaded = [run for run in (_loaded(one, kept) for one in runs if one.seed is not None) if run is not None]
+def _write_page(
+    path: Path, runs: Sequence[RunProgress], kept: dict[Path, Run], target: float | None
+) -> bool:
+    """Write the page of the runs that can be read now, with a list of those that go on; return
+    whether it could be made."""
+    loaded = [
+        run
+        for run in (_loaded(one, kept) for one in runs if one.seed is not None)
+        if run is not None
+    ]
     if not loaded:
         return False
     try:
         page = report_page(loaded, path.parent, target)
-    except UserError:  # of runs that have only begun; the next look has more, and the last report says what is wrong
+    except UserError:
+        # of runs that have only begun; the next look has more, and the last report says what is
+        # wrong
         return False
     lines = [
         f"{one.label}{'' if one.seed is None else f', seed {one.seed}'}: round {one.rounds}"
@@ -92,7 +109,11 @@ def _write_page(path: Path, runs: Sequence[RunProgress], kept: dict[Path, Run], 
         if one.state in ("going on", "preparing")
     ]
     said = BulletList(
-        [f"{_said(runs)}. The page loads itself again every {RELOAD_S} s until all have ended.", *lines], "Runs go on"
+        [
+            f"{_said(runs)}. The page loads itself again every {RELOAD_S} s until all have ended.",
+            *lines,
+        ],
+        "Runs go on",
     )
     write(replace(page, blocks=[said, *page.blocks], reload_s=RELOAD_S), path)
     return True

@@ -1,4 +1,5 @@
-"""Pictures of what every client gains: over local training alone, and over the method's own shared model."""
+"""Pictures of what every client gains: over local training alone, and over the method's own shared
+model."""
 
 from __future__ import annotations
 
@@ -33,29 +34,34 @@ __all__ = ["gain_pictures"]
 Groups = Mapping[str, Sequence[Run]]
 HARMED = "#8A8A8A"
 """The colour of clients that are worse off, whatever the method."""
-DIRECT, PANELS = 7, 5
+DIRECT = 7
+PANELS = 5
 """Up to so many methods have large panels; more have small ones, so many beside each other."""
 
 
 def gain_pictures(groups: Groups) -> list[Picture]:
-    """Draw the clients' gains over local training alone and over the own shared model, as far as they are known: a panel for each
-    method, the most harmed client first."""
+    """Draw the clients' gains over local training alone and over the own shared model, as far as
+    they are known: a panel for each method, the most harmed client first."""
     return [
-        picture for name, over in (("gains-local", LOCAL), ("gains-shared", SHARED)) if (picture := _drawn(groups, name, over))
+        picture
+        for name, over in (("gains-local", LOCAL), ("gains-shared", SHARED))
+        if (picture := _drawn(groups, name, over))
     ]
 
 
 def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
     pairs = rivals(groups, over)
     gained = {
-        label: [measures.client_gains(run, rival, least=LEAST)[0] for run, rival in found] for label, found in pairs.items()
+        label: [measures.client_gains(run, rival, least=LEAST)[0] for run, rival in found]
+        for label, found in pairs.items()
     }
     gained = {label: [one for one in found if len(one)] for label, found in gained.items()}
     gained = {label: found for label, found in gained.items() if found}
     if not gained:
         return None
     first = pairs[next(iter(gained))][0][0]
-    percent, order = measures.percent_of(first), list(groups)
+    percent = measures.percent_of(first)
+    order = list(groups)
     small = len(gained) > DIRECT
     columns = PANELS if small else columns_of(len(gained))
     rows = -(-len(gained) // columns)
@@ -67,26 +73,46 @@ def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
         for axes, (label, found) in zip(grid, gained.items(), strict=False):
             number = order.index(label)
             _panel(axes, [percent * one for one in found], number)
-            axes.set_title(f"{shorter(label, 16 if small else 28)}\n", fontweight="bold", color=colour(number))
-            axes.text(0, 1.03, _counted(found, small), transform=axes.transAxes, fontsize=6.5 if small else 8)
+            axes.set_title(
+                f"{shorter(label, 16 if small else 28)}\n", fontweight="bold", color=colour(number)
+            )
+            axes.text(
+                0,
+                1.03,
+                _counted(found, small),
+                transform=axes.transAxes,
+                fontsize=6.5 if small else 8,
+            )
         figure.set_layout_engine("constrained", h_pad=0.09)
         most = max(len(one) for found in gained.values() for one in found)
         figure.supxlabel(f"clients, most harmed first (%){grouping(most)}", fontsize=9)
-        figure.supylabel("gain (points)" if percent > 1 else f"gain ({measures.metric_of(first)[0]})", fontsize=9)
-        title = f"What each client gains over {'its' if over == SHARED else ''} {over}".replace("  ", " ")
+        figure.supylabel(
+            "gain (points)" if percent > 1 else f"gain ({measures.metric_of(first)[0]})", fontsize=9
+        )
+        title = f"What each client gains over {'its' if over == SHARED else ''} {over}".replace(
+            "  ", " "
+        )
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         said = "; ".join(f"{label}: {_counted(found, False)}" for label, found in gained.items())
         return to_svg(figure, name, f"Gain of each client over {over}. {said}")
 
 
 def _panel(axes: Axes, found: Sequence[Floats], number: int) -> None:
-    """Draw the sorted gains, the mean over seeds at each place, above 0 in the method's colour and below it in grey."""
+    """Draw the sorted gains, the mean over seeds at each place, above 0 in the method's colour and
+    below it in grey."""
     places = max(len(one) for one in found)
     at = (np.arange(places) + 0.5) / places
-    ranked = np.mean([np.interp(at, (np.arange(len(one)) + 0.5) / len(one), np.sort(one)) for one in found], axis=0)
-    edges, heights = group_edges(places) * 100 / places, client_groups(ranked)
+    ranked = np.mean(
+        [np.interp(at, (np.arange(len(one)) + 0.5) / len(one), np.sort(one)) for one in found],
+        axis=0,
+    )
+    edges = group_edges(places) * 100 / places
+    heights = client_groups(ranked)
     steps = np.repeat(edges, 2)[1:-1]
-    for chosen, fill in ((np.maximum(heights, 0), colour(number)), (np.minimum(heights, 0), HARMED)):
+    for chosen, fill in (
+        (np.maximum(heights, 0), colour(number)),
+        (np.minimum(heights, 0), HARMED),
+    ):
         mark(axes.fill_between(steps, np.repeat(chosen, 2), color=fill, linewidth=0), number)
     axes.axhline(0, color="#333333", linewidth=0.8)
     axes.set_xlim(0, 100)
@@ -96,6 +122,8 @@ def _panel(axes: Axes, found: Sequence[Floats], number: int) -> None:
 def _counted(found: Sequence[Floats], small: bool) -> str:
     """Return how many clients are better and worse off, means over seeds."""
     signs = [np.sign(one) for one in found]
-    better, worse, alike = (float(np.mean([np.sum(one == sign) for one in signs])) for sign in (1, -1, 0))
+    better, worse, alike = (
+        float(np.mean([np.sum(one == sign) for one in signs])) for sign in (1, -1, 0)
+    )
     words = f"{better:.3g} better off, {worse:.3g} worse off"
     return words if small or not alike else f"{words}, {alike:.3g} alike"

@@ -1,4 +1,5 @@
-"""What clients gain over local training alone, and over the shared model: a row per method, for reports and the terminal."""
+"""What clients gain over local training alone, and over the shared model: a row per method, for
+reports and the terminal."""
 
 from __future__ import annotations
 
@@ -16,24 +17,50 @@ from motley.results.summary import plus_minus, short_number, terminal_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["LEAST", "LOCAL", "GainRow", "gain_rows", "gains_table", "local_rival", "missing_local", "rivals"]
+__all__ = [
+    "LEAST",
+    "LOCAL",
+    "GainRow",
+    "gain_rows",
+    "gains_table",
+    "local_rival",
+    "missing_local",
+    "rivals",
+]
 
 Groups = Mapping[str, Sequence[Run]]
 LEAST = 20
 """Clients with fewer test samples are left out."""
-LOCAL, SHARED = "local training alone", "own shared model"
+LOCAL = "local training alone"
+SHARED = "own shared model"
 """What gains are over."""
 _ALIKE = (
-    "task", "population", "cohort", "participation", "stop", "pin", "init", "split", "partition", "label_noise", "feature_shift",
-    "concept_shift", "drift", "local", "dtype", "precision",
-)  # fmt: skip
-"""Keys in which a run and its run of local training must be the same: data, initial model and local work."""
+    "task",
+    "population",
+    "cohort",
+    "participation",
+    "stop",
+    "pin",
+    "init",
+    "split",
+    "partition",
+    "label_noise",
+    "feature_shift",
+    "concept_shift",
+    "drift",
+    "local",
+    "dtype",
+    "precision",
+)
+"""Keys in which a run and its run of local training must be the same: data, initial model and local
+work."""
 
 
 @dataclass(frozen=True)
 class GainRow:
-    """A method's gains over its seeds: ``share`` of better-off clients in percent, ``median`` and ``worst`` gain in points where the
-    metric is a share; ``clients`` counted and ``left_out``, means over seeds."""
+    """A method's gains over its seeds: ``share`` of better-off clients in percent, ``median`` and
+    ``worst`` gain in points where the metric is a share; ``clients`` counted and ``left_out``,
+    means over seeds."""
 
     label: str
     over: str
@@ -54,22 +81,30 @@ def _trains_alone(run: Run) -> bool:
 
 
 def local_rival(run: Run, runs: Sequence[Run]) -> Run | None:
-    """Return the run of local training alone among ``runs`` with the same seed, data, initial model and local work, of several the one
-    most like the run; None if there is none, or if the run is one itself."""
+    """Return the run of local training alone among ``runs`` with the same seed, data, initial model
+    and local work, of several the one most like the run; None if there is none, or if the run is
+    one itself."""
     if _trains_alone(run):
         return None
     alike = [
         one
         for one in runs
-        if _trains_alone(one) and one.seed == run.seed and all(one.config.get(key) == run.config.get(key) for key in _ALIKE)
+        if _trains_alone(one)
+        and one.seed == run.seed
+        and all(one.config.get(key) == run.config.get(key) for key in _ALIKE)
         and measures.metric_of(one) == measures.metric_of(run)
         and has_clients(one, "client")
-    ]  # fmt: skip
-    return max(alike, key=lambda one: sum(one.config.get(key) == value for key, value in run.config.items()), default=None)
+    ]
+    return max(
+        alike,
+        key=lambda one: sum(one.config.get(key) == value for key, value in run.config.items()),
+        default=None,
+    )
 
 
 def rivals(groups: Groups, over: str) -> dict[str, list[tuple[Run, Run | None]]]:
-    """Return label -> pairs of a run and the run that it is compared with (None: its own shared model), for the methods that have any.
+    """Return label -> pairs of a run and the run that it is compared with (None: its own shared
+    model), for the methods that have any.
 
     ``over``: :data:`LOCAL` or :data:`SHARED`."""
     every = [run for runs in groups.values() for run in runs]
@@ -85,8 +120,13 @@ def rivals(groups: Groups, over: str) -> dict[str, list[tuple[Run, Run | None]]]
 
 
 def gain_rows(groups: Groups) -> list[GainRow]:
-    """Return the rows over local training alone of every method that has one, then those over its own shared model."""
-    return [_row(label, over, pairs) for over in (LOCAL, SHARED) for label, pairs in rivals(groups, over).items()]
+    """Return the rows over local training alone of every method that has one, then those over its
+    own shared model."""
+    return [
+        _row(label, over, pairs)
+        for over in (LOCAL, SHARED)
+        for label, pairs in rivals(groups, over).items()
+    ]
 
 
 def _row(label: str, over: str, pairs: Sequence[tuple[Run, Run | None]]) -> GainRow:
@@ -96,24 +136,38 @@ def _row(label: str, over: str, pairs: Sequence[tuple[Run, Run | None]]) -> Gain
         measures.spread([unit * getattr(one, kind) for one in found])
         for kind, unit in (("share", 100.0), ("median", percent), ("worst", percent))
     )
-    counts = (sum(getattr(one, kind) for one in found) / len(found) for kind in ("clients", "left_out"))
+    counts = (
+        sum(getattr(one, kind) for one in found) / len(found) for kind in ("clients", "left_out")
+    )
     return GainRow(label, over, share, median, worst, *counts)
 
 
 def missing_local(groups: Groups) -> str | None:
-    """Return what to run so that gains over local training alone are known; None where they are, or no clients of a simulation were
-    evaluated."""
-    known = {k: runs for k, runs in groups.items() if any(has_clients(run, "client") and not run.deployed for run in runs)}
-    lacking = [label for label in known if label not in rivals(groups, LOCAL) and not all(map(_trains_alone, known[label]))]
+    """Return what to run so that gains over local training alone are known; None where they are, or
+    no clients of a simulation were evaluated."""
+    known = {
+        k: runs
+        for k, runs in groups.items()
+        if any(has_clients(run, "client") and not run.deployed for run in runs)
+    }
+    lacking = [
+        label
+        for label in known
+        if label not in rivals(groups, LOCAL) and not all(map(_trains_alone, known[label]))
+    ]
     if not lacking:
         return None
     names = dict.fromkeys(_algorithm(run) for label in lacking for run in known[label])
     remedy = (
         f"motley compare FILE.toml --over algorithm={','.join([*names, 'local_only'])} runs it, too"
         if len(names) > 1
-        else "motley run FILE.toml --set algorithm=local_only runs it, and motley report on the folder of both runs says who gained"
+        else "motley run FILE.toml --set algorithm=local_only runs it, and motley report on the "
+        "folder of both runs says who gained"
     )
-    return f"who gains by federating is not known without local training alone on the same data and seed; {remedy}"
+    return (
+        "who gains by federating is not known without local training alone on the same data "
+        f"and seed; {remedy}"
+    )
 
 
 def gains_table(runs: Sequence[Run]) -> Table | None:
@@ -121,17 +175,22 @@ def gains_table(runs: Sequence[Run]) -> Table | None:
     rows = gain_rows(group_runs(runs)) if runs else []
     if not rows:
         return None
-    metric, digits = measures.metric_of(runs[0])[0], 1 if measures.percent_of(runs[0]) > 1 else None
+    metric = measures.metric_of(runs[0])[0]
+    digits = 1 if measures.percent_of(runs[0]) > 1 else None
     cells = [
         (
             row.label,
             [
-                row.over, plus_minus(row.share, 1), plus_minus(row.median, digits), plus_minus(row.worst, digits),
-                short_number(row.clients, 1e3), short_number(row.left_out, 1e3),
+                row.over,
+                plus_minus(row.share, 1),
+                plus_minus(row.median, digits),
+                plus_minus(row.worst, digits),
+                short_number(row.clients, 1e3),
+                short_number(row.left_out, 1e3),
             ],
         )
         for row in rows
-    ]  # fmt: skip
+    ]
     title = f"who gained: the clients' own {metric}{' in points' if digits else ''}"
     heads = ("over", "better off %", "median gain", "worst gain", "clients", f"< {LEAST} tests")
     return terminal_table(title, heads, cells)

@@ -1,7 +1,9 @@
-"""The journal of a run that goes on: after every round, how much of each table's stream counts, and its digest.
+"""The journal of a run that goes on: after every round, how much of each table's stream counts, and
+its digest.
 
-Records have equal lengths and a checksum each. A process that is killed leaves a short last record, which does not count; a record
-of the right length that was changed is an error, never a shorter table.
+Records have equal lengths and a checksum each. A process that is killed leaves a short last record,
+which does not count; a record of the right length that was changed is an error, never a shorter
+table.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Journal:
     """
 
     def __init__(self, directory: Path, marks: Mapping[str, Mark]) -> None:
-        path, new = directory / FILE, directory / f"{FILE}.new"
+        path = directory / FILE
+        new = directory / f"{FILE}.new"
         with create(new) as file:
             file.write(_record(marks))
         new.replace(path)
@@ -71,16 +74,24 @@ def read_journal(directory: Path) -> dict[str, Mark] | None:
         raise DataError(f"{path} cannot be read ({error.strerror})") from None
     text, _, check = record.rstrip(b" \n").rpartition(b" ")
     if len(record) < RECORD or check != _check(text) or record != _padded(text):
-        raise DataError(f"{path} is damaged; go on with --resume, which returns to the last checkpoint")
+        raise DataError(
+            f"{path} is damaged; go on with --resume, which returns to the last checkpoint"
+        )
     try:
-        listed = {table: dict(zip(_FIELDS, mark, strict=True)) for table, mark in json.loads(text).items()}
+        listed = {
+            table: dict(zip(_FIELDS, mark, strict=True)) for table, mark in json.loads(text).items()
+        }
     except (AttributeError, TypeError, ValueError) as error:
         raise DataError(f"{path} is not the journal of a run ({error})") from None
     return unpack_marks(listed)
 
 
 def _record(marks: Mapping[str, Mark]) -> bytes:
-    return _padded(json.dumps({table: [m.file, m.rows, m.bytes, m.digest] for table, m in marks.items()}).encode())
+    return _padded(
+        json.dumps(
+            {table: [m.file, m.rows, m.bytes, m.digest] for table, m in marks.items()}
+        ).encode()
+    )
 
 
 def _padded(text: bytes) -> bytes:

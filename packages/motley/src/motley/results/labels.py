@@ -1,4 +1,5 @@
-"""Labels of methods, made of what differs between the resolved experiments of the runs at hand; and tables of many runs."""
+"""Labels of methods, made of what differs between the resolved experiments of the runs at hand; and
+tables of many runs."""
 
 from __future__ import annotations
 
@@ -28,31 +29,43 @@ IGNORED = (
     "memory",
     "examine",
 )
-"""Top-level keys of an experiment that do not make another method; ``memory`` and ``examine`` in runs of older versions."""
+"""Top-level keys of an experiment that do not make another method; ``memory`` and ``examine`` in
+runs of older versions."""
 
 _AS_IT_IS = "as it is"
 _DERIVED = ("weights", "probe.batches")
-"""Keys that the algorithm or the selector sets where they are left out: they tell runs apart only where nothing else does."""
+"""Keys that the algorithm or the selector sets where they are left out: they tell runs apart only
+where nothing else does."""
 
 
 def label_runs(runs: Sequence[Run]) -> list[str]:
-    """Return one label per run; runs that differ only in seed (or in what cannot change results) get the same.
+    """Return one label per run; runs that differ only in seed (or in what cannot change results)
+    get the same.
 
-    Where the runs ask for several presets (``method``), a run is called by its own, and told from those of the same preset only. A
-    component is called by its name (``"power_of_choice"``); options are added (``"alpha 0.1"``) where they differ between
-    runs with the same component. In an ablation a run is called by what it changes, ``"as it is"`` where that is nothing. When
-    nothing differs the label is the preset's name, or the experiment's. A deployment beside simulations is called so.
+    Where the runs ask for several presets (``method``), a run is called by its own, and told from
+    those of the same preset only. A component is called by its name (``"power_of_choice"``);
+    options are added (``"alpha 0.1"``) where they differ between runs with the same component. In
+    an ablation a run is called by what it changes, ``"as it is"`` where that is nothing. When
+    nothing differs the label is the preset's name, or the experiment's. A deployment beside
+    simulations is called so.
     """
     labels = _by_experiment(runs)
     if len({run.deployed for run in runs}) == 1:
         return labels
-    return [f"{label} (deployed)" if run.deployed else label for label, run in zip(labels, runs, strict=True)]
+    return [
+        f"{label} (deployed)" if run.deployed else label
+        for label, run in zip(labels, runs, strict=True)
+    ]
 
 
 def _by_experiment(runs: Sequence[Run]) -> list[str]:
     names = [repr(_flat({k: v for k, v in run.config.items() if k not in IGNORED})) for run in runs]
-    first = {name: run.config.get("method") for name, run in zip(reversed(names), reversed(runs), strict=True)}
-    presets = [first[name] for name in names]  # the same experiment without its preset's name is no other method
+    first = {
+        name: run.config.get("method")
+        for name, run in zip(reversed(names), reversed(runs), strict=True)
+    }
+    # the same experiment without its preset's name is no other method
+    presets = [first[name] for name in names]
     if len(set(presets)) == 1:
         return _labels(runs, otherwise=presets[0])
     labels = [""] * len(runs)
@@ -63,7 +76,9 @@ def _by_experiment(runs: Sequence[Run]) -> list[str]:
     return labels
 
 
-def _labels(runs: Sequence[Run], preset: str | None = None, otherwise: str | None = None) -> list[str]:
+def _labels(
+    runs: Sequence[Run], preset: str | None = None, otherwise: str | None = None
+) -> list[str]:
     flat = [_flat({k: v for k, v in run.config.items() if k not in IGNORED}) for run in runs]
     keys = list(dict.fromkeys(key for one in flat for key in one))
     differing = [key for key in keys if len({repr(one.get(key)) for one in flat}) > 1]
@@ -73,26 +88,36 @@ def _labels(runs: Sequence[Run], preset: str | None = None, otherwise: str | Non
     labels = []
     for run, one in zip(runs, flat, strict=True):
         shown = [key for key in differing if one.get(key) != usual[key]] if usual else differing
-        shown = [key for key in shown if _tells(key, one, flat) and not _comes_with_a_name(key, one, flat)]
+        shown = [
+            key
+            for key in shown
+            if _tells(key, one, flat) and not _comes_with_a_name(key, one, flat)
+        ]
         words = [*([preset] if preset else []), *(_words(key, one[key], shown) for key in shown)]
         labels.append(", ".join(words) or (_AS_IT_IS if usual else otherwise or run.name))
     return _told_apart(labels, differing, flat)
 
 
-def _told_apart(labels: Sequence[str], differing: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the labels, with more words where runs that differ share one: also what a run lacks, ``"no privacy"``."""
+def _told_apart(
+    labels: Sequence[str], differing: Sequence[str], flat: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return the labels, with more words where runs that differ share one: also what a run lacks,
+    ``"no privacy"``."""
     out = list(labels)
     for label in dict.fromkeys(labels):
         mine = [i for i, other in enumerate(labels) if other == label]
         keys = [key for key in differing if len({repr(flat[i].get(key)) for i in mine}) > 1]
         for i in mine if keys else ():
             words = dict.fromkeys(_lack_or_words(key, flat[i], keys) for key in keys)
-            out[i] = ", ".join([*([] if label == _AS_IT_IS else [label]), *(word for word in words if word)])
+            out[i] = ", ".join(
+                [*([] if label == _AS_IT_IS else [label]), *(word for word in words if word)]
+            )
     return out
 
 
 def _lack_or_words(key: str, one: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Return a key in words, what the run lacks if it has none, or nothing where the name of its component says it."""
+    """Return a key in words, what the run lacks if it has none, or nothing where the name of its
+    component says it."""
     owner, _, last = key.rpartition(".")
     table = owner.partition(".")[0]
     if owner and f"{table}.name" not in keys and f"{table}.name" not in one:
@@ -110,29 +135,43 @@ def _follows(key: str, told: Sequence[str], flat: Sequence[Mapping[str, Any]]) -
 
 
 def _usual(differing: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the values that most runs share, where one run has all of them (an ablation); else nothing."""
-    usual, each = {}, list({repr(one): one for one in flat}.values())
+    """Return the values that most runs share, where one run has all of them (an ablation); else
+    nothing."""
+    usual = {}
+    each = list({repr(one): one for one in flat}.values())
     for key in differing:
         values = [one.get(key) for one in each]
         most = max(values, key=values.count)
         if 2 * values.count(most) <= len(values):
             return {}
         usual[key] = most
-    return usual if any(all(one.get(key) == value for key, value in usual.items()) for one in flat) else {}
+    return (
+        usual
+        if any(all(one.get(key) == value for key, value in usual.items()) for one in flat)
+        else {}
+    )
 
 
 def clock(groups: Mapping[str, Sequence[Run]]) -> str:
-    """Return which time the runs' seconds are: ``"virtual"``, ``"wall"`` (deployments), or ``"virtual or wall"`` for both kinds."""
+    """Return which time the runs' seconds are: ``"virtual"``, ``"wall"`` (deployments), or
+    ``"virtual or wall"`` for both kinds."""
     kinds = {run.deployed for runs in groups.values() for run in runs}
-    return " or ".join(word for word, deployed in (("virtual", False), ("wall", True)) if deployed in kinds)
+    return " or ".join(
+        word for word, deployed in (("virtual", False), ("wall", True)) if deployed in kinds
+    )
 
 
 def clock_in_words(groups: Mapping[str, Sequence[Run]]) -> str:
     """Return the sentence that says which time a table of costs has."""
     return {
-        "virtual": "Virtual time is the federation's; wall time was measured on the machine that simulated it.",
-        "wall": "Wall time is the server's, from its first look for clients, without hours in which it was not running.",
-    }.get(clock(groups), "Hours are virtual for simulations and wall time for deployments; the rest is wall time.")
+        "virtual": "Virtual time is the federation's; wall time was measured on the machine that "
+        "simulated it.",
+        "wall": "Wall time is the server's, from its first look for clients, without hours in "
+        "which it was not running.",
+    }.get(
+        clock(groups),
+        "Hours are virtual for simulations and wall time for deployments; the rest is wall time.",
+    )
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -157,14 +196,23 @@ def _tells(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) 
     if one.get(key) is None:
         return False
     owner = key.rpartition(".")[0] + ".name"
-    alike = [other for other in flat if other.get(owner) == one.get(owner)] if key != owner else list(flat)
+    alike = (
+        [other for other in flat if other.get(owner) == one.get(owner)]
+        if key != owner
+        else list(flat)
+    )
     if len({repr(other.get(key)) for other in alike}) == 1:
         return False
     table = key.partition(".")[0]
     if table == key or f"{table}.name" in one or all(_has(table, other) for other in flat):
         return True
-    names = {name: value for name, value in one.items() if name.endswith(".name")}  # a table that some runs have not
-    mine = [other for other in flat if _has(table, other) and all(other.get(name) == value for name, value in names.items())]
+    # a table that some runs have not
+    names = {name: value for name, value in one.items() if name.endswith(".name")}
+    mine = [
+        other
+        for other in flat
+        if _has(table, other) and all(other.get(name) == value for name, value in names.items())
+    ]
     return len({repr(other.get(key)) for other in mine}) > 1
 
 
@@ -173,12 +221,24 @@ def _has(table: str, one: Mapping[str, Any]) -> bool:
 
 
 def _comes_with_a_name(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether an option that some runs have not is the same in all runs that share the name of one of this run's components."""
+    """Return whether an option that some runs have not is the same in all runs that share the name
+    of one of this run's components."""
     if key.endswith(".name") or None not in [other.get(key) for other in flat]:
         return False
-    names = [name for name in one if name.endswith(".name") and len({repr(other.get(name)) for other in flat}) > 1]
-    told = [name for name in names if not name.startswith(key.partition(".")[0]) and one[name] is not None]
-    return any(all(other.get(key) == one[key] for other in flat if other.get(name) == one[name]) for name in told)
+    names = [
+        name
+        for name in one
+        if name.endswith(".name") and len({repr(other.get(name)) for other in flat}) > 1
+    ]
+    told = [
+        name
+        for name in names
+        if not name.startswith(key.partition(".")[0]) and one[name] is not None
+    ]
+    return any(
+        all(other.get(key) == one[key] for other in flat if other.get(name) == one[name])
+        for name in told
+    )
 
 
 def _words(key: str, value: Any, shown: Sequence[str]) -> str:
@@ -190,9 +250,11 @@ def _words(key: str, value: Any, shown: Sequence[str]) -> str:
 
 
 def frame(runs: str | Path | Sequence[Run], table: str) -> pa.Table:
-    """Return one table of all runs with three columns before its own: ``run_id``, ``label`` (as in reports), ``seed``.
+    """Return one table of all runs with three columns before its own: ``run_id``, ``label`` (as in
+    reports), ``seed``.
 
-    ``motley.frame("runs/whom", "evaluations").to_pandas()`` is a pandas frame, ``polars.from_arrow(...)`` of it a Polars one.
+    ``motley.frame("runs/whom", "evaluations").to_pandas()`` is a pandas frame,
+    ``polars.from_arrow(...)`` of it a Polars one.
 
     Parameters
     ----------
@@ -201,10 +263,13 @@ def frame(runs: str | Path | Sequence[Run], table: str) -> pa.Table:
 
     Raises
     ------
-    ConfigError: there is no such table. StoreError: there are no runs. DataError: a run's files are damaged.
+    ConfigError: there is no such table. StoreError: there are no runs. DataError: a run's files are
+    damaged.
     """
     if table not in TABLES:
-        raise ConfigError(f"got {table!r}{suggest(table, TABLES)}; expected one of {', '.join(TABLES)}", "table")
+        raise ConfigError(
+            f"got {table!r}{suggest(table, TABLES)}; expected one of {', '.join(TABLES)}", "table"
+        )
     loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
     if not loaded:
         raise StoreError("a table of runs needs at least one run, got none")
@@ -212,7 +277,9 @@ def frame(runs: str | Path | Sequence[Run], table: str) -> pa.Table:
     for run, label in zip(loaded, label_runs(loaded), strict=True):
         rows = run.tables[table]
         first = {
-            "run_id": pa.repeat(pa.scalar(str(run.meta.get("run_id", run.directory.name))), rows.num_rows),
+            "run_id": pa.repeat(
+                pa.scalar(str(run.meta.get("run_id", run.directory.name))), rows.num_rows
+            ),
             "label": pa.repeat(pa.scalar(label), rows.num_rows),
             "seed": pa.repeat(pa.scalar(run.seed), rows.num_rows),
         }

@@ -1,4 +1,5 @@
-"""LaTeX of texts, tables and figures: what pdfTeX sets with no other packages than ``booktabs`` and ``graphicx``."""
+"""LaTeX of texts, tables and figures: what pdfTeX sets with no other packages than ``booktabs`` and
+``graphicx``."""
 
 from __future__ import annotations
 
@@ -14,31 +15,87 @@ from motley.results.summary import short_number
 __all__ = ["escaped", "figure", "page_table", "table"]
 
 _SPECIAL = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
-    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-    '"': "''", "`": "{}`", "\u2013": "--", "\u2014": "---", "\u2026": r"\ldots{}", "\u00a0": "~", "\u202f": r"\,", "\u2212": "$-$",
-    "\u00b1": r"$\pm$", "\u00d7": r"$\times$", "\u2265": r"$\ge$", "\u2264": r"$\le$", "\u2018": "`", "\u2019": "'", "\u201c": "``",
-    "\u201d": "''", "\u00df": r"\ss{}", "\u00f8": r"\o{}", "\u00d8": r"\O{}", "\u00e6": r"\ae{}", "\u00c6": r"\AE{}",
-    "\u0142": r"\l{}", "\u0141": r"\L{}", "\u00b5": r"$\mu$", "\u200b": "{}",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "`": "{}`",
+    "\u2013": "--",
+    "\u2014": "---",
+    "\u2026": r"\ldots{}",
+    "\u00a0": "~",
+    "\u202f": r"\,",
+    "\u2212": "$-$",
+    "\u00b1": r"$\pm$",
+    "\u00d7": r"$\times$",
+    "\u2265": r"$\ge$",
+    "\u2264": r"$\le$",
+    "\u2018": "`",
+    "\u2019": "'",
+    "\u201c": "``",
+    "\u201d": "''",
+    "\u00df": r"\ss{}",
+    "\u00f8": r"\o{}",
+    "\u00d8": r"\O{}",
+    "\u00e6": r"\ae{}",
+    "\u00c6": r"\AE{}",
+    "\u0142": r"\l{}",
+    "\u0141": r"\L{}",
+    "\u00b5": r"$\mu$",
+    "\u200b": "{}",
+}
 _ACCENTS = {
-    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".", "\u0308": '"',
-    "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c",
-}  # fmt: skip
+    "\u0300": "`",
+    "\u0301": "'",
+    "\u0302": "^",
+    "\u0303": "~",
+    "\u0304": "=",
+    "\u0306": "u",
+    "\u0307": ".",
+    "\u0308": '"',
+    "\u030a": "r",
+    "\u030b": "H",
+    "\u030c": "v",
+    "\u0327": "c",
+}
 _CAPITALS = ("gamma", "delta", "theta", "lambda", "xi", "pi", "sigma", "phi", "psi", "omega")
 _GREEK = (
-    *_CAPITALS, "alpha", "beta", "epsilon", "zeta", "eta", "iota", "kappa", "mu", "nu", "rho", "tau", "chi",
-)  # fmt: skip
+    *_CAPITALS,
+    "alpha",
+    "beta",
+    "epsilon",
+    "zeta",
+    "eta",
+    "iota",
+    "kappa",
+    "mu",
+    "nu",
+    "rho",
+    "tau",
+    "chi",
+)
 
 
 def escaped(text: str) -> str:
-    """Return any text as one line of LaTeX that shows it; a letter that pdfTeX does not have is shown as its code point.
+    """Return any text as one line of LaTeX that shows it; a letter that pdfTeX does not have is
+    shown as its code point.
 
     >>> print(escaped("power_of_choice, 50 % & \u03b1 0.1"))
     power\\_of\\_choice, 50 \\% \\& $\\alpha$ 0.1
     """
     line = unicodedata.normalize("NFC", " ".join(text.split()))
-    line = line.replace("--", "-\u200b-").replace("--", "-\u200b-")  # several hyphens would become a dash
+    # several hyphens would become a dash
+    line = line.replace("--", "-\u200b-").replace("--", "-\u200b-")
     return "".join(map(_letter, line))
 
 
@@ -60,11 +117,20 @@ def _letter(letter: str) -> str:
 
 
 def table(found: PrintTable) -> str:
-    """Return the table as a float with caption and label (``tab:summary``), across the page where it has more than two columns."""
-    words = [all(isinstance(cells[i], str) for _, cells in found.rows) for i in range(len(found.heads))]
-    heads = ["Method", *(escaped(title) + (f" ({_unit(unit)})" if unit else "") for title, unit in found.heads)]
+    """Return the table as a float with caption and label (``tab:summary``), across the page where
+    it has more than two columns."""
+    words = [
+        all(isinstance(cells[i], str) for _, cells in found.rows) for i in range(len(found.heads))
+    ]
+    heads = [
+        "Method",
+        *(escaped(title) + (f" ({_unit(unit)})" if unit else "") for title, unit in found.heads),
+    ]
     rows = [
-        [escaped(label), *(_cell(cell, at in found.best.get(i, ())) for i, cell in enumerate(cells))]
+        [
+            escaped(label),
+            *(_cell(cell, at in found.best.get(i, ())) for i, cell in enumerate(cells)),
+        ]
         for at, (label, cells) in enumerate(found.rows)
     ]
     return _float(found.name, found.caption, heads, rows, words)
@@ -72,12 +138,23 @@ def table(found: PrintTable) -> str:
 
 def page_table(found: Table, name: str, title: str) -> str:
     """Return a table of a page as a float, its note in the caption."""
-    rows = [[escaped(row.label), *(_bold(escaped(cell.whole), cell.best) for cell in row.cells)] for row in found.rows]
+    rows = [
+        [escaped(row.label), *(_bold(escaped(cell.whole), cell.best) for cell in row.cells)]
+        for row in found.rows
+    ]
     words = [found.words(i) for i in range(len(found.heads) - 1)]
-    return _float(name, f"{title}. {found.note}", [escaped(head) for head in found.heads], rows, words)
+    return _float(
+        name, f"{title}. {found.note}", [escaped(head) for head in found.heads], rows, words
+    )
 
 
-def _float(name: str, caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[bool]) -> str:
+def _float(
+    name: str,
+    caption: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    words: Sequence[bool],
+) -> str:
     kind = "table*" if len(words) > 2 else "table"
     return "\n".join(
         [
@@ -100,7 +177,8 @@ def _float(name: str, caption: str, heads: Sequence[str], rows: Sequence[Sequenc
 
 
 def figure(name: str, caption: str, wide: bool) -> str:
-    """Return a figure's float with caption and label (``fig:curve-round``), across the page where it is wide."""
+    """Return a figure's float with caption and label (``fig:curve-round``), across the page where
+    it is wide."""
     kind, width = ("figure*", r"\textwidth") if wide else ("figure", r"\columnwidth")
     return "\n".join(
         [
@@ -131,7 +209,8 @@ def _cell(cell: Value, best: bool) -> str:
         return f"$> {_number(cell.value)}$" if isfinite(cell.value) else "--"
     if not isfinite(cell.mean):
         return "--"
-    mean, half = _number(cell.mean), cell.high - cell.mean
+    mean = _number(cell.mean)
+    half = cell.high - cell.mean
     mean = rf"\mathbf{{{mean}}}" if best else mean
     return rf"${mean} \pm {_number(half, cell.mean)}$" if isfinite(half) else f"${mean}$"
 

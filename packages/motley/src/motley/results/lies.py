@@ -11,8 +11,11 @@ __all__ = ["liar_share"]
 
 
 def liar_share(run: Run) -> float:
-    """Return which share of the clients that were sent out lied; NaN where the world has no dishonest clients."""
+    """Return which share of the clients that were sent out lied; NaN where the world has no
+    dishonest clients."""
     liars = measures.note(run, "liars")
-    rounds, selected = (np.asarray(run.column("rounds", name), float) for name in ("round", "selected"))
+    rounds, selected = (
+        np.asarray(run.column("rounds", name), float) for name in ("round", "selected")
+    )
     chosen = float(np.nansum(selected[np.isin(rounds, liars.x)]))
     return float(liars.y.sum()) / chosen if chosen else float("nan")

@@ -1,4 +1,5 @@
-"""How far the runs of a folder are, read from their files while they are written; nothing is written, and nothing is locked."""
+"""How far the runs of a folder are, read from their files while they are written; nothing is
+written, and nothing is locked."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ State = Literal["preparing", "going on", "stopped", "finished"]
 RECENT = 10
 """Rounds whose mean wall time tells how long those to come will take."""
 _QUIET_S = 60.0
-"""Seconds for which a process that is not on this machine may write nothing before its run counts as stopped."""
+"""Seconds for which a process that is not on this machine may write nothing before its run counts
+as stopped."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,15 @@ class RunProgress:
 
     Parameters
     ----------
-    directory: of the run. label: the method, as reports call it; the folder's name while nothing is known of the run. seed: None while
+    directory: of the run. label: the method, as reports call it; the folder's name while nothing is
+    known of the run. seed: None while
         nothing is known. state: ``stopped`` is not finished, and no process is at it.
     rounds: done. planned: at which the run ends; None where it ends by something else.
-    metric: name of the headline. score, best: its newest and its best value, in percent where it is a share; NaN before the first
+    metric: name of the headline. score, best: its newest and its best value, in percent where it is
+    a share; NaN before the first
         evaluation after round 0.
-    time_s: seconds of the run's own clock. megabytes: sent and received. wall_s: wall seconds of all rounds. left_s: expected wall
+    time_s: seconds of the run's own clock. megabytes: sent and received. wall_s: wall seconds of
+    all rounds. left_s: expected wall
         seconds to the end; NaN where they cannot be told.
     """
 
@@ -60,7 +65,8 @@ class RunProgress:
 
 
 class LiveFolder:
-    """The runs in and below a folder, looked at again and again; of a run that has not changed nothing is read again.
+    """The runs in and below a folder, looked at again and again; of a run that has not changed
+    nothing is read again.
 
     Parameters
     ----------
@@ -72,39 +78,56 @@ class LiveFolder:
         self._seen: dict[Path, tuple[object, Run | None]] = {}
 
     def look(self) -> list[RunProgress]:
-        """Return how far each run is, by path. A file that is just being written counts as it was at the look before."""
+        """Return how far each run is, by path. A file that is just being written counts as it was
+        at the look before."""
         folders = self._folders()
         runs = {folder: self._glance(folder) for folder in folders}
         known = [run for run in runs.values() if run is not None]
         labels = dict(zip((run.directory for run in known), label_runs(known), strict=True))
-        return [_progress(folder, run, labels.get(folder, folder.name)) for folder, run in runs.items()]
+        return [
+            _progress(folder, run, labels.get(folder, folder.name)) for folder, run in runs.items()
+        ]
 
     def changes(self) -> object:
         """Return a value that differs after anything was written of any run."""
         return {folder: _written(folder) for folder in self._folders()}
 
     def _folders(self) -> list[Path]:
-        """Return the folders of runs: those with a record, and those that a process has begun with."""
-        found = {path.parent for name in ("run.json", ".lock") for path in self.directory.rglob(name)}
+        """Return the folders of runs: those with a record, and those that a process has begun
+        with."""
+        found = {
+            path.parent for name in ("run.json", ".lock") for path in self.directory.rglob(name)
+        }
         return sorted(folder for folder in found if folder.name != "checkpoints")
 
     def _glance(self, folder: Path) -> Run | None:
-        """Return a run whose tables are read when they are asked for; the last one that could be read, None where none could."""
+        """Return a run whose tables are read when they are asked for; the last one that could be
+        read, None where none could."""
         written = _written(folder)
         before, run = self._seen.get(folder, (None, None))
         if before != written:
             try:
                 new = _lazy(folder)
-                _ = new.tables["rounds"], new.newest("evaluations"), new.newest("metrics"), new.tables["timings"]
+                _ = (
+                    new.tables["rounds"],
+                    new.newest("evaluations"),
+                    new.newest("metrics"),
+                    new.tables["timings"],
+                )
                 self._seen[folder], run = (written, new), new
-            except (UserError, OSError):  # half written, or finished in between: the next look has it
+            except (UserError, OSError):
+                # half written, or finished in between: the next look has it
                 self._seen[folder] = (None, run)
         return run
 
 
 def _lazy(folder: Path) -> Run:
     meta = read_record(folder / "run.json")
-    marks = unpack_marks(meta["tables"]) if meta.get("finished") and "tables" in meta else read_journal(folder)
+    marks = (
+        unpack_marks(meta["tables"])
+        if meta.get("finished") and "tables" in meta
+        else read_journal(folder)
+    )
     return load(folder) if marks is None else Run(folder, meta, LargeTables(folder, marks, {}))
 
 
@@ -126,20 +149,41 @@ def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
     if run is None:
         return RunProgress(folder, label, None, "preparing" if going else "stopped")
     planned = (run.config.get("stop") or {}).get("rounds")
-    rounds, along = run.tables["rounds"].num_rows, measures.trained(measures.curve(run))
+    rounds = run.tables["rounds"].num_rows
+    along = measures.trained(measures.curve(run))
     percent, (metric, better) = measures.percent_of(run), measures.metric_of(run)
     took = np.asarray(run.column("timings", "wall_s"), float)
     took = took[np.isfinite(took)]
     spent = {name: _last(run, name) for name in ("time_s", "total_bits")}
-    left = nan if planned is None or not len(took) else max(planned - rounds, 0) * float(took[-RECENT:].mean())
-    state: State = "finished" if run.finished else "stopped" if not going else "going on" if rounds else "preparing"
+    left = (
+        nan
+        if planned is None or not len(took)
+        else max(planned - rounds, 0) * float(took[-RECENT:].mean())
+    )
+    state: State = (
+        "finished"
+        if run.finished
+        else "stopped"
+        if not going
+        else "going on"
+        if rounds
+        else "preparing"
+    )
     return RunProgress(
-        folder, label, run.seed, state, rounds, planned, metric,
+        folder,
+        label,
+        run.seed,
+        state,
+        rounds,
+        planned,
+        metric,
         score=percent * float(along.y[-1]) if len(along.y) else nan,
         best=percent * float(along.y.max() if better else along.y.min()) if len(along.y) else nan,
-        time_s=spent["time_s"], megabytes=spent["total_bits"] / 8e6, wall_s=float(took.sum()) if len(took) else nan,
+        time_s=spent["time_s"],
+        megabytes=spent["total_bits"] / 8e6,
+        wall_s=float(took.sum()) if len(took) else nan,
         left_s=left if state == "going on" else nan,
-    )  # fmt: skip
+    )
 
 
 def in_words(seconds: float) -> str:
@@ -162,11 +206,13 @@ def _last(run: Run, column: str) -> float:
 
 
 def _held(folder: Path) -> bool:
-    """Return whether a process is at a run: the one that its lock names lives here, or something was written a moment ago."""
+    """Return whether a process is at a run: the one that its lock names lives here, or something
+    was written a moment ago."""
     if no_file(folder / ".lock") is not None:
         return False
     try:
-        os.kill(int((folder / ".lock").read_bytes()[:32]), 0)  # no signal: only whether there is such a process
+        # no signal: only whether there is such a process
+        os.kill(int((folder / ".lock").read_bytes()[:32]), 0)
         return True
     except PermissionError:
         return True

@@ -1,7 +1,7 @@
 """Load runs: finished runs from Parquet, running or killed ones from their streams.
 
-A run is a folder with ``run.json``. Its tables are Arrow tables and go anywhere in one line (those of many runs at once with
-:func:`motley.results.labels.frame`)::
+A run is a folder with ``run.json``. Its tables are Arrow tables and go anywhere in one line (those
+of many runs at once with :func:`motley.results.labels.frame`)::
 
     run = load("runs/who-to-ask/3f9a")
     run.tables["evaluations"].to_pandas()                           # pandas
@@ -38,7 +38,8 @@ from motley.results.stream import read_stream, read_unmarked, stream_blocks
 __all__ = ["Run", "citations", "load", "load_all", "read_blocks", "read_table"]
 
 LARGE = 2_000_000
-"""A table of evaluations with more rows is read when it is asked for; what reports need of it is read block by block."""
+"""A table of evaluations with more rows is read when it is asked for; what reports need of it is
+read block by block."""
 BLOCK = 65_536
 """Rows of a Parquet file that are read at a time."""
 _BY_CLIENT = ("client", "shared_client", "prototype_client", "validation_client")
@@ -52,8 +53,8 @@ class Run:
     Parameters
     ----------
     directory: folder of the run.
-    meta: ``run.json``: name, run_id, seed, config, numerics, versions, citations, finished, task, parameters, command;
-    of a cluster its ``nodes``.
+    meta: ``run.json``: name, run_id, seed, config, numerics, versions, citations, finished, task,
+    parameters, command; of a cluster its ``nodes``.
     tables: every table of `motley.results.schema.TABLES`, empty when nothing was written.
     """
 
@@ -62,8 +63,12 @@ class Run:
     tables: Mapping[str, pa.Table]
 
     def __repr__(self) -> str:
-        rounds, state = self.tables["rounds"].num_rows, "finished" if self.finished else "not finished"
-        return f"<{type(self).__name__} {self.name!r}: seed {self.seed}, {rounds} rounds, {state}, in {self.directory}>"
+        rounds = self.tables["rounds"].num_rows
+        state = "finished" if self.finished else "not finished"
+        return (
+            f"<{type(self).__name__} {self.name!r}: seed {self.seed}, {rounds} rounds, "
+            f"{state}, in {self.directory}>"
+        )
 
     @property
     def name(self) -> str:
@@ -88,13 +93,15 @@ class Run:
 
     @property
     def deployed(self) -> bool:
-        """Whether its clients were real: its seconds are then those of the wall clock, not virtual ones."""
+        """Whether its clients were real: its seconds are then those of the wall clock, not virtual
+        ones."""
         task = self.meta.get("task") or {}
         return "deployment" in (task.get("notes") or {})
 
     @property
     def client_names(self) -> Mapping[int, str]:
-        """The names that the clients came with, by id: those of their data, or of a deployment's file of clients; empty without."""
+        """The names that the clients came with, by id: those of their data, or of a deployment's
+        file of clients; empty without."""
         return {int(client): str(name) for client, name in (self.meta.get("clients") or {}).items()}
 
     def client_name(self, client: int) -> str:
@@ -103,8 +110,8 @@ class Run:
         return name_of(client, {} if named is None else {client: str(named)})
 
     def newest(self, table: str) -> pa.Table:
-        """Return ``evaluations`` or ``metrics`` without the rows per client of evaluations before the last that has some, where the
-        table is large; else the whole table."""
+        """Return ``evaluations`` or ``metrics`` without the rows per client of evaluations before
+        the last that has some, where the table is large; else the whole table."""
         tables = self.tables
         return tables.newest(table) if isinstance(tables, LargeTables) else tables[table]
 
@@ -116,25 +123,40 @@ class Run:
         ConfigError: there is no such table, or it has no such column.
         """
         if table not in TABLES:
-            raise ConfigError(f"there is no table {table!r}{suggest(table, TABLES)}; there are: {', '.join(TABLES)}")
+            raise ConfigError(
+                f"there is no table {table!r}{suggest(table, TABLES)}; there are: "
+                f"{', '.join(TABLES)}"
+            )
         columns = TABLES[table].names
         if name not in columns:
             others = [other for other, schema in TABLES.items() if name in schema.names]
-            hint = f" ({' and '.join(others)} {'has' if len(others) == 1 else 'have'} it)" if others else suggest(name, columns)
-            raise ConfigError(f"{table} has no column {name!r}{hint}; its columns: {', '.join(columns)}")
+            hint = (
+                f" ({' and '.join(others)} {'has' if len(others) == 1 else 'have'} it)"
+                if others
+                else suggest(name, columns)
+            )
+            raise ConfigError(
+                f"{table} has no column {name!r}{hint}; its columns: {', '.join(columns)}"
+            )
         return np.asarray(self.tables[table][name].to_numpy())
 
 
 class LargeTables(Mapping[str, pa.Table]):
-    """The tables of a run with very many rows of evaluations, which are read when they are asked for.
+    """The tables of a run with very many rows of evaluations, which are read when they are asked
+    for.
 
     Parameters
     ----------
-    directory: of the run. marks: what counts of its files, by table. small: the tables that are in memory.
+    directory: of the run. marks: what counts of its files, by table. small: the tables that are in
+    memory.
     """
 
-    def __init__(self, directory: Path, marks: Mapping[str, Mark], small: Mapping[str, pa.Table]) -> None:
-        self.directory, self.marks, self._read = directory, marks, dict(small)
+    def __init__(
+        self, directory: Path, marks: Mapping[str, Mark], small: Mapping[str, pa.Table]
+    ) -> None:
+        self.directory = directory
+        self.marks = marks
+        self._read = dict(small)
         self._newest: dict[str, pa.Table] = {}
 
     @override
@@ -152,7 +174,8 @@ class LargeTables(Mapping[str, pa.Table]):
         return len(TABLES)
 
     def newest(self, table: str) -> pa.Table:
-        """Return a table as :meth:`Run.newest` does; at no time are the clients' rows of more than two evaluations in memory."""
+        """Return a table as :meth:`Run.newest` does; at no time are the clients' rows of more than
+        two evaluations in memory."""
         if table in self._read:
             return self._read[table]
         if table not in self._newest:
@@ -162,7 +185,8 @@ class LargeTables(Mapping[str, pa.Table]):
 
 
 def _newest_rows(blocks: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return the rows that stand for all clients, and the rows per client of the last round that has some."""
+    """Return the rows that stand for all clients, and the rows per client of the last round that
+    has some."""
     common: list[pa.RecordBatch] = []
     clients: list[pa.RecordBatch] = []
     last = -1
@@ -171,7 +195,8 @@ def _newest_rows(blocks: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
         common.append(block.filter(pc.invert(by_client)))
         rows = block.filter(by_client)
         if rows.num_rows and (newest := pc.max(rows["round"]).as_py()) > last:
-            clients, last = [], newest
+            clients = []
+            last = newest
         clients.append(rows.filter(pc.equal(rows["round"], last)))
     return [block for block in (*common, *clients) if block.num_rows]
 
@@ -181,8 +206,8 @@ def read_table(directory: Path, table: str, marks: Mapping[str, Mark] | None = N
 
     Parameters
     ----------
-    marks: what counts of the files, by table; those of the journal by default. A run of an earlier version has neither: of its files
-    a stream takes precedence over Parquet.
+    marks: what counts of the files, by table; those of the journal by default. A run of an earlier
+    version has neither: of its files a stream takes precedence over Parquet.
 
     Raises
     ------
@@ -191,7 +216,9 @@ def read_table(directory: Path, table: str, marks: Mapping[str, Mark] | None = N
     marks = read_journal(directory) if marks is None else marks
     path = _path(directory, table, marks)
     return (
-        TABLES[table].empty_table() if path is None else _conform(_stored(path, table, marks), path, _earlier(directory, marks))
+        TABLES[table].empty_table()
+        if path is None
+        else _conform(_stored(path, table, marks), path, _earlier(directory, marks))
     )
 
 
@@ -205,25 +232,36 @@ def _path(directory: Path, table: str, marks: Mapping[str, Mark] | None) -> Path
 
 def _stored(path: Path, table: str, marks: Mapping[str, Mark] | None) -> pa.Table:
     """Return the rows of a table in the columns of its file."""
-    streamed, mark = path.suffix == ".arrows", None if marks is None else marks[table]
+    streamed = path.suffix == ".arrows"
+    mark = None if marks is None else marks[table]
     if not streamed:
         return _read_parquet(path, mark)
-    return read_unmarked(path, TABLES[table]) if mark is None else read_stream(path.parent, mark, TABLES[table])
+    return (
+        read_unmarked(path, TABLES[table])
+        if mark is None
+        else read_stream(path.parent, mark, TABLES[table])
+    )
 
 
 def _earlier(directory: Path, marks: Mapping[str, Mark] | None) -> Callable[[], pa.Table | None]:
-    """Return a function that returns the table ``rounds`` of a run of earlier form as it is stored; None of today's."""
+    """Return a function that returns the table ``rounds`` of a run of earlier form as it is stored;
+    None of today's."""
 
     @cache
     def rounds() -> pa.Table | None:
         path = _path(directory, "rounds", marks)
-        return _stored(path, "rounds", marks) if path is not None and of_earlier_form(_columns(path)) else None
+        return (
+            _stored(path, "rounds", marks)
+            if path is not None and of_earlier_form(_columns(path))
+            else None
+        )
 
     return rounds
 
 
 def _columns(path: Path) -> list[str]:
-    """Return the names of a file's columns; none of a damaged one, which whoever reads its rows is told of."""
+    """Return the names of a file's columns; none of a damaged one, which whoever reads its rows is
+    told of."""
     import pyarrow.parquet as pq
 
     try:
@@ -236,17 +274,21 @@ def _columns(path: Path) -> list[str]:
 
 
 def read_blocks(directory: Path, table: str, marks: Mapping[str, Mark]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one table of a run in the columns of today's schema, block by block; the file is checked before the first.
+    """Yield the rows of one table of a run in the columns of today's schema, block by block; the
+    file is checked before the first.
 
     Raises
     ------
     DataError: the file is damaged, shorter than what was written, or not such a table.
     """
-    path, earlier = _path(directory, table, marks), _earlier(directory, marks)
+    path = _path(directory, table, marks)
+    earlier = _earlier(directory, marks)
     if path is None:
         return
     streamed = path.name == f"{table}.arrows"
-    for block in stream_blocks(directory, marks[table]) if streamed else _parquet_blocks(path, marks[table]):
+    for block in (
+        stream_blocks(directory, marks[table]) if streamed else _parquet_blocks(path, marks[table])
+    ):
         yield from _conform(pa.Table.from_batches([block]), path, earlier).to_batches()
 
 
@@ -259,10 +301,16 @@ def load(directory: str | Path) -> Run:
     """
     directory = Path(directory)
     if not is_folder(directory):
-        raise StoreError(f"there is no folder {directory}; give the folder of a run (it holds run.json)")
+        raise StoreError(
+            f"there is no folder {directory}; give the folder of a run (it holds run.json)"
+        )
     record = directory / "run.json"
     if no_file(record) == "does not exist":
-        below = "; there are runs below it, name one of them" if next(directory.glob("*/**/run.json"), None) else ""
+        below = (
+            "; there are runs below it, name one of them"
+            if next(directory.glob("*/**/run.json"), None)
+            else ""
+        )
         raise StoreError(f"{directory} is not a run: it has no run.json{below}")
     strange = irregular(directory)
     if strange is not None:
@@ -279,8 +327,16 @@ def load(directory: str | Path) -> Run:
 
 def _tables(directory: Path, meta: Mapping[str, Any]) -> Mapping[str, pa.Table]:
     """Return every table; of a finished run, what its record says was written."""
-    marks = unpack_marks(meta["tables"]) if meta.get("finished") and "tables" in meta else read_journal(directory)
-    large = [name for name in ("evaluations", "metrics") if marks and name in marks and marks[name].rows > LARGE]
+    marks = (
+        unpack_marks(meta["tables"])
+        if meta.get("finished") and "tables" in meta
+        else read_journal(directory)
+    )
+    large = [
+        name
+        for name in ("evaluations", "metrics")
+        if marks and name in marks and marks[name].rows > LARGE
+    ]
     small = {name: read_table(directory, name, marks) for name in TABLES if name not in large}
     if marks is None or not large:
         return small
@@ -308,7 +364,9 @@ def load_all(directory: str | Path) -> list[Run]:
 
 def citations(runs: Iterable[Run]) -> list[str]:
     """Return the BibTeX of the papers that the runs used, each once, in order of their keys."""
-    papers = {paper["key"]: paper["bibtex"] for run in runs for paper in run.meta.get("citations", [])}
+    papers = {
+        paper["key"]: paper["bibtex"] for run in runs for paper in run.meta.get("citations", [])
+    }
     return [papers[key] for key in sorted(papers)]
 
 
@@ -341,15 +399,21 @@ def _parquet_blocks(path: Path, mark: Mark) -> Iterator[pa.RecordBatch]:
 
 
 def _conform(rows: pa.Table, path: Path, earlier: Callable[[], pa.Table | None]) -> pa.Table:
-    """The columns of today's schema, in its order; those a run of an older version lacks are null, and its rounds server steps."""
+    """The columns of today's schema, in its order; those a run of an older version lacks are null,
+    and its rounds server steps."""
     schema = TABLES[path.stem]
     try:
         rows = in_server_steps(rows, path.stem, earlier)
         if rows.schema.equals(schema):
             return rows
-        columns = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
-        return pa.table([pa.chunked_array([c]) if isinstance(c, pa.Array) else c for c in columns], names=schema.names).cast(
-            schema
-        )
-    except (pa.ArrowException, KeyError, ValueError) as error:  # also a name twice, and names that are no text
+        columns = [
+            rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
+            for f in schema
+        ]
+        return pa.table(
+            [pa.chunked_array([c]) if isinstance(c, pa.Array) else c for c in columns],
+            names=schema.names,
+        ).cast(schema)
+    except (pa.ArrowException, KeyError, ValueError) as error:
+        # also a name twice, and names that are no text
         raise DataError(f"{path} is not a table of a run ({error})") from error

@@ -1,4 +1,5 @@
-"""Pages as GitHub's Markdown: pipe tables, code blocks, and pictures in a folder beside the file."""
+"""Pages as GitHub's Markdown: pipe tables, code blocks, and pictures in a folder beside the
+file."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ def markdown(page: Page, folder: str) -> tuple[str, dict[str, str]]:
     """Return the text and its pictures: name of the file in ``folder`` -> content."""
     writer = _Writer(folder)
     facts = " · ".join(f"{escaped(name)}: **{escaped(value)}**" for name, value in page.facts)
-    pieces = [f"# {escaped(page.title)}", *([facts] if facts else []), *writer.blocks(page.blocks, 2)]
+    pieces = [
+        f"# {escaped(page.title)}",
+        *([facts] if facts else []),
+        *writer.blocks(page.blocks, 2),
+    ]
     end = "Made by Motley from the tables of the runs; nothing here was typed in."
     return "\n\n".join([*pieces, "---", end]) + "\n", writer.pictures
 
@@ -45,7 +50,8 @@ class _Writer:
     """Writes blocks as pieces of Markdown separated by empty lines, and collects the pictures."""
 
     def __init__(self, folder: str) -> None:
-        self._folder, self._names = folder, UniqueNames()
+        self._folder = folder
+        self._names = UniqueNames()
         self.pictures: dict[str, str] = {}
 
     def blocks(self, blocks: Sequence[Block], level: int) -> Iterator[str]:
@@ -53,13 +59,18 @@ class _Writer:
         for block in blocks:
             if isinstance(block, Section):
                 title = escaped(block.title)
-                head = f"<details><summary>{title}</summary>" if block.folded else f"{'#' * min(level, 6)} {title}"
+                head = (
+                    f"<details><summary>{title}</summary>"
+                    if block.folded
+                    else f"{'#' * min(level, 6)} {title}"
+                )
                 yield from [head] if title else []
                 yield from self.blocks(block.blocks, level + 1)
                 yield from ["</details>"] if block.folded else []
             elif isinstance(block, SideBySide):
                 pieces = list(self.blocks(block.blocks, level))
-                only_pictures = all(isinstance(one, Picture) for one in block.blocks)  # flow, side by side where there is room
+                # flow, side by side where there is room
+                only_pictures = all(isinstance(one, Picture) for one in block.blocks)
                 yield from ["\n".join(pieces)] if only_pictures else pieces
             else:
                 yield self._one(block)
@@ -86,14 +97,20 @@ class _Writer:
         file = f"{self._names.unique(picture.name)}.svg"
         start = picture.svg.index(">") + 1  # on white, whatever is behind the page
         white = '<rect width="100%" height="100%" fill="#ffffff"/>'
-        self.pictures[file] = f'<?xml version="1.0" encoding="utf-8"?>\n{picture.svg[:start]}{white}{picture.svg[start:]}\n'
+        self.pictures[file] = (
+            '<?xml version="1.0" '
+            f'encoding="utf-8"?>\n{picture.svg[:start]}{white}{picture.svg[start:]}\n'
+        )
         return f"![{escaped(picture.about)}](<{self._folder}/{file}>)"
 
 
 def _table(table: Table) -> str:
     ends = [":--" if not i or table.words(i - 1) else "--:" for i in range(len(table.heads))]
     rows = [[escaped(row.label), *(_cell(cell) for cell in row.cells)] for row in table.rows]
-    lines = [f"| {' | '.join(cells)} |" for cells in ([escaped(head) for head in table.heads], ends, *rows)]
+    lines = [
+        f"| {' | '.join(cells)} |"
+        for cells in ([escaped(head) for head in table.heads], ends, *rows)
+    ]
     return "\n".join(lines) + (f"\n\n{escaped(table.note)}" if table.note else "")
 
 

@@ -1,4 +1,5 @@
-"""Marks: how much of a table's file counts, with a digest, so that nothing that was lost or changed is taken for data."""
+"""Marks: how much of a table's file counts, with a digest, so that nothing that was lost or changed
+is taken for data."""
 
 from __future__ import annotations
 
@@ -11,7 +12,17 @@ from typing import Any, BinaryIO
 from motley.core.errors import DataError
 from motley.core.files import files_digest
 
-__all__ = ["Mark", "bytes_of", "checked", "digest", "disagreement", "hash_of", "mark_of", "pack_marks", "unpack_marks"]
+__all__ = [
+    "Mark",
+    "bytes_of",
+    "checked",
+    "digest",
+    "disagreement",
+    "hash_of",
+    "mark_of",
+    "pack_marks",
+    "unpack_marks",
+]
 
 _PIECE = 2**20
 
@@ -22,7 +33,8 @@ class Mark:
 
     Parameters
     ----------
-    file: name of the file, without its folder. rows: of the table. bytes: length of the part. digest: hash of these bytes.
+    file: name of the file, without its folder. rows: of the table. bytes: length of the part.
+    digest: hash of these bytes.
     """
 
     file: str
@@ -84,7 +96,8 @@ def hash_of(directory: Path, mark: Mark) -> hashlib.blake2b:
 
 
 def disagreement(directory: Path, marks: Mapping[str, Mark]) -> str | None:
-    """Return what is wrong with the files that marks count, in words; None where all are as they were."""
+    """Return what is wrong with the files that marks count, in words; None where all are as they
+    were."""
     for mark in marks.values():
         try:
             hash_of(directory, mark)
@@ -94,14 +107,17 @@ def disagreement(directory: Path, marks: Mapping[str, Mark]) -> str | None:
 
 
 def checked(directory: Path, record: Mapping[str, Any], name: str) -> Path:
-    """Return the path of a file of a finished run, which is as the run's record says; records of earlier versions say nothing.
+    """Return the path of a file of a finished run, which is as the run's record says; records of
+    earlier versions say nothing.
 
     Raises
     ------
     DataError: it was changed, or the record is damaged.
     """
-    path, mark = directory / name, unpack_marks(record.get("files", {})).get(name)
-    if mark is not None and files_digest(path) != mark.digest:  # which is kept in memory while the file stays as it is
+    path = directory / name
+    mark = unpack_marks(record.get("files", {})).get(name)
+    # which is kept in memory while the file stays as it is
+    if mark is not None and files_digest(path) != mark.digest:
         reason = disagreement(directory, {name: mark}) or f"{path} is longer than what was written"
         raise DataError(f"{reason}; restore the file, or make the run again")
     return path
@@ -122,10 +138,17 @@ def unpack_marks(packed: Any) -> dict[str, Mark]:
     try:
         marks = {str(table): Mark(**mark) for table, mark in packed.items()}
     except (AttributeError, TypeError):
-        raise DataError(f"got {packed!r:.80}; expected the file, rows, bytes and digest of each table") from None
+        raise DataError(
+            f"got {packed!r:.80}; expected the file, rows, bytes and digest of each table"
+        ) from None
     for mark in marks.values():
-        if not all(isinstance(value, kind) for value, kind in zip(asdict(mark).values(), (str, int, int, str), strict=True)):
-            raise DataError(f"got {mark!r:.200}; expected the file, rows, bytes and digest of a table")
+        if not all(
+            isinstance(value, kind)
+            for value, kind in zip(asdict(mark).values(), (str, int, int, str), strict=True)
+        ):
+            raise DataError(
+                f"got {mark!r:.200}; expected the file, rows, bytes and digest of a table"
+            )
         if mark.file != Path(mark.file).name or min(mark.rows, mark.bytes) < 0:
             raise DataError(f"got {mark!r:.200}; expected a file of the run's folder")
     return marks
@@ -133,7 +156,8 @@ def unpack_marks(packed: Any) -> dict[str, Mark]:
 
 def _hashed(file: BinaryIO, length: int) -> tuple[hashlib.blake2b, int]:
     """Return the hash of the first bytes of a file, and how many there were."""
-    hashed, left = digest(), length
+    hashed = digest()
+    left = length
     while left and (piece := file.read(min(left, _PIECE))):
         hashed.update(piece)
         left -= len(piece)
@@ -141,7 +165,8 @@ def _hashed(file: BinaryIO, length: int) -> tuple[hashlib.blake2b, int]:
 
 
 def _difference(mark: Mark, length: int, hashed: hashlib.blake2b) -> str | None:
-    """Return how bytes differ from those that a mark counts, in words; None where they are the same."""
+    """Return how bytes differ from those that a mark counts, in words; None where they are the
+    same."""
     if length < mark.bytes:
         rows = f" with {mark.rows:,} rows" if mark.rows else ""
         return f"has {length:,} bytes, and {mark.bytes:,} bytes{rows} were written"

@@ -1,8 +1,8 @@
 """Measures of runs, computed from their tables alone.
 
-Curves and their ends, time to a target (censored, never dropped), fairness between clients, participation, costs, and what
-several seeds say together. The sign convention: a *drop* is how much worse the end is than the best, so positive is bad
-whether the metric is an accuracy or a loss.
+Curves and their ends, time to a target (censored, never dropped), fairness between clients,
+participation, costs, and what several seeds say together. The sign convention: a *drop* is how much
+worse the end is than the best, so positive is bad whether the metric is an accuracy or a loss.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
-from motley.results.fairness import Fairness, Gains, by_group, client_gains, client_metric, fairness, gains, over_samples
+from motley.results.fairness import (
+    Fairness,
+    Gains,
+    by_group,
+    client_gains,
+    client_metric,
+    fairness,
+    gains,
+    over_samples,
+)
 from motley.results.load import Run
 from motley.results.metrics import (
     Pooled,
@@ -83,12 +92,17 @@ __all__ = [
 
 Axis = Literal["round", "selections", "seconds", "paper_seconds", "bits", "paper_bits"]
 AXES: dict[str, str] = {
-    "round": "round", "selections": "selections", "seconds": "time_s", "paper_seconds": "paper_s", "bits": "total_bits",
+    "round": "round",
+    "selections": "selections",
+    "seconds": "time_s",
+    "paper_seconds": "paper_s",
+    "bits": "total_bits",
     "paper_bits": "total_up_paper_bits",
-}  # fmt: skip
+}
 """What a curve may be drawn against, and the column of ``evaluations`` that holds it."""
 STABLE = 10
-"""*Stable* is the mean of this many last evaluations (arXiv:2508.06692), where all of them are past half of the run."""
+"""*Stable* is the mean of this many last evaluations (arXiv:2508.06692), where all of them are past
+half of the run."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +113,11 @@ class Curve:
     y: Floats
 
 
-def curve(run: Run, axis: Axis = "round", metric: str | None = None, scope: str | None = None) -> Curve:
-    """Return the headline metric against rounds, selections, virtual seconds or bits sent; evaluations without a number are left out.
+def curve(
+    run: Run, axis: Axis = "round", metric: str | None = None, scope: str | None = None
+) -> Curve:
+    """Return the headline metric against rounds, selections, virtual seconds or bits sent;
+    evaluations without a number are left out.
 
     Parameters
     ----------
@@ -118,8 +135,9 @@ def curve(run: Run, axis: Axis = "round", metric: str | None = None, scope: str 
 
 @dataclass(frozen=True)
 class Ends:
-    """The end of a curve: last value, best value, loss since the best, mean and standard deviation (n - 1) of the last ten values (of
-    all, where there are fewer), and that mean again as ``stable``, NaN where not all ten are past half of the run."""
+    """The end of a curve: last value, best value, loss since the best, mean and standard deviation
+    (n - 1) of the last ten values (of all, where there are fewer), and that mean again as
+    ``stable``, NaN where not all ten are past half of the run."""
 
     final: float
     peak: float
@@ -130,23 +148,25 @@ class Ends:
 
 
 def ends(along: Curve, higher_is_better: bool = True) -> Ends:
-    """Return the ends of a curve over rounds, whose last round is the end of the run; NaN if it is empty, and a deviation of fewer
-    than two values."""
+    """Return the ends of a curve over rounds, whose last round is the end of the run; NaN if it is
+    empty, and a deviation of fewer than two values."""
     values = along.y
     if not len(values):
         return Ends(*[float("nan")] * 6)
     final = float(values[-1])
     peak = float(values.max() if higher_is_better else values.min())
     last = values[-STABLE:]
-    mean, deviation = float(last.mean()), float(last.std(ddof=1)) if len(last) > 1 else float("nan")
+    mean = float(last.mean())
+    deviation = float(last.std(ddof=1)) if len(last) > 1 else float("nan")
     enough = np.count_nonzero(along.x > along.x[-1] / 2) >= STABLE
     drop = peak - final if higher_is_better else final - peak
     return Ends(final, peak, mean if enough else float("nan"), drop, mean, deviation)
 
 
 def by_validation(run: Run) -> float:
-    """Return the headline metric at the best round by validation, as the run itself picked it: the first with the best value among the
-    evaluations that ``evaluate.every`` asks for, round 0 left out; NaN without validation samples."""
+    """Return the headline metric at the best round by validation, as the run itself picked it: the
+    first with the best value among the evaluations that ``evaluate.every`` asks for, round 0 left
+    out; NaN without validation samples."""
     held = curve(run, scope="validation" if written_scope(run) == "global" else "validation_mean")
     every = int((run.config.get("evaluate") or {}).get("every") or 1)
     counts = (held.x > 0) & (held.x % every == 0)
@@ -159,13 +179,14 @@ def by_validation(run: Run) -> float:
 
 
 def ends_of(run: Run, metric: str | None = None) -> Ends:
-    """Return the ends of the run's headline metric (or ``metric``) after round 0, the evaluation of the model that no round has
-    trained yet; NaN where there is no other."""
+    """Return the ends of the run's headline metric (or ``metric``) after round 0, the evaluation of
+    the model that no round has trained yet; NaN where there is no other."""
     return ends(trained(curve(run, metric=metric)), better_of(run, metric or metric_of(run)[0]))
 
 
 def trained(along: Curve) -> Curve:
-    """Return a curve over rounds, seconds or bits without its point at 0, the model before training."""
+    """Return a curve over rounds, seconds or bits without its point at 0, the model before
+    training."""
     later = along.x > 0
     return Curve(along.x[later], along.y[later])
 
@@ -182,7 +203,8 @@ class Censored:
 
 
 def to_target(along: Curve, target: float, higher_is_better: bool = True) -> Censored:
-    """Return the first ``x`` at which the curve is at ``target`` or better; when it never is, its last ``x``, censored."""
+    """Return the first ``x`` at which the curve is at ``target`` or better; when it never is, its
+    last ``x``, censored."""
     hit = np.flatnonzero(along.y >= target if higher_is_better else along.y <= target)
     if len(hit):
         return Censored(float(along.x[hit[0]]), True)
@@ -190,7 +212,8 @@ def to_target(along: Curve, target: float, higher_is_better: bool = True) -> Cen
 
 
 def target_spread(costs: Sequence[Censored]) -> Censored:
-    """Return the mean over seeds; censored (a lower bound) as soon as one seed is; NaN and censored for no seeds."""
+    """Return the mean over seeds; censored (a lower bound) as soon as one seed is; NaN and censored
+    for no seeds."""
     if not costs:
         return Censored(float("nan"), False)
     return Censored(float(np.mean([c.value for c in costs])), all(c.reached for c in costs))
@@ -198,8 +221,9 @@ def target_spread(costs: Sequence[Censored]) -> Censored:
 
 @dataclass(frozen=True)
 class Participation:
-    """How often each client took part (accepted): ``counts`` [N] in order of id, their standard deviation and Gini index, how
-    many took part at all, and the round after which everybody had (NaN if that never came)."""
+    """How often each client took part (accepted): ``counts`` [N] in order of id, their standard
+    deviation and Gini index, how many took part at all, and the round after which everybody had
+    (NaN if that never came)."""
 
     counts: NDArray[np.int64]
     std: float
@@ -209,27 +233,34 @@ class Participation:
 
 
 def participation(run: Run) -> Participation:
-    """Return the participation of all clients of the federation, also of those never selected, but for those held out."""
+    """Return the participation of all clients of the federation, also of those never selected, but
+    for those held out."""
     took_part = run.column("clients", "outcome") == "accepted"
     clients = np.asarray(run.column("clients", "client")[took_part], np.int64)
     ids = np.asarray(run.column("federation", "client"), np.int64)
     if len(ids):
         ids = ids[np.asarray(run.column("federation", "held_out"), float) != 1]
     else:
-        ids = np.arange(max(int(run.config.get("population") or 0), int(clients.max(initial=-1)) + 1))
+        ids = np.arange(
+            max(int(run.config.get("population") or 0), int(clients.max(initial=-1)) + 1)
+        )
     ids = np.union1d(ids, clients)
     counts = np.bincount(np.searchsorted(ids, clients), minlength=len(ids)).astype(np.int64)
     seen = int(np.count_nonzero(counts))
     first = np.unique(clients, return_index=True)[1]  # rows lie in order of rounds
     rounds = np.asarray(run.column("clients", "round")[took_part], float)
     all_seen = float(rounds[first].max()) if seen and seen == len(counts) else float("nan")
-    return Participation(counts, float(counts.std()) if len(counts) else float("nan"), gini(counts), seen, all_seen)
+    return Participation(
+        counts, float(counts.std()) if len(counts) else float("nan"), gini(counts), seen, all_seen
+    )
 
 
 def concentration(run: Run) -> Curve:
-    """Return the coefficient of variation of the selection probabilities in each round, 0 when all are equal.
+    """Return the coefficient of variation of the selection probabilities in each round, 0 when all
+    are equal.
 
-    Rules that draw by explicit probabilities note it as ``cv_probability``; for others the curve is empty.
+    Rules that draw by explicit probabilities note it as ``cv_probability``; for others the curve is
+    empty.
     """
     return note(run, "cv_probability")
 
@@ -242,7 +273,8 @@ def note(run: Run, name: str) -> Curve:
 def grouped_notes(run: Run) -> dict[str, dict[str, Curve]]:
     """Return the notes of all rounds, grouped by the head of their names: head -> name -> curve.
 
-    ``{"component": {"value": ..., "fairness": ...}}`` of notes ``component.value`` and ``component.fairness``.
+    ``{"component": {"value": ..., "fairness": ...}}`` of notes ``component.value`` and
+    ``component.fairness``.
     """
     notes = _notes(run)
     found: dict[str, dict[str, Curve]] = {}
@@ -253,12 +285,16 @@ def grouped_notes(run: Run) -> dict[str, dict[str, Curve]]:
 
 
 def note_of(run: Run, name: str) -> Curve:
-    """Return one note of the rounds that have it, ``note_of(run, "max_probability")``; an empty curve where none has."""
+    """Return one note of the rounds that have it, ``note_of(run, "max_probability")``; an empty
+    curve where none has."""
     return _note(run, _notes(run), name)
 
 
 def _notes(run: Run) -> list[dict[str, float]]:
-    return [read_note(text, run.directory) if text else {} for text in run.tables["rounds"]["notes"].to_pylist()]
+    return [
+        read_note(text, run.directory) if text else {}
+        for text in run.tables["rounds"]["notes"].to_pylist()
+    ]
 
 
 def _note(run: Run, notes: Sequence[Mapping[str, float]], name: str) -> Curve:
@@ -269,12 +305,14 @@ def _note(run: Run, notes: Sequence[Mapping[str, float]], name: str) -> Curve:
 
 @dataclass(frozen=True)
 class Shares:
-    """How much of its update each client may send, in the rounds in which not everybody may send all of it; one entry per client
-    sent out. ``theta`` the share; ``mbps`` its uplink; ``asked`` what its score alone would have given, ``theta_t S_k / mean S``
-    over those sent out with it (NaN without scores); ``budget`` theta_t.
+    """How much of its update each client may send, in the rounds in which not everybody may send
+    all of it; one entry per client sent out. ``theta`` the share; ``mbps`` its uplink; ``asked``
+    what its score alone would have given, ``theta_t S_k / mean S`` over those sent out with it (NaN
+    without scores); ``budget`` theta_t.
 
-    ``ceiling`` is the share that a Mb/s carries, where the tables prove that there is such a ceiling: those who got less than asked,
-    three at least, got it in proportion to their uplinks. NaN elsewhere.
+    ``ceiling`` is the share that a Mb/s carries, where the tables prove that there is such a
+    ceiling: those who got less than asked, three at least, got it in proportion to their uplinks.
+    NaN elsewhere.
     """
 
     theta: Floats
@@ -286,34 +324,52 @@ class Shares:
 
 def shares(run: Run) -> Shares:
     """Return the shares of updates sent; empty where all clients send everything."""
-    theta, mbps, score, sent_s = (np.asarray(run.column("clients", c), float) for c in ("theta", "up_mbps", "score", "start_s"))
+    theta, mbps, score, sent_s = (
+        np.asarray(run.column("clients", c), float)
+        for c in ("theta", "up_mbps", "score", "start_s")
+    )
     at = run.column("clients", "round")
-    rounds, budgets = run.column("rounds", "round"), np.asarray(run.column("rounds", "budget"), float)
+    rounds = run.column("rounds", "round")
+    budgets = np.asarray(run.column("rounds", "budget"), float)
     keep = np.isin(at, np.unique(at[theta < 1])) & np.isin(at, rounds) & np.isfinite(theta)
-    theta, mbps, score, sent_s, at = theta[keep], mbps[keep], score[keep], sent_s[keep], at[keep]
+    theta = theta[keep]
+    mbps = mbps[keep]
+    score = score[keep]
+    sent_s = sent_s[keep]
+    at = at[keep]
     order = np.argsort(rounds)
     budget = budgets[order][np.searchsorted(rounds[order], at)]
     _, cohort = np.unique(sent_s, return_inverse=True)
     mean = np.bincount(cohort, score) / np.bincount(cohort) if len(cohort) else np.empty(0)
-    asked = budget * np.divide(score, mean[cohort], out=np.ones(len(score)), where=mean[cohort] != 0)
+    asked = budget * np.divide(
+        score, mean[cohort], out=np.ones(len(score)), where=mean[cohort] != 0
+    )
     held = theta < np.minimum(asked, 1.0) * (1 - 1e-6)
     carried = (theta / mbps)[held]
-    proven = len(carried) > 2 and np.ptp(carried) <= 1e-3 * carried.mean() and np.ptp(mbps[held]) > 0
+    proven = (
+        len(carried) > 2 and np.ptp(carried) <= 1e-3 * carried.mean() and np.ptp(mbps[held]) > 0
+    )
     return Shares(theta, mbps, asked, budget, float(carried.mean()) if proven else float("nan"))
 
 
 def gini(counts: ArrayLike) -> float:
-    """Return the Gini index of non-negative counts: 0 all alike, towards 1 all in one; NaN for none, 0 for only zeros."""
+    """Return the Gini index of non-negative counts: 0 all alike, towards 1 all in one; NaN for
+    none, 0 for only zeros."""
     x = np.sort(np.asarray(counts, float))
     if not len(x):
         return float("nan")
     total = x.sum()
-    return float(2 * np.sum(np.arange(1, len(x) + 1) * x) / (len(x) * total) - (len(x) + 1) / len(x)) if total else 0.0
+    return (
+        float(2 * np.sum(np.arange(1, len(x) + 1) * x) / (len(x) * total) - (len(x) + 1) / len(x))
+        if total
+        else 0.0
+    )
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a run up to its last round. Bits as in the ledger; ``wall_s`` is measured, the other seconds are virtual."""
+    """The costs of a run up to its last round. Bits as in the ledger; ``wall_s`` is measured, the
+    other seconds are virtual."""
 
     rounds: int
     selections: float
@@ -356,14 +412,18 @@ def costs(run: Run) -> Costs:
         probe_bits=total("rounds", "probe_down_bits") + total("rounds", "probe_up_bits"),
         local_steps=int(total("clients", "local_steps")),
         dispatched=len(outcome),
-        **{kind: int(np.sum(outcome == kind)) for kind in ("accepted", "late", "dropped", "rejected")},
+        **{
+            kind: int(np.sum(outcome == kind))
+            for kind in ("accepted", "late", "dropped", "rejected")
+        },
         wall_s=total("timings", "wall_s"),
     )
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation (n - 1; NaN for one seed) over ``n`` seeds; ``each``: the number of every run, in order."""
+    """Mean and sample standard deviation (n - 1; NaN for one seed) over ``n`` seeds; ``each``: the
+    number of every run, in order."""
 
     mean: float
     std: float
@@ -376,12 +436,15 @@ def spread(values: ArrayLike) -> Spread:
     each = np.asarray(values, float)
     known = each[np.isfinite(each)]
     std = float(known.std(ddof=1)) if len(known) > 1 else float("nan")
-    return Spread(float(known.mean()) if len(known) else float("nan"), std, len(known), tuple(each.tolist()))
+    return Spread(
+        float(known.mean()) if len(known) else float("nan"), std, len(known), tuple(each.tolist())
+    )
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Mean (of differences, or over seeds) with its two-sided t interval over ``n`` pairs or seeds; NaN bounds for fewer than two."""
+    """Mean (of differences, or over seeds) with its two-sided t interval over ``n`` pairs or seeds;
+    NaN bounds for fewer than two."""
 
     mean: float
     low: float
@@ -391,7 +454,8 @@ class Interval:
 
 def interval(over_seeds: Spread, level: float = 0.95) -> Interval:
     """Return the mean over seeds with the two-sided t interval of this mean."""
-    mean, n = over_seeds.mean, over_seeds.n
+    mean = over_seeds.mean
+    n = over_seeds.n
     if n < 2:
         return Interval(mean, float("nan"), float("nan"), n)
     from scipy.special import stdtrit
@@ -407,16 +471,21 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
     ------
     ConfigError: unequal lengths, or a level outside (0, 1).
     """
-    x, y = np.asarray(a, float), np.asarray(b, float)
+    x = np.asarray(a, float)
+    y = np.asarray(b, float)
     if x.shape != y.shape:
-        raise ConfigError(f"a paired interval needs the same seeds on both sides, got {x.size} and {y.size} values")
+        raise ConfigError(
+            f"a paired interval needs the same seeds on both sides, got {x.size} and {y.size} "
+            "values"
+        )
     if not 0 < level < 1:
         raise ConfigError(f"level must lie between 0 and 1, got {level}")
     return interval(spread(x - y), level)
 
 
 def stepwise(along: Curve, grid: ArrayLike) -> Floats:
-    """Return the curve on ``grid`` [g]: the value of the last evaluation at or before each point, NaN before the first."""
+    """Return the curve on ``grid`` [g]: the value of the last evaluation at or before each point,
+    NaN before the first."""
     points = np.asarray(grid, float)
     at = np.searchsorted(along.x, points, side="right") - 1
     if not len(along.x):
@@ -426,7 +495,8 @@ def stepwise(along: Curve, grid: ArrayLike) -> Floats:
 
 @dataclass(frozen=True)
 class Band:
-    """Several seeds on one axis: ``x``, ``mean``, ``low`` and ``high`` (mean -+ one standard deviation), all [g]."""
+    """Several seeds on one axis: ``x``, ``mean``, ``low`` and ``high`` (mean -+ one standard
+    deviation), all [g]."""
 
     x: Floats
     mean: Floats
@@ -450,13 +520,15 @@ def band(curves: Sequence[Curve]) -> Band:
 
 
 def best_mu(run: Run) -> Curve:
-    """Return the proximal weight that HeteRo-Select v1's Lemma A.4 calls best, at each diagnosed round.
+    """Return the proximal weight that HeteRo-Select v1's Lemma A.4 calls best, at each diagnosed
+    round.
 
-    ``mu* = E lr (G^2 + B_sel^2) / ||w_0 - w*||^2`` with E local steps; the paper finds 0.09 to 0.11 at E = 2 and lr 0.01. Empty
-    where nothing was diagnosed, or clients had no common ``E lr``; infinite where the model never moved.
+    ``mu* = E lr (G^2 + B_sel^2) / ||w_0 - w*||^2`` with E local steps; the paper finds 0.09 to 0.11
+    at E = 2 and lr 0.01. Empty where nothing was diagnosed, or clients had no common ``E lr``;
+    infinite where the model never moved.
 
-    READING: w* is the model after the last diagnosed round, G and B_sel are those of the round (``diversity.G2``,
-    ``diversity.B2_selected``).
+    READING: w* is the model after the last diagnosed round, G and B_sel are those of the round
+    (``diversity.G2``, ``diversity.B2_selected``).
 
     >>> import json
     >>> import pyarrow as pa
@@ -467,8 +539,10 @@ def best_mu(run: Run) -> Curve:
     >>> best_mu(Run(Path("."), {}, {"rounds": rounds})).y.round(6).tolist()
     [0.1]
     """
-    moved, rate = note(run, "moved_squared"), note(run, "local_rate")
-    square, spread = note(run, "diversity.G2"), note(run, "diversity.B2_selected")
+    moved = note(run, "moved_squared")
+    rate = note(run, "local_rate")
+    square = note(run, "diversity.G2")
+    spread = note(run, "diversity.B2_selected")
     at = np.intersect1d(rate.x, np.intersect1d(square.x, spread.x))
     if not len(at) or not len(moved.x):
         return Curve(np.empty(0), np.empty(0))

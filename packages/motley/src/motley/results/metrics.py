@@ -31,15 +31,19 @@ def metric_of(run: Run) -> tuple[str, bool]:
 
 
 def percent_of(run: Run, metric: str | None = None) -> float:
-    """Return 100 where the headline metric (or ``metric``) is a share, which is shown in percent, else 1."""
+    """Return 100 where the headline metric (or ``metric``) is a share, which is shown in percent,
+    else 1."""
     name = metric or metric_of(run)[0]
     return 100.0 if _described(run, name).get("share", name == "accuracy") else 1.0
 
 
 def metrics_of(run: Run) -> list[str]:
-    """Return the names of the run's metrics, the headline first, then those beside loss and accuracy."""
+    """Return the names of the run's metrics, the headline first, then those beside loss and
+    accuracy."""
     task = run.meta.get("task") or {}
-    return list(dict.fromkeys([metric_of(run)[0], *(one["name"] for one in task.get("metrics", []))]))
+    return list(
+        dict.fromkeys([metric_of(run)[0], *(one["name"] for one in task.get("metrics", []))])
+    )
 
 
 def better_of(run: Run, metric: str) -> bool:
@@ -67,14 +71,16 @@ def _own_rows(run: Run, metric: str, scope: str) -> pa.Table:
 
 
 class Pooled(NamedTuple):
-    """A metric over the test samples of all clients together, and the number of clients for which it is undefined."""
+    """A metric over the test samples of all clients together, and the number of clients for which
+    it is undefined."""
 
     value: float
     undefined: float
 
 
 def pooled(run: Run, metric: str) -> Pooled:
-    """Return a metric, pooled at the last evaluation after round 0; NaN where the run has no pooled value of it."""
+    """Return a metric, pooled at the last evaluation after round 0; NaN where the run has no pooled
+    value of it."""
 
     def last(column: str, scope: str) -> float:
         rows = _own_rows(run, metric, scope)
@@ -87,14 +93,17 @@ def pooled(run: Run, metric: str) -> Pooled:
 def headline_scope(run: Run) -> str:
     """Return the scope of ``evaluations`` that holds the run's headline metric.
 
-    ``mean`` (unweighted mean over the clients' own test sets) when the clients hold the test data or have models of their own, else
-    ``global``.
+    ``mean`` (unweighted mean over the clients' own test sets) when the clients hold the test data
+    or have models of their own, else ``global``.
     """
     split = run.config.get("split") or {}
     return "mean" if split.get("test") == "client" or run.meta.get("personal") else "global"
 
 
 def written_scope(run: Run) -> str:
-    """Return the scope that the headline was written under: without a common test set it is the mean over clients."""
+    """Return the scope that the headline was written under: without a common test set it is the
+    mean over clients."""
     wanted = headline_scope(run)
-    return "mean" if wanted == "global" and not rows_of(run, "loss", "global")[0].num_rows else wanted
+    return (
+        "mean" if wanted == "global" and not rows_of(run, "loss", "global")[0].num_rows else wanted
+    )

@@ -1,4 +1,5 @@
-"""Whether a run's model was saved from ruin by the guard, or is ruined: sentences for the terminal and the report."""
+"""Whether a run's model was saved from ruin by the guard, or is ruined: sentences for the terminal
+and the report."""
 
 from __future__ import annotations
 
@@ -14,52 +15,68 @@ __all__ = ["model_health", "ruined_since"]
 
 
 def model_health(run: Run) -> list[str]:
-    """Return one sentence for each kind of trouble that a run's model had; nothing for a sound run."""
+    """Return one sentence for each kind of trouble that a run's model had; nothing for a sound
+    run."""
     noted = {
         name: measures.note(run, name).x.astype(int).tolist()
         for name in ("step_refused", "model_restored", "uploads_dropped", "set_aside")
     }
-    restored, dropped = noted["model_restored"], noted["uploads_dropped"]
+    restored = noted["model_restored"]
+    dropped = noted["uploads_dropped"]
     refused = [number for number in noted["step_refused"] if number not in dropped]
     found = []
     if dropped:
         found.append(
-            f"uploads that would have ruined {_times(len(dropped), 'step')} were dropped, and the others used "
-            f"({_rounds(dropped)}): they are those of {_clients(run, dropped)}"
-            + (f"; clients were set aside ({_rounds(noted['set_aside'])})" if noted["set_aside"] else "")
+            f"uploads that would have ruined {_times(len(dropped), 'step')} were dropped, and the "
+            f"others used ({_rounds(dropped)}): they are those of {_clients(run, dropped)}"
+            + (
+                f"; clients were set aside ({_rounds(noted['set_aside'])})"
+                if noted["set_aside"]
+                else ""
+            )
         )
     if refused:
         found.append(
-            f"the server refused {_times(len(refused), 'step')} that would have ruined the model ({_rounds(refused)}); the uploads "
+            f"the server refused {_times(len(refused), 'step')} that would have ruined the model "
+            f"({_rounds(refused)}); the uploads "
             'were paid for, not used. guard = "off" lets such steps through'
         )
     if restored:
         found.append(
-            f"the loss was not finite and the server went back to its last good model {_times(len(restored), 'time')} "
-            f"({_rounds(restored)}); a smaller learning rate may help"
+            "the loss was not finite and the server went back to its last good model "
+            f"{_times(len(restored), 'time')} ({_rounds(restored)}); a smaller learning rate may "
+            "help"
         )
     idle = run.column("rounds", "round")[run.column("rounds", "accepted") == 0].astype(int).tolist()
     if len(idle) > run.tables["rounds"].num_rows / 2:
         ends = Counter(run.column("clients", "outcome").tolist())
-        ended = ", ".join(f"{count} {outcome}" for outcome, count in ends.most_common()) or "nobody was asked"
+        ended = (
+            ", ".join(f"{count} {outcome}" for outcome, count in ends.most_common())
+            or "nobody was asked"
+        )
         found.append(
-            f"no upload was accepted in {len(idle)} of {run.tables['rounds'].num_rows} rounds ({_rounds(idle)}), and nothing was "
-            f"learned in them (what came of all dispatches: {ended})"
+            f"no upload was accepted in {len(idle)} of {run.tables['rounds'].num_rows} rounds "
+            f"({_rounds(idle)}), and nothing was learned in them (what came of all dispatches: "
+            f"{ended})"
         )
     since = ruined_since(run)
     if since is not None and not restored:
-        found.append(f"the model is ruined: its loss is not finite from round {since} on; a smaller learning rate may help")
+        found.append(
+            f"the model is ruined: its loss is not finite from round {since} on; a smaller "
+            "learning rate may help"
+        )
     return found
 
 
 def ruined_since(run: Run) -> int | None:
-    """Return the round of the first evaluation from which on no headline loss is finite; None where the last one is, or where a
-    deployment's clients measured none."""
+    """Return the round of the first evaluation from which on no headline loss is finite; None where
+    the last one is, or where a deployment's clients measured none."""
     found = measures.rows_of(run, "loss", "global")[0]
     headline = found if found.num_rows else measures.rows_of(run, "loss", "mean")[0]
     if run.deployed and headline["loss"].null_count == headline.num_rows:
         return None
-    rounds, sound = headline["round"].to_numpy(), np.isfinite(np.asarray(headline["loss"].to_numpy(), float))
+    rounds = headline["round"].to_numpy()
+    sound = np.isfinite(np.asarray(headline["loss"].to_numpy(), float))
     if not len(sound) or sound[-1]:
         return None
     good = np.flatnonzero(sound)
@@ -69,7 +86,9 @@ def ruined_since(run: Run) -> int | None:
 def _clients(run: Run, rounds: Sequence[int]) -> str:
     """Return in words the clients whose uploads were rejected in these rounds."""
     table = run.tables["clients"]
-    rejected = np.isin(table["round"].to_numpy(), rounds) & (np.asarray(table["outcome"].to_pylist()) == "rejected")
+    rejected = np.isin(table["round"].to_numpy(), rounds) & (
+        np.asarray(table["outcome"].to_pylist()) == "rejected"
+    )
     return _few("client", sorted(set(table["client"].to_numpy()[rejected].tolist())))
 
 
@@ -83,5 +102,7 @@ def _rounds(rounds: Sequence[int]) -> str:
 
 def _few(what: str, numbers: Sequence[int]) -> str:
     """Return numbers in words: the first five and how many more."""
-    said = ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
+    said = ", ".join(map(str, numbers[:5])) + (
+        f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    )
     return f"{what}{'s' if len(numbers) > 1 else ''} {said}"

@@ -20,29 +20,48 @@ __all__ = ["adapted_epochs", "new_clients_table", "served_new"]
 
 
 def adapted_epochs(run: Run) -> list[int]:
-    """Return the numbers of epochs after which new clients were examined, ascending; empty where none were."""
+    """Return the numbers of epochs after which new clients were examined, ascending; empty where
+    none were."""
     scopes = run.newest("evaluations")["scope"].unique().to_pylist()
-    return sorted(int(found[1]) for scope in scopes if (found := re.fullmatch(r"new_mean_(\d+)", scope or "")))
+    return sorted(
+        int(found[1]) for scope in scopes if (found := re.fullmatch(r"new_mean_(\d+)", scope or ""))
+    )
 
 
 def served_new(runs: Sequence[Run], epochs: int) -> tuple[Spread, Spread]:
-    """Return the headline of new clients after so many epochs, over seeds: the mean over clients, and that of their worst tenth (none
-    where ``evaluate.per_client`` is off); in percent where it is a share."""
-    better, percent = measures.metric_of(runs[0])[1], measures.percent_of(runs[0])
+    """Return the headline of new clients after so many epochs, over seeds: the mean over clients,
+    and that of their worst tenth (none where ``evaluate.per_client`` is off); in percent where it
+    is a share."""
+    better = measures.metric_of(runs[0])[1]
+    percent = measures.percent_of(runs[0])
     means = [measures.curve(run, scope=f"new_mean_{epochs}").y for run in runs]
-    worst = [measures.fairness(client_values(run, f"new_client_{epochs}"), better).worst_decile for run in runs]
-    return measures.spread([percent * y[-1] for y in means if len(y)]), measures.spread([percent * one for one in worst])
+    worst = [
+        measures.fairness(client_values(run, f"new_client_{epochs}"), better).worst_decile
+        for run in runs
+    ]
+    return measures.spread([percent * y[-1] for y in means if len(y)]), measures.spread(
+        [percent * one for one in worst]
+    )
 
 
 def new_clients_table(runs: Sequence[Run]) -> Table | None:
-    """Return the means over new clients as a further table for the terminal; None where no clients were held out."""
+    """Return the means over new clients as a further table for the terminal; None where no clients
+    were held out."""
     epochs = sorted({number for run in runs for number in adapted_epochs(run)})
     if not epochs:
         return None
     percent = measures.percent_of(runs[0]) > 1
     cells = [
-        (label, [plus_minus(served_new(members, number)[0], 1 if percent else None) for number in epochs])
+        (
+            label,
+            [
+                plus_minus(served_new(members, number)[0], 1 if percent else None)
+                for number in epochs
+            ],
+        )
         for label, members in group_runs(runs).items()
     ]
     title = f"new clients' {measures.metric_of(runs[0])[0]}{' in %' if percent else ''}"
-    return terminal_table(title, [f"after {number} epoch{'' if number == 1 else 's'}" for number in epochs], cells)
+    return terminal_table(
+        title, [f"after {number} epoch{'' if number == 1 else 's'}" for number in epochs], cells
+    )

@@ -1,7 +1,9 @@
-"""Runs of earlier versions of Motley, in whose tables ``round`` counted selections, and ``version`` the server steps.
+"""Runs of earlier versions of Motley, in whose tables ``round`` counted selections, and ``version``
+the server steps.
 
-They are read in today's form: ``round`` is the number of server steps. How many calls of ``select`` there were is not known of
-them, for a server step without one was counted too: ``selections`` is null.
+They are read in today's form: ``round`` is the number of server steps. How many calls of ``select``
+there were is not known of them, for a server step without one was counted too: ``selections`` is
+null.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ __all__ = ["in_server_steps", "of_earlier_form"]
 
 
 def of_earlier_form(columns: list[str]) -> bool:
-    """Return whether a run is an earlier version's, by the names of the columns of its table ``rounds``."""
+    """Return whether a run is an earlier version's, by the names of the columns of its table
+    ``rounds``."""
     return "version" in columns and "selections" not in columns
 
 
@@ -24,7 +27,8 @@ def in_server_steps(rows: pa.Table, table: str, rounds: Callable[[], pa.Table | 
 
     Parameters
     ----------
-    rounds: returns the table ``rounds`` as it is stored; None for a run in today's form. Asked only where the rows do not tell.
+    rounds: returns the table ``rounds`` as it is stored; None for a run in today's form. Asked only
+    where the rows do not tell.
 
     >>> rounds = pa.table({"round": [2, 5], "version": [1, 2]})
     >>> claims = pa.table({"round": [0, 1, 2, 4, 5, 6]})
@@ -40,7 +44,9 @@ def in_server_steps(rows: pa.Table, table: str, rounds: Callable[[], pa.Table | 
     stored = rounds()
     if stored is None:
         return rows
-    numbers, steps = (np.asarray(stored[name].cast(pa.int64()).to_numpy()) for name in ("round", "version"))
+    numbers, steps = (
+        np.asarray(stored[name].cast(pa.int64()).to_numpy()) for name in ("round", "version")
+    )
     after = steps[-1] + 1 if len(steps) else 1  # of the step under way when the run was killed
     told = np.asarray(rows["round"].cast(pa.int64()).to_numpy())
     found = np.where(told > 0, np.append(steps, after)[np.searchsorted(numbers, told)], 0)

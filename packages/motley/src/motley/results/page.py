@@ -1,7 +1,7 @@
 """Write a page as one HTML file, or as Markdown with a folder of pictures.
 
-Nothing in the page asks for an address: figures are inline SVG, style and script are in the page, and it reads (and prints)
-without the script.
+Nothing in the page asks for an address: figures are inline SVG, style and script are in the page,
+and it reads (and prints) without the script.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def write(page: Page, out: str | Path) -> Path:
 
     Parameters
     ----------
-    out: ``.html`` (``.htm``) is HTML; ``.md`` is Markdown, whose pictures go to a folder beside it (``report_pictures`` for
+    out: ``.html`` (``.htm``) is HTML; ``.md`` is Markdown, whose pictures go to a folder beside it
+    (``report_pictures`` for
         ``report.md``).
 
     Returns
@@ -39,16 +40,21 @@ def write(page: Page, out: str | Path) -> Path:
 
     Raises
     ------
-    ConfigError: ``out`` has another suffix. StoreError: it cannot be written; what was there before is still there.
+    ConfigError: ``out`` has another suffix. StoreError: it cannot be written; what was there before
+    is still there.
     """
-    path = check_name(out, "; --format pdf,svg,latex,csv writes figures and tables for a paper into a folder")
+    path = check_name(
+        out, "; --format pdf,svg,latex,csv writes figures and tables for a paper into a folder"
+    )
     if path.suffix.lower() != ".md":
         return replace_files({path: html(page)}, path)
     from motley.results.markdown import markdown
 
     folder = path.with_name(f"{path.stem}_pictures")
     text, pictures = markdown(page, folder.name)
-    return replace_files({folder / name: svg for name, svg in pictures.items()} | {path: text}, path)
+    return replace_files(
+        {folder / name: svg for name, svg in pictures.items()} | {path: text}, path
+    )
 
 
 def check_name(out: Path | str, hint: str = "") -> Path:
@@ -61,7 +67,9 @@ def check_name(out: Path | str, hint: str = "") -> Path:
     path = Path(out)
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(
-            f"got {path.name!r}; expected a name that ends in {', '.join(SUFFIXES)}, e.g. report.html{hint}", "out"
+            f"got {path.name!r}; expected a name that ends in {', '.join(SUFFIXES)}, e.g. "
+            f"report.html{hint}",
+            "out",
         )
     return path
 
@@ -99,10 +107,13 @@ def _inline(picture: Picture, name: str, methods: Sequence[str]) -> Any:
         svg = svg.replace(f":{shade.lower()}", f":var(--{variable})")
 
     def titled(group: re.Match[str]) -> str:
-        label, said = escape(methods[int(group[2])]) if int(group[2]) < len(methods) else "", group[3] or ""
+        label = escape(methods[int(group[2])]) if int(group[2]) < len(methods) else ""
+        said = group[3] or ""
         return f"{group[1]}<title>{label}{': ' if label and said else ''}{said}</title>"
 
-    return Markup(re.sub(r'(<g class="method-(\d+)(?: line)?"[^>]*>)(?:<title>(.*?)</title>)?', titled, svg))
+    return Markup(
+        re.sub(r'(<g class="method-(\d+)(?: line)?"[^>]*>)(?:<title>(.*?)</title>)?', titled, svg)
+    )
 
 
 def _css_text(text: str) -> Any:
@@ -113,14 +124,17 @@ def _css_text(text: str) -> Any:
 
 
 def replace_files(files: Mapping[Path, str | bytes], last: Path) -> Path:
-    """Write all files under temporary names, then rename them, the file ``last`` after the others; return ``last``.
+    """Write all files under temporary names, then rename them, the file ``last`` after the others;
+    return ``last``.
 
     Raises
     ------
     StoreError: they cannot be written; what was there before is still there.
     """
     new = {path: path.with_name(path.name + ".new") for path in files}
-    made = [folder for folder in {path.parent for path in files} - {last.parent} if not folder.exists()]
+    made = [
+        folder for folder in {path.parent for path in files} - {last.parent} if not folder.exists()
+    ]
     try:
         for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""Measures of which clients the rounds selected: how much cohorts repeat, and how many picks are noisy or skewed clients.
+"""Measures of which clients the rounds selected: how much cohorts repeat, and how many picks are
+noisy or skewed clients.
 
-A *pick* is one client selected in one round, whatever became of its update. Rounds that selected every client of the federation
-are left out, for they chose nothing (FLASH's first round is one).
+A *pick* is one client selected in one round, whatever became of its update. Rounds that selected
+every client of the federation are left out, for they chose nothing (FLASH's first round is one).
 """
 
 from __future__ import annotations
@@ -21,23 +22,30 @@ MOST = 0.5
 
 
 def cohort_overlap(run: Run) -> float:
-    """Return the share of a cohort that was also in the cohort of the round before, averaged over rounds; NaN if there are no two
-    successive rounds that chose. Of m out of K clients at random it is m / K."""
+    """Return the share of a cohort that was also in the cohort of the round before, averaged over
+    rounds; NaN if there are no two successive rounds that chose. Of m out of K clients at random it
+    is m / K."""
     cohorts = _cohorts(run)
-    shares = [len(np.intersect1d(ids, cohorts[t - 1])) / len(ids) for t, ids in cohorts.items() if t - 1 in cohorts]
+    shares = [
+        len(np.intersect1d(ids, cohorts[t - 1])) / len(ids)
+        for t, ids in cohorts.items()
+        if t - 1 in cohorts
+    ]
     return float(np.mean(shares)) if shares else float("nan")
 
 
 def noisy_picks(run: Run) -> float:
-    """Return the share of picks that are clients whose share of wrong labels is above the median over the federation's clients;
-    NaN where all clients have the same share. Random selection has the share of such clients, about a half."""
+    """Return the share of picks that are clients whose share of wrong labels is above the median
+    over the federation's clients; NaN where all clients have the same share. Random selection has
+    the share of such clients, about a half."""
     noise = np.nan_to_num(np.asarray(run.column("federation", "noise"), float))
     return _share_of_picks(run, noise > np.median(noise)) if len(noise) else float("nan")
 
 
 def skewed_picks(run: Run) -> float:
-    """Return the share of picks that are clients with more than :data:`MOST` of their training samples in one class, by their labels
-    as given; NaN where no client is. Random selection has the share of such clients."""
+    """Return the share of picks that are clients with more than :data:`MOST` of their training
+    samples in one class, by their labels as given; NaN where no client is. Random selection has the
+    share of such clients."""
     counts, known = label_counts(run)
     skewed = np.zeros(len(known), bool)
     skewed[known] = counts.max(axis=1, initial=0) > MOST * counts.sum(axis=1)
@@ -45,7 +53,8 @@ def skewed_picks(run: Run) -> float:
 
 
 def label_counts(run: Run) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the training samples per class of the clients that say so, ``[N, C]``, and which clients these are.
+    """Return the training samples per class of the clients that say so, ``[N, C]``, and which
+    clients these are.
 
     Raises
     ------
@@ -53,14 +62,19 @@ def label_counts(run: Run) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """
     labels = run.tables["federation"]["labels"]
     lengths = np.asarray(pc.fill_null(pc.list_value_length(labels), 0))
-    known, flat = lengths > 0, np.asarray(pc.list_flatten(labels), float)
+    known = lengths > 0
+    flat = np.asarray(pc.list_flatten(labels), float)
     if len(set(lengths[known].tolist())) > 1 or not (flat >= 0).all():
-        raise DataError(f"{run.directory}: the table federation holds something else than one count per class under 'labels'")
+        raise DataError(
+            f"{run.directory}: the table federation holds something else than one count per class "
+            "under 'labels'"
+        )
     return flat.reshape(np.count_nonzero(known), -1) if known.any() else np.zeros((0, 0)), known
 
 
 def _share_of_picks(run: Run, marked: NDArray[np.bool_]) -> float:
-    """Return the share of picks that fall on marked clients; ``marked`` [N] in the order of the table ``federation``."""
+    """Return the share of picks that fall on marked clients; ``marked`` [N] in the order of the
+    table ``federation``."""
     if not marked.any():
         return float("nan")
     ids = np.asarray(run.column("federation", "client"), np.int64)
@@ -69,8 +83,11 @@ def _share_of_picks(run: Run, marked: NDArray[np.bool_]) -> float:
 
 
 def _cohorts(run: Run) -> dict[int, Ids]:
-    """Return round -> ids of the clients it selected, ascending, of the rounds that left a client out."""
-    clients, rounds = (np.asarray(run.column("clients", name), np.int64) for name in ("client", "round"))
+    """Return round -> ids of the clients it selected, ascending, of the rounds that left a client
+    out."""
+    clients, rounds = (
+        np.asarray(run.column("clients", name), np.int64) for name in ("client", "round")
+    )
     everybody = run.tables["federation"].num_rows or int(run.config.get("population") or 0)
     cohorts = {int(t): np.unique(clients[rounds == t]) for t in np.unique(rounds)}
     return {t: ids for t, ids in cohorts.items() if len(ids) != everybody}

@@ -1,6 +1,7 @@
 """The figures of a report: each function takes runs grouped by method and returns one picture.
 
-``groups`` maps a method's label to its runs (one per seed), in the order in which methods get their colours.
+``groups`` maps a method's label to its runs (one per seed), in the order in which methods get their
+colours.
 """
 
 from __future__ import annotations
@@ -37,60 +38,95 @@ from motley.results.summary import JUDGED, End, plus_minus, short_number
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["client_curves", "concentration", "curves", "headline_bars", "participation_bars", "target_bars"]
+__all__ = [
+    "client_curves",
+    "concentration",
+    "curves",
+    "headline_bars",
+    "participation_bars",
+    "target_bars",
+]
 
 Groups = Mapping[str, Sequence[Run]]
 DIRECT = 7
-"""Up to so many methods share one picture and are named at the ends of their lines; more get a panel or a row each."""
+"""Up to so many methods share one picture and are named at the ends of their lines; more get a
+panel or a row each."""
 WIDE = 4.0
 """Traffic is shown on a logarithmic axis where one method's is above so many times another's."""
 NEAR = 0.25
-"""Bars whose ends all lie within this share of the longest would look alike: they become points, on an axis without 0."""
+"""Bars whose ends all lie within this share of the longest would look alike: they become points, on
+an axis without 0."""
 BESIDE = 4
-"""Up to so many bars of one kind have their numbers above them; of more the numbers would touch, and the table has them."""
+"""Up to so many bars of one kind have their numbers above them; of more the numbers would touch,
+and the table has them."""
 BEHIND = 60
-"""Points at most of each grey line behind the curve of a small panel, evenly taken from its evaluations."""
+"""Points at most of each grey line behind the curve of a small panel, evenly taken from its
+evaluations."""
 PANELS = 5
 """Small panels beside each other."""
 
 
 def curves(groups: Groups, axis: measures.Axis) -> Picture:
-    """Draw the headline metric against rounds, time or traffic: mean over seeds, shaded by one standard deviation."""
+    """Draw the headline metric against rounds, time or traffic: mean over seeds, shaded by one
+    standard deviation."""
     bands = [measures.band([measures.curve(run, axis) for run in runs]) for runs in groups.values()]
     longest = max((float(b.x[-1]) for b in bands if len(b.x)), default=1.0)
     scale, label, title = _axis_words(axis, longest, clock(groups))
     name, percent, better = _metric(groups)
     if len(groups) > DIRECT:
-        return _panels(groups, bands, scale, label, f"{name.split(' (')[0].capitalize()} {title}", axis)
+        return _panels(
+            groups, bands, scale, label, f"{name.split(' (')[0].capitalize()} {title}", axis
+        )
     with styled():
         figure = new_figure(NARROW, 3.3)
-        axes, shades = figure.add_subplot(), []
+        axes = figure.add_subplot()
+        shades = []
         for i, one in enumerate(bands):
             y = [np.asarray(v) * percent for v in (one.mean, one.low, one.high)]
             step: Literal["post"] | None = None if axis == "round" else "post"
-            style = {"color": colour(i), "linestyle": dash(i), "drawstyle": "steps-post" if step else "default"}
+            style = {
+                "color": colour(i),
+                "linestyle": dash(i),
+                "drawstyle": "steps-post" if step else "default",
+            }
             mark(axes.plot(one.x * scale, y[0], **style)[0], i)
-            shade = axes.fill_between(one.x * scale, y[1], y[2], color=colour(i), alpha=0.16, linewidth=0, step=step)
+            shade = axes.fill_between(
+                one.x * scale, y[1], y[2], color=colour(i), alpha=0.16, linewidth=0, step=step
+            )
             shades.append(mark(shade, i))
         title = f"{name.split(' (')[0].capitalize()} {title}"
         axes.margins(x=0)
         axes.set_xlim(left=0)
         _show_where_they_differ(axes, [b.mean * percent for b in bands if len(b.x)], better)
         bottom, top = axes.get_ylim()
-        if any(len(b.x) and float(np.median(b.high - b.low)) * percent > top - bottom for b in bands):  # they would fill it
+        # they would fill it
+        if any(
+            len(b.x) and float(np.median(b.high - b.low)) * percent > top - bottom for b in bands
+        ):
             title += " (seeds differ by more than this range)"
             for shade in shades:
                 shade.remove()
         axes.set(ylabel=name, title=title)
-        if axis in ("bits", "paper_bits") and _logarithmic(axes, [b.x * scale for b in bands if len(b.x)]):
+        if axis in ("bits", "paper_bits") and _logarithmic(
+            axes, [b.x * scale for b in bands if len(b.x)]
+        ):
             label += ", logarithmic"
         axes.set_xlabel(label)
-        _name_lines(axes, list(groups), [(b.x[-1] * scale, b.mean[-1] * percent) if len(b.x) else None for b in bands])
-        return to_svg(figure, f"curve-{axis}", f"{name} over {label}, {len(groups)} methods: {', '.join(groups)}")
+        _name_lines(
+            axes,
+            list(groups),
+            [(b.x[-1] * scale, b.mean[-1] * percent) if len(b.x) else None for b in bands],
+        )
+        return to_svg(
+            figure,
+            f"curve-{axis}",
+            f"{name} over {label}, {len(groups)} methods: {', '.join(groups)}",
+        )
 
 
 def _logarithmic(axes: Axes, spent: Sequence[NDArray[np.float64]]) -> bool:
-    """Make the axis logarithmic where one method spends far more than another; return whether it is."""
+    """Make the axis logarithmic where one method spends far more than another; return whether it
+    is."""
     from matplotlib.ticker import LogLocator
 
     ends = [float(x[-1]) for x in spent]
@@ -106,23 +142,32 @@ def _logarithmic(axes: Axes, spent: Sequence[NDArray[np.float64]]) -> bool:
 
 
 def _show_where_they_differ(axes: Axes, means: Sequence[NDArray[np.float64]], better: bool) -> None:
-    """Cut off the first rise of the curves where all but the first tenth of the evaluations (one at least) need less than half of the
-    range."""
+    """Cut off the first rise of the curves where all but the first tenth of the evaluations (one at
+    least) need less than half of the range."""
     if not means:
         return
     sign = 1.0 if better else -1.0
     everything = np.concatenate(means) * sign
     late = np.concatenate([m[max(1, len(m) // 10) if len(m) > 3 else 0 :] for m in means]) * sign
-    worst, best = float(late.min()), float(everything.max())
+    worst = float(late.min())
+    best = float(everything.max())
     if best > worst > (float(everything.min()) + best) / 2:
-        bounds = sorted((sign * (worst - 0.6 * (best - worst)), sign * (best + 0.15 * (best - worst))))
+        bounds = sorted(
+            (sign * (worst - 0.6 * (best - worst)), sign * (best + 0.15 * (best - worst)))
+        )
         axes.set_ylim(*bounds)
 
 
 def _panels(
-    groups: Groups, bands: Sequence[measures.Band], scale: float, label: str, title: str, axis: measures.Axis
+    groups: Groups,
+    bands: Sequence[measures.Band],
+    scale: float,
+    label: str,
+    title: str,
+    axis: measures.Axis,
 ) -> Picture:
-    """Draw one small panel for each of many methods: its curve in colour, those of all others in grey."""
+    """Draw one small panel for each of many methods: its curve in colour, those of all others in
+    grey."""
     name, percent, better = _metric(groups)
     rows = -(-len(groups) // PANELS)
     step = "default" if axis == "round" else "steps-post"
@@ -133,34 +178,76 @@ def _panels(
             axes.set_axis_off()
         for i, (method, axes) in enumerate(zip(groups, grid, strict=False)):
             for other in bands:
-                at = np.unique(np.linspace(0, max(len(other.x) - 1, 0), min(len(other.x), BEHIND)).astype(np.int64))
-                axes.plot(other.x[at] * scale, other.mean[at] * percent, color=FAINT, linewidth=0.7, drawstyle=step)
+                at = np.unique(
+                    np.linspace(0, max(len(other.x) - 1, 0), min(len(other.x), BEHIND)).astype(
+                        np.int64
+                    )
+                )
+                axes.plot(
+                    other.x[at] * scale,
+                    other.mean[at] * percent,
+                    color=FAINT,
+                    linewidth=0.7,
+                    drawstyle=step,
+                )
             own = bands[i]
-            mark(axes.plot(own.x * scale, own.mean * percent, color=colour(i), linewidth=1.6, drawstyle=step)[0], i)
-            axes.set_title(shorter(method, 20), fontsize=8, fontweight="bold", color=colour(i), pad=3)
+            mark(
+                axes.plot(
+                    own.x * scale,
+                    own.mean * percent,
+                    color=colour(i),
+                    linewidth=1.6,
+                    drawstyle=step,
+                )[0],
+                i,
+            )
+            axes.set_title(
+                shorter(method, 20), fontsize=8, fontweight="bold", color=colour(i), pad=3
+            )
             axes.tick_params(labelsize=7)
             axes.margins(x=0)
-        _show_where_they_differ(grid[0], [one.mean * percent for one in bands if len(one.x)], better)
+        _show_where_they_differ(
+            grid[0], [one.mean * percent for one in bands if len(one.x)], better
+        )
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         figure.supxlabel(label, fontsize=9)
         figure.supylabel(name, fontsize=9)
-        return to_svg(figure, f"curve-{axis}", f"{title}, one panel for each of {', '.join(groups)}")
+        return to_svg(
+            figure, f"curve-{axis}", f"{title}, one panel for each of {', '.join(groups)}"
+        )
 
 
-def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, percent: float, better: bool) -> Picture:
-    """Draw many methods as rows, best stable first, with its whisker, beside peak and final; best final where a run has no stable."""
+def _dots(
+    groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, percent: float, better: bool
+) -> Picture:
+    """Draw many methods as rows, best stable first, with its whisker, beside peak and final; best
+    final where a run has no stable."""
     kind: End = "stable" if np.isfinite([e.stable for one in ends for e in one]).all() else "final"
     dots = [measures.spread([percent * getattr(e, kind) for e in one]) for one in ends]
-    order = sorted(range(len(groups)), key=lambda i: np.nan_to_num(-dots[i].mean if better else dots[i].mean, nan=np.inf))
+    order = sorted(
+        range(len(groups)),
+        key=lambda i: np.nan_to_num(-dots[i].mean if better else dots[i].mean, nan=np.inf),
+    )
     labels = list(groups)
     with styled():
         figure = new_figure(8.4, 0.9 + 0.22 * len(groups))
         axes = figure.add_subplot()
         for y, i in enumerate(order):
-            one, shade = dots[i], colour(i)
-            final, peak = (measures.spread([percent * getattr(e, kind) for e in ends[i]]) for kind in ("final", "peak"))
-            std, said = float(np.nan_to_num(one.std)), f"{kind} {plus_minus(one)}"
-            mark(axes.plot([one.mean - std, one.mean + std], [y, y], linewidth=3, alpha=0.35, color=shade)[0], i, said)
+            one = dots[i]
+            shade = colour(i)
+            final, peak = (
+                measures.spread([percent * getattr(e, kind) for e in ends[i]])
+                for kind in ("final", "peak")
+            )
+            std = float(np.nan_to_num(one.std))
+            said = f"{kind} {plus_minus(one)}"
+            mark(
+                axes.plot(
+                    [one.mean - std, one.mean + std], [y, y], linewidth=3, alpha=0.35, color=shade
+                )[0],
+                i,
+                said,
+            )
             mark(axes.plot(one.mean, y, "o", markersize=6, color=shade)[0], i, said)
             last = axes.plot(final.mean, y, "|", markersize=9, markeredgewidth=1.6, color=shade)
             mark(last[0], i, f"final {plus_minus(final)}")
@@ -169,12 +256,17 @@ def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, pe
         axes.set_yticks(range(len(order)), [shorter(labels[i], 28) for i in order], fontsize=8)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.set(xlabel=name, title=f"{JUDGED[kind].capitalize()} (dot, one standard deviation), last (|) and best (>)")
+        axes.set(
+            xlabel=name,
+            title=f"{JUDGED[kind].capitalize()} (dot, one standard deviation), last (|) and best "
+            "(>)",
+        )
         return to_svg(figure, "bars", f"{kind.capitalize()}, final and peak of {', '.join(groups)}")
 
 
 def headline_bars(groups: Groups) -> Picture:
-    """Draw peak, final and stable side by side, and the drop from peak to final; whiskers are one standard deviation over seeds."""
+    """Draw peak, final and stable side by side, and the drop from peak to final; whiskers are one
+    standard deviation over seeds."""
     name, percent, better = _metric(groups)
     ends = [[measures.ends_of(run) for run in runs] for runs in groups.values()]
     if len(groups) > DIRECT:
@@ -183,52 +275,92 @@ def headline_bars(groups: Groups) -> Picture:
         figure = new_figure(8.4, 3.3)
         left, right = figure.subplots(1, 2, width_ratios=[3, 1.15])
         stable = any(np.isfinite([e.stable for e in one]).all() for one in ends)
-        _grouped_bars(left, ends, ("peak", "final", "stable") if stable else ("peak", "final"), percent)
-        left.set(ylabel=name, title=f"Best, last, and {JUDGED['stable']}" if stable else "Best and last evaluation")
+        _grouped_bars(
+            left, ends, ("peak", "final", "stable") if stable else ("peak", "final"), percent
+        )
+        left.set(
+            ylabel=name,
+            title=f"Best, last, and {JUDGED['stable']}" if stable else "Best and last evaluation",
+        )
         _grouped_bars(right, ends, ("drop",), percent)
         right.set(ylabel="points" if percent == 100 else name, title="Lost since the peak")
-        figure.legend(*_handles(groups), loc="outside lower left", ncols=min(4, len(groups)), frameon=False)
-        return to_svg(figure, "bars", f"Peak, final,{' stable' * stable} and drop of {', '.join(groups)}")
+        figure.legend(
+            *_handles(groups), loc="outside lower left", ncols=min(4, len(groups)), frameon=False
+        )
+        return to_svg(
+            figure, "bars", f"Peak, final,{' stable' * stable} and drop of {', '.join(groups)}"
+        )
 
 
 def target_bars(groups: Groups, target: float) -> Picture:
-    """Draw rounds, time and traffic to the target, means over seeds with one standard deviation; a bar that is only a lower
-    bound, because a seed never got there, is pale and has an arrow."""
+    """Draw rounds, time and traffic to the target, means over seeds with one standard deviation; a
+    bar that is only a lower bound, because a seed never got there, is pale and has an arrow."""
     better = _metric(groups)[2]
     kinds: tuple[measures.Axis, ...] = ("round", "seconds", "bits")
     ways = [
-        [[measures.to_target(measures.curve(run, axis), target, better) for run in runs] for runs in groups.values()]
+        [
+            [measures.to_target(measures.curve(run, axis), target, better) for run in runs]
+            for runs in groups.values()
+        ]
         for axis in kinds
     ]
     with styled():
         figure = new_figure(8.4, 1.0 + 0.26 * len(groups))
         for axes, axis, costs in zip(figure.subplots(1, 3, sharey=True), kinds, ways, strict=True):
-            scale, label, _ = _axis_words(axis, max((cost.value for one in costs for cost in one), default=1.0), clock(groups))
+            scale, label, _ = _axis_words(
+                axis, max((cost.value for one in costs for cost in one), default=1.0), clock(groups)
+            )
             for i, one in enumerate(costs):
-                _target_bar(axes, i, [measures.Censored(scale * cost.value, cost.reached) for cost in one])
-            axes.set(xlabel="rounds" if axis == "round" else label.replace(", everything that travels", ""), xlim=(0, None))
+                _target_bar(
+                    axes, i, [measures.Censored(scale * cost.value, cost.reached) for cost in one]
+                )
+            axes.set(
+                xlabel="rounds"
+                if axis == "round"
+                else label.replace(", everything that travels", ""),
+                xlim=(0, None),
+            )
             axes.set_yticks(range(len(groups)), [shorter(label, 24) for label in groups])
             axes.grid(visible=False, axis="y")
         axes.invert_yaxis()
         figure.suptitle("What it cost to get there", x=0.01, ha="left", fontsize=10)
-        return to_svg(figure, "target", f"Rounds, {clock(groups)} time and traffic to the target of {', '.join(groups)}")
+        return to_svg(
+            figure,
+            "target",
+            f"Rounds, {clock(groups)} time and traffic to the target of {', '.join(groups)}",
+        )
 
 
 def _target_bar(axes: Axes, i: int, costs: Sequence[measures.Censored]) -> None:
-    mean, std = measures.target_spread(costs), float(np.nan_to_num(measures.spread([cost.value for cost in costs]).std))
+    mean = measures.target_spread(costs)
+    std = float(np.nan_to_num(measures.spread([cost.value for cost in costs]).std))
     said = f"{'' if mean.reached else 'more than '}{short_number(mean.value)}"
-    bar = axes.barh(i, np.nan_to_num(mean.value), 0.7, color=colour(i), alpha=1.0 if mean.reached else 0.35)
+    bar = axes.barh(
+        i, np.nan_to_num(mean.value), 0.7, color=colour(i), alpha=1.0 if mean.reached else 0.35
+    )
     mark(bar.patches[0], i, said)
     if not mean.reached:
-        mark(axes.plot(np.nan_to_num(mean.value), i, ">", color=colour(i), markersize=6, clip_on=False)[0], i)
+        mark(
+            axes.plot(
+                np.nan_to_num(mean.value), i, ">", color=colour(i), markersize=6, clip_on=False
+            )[0],
+            i,
+        )
     elif std:
-        mark(axes.plot([mean.value - std, mean.value + std], [i, i], color="#333333", linewidth=1.1)[0], i)
+        mark(
+            axes.plot([mean.value - std, mean.value + std], [i, i], color="#333333", linewidth=1.1)[
+                0
+            ],
+            i,
+        )
 
 
 def participation_bars(groups: Groups) -> Picture:
-    """Draw how often each client took part, most often first (mean over seeds at each rank); the dashed line is an even share.
+    """Draw how often each client took part, most often first (mean over seeds at each rank); the
+    dashed line is an even share.
 
-    Of more than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring ranks are drawn."""
+    Of more than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring
+    ranks are drawn."""
     counts = [[measures.participation(run) for run in runs] for runs in groups.values()]
     columns = PANELS if len(groups) > DIRECT else columns_of(len(groups))
     rows = -(-len(groups) // columns)
@@ -241,24 +373,51 @@ def participation_bars(groups: Groups) -> Picture:
             ranked = _mean_of_ragged([np.sort(p.counts)[::-1] for p in one])
             steps = group_edges(len(ranked)), np.append(client_groups(ranked), 0)
             mark(axes.fill_between(*steps, step="post", color=colour(i), linewidth=0), i)
-            axes.axhline(ranked.mean() if len(ranked) else 0, color="#333333", linewidth=1, linestyle=(0, (4, 3)))
-            axes.set_title(f"{shorter(label, 28 if columns < PANELS else 16)}\n", fontweight="bold", color=colour(i))
-            spread = f"std {np.mean([p.std for p in one]):.1f}   Gini {np.mean([p.gini for p in one]):.2f}"
+            axes.axhline(
+                ranked.mean() if len(ranked) else 0,
+                color="#333333",
+                linewidth=1,
+                linestyle=(0, (4, 3)),
+            )
+            axes.set_title(
+                f"{shorter(label, 28 if columns < PANELS else 16)}\n",
+                fontweight="bold",
+                color=colour(i),
+            )
+            spread = (
+                f"std {np.mean([p.std for p in one]):.1f}   Gini "
+                f"{np.mean([p.gini for p in one]):.2f}"
+            )
             if len(ranked):
-                spread += f"   {ranked.min():.3g} to {ranked.max():.3g} rounds" if columns < PANELS else ""
-                axes.text(0, 1.03, spread, transform=axes.transAxes, fontsize=8 if columns < PANELS else 6.5)
+                spread += (
+                    f"   {ranked.min():.3g} to {ranked.max():.3g} rounds"
+                    if columns < PANELS
+                    else ""
+                )
+                axes.text(
+                    0,
+                    1.03,
+                    spread,
+                    transform=axes.transAxes,
+                    fontsize=8 if columns < PANELS else 6.5,
+                )
             axes.margins(x=0)
             axes.grid(visible=False, axis="x")
         figure.set_layout_engine("constrained", h_pad=0.09)
         most = max(len(p.counts) for one in counts for p in one)
         figure.supxlabel(f"clients, most often first{grouping(most)}", fontsize=9)
         figure.supylabel("rounds taken part in", fontsize=9)
-        return to_svg(figure, "participation", "Participation counts per client: " + ", ".join(groups))
+        return to_svg(
+            figure, "participation", "Participation counts per client: " + ", ".join(groups)
+        )
 
 
 def concentration(groups: Groups) -> Picture | None:
-    """Draw how uneven the selection probabilities were over the rounds (mean over seeds); None when no rule drew by any."""
-    bands = [measures.band([measures.concentration(run) for run in runs]) for runs in groups.values()]
+    """Draw how uneven the selection probabilities were over the rounds (mean over seeds); None when
+    no rule drew by any."""
+    bands = [
+        measures.band([measures.concentration(run) for run in runs]) for runs in groups.values()
+    ]
     if not any(len(b.x) for b in bands):
         return None
     with styled():
@@ -266,41 +425,80 @@ def concentration(groups: Groups) -> Picture | None:
         axes = figure.add_subplot()
         for i, one in enumerate(bands):
             mark(axes.plot(one.x, one.mean, color=colour(i), linestyle=dash(i))[0], i)
-        axes.set(xlabel="round", ylabel="std / mean of the probabilities", title="How concentrated the choice was")
+        axes.set(
+            xlabel="round",
+            ylabel="std / mean of the probabilities",
+            title="How concentrated the choice was",
+        )
         axes.margins(x=0)
         axes.set_ylim(bottom=0)
-        _name_lines(axes, list(groups), [(b.x[-1], b.mean[-1]) if len(b.x) else None for b in bands])
-        return to_svg(figure, "concentration", f"Concentration of the selection probabilities: {', '.join(groups)}")
+        _name_lines(
+            axes, list(groups), [(b.x[-1], b.mean[-1]) if len(b.x) else None for b in bands]
+        )
+        return to_svg(
+            figure,
+            "concentration",
+            f"Concentration of the selection probabilities: {', '.join(groups)}",
+        )
 
 
 def client_curves(groups: Groups) -> Picture | None:
-    """Draw each client's own metric from the worst served to the best (mean over seeds at each rank); None without such rows.
+    """Draw each client's own metric from the worst served to the best (mean over seeds at each
+    rank); None without such rows.
 
-    Of more than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring ranks are drawn."""
+    Of more than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring
+    ranks are drawn."""
     name, percent, better = _metric(groups)
     values = [[measures.client_metric(run) for run in runs] for runs in groups.values()]
-    sorted_values = [_mean_of_ragged([np.sort(v[np.isfinite(v)])[:: 1 if better else -1] for v in one]) for one in values]
+    sorted_values = [
+        _mean_of_ragged([np.sort(v[np.isfinite(v)])[:: 1 if better else -1] for v in one])
+        for one in values
+    ]
     if not any(len(v) for v in sorted_values):
         return None
     with styled():
         figure = new_figure(NARROW, _height(3.3, groups))
         axes = figure.add_subplot()
         axes.axvspan(0, 10, color=FAINT, alpha=0.45, linewidth=0)
-        axes.annotate("worst\ntenth", (1, 0.98), xycoords=("data", "axes fraction"), va="top", fontsize=8, color="#555555")
+        axes.annotate(
+            "worst\ntenth",
+            (1, 0.98),
+            xycoords=("data", "axes fraction"),
+            va="top",
+            fontsize=8,
+            color="#555555",
+        )
         for i, v in enumerate(sorted_values):
             edges = group_edges(len(v))
             share = 100 * (edges[:-1] + edges[1:]) / 2 / max(len(v), 1)
-            mark(axes.plot(share, client_groups(v) * percent, color=colour(i), linestyle=dash(i))[0], i)
+            mark(
+                axes.plot(share, client_groups(v) * percent, color=colour(i), linestyle=dash(i))[0],
+                i,
+            )
         label = f"clients, worst served first (%){grouping(max(map(len, sorted_values)))}"
-        axes.set(xlabel=label, ylabel=f"own {name}", title="How evenly the clients are served at the end")
+        axes.set(
+            xlabel=label, ylabel=f"own {name}", title="How evenly the clients are served at the end"
+        )
         axes.set_xlim(0, 100)
-        _name_lines(axes, list(groups), [(100.0, float(v[-1]) * percent) if len(v) else None for v in sorted_values])
+        _name_lines(
+            axes,
+            list(groups),
+            [(100.0, float(v[-1]) * percent) if len(v) else None for v in sorted_values],
+        )
         return to_svg(figure, "clients", f"Own {name} of the clients, sorted: {', '.join(groups)}")
 
 
-def _grouped_bars(axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Sequence[str], percent: float) -> None:
+def _grouped_bars(
+    axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Sequence[str], percent: float
+) -> None:
     width = 0.82 / max(len(ends), 1)
-    tips = [value for runs in ends for e in runs for kind in kinds if np.isfinite(value := getattr(e, kind))]
+    tips = [
+        value
+        for runs in ends
+        for e in runs
+        for kind in kinds
+        if np.isfinite(value := getattr(e, kind))
+    ]
     points = bool(tips) and 0 < (1 - NEAR) * max(tips) < min(tips)
     for i, runs in enumerate(ends):
         at = np.arange(len(kinds)) + (i - (len(ends) - 1) / 2) * width
@@ -308,18 +506,30 @@ def _grouped_bars(axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Se
         for x, s, kind in zip(at, spreads, kinds, strict=True):
             if s.n < (len(runs) if kind == "stable" else 1):
                 continue
-            std, said = float(np.nan_to_num(s.std)), f"{kind} {plus_minus(s)}"
+            std = float(np.nan_to_num(s.std))
+            said = f"{kind} {plus_minus(s)}"
             if points:
                 mark(axes.plot(x, s.mean, "o", color=colour(i), markersize=7)[0], i, said)
             else:
                 mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i, said)
             if std:
                 whisker = colour(i) if points else "#333333"
-                mark(axes.plot([x, x], [s.mean - std, s.mean + std], color=whisker, linewidth=1.1)[0], i)
+                mark(
+                    axes.plot([x, x], [s.mean - std, s.mean + std], color=whisker, linewidth=1.1)[
+                        0
+                    ],
+                    i,
+                )
             if len(ends) <= BESIDE:
                 above = 5 if points and not std else 2  # points; half a dot is 3.5
-                text, top = f"{s.mean:.3g}", (x, s.mean + std)
-                mark(axes.annotate(text, top, (0, above), textcoords="offset points", ha="center", fontsize=7.5), i)
+                text = f"{s.mean:.3g}"
+                top = (x, s.mean + std)
+                mark(
+                    axes.annotate(
+                        text, top, (0, above), textcoords="offset points", ha="center", fontsize=7.5
+                    ),
+                    i,
+                )
     axes.set_xticks(range(len(kinds)), list(kinds))
     axes.grid(visible=False, axis="x")
     axes.margins(y=0.12)
@@ -328,19 +538,27 @@ def _grouped_bars(axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Se
 def _handles(groups: Groups) -> tuple[list[Any], list[str]]:
     from matplotlib.patches import Patch
 
-    return [mark(Patch(color=colour(i)), i) for i in range(len(groups))], [shorter(label, 34) for label in groups]
+    return [mark(Patch(color=colour(i)), i) for i in range(len(groups))], [
+        shorter(label, 34) for label in groups
+    ]
 
 
-def _name_lines(axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, float] | None]) -> None:
+def _name_lines(
+    axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, float] | None]
+) -> None:
     """Write each method beside the end of its line (or, for many methods, into a legend)."""
     from matplotlib.lines import Line2D
 
     if len(labels) > DIRECT:
-        lines = [mark(Line2D([], [], color=colour(i), linestyle=dash(i)), i) for i in range(len(labels))]
+        lines = [
+            mark(Line2D([], [], color=colour(i), linestyle=dash(i)), i) for i in range(len(labels))
+        ]
         figure = axes.get_figure(root=True)
         names = [shorter(s, 24) for s in labels]
         if figure is not None:
-            figure.legend(lines, names, frameon=False, fontsize=7, loc="outside lower center", ncols=4)
+            figure.legend(
+                lines, names, frameon=False, fontsize=7, loc="outside lower center", ncols=4
+            )
         return
     low, high = axes.get_ylim()
     known = [(i, tip) for i, tip in enumerate(tips) if tip is not None]
@@ -349,7 +567,12 @@ def _name_lines(axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, f
     above = max([0.0, *(y - high for y in heights)])
     for (i, _), y in zip(known, heights, strict=True):
         text = axes.annotate(
-            shorter(labels[i], 24), (right, y - above), (5, 0), textcoords="offset points", va="center", color=colour(i)
+            shorter(labels[i], 24),
+            (right, y - above),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour(i),
         )
         text.set_fontsize(8.5)
         text.set_annotation_clip(False)
@@ -357,19 +580,33 @@ def _name_lines(axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, f
 
 
 def _height(inches: float, groups: Groups) -> float:
-    """Return the height of a figure, with space for a legend where there are too many methods to label their lines."""
+    """Return the height of a figure, with space for a legend where there are too many methods to
+    label their lines."""
     return inches + (0.16 * -(-len(groups) // 4) if len(groups) > DIRECT else 0.0)
 
 
 def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, str, str]:
-    """Return (factor on the table's numbers, label with unit, end of the title). ``time``: which one the seconds are."""
+    """Return (factor on the table's numbers, label with unit, end of the title). ``time``: which
+    one the seconds are."""
     if axis == "round":
         return 1.0, "round", "over rounds"
     if axis == "seconds":
-        unit, size = ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0) if longest >= 300 else ("seconds", 1.0)
+        unit, size = (
+            ("hours", 3600.0)
+            if longest >= 7200
+            else ("minutes", 60.0)
+            if longest >= 300
+            else ("seconds", 1.0)
+        )
         return 1 / size, f"{time} time ({unit})", f"over {time} time"
     if axis == "paper_seconds":
-        unit, size = ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0) if longest >= 300 else ("seconds", 1.0)
+        unit, size = (
+            ("hours", 3600.0)
+            if longest >= 7200
+            else ("minutes", 60.0)
+            if longest >= 300
+            else ("seconds", 1.0)
+        )
         return 1 / size, f"time, papers' convention ({unit})", "over time, papers' convention"
     unit, size = ("GB", 8e9) if longest >= 16e9 else ("MB", 8e6)
     if axis == "paper_bits":
@@ -378,7 +615,8 @@ def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, 
 
 
 def _metric(groups: Groups) -> tuple[str, float, bool]:
-    """Return (label of the ordinate, factor, whether more is better); one report compares one metric."""
+    """Return (label of the ordinate, factor, whether more is better); one report compares one
+    metric."""
     kinds = {measures.metric_of(run) for runs in groups.values() for run in runs}
     if len(kinds) != 1:
         names = ", ".join(sorted(name for name, _ in kinds)) or "no runs"
@@ -389,7 +627,8 @@ def _metric(groups: Groups) -> tuple[str, float, bool]:
 
 
 def _mean_of_ragged(rows: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    """Return the mean over rows [seeds, n]; where federations differ in size, over those that have the rank."""
+    """Return the mean over rows [seeds, n]; where federations differ in size, over those that have
+    the rank."""
     if not rows or not max(len(row) for row in rows):
         return np.empty(0)
     table = np.full((len(rows), max(len(row) for row in rows)), np.nan)

@@ -1,4 +1,5 @@
-"""Files for a paper: figures as PDF and SVG, tables as LaTeX and CSV, a paragraph on the methods and its bibliography."""
+"""Files for a paper: figures as PDF and SVG, tables as LaTeX and CSV, a paragraph on the methods
+and its bibliography."""
 
 from __future__ import annotations
 
@@ -45,20 +46,28 @@ def check_formats(formats: Iterable[str]) -> list[str]:
     for one in wanted:
         if one not in FORMATS:
             raise ConfigError(
-                f"got {one!r}{suggest(one, FORMATS)}; expected some of {', '.join(FORMATS)}, e.g. pdf,latex", "format"
+                f"got {one!r}{suggest(one, FORMATS)}; expected some of {', '.join(FORMATS)}, e.g. "
+                "pdf,latex",
+                "format",
             )
     if not wanted:
-        raise ConfigError(f"got none; expected some of {', '.join(FORMATS)}, e.g. pdf,latex", "format")
+        raise ConfigError(
+            f"got none; expected some of {', '.join(FORMATS)}, e.g. pdf,latex", "format"
+        )
     return wanted
 
 
-def write_print_files(groups: Groups, folder: Path, formats: Sequence[str], target: float | None = None) -> Path:
+def write_print_files(
+    groups: Groups, folder: Path, formats: Sequence[str], target: float | None = None
+) -> Path:
     """Write the figures and tables of methods (label to runs) into a folder.
 
     Parameters
     ----------
-    formats: ``pdf`` and ``svg`` are figures, one file each; ``latex`` is a file for each table, ``methods.tex``,
-        ``references.bib`` and ``example.tex``, a document that shows everything; ``csv`` is a file for each table.
+    formats: ``pdf`` and ``svg`` are figures, one file each; ``latex`` is a file for each table,
+    ``methods.tex``,
+        ``references.bib`` and ``example.tex``, a document that shows everything; ``csv`` is a file
+        for each table.
 
     Returns
     -------
@@ -70,7 +79,11 @@ def write_print_files(groups: Groups, folder: Path, formats: Sequence[str], targ
     """
     wanted = check_formats(formats)
     if folder.suffix.lower() in (*SUFFIXES, ".pdf", ".svg", ".tex", ".csv"):
-        raise ConfigError(f"got {folder.name!r}; expected a folder, for these formats are several files, e.g. paper", "out")
+        raise ConfigError(
+            f"got {folder.name!r}; expected a folder, for these formats are several files, e.g. "
+            "paper",
+            "out",
+        )
     files: dict[Path, str | bytes] = {}
     floats = []
     kinds = [kind for kind in ("pdf", "svg") if kind in wanted]
@@ -83,8 +96,13 @@ def write_print_files(groups: Groups, folder: Path, formats: Sequence[str], targ
         files |= {folder / f"{table.name}.csv": as_csv(table) for table in tables}
     if "latex" in wanted:
         files |= {folder / f"{table.name}.tex": latex.table(table) for table in tables}
-        files |= {folder / "methods.tex": methods_text(groups), folder / "references.bib": bibliography(groups)}
-        shown = [rf"\input{{{table.name}}}" for table in tables] + (floats if "pdf" in wanted else [])
+        files |= {
+            folder / "methods.tex": methods_text(groups),
+            folder / "references.bib": bibliography(groups),
+        }
+        shown = [rf"\input{{{table.name}}}" for table in tables] + (
+            floats if "pdf" in wanted else []
+        )
         files[folder / "example.tex"] = EXAMPLE % "\n".join(shown)
     replace_files(files, next(reversed(files)))
     return folder
@@ -106,8 +124,10 @@ def _pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
 
 
 def _caption(title: str, picture: Picture, groups: Groups) -> str:
-    """Return the picture's title (or what it shows), the methods' seeds, and what the spread over them is."""
-    seeds, kind = max(len(runs) for runs in groups.values()), picture.name.partition("-")[0]
+    """Return the picture's title (or what it shows), the methods' seeds, and what the spread over
+    them is."""
+    seeds = max(len(runs) for runs in groups.values())
+    kind = picture.name.partition("-")[0]
     shown = title if title and title not in groups else picture.about
     if kind == "classes":
         return f"{shown}, in the first run."

@@ -1,6 +1,7 @@
 """The tables of a report for print: every number with its unit and, over seeds, with its interval.
 
-``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. A table of what the runs do not hold is None.
+``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. A table of what the
+runs do not hold is None.
 """
 
 from __future__ import annotations
@@ -34,8 +35,19 @@ __all__ = ["PrintTable", "as_csv", "print_tables"]
 Groups = Mapping[str, Sequence[Run]]
 Value = Interval | Censored | str
 """A mean with its interval; a mean that may be a lower bound; words."""
-ENDS = {"final": "Final", "by_validation": "By validation", "peak": "Peak", "stable": "Stable", "drop": "Drop"}
-SERVED = {"client_mean": "Mean", "worst_decile": "Worst tenth", "variance": "Variance", "deviation": "Deviation"}
+ENDS = {
+    "final": "Final",
+    "by_validation": "By validation",
+    "peak": "Peak",
+    "stable": "Stable",
+    "drop": "Drop",
+}
+SERVED = {
+    "client_mean": "Mean",
+    "worst_decile": "Worst tenth",
+    "variance": "Variance",
+    "deviation": "Deviation",
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +56,8 @@ class PrintTable:
 
     Parameters
     ----------
-    name: of its file. caption: what the numbers are and how their intervals were made. heads: title and unit of each column of cells.
+    name: of its file. caption: what the numbers are and how their intervals were made. heads: title
+    and unit of each column of cells.
     rows: label and cells of each method. best: column -> rows whose numbers are bold.
     """
 
@@ -56,21 +69,25 @@ class PrintTable:
 
 
 def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable]:
-    """Return the tables that there is something for: ``summary``, ``metrics``, ``costs``, ``served``, ``gains``, ``new_clients``,
-    ``target``, ``differences``."""
+    """Return the tables that there is something for: ``summary``, ``metrics``, ``costs``,
+    ``served``, ``gains``, ``new_clients``, ``target``, ``differences``."""
     methods = method_rows(groups)
     found = (
-        _summary(groups, methods), _metrics(groups, methods), _costs(groups, methods), _served(groups, methods),
-        _gains(groups), _new_clients(groups),
+        _summary(groups, methods),
+        _metrics(groups, methods),
+        _costs(groups, methods),
+        _served(groups, methods),
+        _gains(groups),
+        _new_clients(groups),
         _target(groups, target),
         _differences(groups),
-    )  # fmt: skip
+    )
     return [table for table in found if table is not None]
 
 
 def as_csv(table: PrintTable) -> str:
-    """Return the table as CSV in full precision: for each column its mean, the bounds of its interval and its number of seeds; a lower
-    bound has ``>`` in a column of its own."""
+    """Return the table as CSV in full precision: for each column its mean, the bounds of its
+    interval and its number of seeds; a lower bound has ``>`` in a column of its own."""
     columns = list(zip(*(cells for _, cells in table.rows), strict=True))
     heads = ["method"]
     for (title, unit), column in zip(table.heads, columns, strict=True):
@@ -107,34 +124,55 @@ def _exact(value: float) -> str:
 def _summary(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable:
     run = next(iter(groups.values()))[0]
     metric, better = measures.metric_of(run)
-    where = "averaged over the clients' own test sets" if measures.written_scope(run) == "mean" else "on the global test set"
+    where = (
+        "averaged over the clients' own test sets"
+        if measures.written_scope(run) == "mean"
+        else "on the global test set"
+    )
     percent = measures.percent_of(run) > 1
-    ends = {kind: title for kind, title in ENDS.items() if kind != "by_validation" or any(m.by_validation.n for m in methods)}
-    units = {kind: "%" if percent and kind != "drop" else "points" if percent else "" for kind in ends}
+    ends = {
+        kind: title
+        for kind, title in ENDS.items()
+        if kind != "by_validation" or any(m.by_validation.n for m in methods)
+    }
+    units = {
+        kind: "%" if percent and kind != "drop" else "points" if percent else "" for kind in ends
+    }
     validated = (
-        " By validation: at the round that is best on the clients' validation samples." if "by_validation" in ends else ""
+        " By validation: at the round that is best on the clients' validation samples."
+        if "by_validation" in ends
+        else ""
     )
     lacking = "" if all(method.stable.n for method in methods) else f"; {NO_STABLE}"
     caption = (
-        f"{metric.capitalize()} {where}. Final: last evaluation; peak: the best; stable: mean of the last ten evaluations{lacking}; "
-        f"drop: how much worse the final is than the peak.{validated} The untrained model (round 0) never counts. {_how(methods)}"
-        f"{_bold(methods)}"
+        f"{metric.capitalize()} {where}. Final: last evaluation; peak: the best; stable: mean of "
+        f"the last ten evaluations{lacking}; drop: how much worse the final is than the "
+        f"peak.{validated} The untrained model (round 0) never counts. "
+        f"{_how(methods)}{_bold(methods)}"
     )
     rows = [(method.label, [_of(getattr(method, kind)) for kind in ends]) for method in methods]
     best = _best(methods, ends, {kind: better and kind != "drop" for kind in ends})
-    return PrintTable("summary", caption, [(title, units[kind]) for kind, title in ends.items()], rows, best)
+    return PrintTable(
+        "summary", caption, [(title, units[kind]) for kind, title in ends.items()], rows, best
+    )
 
 
 def _metrics(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable | None:
     rows: list[tuple[str, list[Value]]] = [
-        (label, [row.metric + (" (%)" if measures.percent_of(runs[0], row.metric) > 1 else ""), *map(_of, row.numbers)])
+        (
+            label,
+            [
+                row.metric + (" (%)" if measures.percent_of(runs[0], row.metric) > 1 else ""),
+                *map(_of, row.numbers),
+            ],
+        )
         for label, runs in groups.items()
         for row in metric_rows(runs)
     ]
     caption = (
-        "All metrics, in the unit beside the name, without one where there is none. Final: last evaluation; peak: the best; pooled: "
-        "over the test samples of all clients together; worst tenth: mean over the worst-served tenth of the clients. "
-        f"{_how(methods)}"
+        "All metrics, in the unit beside the name, without one where there is none. Final: last "
+        "evaluation; peak: the best; pooled: over the test samples of all clients together; worst "
+        f"tenth: mean over the worst-served tenth of the clients. {_how(methods)}"
     )
     heads = [("Metric", ""), ("Final", ""), ("Peak", ""), ("Pooled", ""), ("Worst tenth", "")]
     return PrintTable("metrics", caption, heads, rows, {}) if rows else None
@@ -142,12 +180,15 @@ def _metrics(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable | None:
 
 def _costs(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable:
     caption = (
-        f"Costs of whole runs. {clock_in_words(groups)} Uplink: 32 bits for each value sent up, as papers count; traffic: all that "
-        "travels, downloads and probes included; 1 MB is 8 million bits. Participation: standard deviation of the clients' counts of "
-        f"rounds taken part in. {_how(methods)}"
+        f"Costs of whole runs. {clock_in_words(groups)} Uplink: 32 bits for each value sent up, as "
+        "papers count; traffic: all that travels, downloads and probes included; 1 MB is 8 million "
+        "bits. Participation: standard deviation of the clients' counts of rounds taken part in. "
+        f"{_how(methods)}"
     )
-    time, asked = clock(groups), shows_selections(groups)
-    measured = [] if time == "wall" else [("Wall time", "s")]  # a deployment's hours are that already
+    time = clock(groups)
+    asked = shows_selections(groups)
+    # a deployment's hours are that already
+    measured = [] if time == "wall" else [("Wall time", "s")]
     heads = [
         ("Rounds", "count"),
         *([("Selections", "count")] if asked else []),
@@ -175,8 +216,9 @@ def _served(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable | None:
     metric, better = measures.metric_of(run)
     units = ("%", "%", "%^2", "points") if measures.percent_of(run) > 1 else ("", "", "", "")
     caption = (
-        f"The clients' own {metric} at the last evaluation of every client: mean over clients, mean over the worst-served tenth of "
-        f"them, variance and standard deviation over clients. {_how(known)}{_bold(known)}"
+        f"The clients' own {metric} at the last evaluation of every client: mean over clients, "
+        "mean over the worst-served tenth of them, variance and standard deviation over clients. "
+        f"{_how(known)}{_bold(known)}"
     )
     rows = [(method.label, [_of(getattr(method, kind)) for kind in SERVED]) for method in known]
     best = _best(known, SERVED, dict(zip(SERVED, (better, better, False, False), strict=True)))
@@ -184,18 +226,34 @@ def _served(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable | None:
 
 
 def _gains(groups: Groups) -> PrintTable | None:
-    run, found = next(iter(groups.values()))[0], gain_rows(groups)
+    run = next(iter(groups.values()))[0]
+    found = gain_rows(groups)
     unit = "points" if measures.percent_of(run) > 1 else ""
     caption = (
-        f"What each client's own {measures.metric_of(run)[0]} gains over local training alone (same data, model, seed and local work) "
-        "or over the method's own shared model: share of clients that are better off, equal ones half, median and worst gain. Clients "
-        f"with fewer than {LEAST} test samples are left out. {_how(method_rows(groups))}"
+        f"What each client's own {measures.metric_of(run)[0]} gains over local training alone "
+        "(same data, model, seed and local work) or over the method's own shared model: share of "
+        "clients that are better off, equal ones half, median and worst gain. Clients with fewer "
+        f"than {LEAST} test samples are left out. {_how(method_rows(groups))}"
     )
-    heads = [("Over", ""), ("Better off", "%"), ("Median gain", unit), ("Worst gain", unit), ("Clients", ""), ("Left out", "")]
+    heads = [
+        ("Over", ""),
+        ("Better off", "%"),
+        ("Median gain", unit),
+        ("Worst gain", unit),
+        ("Clients", ""),
+        ("Left out", ""),
+    ]
     rows: list[tuple[str, list[Value]]] = [
         (
             row.label,
-            [row.over, _of(row.share), _of(row.median), _of(row.worst), f"{row.clients:g}", f"{row.left_out:g}"],
+            [
+                row.over,
+                _of(row.share),
+                _of(row.median),
+                _of(row.worst),
+                f"{row.clients:g}",
+                f"{row.left_out:g}",
+            ],
         )
         for row in found
     ]
@@ -204,14 +262,18 @@ def _gains(groups: Groups) -> PrintTable | None:
 
 def _new_clients(groups: Groups) -> PrintTable | None:
     run = next(iter(groups.values()))[0]
-    epochs = sorted({number for runs in groups.values() for run in runs for number in adapted_epochs(run)})
+    epochs = sorted(
+        {number for runs in groups.values() for run in runs for number in adapted_epochs(run)}
+    )
     unit = "%" if measures.percent_of(run) > 1 else ""
     caption = (
-        f"{measures.metric_of(run)[0].capitalize()} of clients that no round asked, on their own test samples, with the model that "
-        f"they receive (0 epochs) and after adapting it to their own training samples. {_how(method_rows(groups))}"
+        f"{measures.metric_of(run)[0].capitalize()} of clients that no round asked, on their own "
+        "test samples, with the model that they receive (0 epochs) and after adapting it to their "
+        f"own training samples. {_how(method_rows(groups))}"
     )
     rows: list[tuple[str, list[Value]]] = [
-        (label, [_of(served_new(runs, number)[0]) for number in epochs]) for label, runs in groups.items()
+        (label, [_of(served_new(runs, number)[0]) for number in epochs])
+        for label, runs in groups.items()
     ]
     heads = [(f"{number} epoch{'' if number == 1 else 's'}", unit) for number in epochs]
     return PrintTable("new_clients", caption, heads, rows, {}) if epochs else None
@@ -224,19 +286,29 @@ def _target(groups: Groups, target: float | None) -> PrintTable | None:
         return None
     metric, better = measures.metric_of(run)
     name = f"{100 * target:g} %" if measures.percent_of(run) > 1 else f"{target:g}"
-    selections: list[tuple[measures.Axis, float]] = [("selections", 1.0)] if shows_selections(groups) else []
+    selections: list[tuple[measures.Axis, float]] = (
+        [("selections", 1.0)] if shows_selections(groups) else []
+    )
     axes: list[tuple[measures.Axis, float]] = [
-        ("round", 1.0), *selections, ("seconds", 3600.0), ("paper_bits", MB), ("bits", MB),
-    ]  # fmt: skip
+        ("round", 1.0),
+        *selections,
+        ("seconds", 3600.0),
+        ("paper_bits", MB),
+        ("bits", MB),
+    ]
     rows: list[tuple[str, list[Value]]] = []
     for label, runs in groups.items():
-        ways = [[measures.to_target(measures.curve(one, axis), target, better) for one in runs] for axis, _ in axes]
+        ways = [
+            [measures.to_target(measures.curve(one, axis), target, better) for one in runs]
+            for axis, _ in axes
+        ]
         there = sum(way.reached for way in ways[0])
         cells = [_to_target(way, unit) for way, (_, unit) in zip(ways, axes, strict=True)]
         rows.append((label, [f"{there} of {len(runs)}", *cells]))
     caption = (
-        f"Cost to the first evaluation with {metric} {name} or better. A seed that never got there counts with all it spent, and "
-        f"the mean is then only a lower bound (>), without an interval. {_how(method_rows(groups))}"
+        f"Cost to the first evaluation with {metric} {name} or better. A seed that never got there "
+        "counts with all it spent, and the mean is then only a lower bound (>), without an "
+        f"interval. {_how(method_rows(groups))}"
     )
     heads = [
         ("Reached", "seeds"),
@@ -261,13 +333,21 @@ def _differences(groups: Groups) -> PrintTable | None:
     if not found:
         return None
     run = next(iter(groups.values()))[0]
-    metric, end = measures.metric_of(run)[0], found[0].end
+    metric = measures.metric_of(run)[0]
+    end = found[0].end
     caption = (
-        f"{end.capitalize()} {metric} ({JUDGED[end]}) against {found[0].base}: mean difference over finished runs paired by "
-        "seed, with half of the two-sided 95 % interval of Student's t of that mean after the plus-minus sign."
+        f"{end.capitalize()} {metric} ({JUDGED[end]}) against {found[0].base}: mean difference "
+        "over finished runs paired by seed, with half of the two-sided 95 % interval of Student's "
+        "t of that mean after the plus-minus sign."
     )
-    heads = [("Difference", "points" if measures.percent_of(run) > 1 else ""), ("Pairs", "seeds"), ("Verdict", "")]
-    rows: list[tuple[str, list[Value]]] = [(one.label, [one.interval, str(one.interval.n), one.verdict]) for one in found]
+    heads = [
+        ("Difference", "points" if measures.percent_of(run) > 1 else ""),
+        ("Pairs", "seeds"),
+        ("Verdict", ""),
+    ]
+    rows: list[tuple[str, list[Value]]] = [
+        (one.label, [one.interval, str(one.interval.n), one.verdict]) for one in found
+    ]
     return PrintTable("differences", caption, heads, rows, {})
 
 
@@ -275,10 +355,15 @@ def _of(over_seeds: Spread) -> Interval:
     return measures.interval(over_seeds)
 
 
-def _best(methods: Sequence[MethodRow], kinds: Iterable[str], higher: Mapping[str, bool]) -> dict[int, Set[int]]:
+def _best(
+    methods: Sequence[MethodRow], kinds: Iterable[str], higher: Mapping[str, bool]
+) -> dict[int, Set[int]]:
     """Return the rows that are bold in each column, a column of each kind."""
     seeds = [method.seeds for method in methods]
-    found = (best_rows([getattr(method, kind) for method in methods], seeds, higher[kind]) for kind in kinds)
+    found = (
+        best_rows([getattr(method, kind) for method in methods], seeds, higher[kind])
+        for kind in kinds
+    )
     return {column: rows for column, rows in enumerate(found) if rows}
 
 
@@ -294,4 +379,7 @@ def _how(methods: Sequence[MethodRow]) -> str:
         return "One seed: there is no interval."
     seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
     single = " A method with one seed has no interval." if counts[0] < 2 else ""
-    return f"Means over {seeds} seeds; after the plus-minus sign, half of the 95 % t interval of the mean (two-sided).{single}"
+    return (
+        f"Means over {seeds} seeds; after the plus-minus sign, half of the 95 % t interval of "
+        f"the mean (two-sided).{single}"
+    )

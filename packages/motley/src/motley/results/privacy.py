@@ -12,49 +12,71 @@ __all__ = ["OCCASIONS", "claims", "leaving", "privacy_section", "signals_in_word
 
 OCCASIONS = ("enrolled", "probed", "reported")
 _ADDED = {"data": "", "size": " (follows sizes)", "public": " (public)"}
-_SEES = {"sum": "the sum of updates is enough", "each": "single uploads, or numbers made of them, must be seen"}
+_SEES = {
+    "sum": "the sum of updates is enough",
+    "each": "single uploads, or numbers made of them, must be seen",
+}
 
 
 def signals_in_words(sent: Mapping[str, str]) -> str:
-    """Return the names of what is sent, each with what it follows where that is not the client's data; a dash for nothing."""
+    """Return the names of what is sent, each with what it follows where that is not the client's
+    data; a dash for nothing."""
     return ", ".join(f"{name}{_ADDED[kind]}" for name, kind in sent.items()) or "-"
 
 
 def leaving(disclosure: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the lines (what, in words) of one component's disclosure, a mapping with the fields of
-    :class:`motley.privacy.disclosure.Disclosure`; occasions at which nothing is sent are left out."""
+    :class:`motley.privacy.disclosure.Disclosure`; occasions at which nothing is sent are left
+    out."""
     lines = [(when, signals_in_words(disclosure[when])) for when in OCCASIONS if disclosure[when]]
     choice = [("choice on data", disclosure["choice"])] if disclosure.get("choice") else []
-    return [*lines, *choice, ("seen", _SEES[disclosure["visibility"]]), ("differential privacy", disclosure["private"])]
+    return [
+        *lines,
+        *choice,
+        ("seen", _SEES[disclosure["visibility"]]),
+        ("differential privacy", disclosure["private"]),
+    ]
 
 
 def privacy_section(groups: Mapping[str, Sequence[Run]]) -> Section:
-    """Return the section on what left the clients of each method (label to runs); empty for runs that do not say."""
+    """Return the section on what left the clients of each method (label to runs); empty for runs
+    that do not say."""
     rows = [
         TableRow(label, [TableCell(text) for text in _cells(members[0].meta["leaves"])], method)
         for method, (label, members) in enumerate(groups.items())
         if {"selector", "algorithm"} <= members[0].meta.get("leaves", {}).keys()
     ]
     text = (
-        "What clients sent to the server, before round 1, before a choice, and with an update. Beside it every report carries the "
-        "number of samples, local steps, seconds and bits; a private run sends only what is listed."
+        "What clients sent to the server, before round 1, before a choice, and with an update. "
+        "Beside it every report carries the number of samples, local steps, seconds and bits; a "
+        "private run sends only what is listed."
     )
     heads = ("", *OCCASIONS, "uploaded", "choice depends on data", "single uploads must be seen")
     if not rows:
         return Section("What left the clients", [])
-    return Section("What left the clients", [Text(text, note=True), Table(heads, rows), *claims(groups)])
+    return Section(
+        "What left the clients", [Text(text, note=True), Table(heads, rows), *claims(groups)]
+    )
 
 
 def claims(groups: Mapping[str, Sequence[Run]]) -> list[BulletList]:
-    """Return the claim of differential privacy of each method (label to runs) as a list; without the methods that claim none."""
+    """Return the claim of differential privacy of each method (label to runs) as a list; without
+    the methods that claim none."""
     found = [(label, members[0].meta.get("privacy")) for label, members in groups.items()]
-    return [BulletList(record["claim"], f"Differential privacy: {label}") for label, record in found if record]
+    return [
+        BulletList(record["claim"], f"Differential privacy: {label}")
+        for label, record in found
+        if record
+    ]
 
 
 def _cells(leaves: Mapping[str, Any]) -> list[str]:
     """Return one method's cells, made of what its selector and its algorithm disclose."""
-    selector, algorithm = leaves["selector"], leaves["algorithm"]
-    who = " and ".join(name for name in ("selector", "algorithm") if leaves[name].get("visibility") == "each")
+    selector = leaves["selector"]
+    algorithm = leaves["algorithm"]
+    who = " and ".join(
+        name for name in ("selector", "algorithm") if leaves[name].get("visibility") == "each"
+    )
     occasions = [signals_in_words(selector.get(when, {})) for when in OCCASIONS]
     return [
         *occasions,

@@ -1,7 +1,7 @@
 """The record of a run, ``run.json``: read whole and checked before anything is made of it.
 
-What is checked is what reports, comparisons and resumed runs rely on; a key that an older version did not write may be absent, and
-keys that nothing here knows are left alone.
+What is checked is what reports, comparisons and resumed runs rely on; a key that an older version
+did not write may be absent, and keys that nothing here knows are left alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class _MetricRecord(_Part):
 
 class _SamplesRecord(_Part):
     shape: list[Annotated[int, Field(ge=0)]]
-    dtype: Literal["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool"]
+    dtype: Literal[
+        "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool"
+    ]
     classes: Annotated[int, Field(ge=1)] | None
     targets: Literal["classes", "positions", "multilabel", "numbers"]
     target_shape: list[Annotated[int, Field(ge=0)]]
@@ -124,25 +126,34 @@ class _Record(_Part):
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return the content of a ``run.json`` whose known keys have the right types, without its ``digest``, which is checked.
+    """Return the content of a ``run.json`` whose known keys have the right types, without its
+    ``digest``, which is checked.
 
     Raises
     ------
-    DataError: it is no file, too large, no JSON, or a key holds something else than such a record; the message names the key.
+    DataError: it is no file, too large, no JSON, or a key holds something else than such a record;
+    the message names the key.
     """
     record = read_json(path)
     if not isinstance(record, dict):
-        raise DataError(f"{path} holds {type(record).__name__}, not an object with the run's record")
+        raise DataError(
+            f"{path} holds {type(record).__name__}, not an object with the run's record"
+        )
     try:
         _Record.model_validate(record)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         key = ".".join(map(str, fault["loc"]))
-        got = "lacks" if fault["type"] == "missing" else f"holds {shortened(repr(fault['input']), 80)} under"
+        got = (
+            "lacks"
+            if fault["type"] == "missing"
+            else f"holds {shortened(repr(fault['input']), 80)} under"
+        )
         raise DataError(f"{path} {got} {key!r}; the run's record is damaged") from None
     if changed(record):
         raise DataError(
-            f"{path} was changed after it was written (its digest differs); restore it, or remove the key 'digest' to read it as it is"
+            f"{path} was changed after it was written (its digest differs); restore it, or remove "
+            "the key 'digest' to read it as it is"
         )
     record.pop("digest", None)
     return record
@@ -153,7 +164,8 @@ def read_json(path: Path) -> Any:
 
     Raises
     ------
-    DataError: it is no file, too large, no JSON in UTF-8, nested too deeply, or holds a number of too many digits.
+    DataError: it is no file, too large, no JSON in UTF-8, nested too deeply, or holds a number of
+    too many digits.
     """
     reason = no_file(path)
     if reason is not None:
@@ -166,14 +178,19 @@ def read_json(path: Path) -> Any:
         found = json.loads(raw.decode())
         check_limits(found)
     except RecursionError:
-        raise DataError(f"{path} cannot be read as JSON (it is nested too deeply); the run's record is damaged") from None
+        raise DataError(
+            f"{path} cannot be read as JSON (it is nested too deeply); the run's record is damaged"
+        ) from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as JSON ({error}); the run's record is damaged") from None
+        raise DataError(
+            f"{path} cannot be read as JSON ({error}); the run's record is damaged"
+        ) from None
     return found
 
 
 def read_note(text: str, directory: Path) -> dict[str, float]:
-    """Return the numbers by name that a row of the table ``rounds`` notes; ``directory``: of the run, for the message.
+    """Return the numbers by name that a row of the table ``rounds`` notes; ``directory``: of the
+    run, for the message.
 
     Raises
     ------
@@ -181,9 +198,14 @@ def read_note(text: str, directory: Path) -> dict[str, float]:
     """
     try:
         note = json.loads(text)
-        numbers = isinstance(note, dict) and all(isinstance(value, int | float) for value in note.values())
+        numbers = isinstance(note, dict) and all(
+            isinstance(value, int | float) for value in note.values()
+        )
     except (ValueError, RecursionError):
         numbers = False
     if not numbers:
-        raise DataError(f"{directory}: the table rounds holds the notes {shortened(text, 60)!r}; expected names with numbers")
+        raise DataError(
+            f"{directory}: the table rounds holds the notes {shortened(text, 60)!r}; expected "
+            "names with numbers"
+        )
     return {printable(name): float(value) for name, value in note.items()}

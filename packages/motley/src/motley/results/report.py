@@ -1,4 +1,5 @@
-"""The report about a run or a comparison, made from tables only: one HTML page, or Markdown with pictures beside it."""
+"""The report about a run or a comparison, made from tables only: one HTML page, or Markdown with
+pictures beside it."""
 
 from __future__ import annotations
 
@@ -28,18 +29,25 @@ Groups = Mapping[str, Sequence[Run]]
 
 
 def report(
-    runs: str | Path | Sequence[Run], out: str | Path, target: float | None = None, format: str | Sequence[str] = ()
+    runs: str | Path | Sequence[Run],
+    out: str | Path,
+    target: float | None = None,
+    format: str | Sequence[str] = (),
 ) -> Path:
     """Write the report of runs to a file, or its figures and tables for a paper into a folder.
 
     Parameters
     ----------
     runs: a folder with runs in or below it, or loaded runs.
-    out: the file to write; folders above it are made. ``.html`` (``.htm``) is a page of HTML that holds everything, ``.md``
-        is Markdown, whose pictures go to a folder beside it (``report_pictures`` for ``report.md``).
-    target: value of the metric (an accuracy as a fraction) for the table of costs to a target; None takes ``stop.target`` of the
+    out: the file to write; folders above it are made. ``.html`` (``.htm``) is a page of HTML that
+    holds everything, ``.md``
+        is Markdown, whose pictures go to a folder beside it (``report_pictures`` for
+        ``report.md``).
+    target: value of the metric (an accuracy as a fraction) for the table of costs to a target; None
+    takes ``stop.target`` of the
         first experiment, and without one the table is left out.
-    format: some of ``pdf``, ``svg`` (figures), ``latex`` and ``csv`` (tables); ``out`` is then the folder of their files.
+    format: some of ``pdf``, ``svg`` (figures), ``latex`` and ``csv`` (tables); ``out`` is then the
+    folder of their files.
 
     Returns
     -------
@@ -47,14 +55,18 @@ def report(
 
     Raises
     ------
-    StoreError: there are no runs, or ``out`` cannot be written. DataError: a run's files are damaged.
-    ConfigError: the runs are measured in different metrics, ``target`` is no value of theirs, or ``out`` has another suffix.
+    StoreError: there are no runs, or ``out`` cannot be written. DataError: a run's files are
+    damaged.
+    ConfigError: the runs are measured in different metrics, ``target`` is no value of theirs, or
+    ``out`` has another suffix.
     """
     loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
     if not loaded:
         raise StoreError("a report needs at least one run, got none")
     if format:
-        return write_print_files(_groups(loaded), Path(out), [format] if isinstance(format, str) else format, target)
+        return write_print_files(
+            _groups(loaded), Path(out), [format] if isinstance(format, str) else format, target
+        )
     return write(report_page(loaded, Path(out).parent, target), out)
 
 
@@ -63,7 +75,8 @@ def _groups(runs: Sequence[Run]) -> Groups:
 
 
 def report_page(runs: Sequence[Run], folder: Path, target: float | None = None) -> Page:
-    """Return the report of runs, one at least, as a page; ``folder``: where it will lie, from which single runs are addressed.
+    """Return the report of runs, one at least, as a page; ``folder``: where it will lie, from which
+    single runs are addressed.
 
     Raises
     ------
@@ -103,17 +116,22 @@ def facts(groups: Groups) -> list[tuple[str, str]]:
 
 
 def warnings(groups: Groups) -> list[str]:
-    """Return warnings about the runs: unfinished ones, rejected updates, single seeds, few evaluations."""
+    """Return warnings about the runs: unfinished ones, rejected updates, single seeds, few
+    evaluations."""
     messages: dict[str, list[str]] = {}  # text -> methods that it is about
 
     for label, runs in groups.items():
         for text in _troubles(runs):
             messages.setdefault(text, []).append(label)
-    whose = {text: "all methods" if len(names) == len(groups) > 1 else ", ".join(names) for text, names in messages.items()}
+    whose = {
+        text: "all methods" if len(names) == len(groups) > 1 else ", ".join(names)
+        for text, names in messages.items()
+    }
     lines = [f"{names}: {text}" for text, names in whose.items()]
     if len({measures.written_scope(run) for runs in groups.values() for run in runs}) > 1:
         lines.append(
-            "Some runs are tested on the clients' own data and some on a global test set: their headlines differ in meaning."
+            "Some runs are tested on the clients' own data and some on a global test set: their "
+            "headlines differ in meaning."
         )
     return lines
 
@@ -130,12 +148,19 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
     if open_runs:
         seeds = ", ".join(str(run.seed) for run in open_runs)
         found.append(f"not finished (seed {seeds}); what is shown ends where the run stood.")
-    rejected = [run.column("clients", "client")[run.column("clients", "outcome") == "rejected"] for run in runs]
-    number, clients = sum(map(len, rejected)), len({int(client) for run in rejected for client in run})
+    rejected = [
+        run.column("clients", "client")[run.column("clients", "outcome") == "rejected"]
+        for run in runs
+    ]
+    number = sum(map(len, rejected))
+    clients = len({int(client) for run in rejected for client in run})
     if number:
-        times, who = ("once" if number == 1 else f"{number} times"), f"{clients} client{'s' if clients > 1 else ''}"
+        times = "once" if number == 1 else f"{number} times"
+        who = f"{clients} client{'s' if clients > 1 else ''}"
         reasons = "not finite, of the wrong shape, or part of a refused step"
-        found.append(f"an update was rejected {times} ({who}): {reasons}. It was paid for, not used.")
+        found.append(
+            f"an update was rejected {times} ({who}): {reasons}. It was paid for, not used."
+        )
     found += [f"seed {run.seed}: {trouble}." for run in runs for trouble in model_health(run)]
     lost = [
         (int(client), run.client_name(int(client)))
@@ -144,7 +169,8 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
         for client in run.column("clients", "client")[_dropped(run)]
     ]
     if lost:
-        times, each = ("once" if len(lost) == 1 else f"{len(lost)} times"), [named for _, named in sorted(set(lost))]
+        times = "once" if len(lost) == 1 else f"{len(lost)} times"
+        each = [named for _, named in sorted(set(lost))]
         who = ", ".join(each[:10]) + (f" and {len(each) - 10} more" if len(each) > 10 else "")
         found.append(f"an upload was lost {times} ({who}); when and why is below.")
     if len(runs) == 1 and not runs[0].deployed:
@@ -153,5 +179,8 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
     if not any(evaluations):
         found.append("no evaluation after round 0; set evaluate.every to see accuracy.")
     elif not all(np.isfinite(measures.ends_of(run).stable) for run in runs):
-        found.append("fewer than ten evaluations past half of a run: it has no stable value; set a smaller evaluate.every.")
+        found.append(
+            "fewer than ten evaluations past half of a run: it has no stable value; set a smaller "
+            "evaluate.every."
+        )
     return found

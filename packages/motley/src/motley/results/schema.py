@@ -37,11 +37,12 @@
 ``timings``           measured wall times of a round; equality of two runs never covers this table
 ====================  ==============================================================================
 
-Columns with clear numbers of clients' data (samples, labels, losses, norms, weights) are null in a private run, see
-`motley.privacy.published`.
+Columns with clear numbers of clients' data (samples, labels, losses, norms, weights) are null in a
+private run, see `motley.privacy.published`.
 
-``*_paper_bits`` follow the papers' convention (uplink only, 32 bits a sent value); the others count everything that travels. So does
-``paper_s``: local steps and these bits take time, nothing else does.
+``*_paper_bits`` follow the papers' convention (uplink only, 32 bits a sent value); the others count
+everything that travels. So does ``paper_s``: local steps and these bits take time, nothing else
+does.
 """
 
 from __future__ import annotations
@@ -50,60 +51,150 @@ import pyarrow as pa
 
 __all__ = ["EQUAL_TABLES", "TABLES"]
 
-_i, _f, _s = pa.int64(), pa.float64(), pa.string()
+_i = pa.int64()
+_f = pa.float64()
+_s = pa.string()
 
 TABLES: dict[str, pa.Schema] = {
     "rounds": pa.schema(
         [
-            ("round", _i), ("selections", _i), ("dispatch", _i), ("start_s", _f), ("time_s", _f), ("paper_s", _f),
-            ("available", _i), ("probed", _i), ("selected", _i), ("accepted", _i), ("late", _i), ("dropped", _i),
-            ("rejected", _i), ("train_loss", _f), ("update_norm", _f), ("weight_sum", _f), ("budget", _f),
-            ("down_bits", _f), ("up_bits", _f), ("probe_down_bits", _f), ("probe_up_bits", _f), ("up_paper_bits", _f),
-            ("total_bits", _f), ("total_up_bits", _f), ("total_up_paper_bits", _f), ("notes", _s),
+            ("round", _i),
+            ("selections", _i),
+            ("dispatch", _i),
+            ("start_s", _f),
+            ("time_s", _f),
+            ("paper_s", _f),
+            ("available", _i),
+            ("probed", _i),
+            ("selected", _i),
+            ("accepted", _i),
+            ("late", _i),
+            ("dropped", _i),
+            ("rejected", _i),
+            ("train_loss", _f),
+            ("update_norm", _f),
+            ("weight_sum", _f),
+            ("budget", _f),
+            ("down_bits", _f),
+            ("up_bits", _f),
+            ("probe_down_bits", _f),
+            ("probe_up_bits", _f),
+            ("up_paper_bits", _f),
+            ("total_bits", _f),
+            ("total_up_bits", _f),
+            ("total_up_paper_bits", _f),
+            ("notes", _s),
         ]
     ),
     "clients": pa.schema(
         [
-            ("round", _i), ("dispatch", _i), ("client", _i), ("outcome", _s), ("version", _i), ("staleness", _i),
-            ("num_examples", _i), ("local_steps", _i), ("weight", _f), ("score", _f), ("loss", _f), ("update_norm", _f),
-            ("start_s", _f), ("download_s", _f), ("compute_s", _f), ("upload_s", _f), ("bits_down", _f), ("bits_up", _f),
-            ("theta", _f), ("up_mbps", _f),
+            ("round", _i),
+            ("dispatch", _i),
+            ("client", _i),
+            ("outcome", _s),
+            ("version", _i),
+            ("staleness", _i),
+            ("num_examples", _i),
+            ("local_steps", _i),
+            ("weight", _f),
+            ("score", _f),
+            ("loss", _f),
+            ("update_norm", _f),
+            ("start_s", _f),
+            ("download_s", _f),
+            ("compute_s", _f),
+            ("upload_s", _f),
+            ("bits_down", _f),
+            ("bits_up", _f),
+            ("theta", _f),
+            ("up_mbps", _f),
         ]
     ),
     "evaluations": pa.schema(
         [
-            ("round", _i), ("selections", _i), ("time_s", _f), ("paper_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
-            ("scope", _s), ("client", _i), ("examples", _i), ("loss", _f), ("accuracy", _f),
+            ("round", _i),
+            ("selections", _i),
+            ("time_s", _f),
+            ("paper_s", _f),
+            ("total_bits", _f),
+            ("total_up_paper_bits", _f),
+            ("scope", _s),
+            ("client", _i),
+            ("examples", _i),
+            ("loss", _f),
+            ("accuracy", _f),
         ]
     ),
     "metrics": pa.schema(
         [
-            ("round", _i), ("selections", _i), ("time_s", _f), ("paper_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
-            ("scope", _s), ("client", _i), ("examples", _i), ("metric", _s), ("value", _f), ("undefined", _i),
+            ("round", _i),
+            ("selections", _i),
+            ("time_s", _f),
+            ("paper_s", _f),
+            ("total_bits", _f),
+            ("total_up_paper_bits", _f),
+            ("scope", _s),
+            ("client", _i),
+            ("examples", _i),
+            ("metric", _s),
+            ("value", _f),
+            ("undefined", _i),
         ]
     ),
     "federation": pa.schema(
         [
-            ("client", _i), ("num_train", _i), ("num_validation", _i), ("num_test", _i), ("held_out", _i), ("noise", _f),
-            ("batch_size", _i), ("step_s", _f), ("up_mbps", _f), ("domain", _i), ("cluster", _i), ("labels", pa.list_(_i)),
+            ("client", _i),
+            ("num_train", _i),
+            ("num_validation", _i),
+            ("num_test", _i),
+            ("held_out", _i),
+            ("noise", _f),
+            ("batch_size", _i),
+            ("step_s", _f),
+            ("up_mbps", _f),
+            ("domain", _i),
+            ("cluster", _i),
+            ("labels", pa.list_(_i)),
         ]
     ),
     "incidents": pa.schema(
         [
-            ("round", _i), ("time_s", _f), ("at", _s), ("client", _i), ("event", _s), ("dispatch", _i), ("reason", _s),
+            ("round", _i),
+            ("time_s", _f),
+            ("at", _s),
+            ("client", _i),
+            ("event", _s),
+            ("dispatch", _i),
+            ("reason", _s),
         ]
     ),
     "claims": pa.schema(
-        [("round", _i), ("client", _i), ("occasion", _s), ("signal", _s), ("claimed", _f), ("true", _f)]
-    ),
-    "privacy": pa.schema([("round", _i), ("client", _i), ("signals", _i), ("choices", _i), ("sums", _i)]),
-    "timings": pa.schema(
         [
-            ("round", _i), ("wall_s", _f), ("select_s", _f), ("measure_s", _f), ("plan_s", _f), ("train_s", _f),
-            ("aggregate_s", _f), ("evaluate_s", _f), ("write_s", _f),
+            ("round", _i),
+            ("client", _i),
+            ("occasion", _s),
+            ("signal", _s),
+            ("claimed", _f),
+            ("true", _f),
         ]
     ),
-}  # fmt: skip
+    "privacy": pa.schema(
+        [("round", _i), ("client", _i), ("signals", _i), ("choices", _i), ("sums", _i)]
+    ),
+    "timings": pa.schema(
+        [
+            ("round", _i),
+            ("wall_s", _f),
+            ("select_s", _f),
+            ("measure_s", _f),
+            ("plan_s", _f),
+            ("train_s", _f),
+            ("aggregate_s", _f),
+            ("evaluate_s", _f),
+            ("write_s", _f),
+        ]
+    ),
+}
 
 EQUAL_TABLES = ("rounds", "clients", "evaluations", "metrics", "federation", "claims", "privacy")
 """Two runs of the same file and seed agree in these, to the last bit."""

@@ -40,26 +40,44 @@ Groups = Mapping[str, Sequence[Run]]
 def all_sections(groups: Groups, target: float | None = None) -> list[Section]:
     """Return all sections that compare methods (label to runs); empty sections are left out."""
     every = (
-        ends(groups), curves(groups, target), participation(groups), real_clients(groups), sending(groups), diagnosed(groups),
-        served(groups), federation(groups), privacy_section(groups), costs(groups),
-    )  # fmt: skip
+        ends(groups),
+        curves(groups, target),
+        participation(groups),
+        real_clients(groups),
+        sending(groups),
+        diagnosed(groups),
+        served(groups),
+        federation(groups),
+        privacy_section(groups),
+        costs(groups),
+    )
     return [part for part in every if part.blocks]
 
 
 def ends(groups: Groups) -> Section:
-    """Return the section with the end of each method, and whether the differences exceed those between seeds."""
+    """Return the section with the end of each method, and whether the differences exceed those
+    between seeds."""
     first = next(iter(groups.values()))[0]
     metric = measures.metric_of(first)[0]
     words = [
         f"{metric.capitalize()}{' in %' if measures.percent_of(first) > 1 else ''}",
-        "averaged over the clients' own test sets" if measures.written_scope(first) == "mean" else "on the global test set",
+        "averaged over the clients' own test sets"
+        if measures.written_scope(first) == "mean"
+        else "on the global test set",
     ]
-    text = " ".join(words) + (", mean ± standard deviation over seeds" if _several(groups) else "") + (
-        ". Stable is the mean of the last ten evaluations, where all ten are past half of the run, drop how much worse the end is "
-        "than the peak; round 0 (untrained) never counts."
-    )  # fmt: skip
+    text = (
+        " ".join(words)
+        + (", mean ± standard deviation over seeds" if _several(groups) else "")
+        + (
+            ". Stable is the mean of the last ten evaluations, where all ten are past half of the "
+            "run, drop how much worse the end is than the peak; round 0 (untrained) never counts."
+        )
+    )
     if any(isfinite(measures.by_validation(run)) for runs in groups.values() for run in runs):
-        text += " By validation is the test figure at the round that is best on the clients' validation samples."
+        text += (
+            " By validation is the test figure at the round that is best on the clients' "
+            "validation samples."
+        )
     return Section(
         "In one table",
         non_empty(
@@ -74,30 +92,37 @@ def ends(groups: Groups) -> Section:
 
 
 def curves(groups: Groups, target: float | None = None) -> Section:
-    """Return the section with curves over rounds, time and traffic, and costs to the target (None: the experiment's)."""
+    """Return the section with curves over rounds, time and traffic, and costs to the target (None:
+    the experiment's)."""
     runs = [run for members in groups.values() for run in members]
     axes: tuple[measures.Axis, ...] = ("seconds", "bits", "paper_bits")
     known = [axis for axis in axes if any(len(measures.curve(run, axis).x) for run in runs)]
     drawn = [plots.curves(groups, axis) for axis in ("round", *known)]
-    seeds = f"Mean over seeds{'' if drawn[0].wide else '; the shade is one standard deviation'}. " if _several(groups) else ""
+    seeds = (
+        f"Mean over seeds{'' if drawn[0].wide else '; the shade is one standard deviation'}. "
+        if _several(groups)
+        else ""
+    )
     text = (
-        f"{seeds}Each curve ends where its first seed ends. The first rise is cut off where it would hide the rest; the traffic axis "
-        "is logarithmic where methods differ much."
+        f"{seeds}Each curve ends where its first seed ends. The first rise is cut off where it "
+        "would hide the rest; the traffic axis is logarithmic where methods differ much."
     )
     first = next(iter(groups.values()))[0]
     target = target_of(first, target)
     until = None
     if target is not None:
         name = f"{100 * target:g}%" if measures.percent_of(first) > 1 else f"{target:g}"
-        until = Section(f"Until {name}", [tables.to_target(groups, target), plots.target_bars(groups, target)])
+        until = Section(
+            f"Until {name}", [tables.to_target(groups, target), plots.target_bars(groups, target)]
+        )
     return Section("How it got there", non_empty(Text(text, note=True), SideBySide(drawn), until))
 
 
 def participation(groups: Groups) -> Section:
     """Return the section on participation, with the notes of the rules on their selection."""
     text = (
-        "Accepted updates per client. The dashed line is an even share; std and Gini index are means over seeds (0 means everybody "
-        "equally often)."
+        "Accepted updates per client. The dashed line is an even share; std and Gini index are "
+        "means over seeds (0 means everybody equally often)."
     )
     mean = ", mean over seeds" if _several(groups) else ""
     noted = selection_plots.components(groups)
@@ -116,15 +141,22 @@ def participation(groups: Groups) -> Section:
 
 def sending(groups: Groups) -> Section:
     """Return the section on shares of updates sent; empty where all clients send everything."""
-    shares, by_score = selection_plots.shares(groups), selection_plots.shares_by_score(groups)
+    shares = selection_plots.shares(groups)
+    by_score = selection_plots.shares_by_score(groups)
     seeds = ", all seeds" if _several(groups) else ""
     text = (
-        f"One dot for each client sent out{seeds} (of many, evenly picked), in rounds in which not everybody may send the whole "
-        "update. Methods that send everything are not shown."
+        f"One dot for each client sent out{seeds} (of many, evenly picked), in rounds in which not "
+        "everybody may send the whole update. Methods that send everything are not shown."
     )
-    line = "On the dashed line a client sends what its score asks for; below it, its link or a limit holds it back."
+    line = (
+        "On the dashed line a client sends what its score asks for; below it, its link or a "
+        "limit holds it back."
+    )
     score = Section("Share and score", [Text(line, note=True), by_score] if by_score else [])
-    return Section("Who may send how much", non_empty(Text(text, note=True), shares, score) if shares or by_score else [])
+    return Section(
+        "Who may send how much",
+        non_empty(Text(text, note=True), shares, score) if shares or by_score else [],
+    )
 
 
 def diagnosed(groups: Groups) -> Section:
@@ -132,12 +164,16 @@ def diagnosed(groups: Groups) -> Section:
     pictures = selection_plots.diagnosed(groups)
     mean = ", mean over seeds" if _several(groups) else ""
     text = (
-        f"Measured in the rounds that were diagnosed{mean}. diversity: how far clients' gradients are from their mean, over all "
-        "clients (B2), those selected, and by the rule's probabilities; G2 is the mean gradient's own squared norm. drift: how far "
-        "local models went, and the bounds of theorems with B2 of all and of the selected. error, client_error, weighted_error: what "
-        "compression keeps back, of the aggregate and of an upload, with the shares as they were and with the same for everybody."
+        f"Measured in the rounds that were diagnosed{mean}. diversity: how far clients' gradients "
+        "are from their mean, over all clients (B2), those selected, and by the rule's "
+        "probabilities; G2 is the mean gradient's own squared norm. drift: how far local models "
+        "went, and the bounds of theorems with B2 of all and of the selected. error, client_error, "
+        "weighted_error: what compression keeps back, of the aggregate and of an upload, with the "
+        "shares as they were and with the same for everybody."
     )
-    return Section("What theorems assume", non_empty(Text(text, note=True), *pictures) if pictures else [])
+    return Section(
+        "What theorems assume", non_empty(Text(text, note=True), *pictures) if pictures else []
+    )
 
 
 def served(groups: Groups) -> Section:
@@ -145,7 +181,9 @@ def served(groups: Groups) -> Section:
     kinds: tuple[Literal["domain", "cluster"], ...] = ("domain", "cluster")
     by_kind = [Section(f"By {kind}", non_empty(tables.by_kind(groups, kind))) for kind in kinds]
     advice = missing_local(groups)
-    gained = non_empty(*gain_pictures(groups), tables.gains(groups), Text(advice, note=True) if advice else None)
+    gained = non_empty(
+        *gain_pictures(groups), tables.gains(groups), Text(advice, note=True) if advice else None
+    )
     new = Section("New clients", non_empty(tables.new_clients(groups)))
     return Section(
         "Who was served",
@@ -161,23 +199,34 @@ def served(groups: Groups) -> Section:
 
 
 def federation(groups: Groups) -> Section:
-    """Return the section on the class distribution of the first run; empty for data without classes."""
-    return Section("The federation", non_empty(selection_plots.class_distribution(next(iter(groups.values()))[0])))
+    """Return the section on the class distribution of the first run; empty for data without
+    classes."""
+    return Section(
+        "The federation",
+        non_empty(selection_plots.class_distribution(next(iter(groups.values()))[0])),
+    )
 
 
 def costs(groups: Groups) -> Section:
     """Return the section on time and traffic."""
-    whose = "a round's time went on the server" if clock(groups) == "wall" else "a simulated round's wall time went"
+    whose = (
+        "a round's time went on the server"
+        if clock(groups) == "wall"
+        else "a simulated round's wall time went"
+    )
     phases = Section(f"Where {whose} (ms)", non_empty(tables.phases(groups)))
     return Section("What it cost", non_empty(tables.costs(groups), phases))
 
 
 def provenance(groups: Groups, experiments: bool = True) -> Section:
-    """Return the section on commands, versions and citations, with the resolved experiments if ``experiments``."""
+    """Return the section on commands, versions and citations, with the resolved experiments if
+    ``experiments``."""
     runs = [run for members in groups.values() for run in members]
     commands = dict.fromkeys(str(run.meta["command"]) for run in runs if run.meta.get("command"))
     notes = _shared([(run.meta.get("task") or {}).get("notes") for run in runs])
-    versions = _shared([run.meta.get("versions") for run in runs]) + _shared([run.meta.get("numerics") for run in runs])
+    versions = _shared([run.meta.get("versions") for run in runs]) + _shared(
+        [run.meta.get("numerics") for run in runs]
+    )
     papers = citations(runs)
     return Section(
         "What was run",
@@ -189,7 +238,9 @@ def provenance(groups: Groups, experiments: bool = True) -> Section:
                 for label, members in groups.items()
                 if experiments
             ),
-            Code("\n".join(f"{name}: {value}" for name, value in versions), "Versions and numerics") if versions else None,
+            Code("\n".join(f"{name}: {value}" for name, value in versions), "Versions and numerics")
+            if versions
+            else None,
             Code("\n\n".join(papers), "Cite what was used (BibTeX)", "bibtex") if papers else None,
         ),
     )
@@ -203,7 +254,10 @@ def _shared(found: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, str]]:
     """Return the values of a record over all runs, joined where they differ."""
     records = [record or {} for record in found]
     names = list(dict.fromkeys(name for record in records for name in record))
-    return [(name, " / ".join(dict.fromkeys(str(record[name]) for record in records if name in record))) for name in names]
+    return [
+        (name, " / ".join(dict.fromkeys(str(record[name]) for record in records if name in record)))
+        for name in names
+    ]
 
 
 def _json(config: Mapping[str, Any]) -> str:

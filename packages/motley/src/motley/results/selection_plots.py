@@ -1,7 +1,8 @@
-"""Figures of a run's clients and selections: class distribution, upload shares, components of scores, diagnostics.
+"""Figures of a run's clients and selections: class distribution, upload shares, components of
+scores, diagnostics.
 
-``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. Each figure shows only the methods whose tables hold
-what it needs, and is None where none does.
+``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. Each figure shows
+only the methods whose tables hold what it needs, and is None where none does.
 """
 
 from __future__ import annotations
@@ -37,7 +38,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["class_distribution", "class_picture", "components", "diagnosed", "shares", "shares_by_score"]
+__all__ = [
+    "class_distribution",
+    "class_picture",
+    "components",
+    "diagnosed",
+    "shares",
+    "shares_by_score",
+]
 
 Groups = Mapping[str, Sequence[Run]]
 Notes = Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]]
@@ -58,7 +66,8 @@ DIAGNOSED = {
 
 
 def shares(groups: Groups) -> Picture | None:
-    """Draw the share of its update that each client may send, against its uplink; dashed: the ceiling, where the tables prove one."""
+    """Draw the share of its update that each client may send, against its uplink; dashed: the
+    ceiling, where the tables prove one."""
     found = {i: one for i, one in _shares(groups).items() if np.isfinite(one.mbps).any()}
     if not found:
         return None
@@ -69,27 +78,47 @@ def shares(groups: Groups) -> Picture | None:
         for i, axes in panels.items():
             one = found[i]
             at = _evenly_picked(len(one.theta))
-            dots = axes.scatter(one.mbps[at], 100 * one.theta[at], s=9, color=colour(i), alpha=0.45, linewidths=0)
+            dots = axes.scatter(
+                one.mbps[at], 100 * one.theta[at], s=9, color=colour(i), alpha=0.45, linewidths=0
+            )
             mark(dots, i)
-            label = f"mean {100 * one.theta.mean():.3g} %, from {100 * one.theta.min():.2g} to {100 * one.theta.max():.3g} %"
+            label = (
+                f"mean {100 * one.theta.mean():.3g} %, from {100 * one.theta.min():.2g} to "
+                f"{100 * one.theta.max():.3g} %"
+            )
             if np.isfinite(one.ceiling):
                 line = np.array([0.0, min(links.max(), 1 / one.ceiling)])
-                mark(axes.plot(line, 100 * one.ceiling * line, color="#333333", linewidth=1, linestyle=(0, (4, 3)))[0], i)
+                mark(
+                    axes.plot(
+                        line,
+                        100 * one.ceiling * line,
+                        color="#333333",
+                        linewidth=1,
+                        linestyle=(0, (4, 3)),
+                    )[0],
+                    i,
+                )
                 label += f"\ndashed: ceiling, {100 * one.ceiling:.3g} % for each Mb/s"
-            axes.set_title(axes.get_title(loc="left") + "\n" * lines, fontweight="bold", color=colour(i))
+            axes.set_title(
+                axes.get_title(loc="left") + "\n" * lines, fontweight="bold", color=colour(i)
+            )
             axes.text(0, 1.03, label, transform=axes.transAxes, fontsize=8)
             if links.max() > 20 * links.min() > 0:
                 axes.set_xscale("log")
             else:
                 axes.set_xlim(0, 1.04 * links.max())
-        axes.set_ylim(0, 104 * max(float(one.theta.max()) for one in found.values()))  # shared by all panels
+        # shared by all panels
+        axes.set_ylim(0, 104 * max(float(one.theta.max()) for one in found.values()))
         figure.supxlabel("uplink when it was sent out (Mb/s)", fontsize=9)
         figure.supylabel("share of the update sent (%)", fontsize=9)
-        return to_svg(figure, "shares", f"Share sent against uplink: {', '.join(_labels_of(groups, found))}")
+        return to_svg(
+            figure, "shares", f"Share sent against uplink: {', '.join(_labels_of(groups, found))}"
+        )
 
 
 def shares_by_score(groups: Groups) -> Picture | None:
-    """Draw the same shares against the scores, coloured by uplink; on the dashed line a client sends what its score asks for."""
+    """Draw the same shares against the scores, coloured by uplink; on the dashed line a client
+    sends what its score asks for."""
     found = {i: one for i, one in _shares(groups).items() if np.isfinite(one.asked).any()}
     if not found:
         return None
@@ -101,23 +130,46 @@ def shares_by_score(groups: Groups) -> Picture | None:
         for i, axes in panels.items():
             one = found[i]
             at = _evenly_picked(len(one.theta))
-            x, y = (one.asked / one.budget)[at], (one.theta / one.budget)[at]
-            dots = axes.scatter(x, y, c=one.mbps[at], s=11, cmap="viridis", vmin=low, vmax=high, linewidths=0)
+            x = (one.asked / one.budget)[at]
+            y = (one.theta / one.budget)[at]
+            dots = axes.scatter(
+                x, y, c=one.mbps[at], s=11, cmap="viridis", vmin=low, vmax=high, linewidths=0
+            )
             mark(dots, i)
             most = 1.05 * max(float(np.nanmax(x)), float(np.nanmax(y)), 1.0)
-            mark(axes.plot([0, most], [0, most], color="#888888", linewidth=1, linestyle=(0, (4, 3)), zorder=0)[0], i)
+            mark(
+                axes.plot(
+                    [0, most],
+                    [0, most],
+                    color="#888888",
+                    linewidth=1,
+                    linestyle=(0, (4, 3)),
+                    zorder=0,
+                )[0],
+                i,
+            )
             axes.set(xlim=(0, most), ylim=(0, most))
         figure.supxlabel("score of the client / mean score of its cohort", fontsize=9)
         figure.supylabel("share sent / budget of the round", fontsize=9)
         figure.colorbar(dots, ax=list(panels.values()), label="uplink (Mb/s)", pad=0.01)
-        return to_svg(figure, "scores", f"Share sent against score, coloured by uplink: {', '.join(_labels_of(groups, found))}")
+        return to_svg(
+            figure,
+            "scores",
+            f"Share sent against score, coloured by uplink: {', '.join(_labels_of(groups, found))}",
+        )
 
 
 def components(groups: Groups) -> list[Picture]:
-    """Draw, for each head of a rule's notes, the values over the rounds (mean over seeds), one panel per method."""
+    """Draw, for each head of a rule's notes, the values over the rounds (mean over seeds), one
+    panel per method."""
     notes = _notes(groups)
-    heads = dict.fromkeys(head for runs in notes for one in runs for head in one if head not in DIAGNOSED)
-    return [_notes_figure(groups, notes, head, SIZES.get(head, f"{head}, mean over the available")) for head in heads]
+    heads = dict.fromkeys(
+        head for runs in notes for one in runs for head in one if head not in DIAGNOSED
+    )
+    return [
+        _notes_figure(groups, notes, head, SIZES.get(head, f"{head}, mean over the available"))
+        for head in heads
+    ]
 
 
 def diagnosed(groups: Groups) -> list[Picture]:
@@ -135,7 +187,11 @@ def _notes(groups: Groups) -> Notes:
 
 
 def _notes_figure(groups: Groups, notes: Notes, head: str, label: str) -> Picture:
-    own = {i: [one[head] for one in runs if head in one] for i, runs in enumerate(notes) if any(head in one for one in runs)}
+    own = {
+        i: [one[head] for one in runs if head in one]
+        for i, runs in enumerate(notes)
+        if any(head in one for one in runs)
+    }
     names = list(dict.fromkeys(name for runs in own.values() for one in runs for name in one))
     with styled():
         figure, panels = _panels(groups, list(own), share=True)
@@ -145,30 +201,48 @@ def _notes_figure(groups: Groups, notes: Notes, head: str, label: str) -> Pictur
                 band = measures.band([one[name] for one in own[i] if name in one])
                 if len(band.x):
                     style = DASHES[n // len(COLOURS) % len(DASHES)]
-                    mark(axes.plot(band.x, band.mean, color=colour(n), linestyle=style, linewidth=1.4)[0], i)
+                    mark(
+                        axes.plot(
+                            band.x, band.mean, color=colour(n), linestyle=style, linewidth=1.4
+                        )[0],
+                        i,
+                    )
                     tips[n] = (float(band.x[-1]), float(band.mean[-1]))
             axes.margins(x=0)
             _label_lines(axes, names, tips, i)
         figure.supxlabel("round", fontsize=9)
         figure.supylabel(label, fontsize=9)
-        return to_svg(figure, f"noted-{head}", f"{head}: {', '.join(names)}, of {', '.join(_labels_of(groups, own))}")
+        return to_svg(
+            figure,
+            f"noted-{head}",
+            f"{head}: {', '.join(names)}, of {', '.join(_labels_of(groups, own))}",
+        )
 
 
-def _label_lines(axes: Axes, names: Sequence[str], tips: Mapping[int, tuple[float, float]], method: int) -> None:
+def _label_lines(
+    axes: Axes, names: Sequence[str], tips: Mapping[int, tuple[float, float]], method: int
+) -> None:
     """Write names beside the ends of the lines."""
     low, high = axes.get_ylim()
     heights = spread_apart([y for _, y in tips.values()], 0.11 * (high - low))
     below = max(0.0, low - min(heights, default=low))
     for (n, (x, _)), y in zip(tips.items(), heights, strict=True):
         text = axes.annotate(
-            names[n], (x, y + below), (4, 0), textcoords="offset points", va="center", color=colour(n), fontsize=8
+            names[n],
+            (x, y + below),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour(n),
+            fontsize=8,
         )
         text.set_annotation_clip(False)
         mark(text, method)
 
 
 def _shares(groups: Groups) -> dict[int, measures.Shares]:
-    """Return number of the method -> the shares of all its runs, where not all clients send everything."""
+    """Return number of the method -> the shares of all its runs, where not all clients send
+    everything."""
     found = {}
     for i, runs in enumerate(groups.values()):
         each = [measures.shares(run) for run in runs]
@@ -176,9 +250,12 @@ def _shares(groups: Groups) -> dict[int, measures.Shares]:
             ceilings = [one.ceiling for one in each if len(one.theta)]
             same = np.ptp(ceilings) <= 1e-3 * ceilings[0]  # False with a NaN
             theta, mbps, asked, budget = (
-                np.concatenate([getattr(one, name) for one in each]) for name in ("theta", "mbps", "asked", "budget")
+                np.concatenate([getattr(one, name) for one in each])
+                for name in ("theta", "mbps", "asked", "budget")
             )
-            found[i] = measures.Shares(theta, mbps, asked, budget, ceilings[0] if same else float("nan"))
+            found[i] = measures.Shares(
+                theta, mbps, asked, budget, ceilings[0] if same else float("nan")
+            )
     return found
 
 
@@ -219,40 +296,60 @@ def class_distribution(run: Run) -> Picture | None:
     classes = run.meta.get("task", {}).get("classes", [])
     title = "Who holds what" + (f" (seed {run.seed})" if "seed" in run.meta else "")
     ids = np.asarray(run.column("federation", "client"), np.int64)[known].tolist()
-    return class_picture(counts, noise, classes, title, [run.client_name(k) for k in ids] if run.client_names else ())
+    return class_picture(
+        counts, noise, classes, title, [run.client_name(k) for k in ids] if run.client_names else ()
+    )
 
 
 def class_picture(
-    counts: NDArray[np.float64], noise: NDArray[np.float64], classes: Sequence[str], title: str, clients: Sequence[str] = ()
+    counts: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    classes: Sequence[str],
+    title: str,
+    clients: Sequence[str] = (),
 ) -> Picture:
-    """Draw training samples per client and class: stacked bars for a few clients, a map of class shares for many.
+    """Draw training samples per client and class: stacked bars for a few clients, a map of class
+    shares for many.
 
-    Clients are ordered by the class they hold most of. A strip below shows the share of wrong labels, where there are any. Of more
-    than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring clients are drawn.
+    Clients are ordered by the class they hold most of. A strip below shows the share of wrong
+    labels, where there are any. Of more than :data:`motley.results.figures.ONE_BY_ONE` clients,
+    means of groups of neighbouring clients are drawn.
 
     Parameters
     ----------
-    counts: ``[K, C]``. noise: share of wrong labels ``[K]``. classes: their names; numbers where there are not C of them.
+    counts: ``[K, C]``. noise: share of wrong labels ``[K]``. classes: their names; numbers where
+    there are not C of them.
     clients: their names ``[K]``, which are written below a few bars; empty: they have none.
     """
     order = np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))
-    counts, noise = counts[order], noise[order]
-    names = [str(c) for c in (classes if len(classes) == counts.shape[1] else range(counts.shape[1]))]
+    counts = counts[order]
+    noise = noise[order]
+    names = [
+        str(c) for c in (classes if len(classes) == counts.shape[1] else range(counts.shape[1]))
+    ]
     few = len(counts) <= 60 and counts.shape[1] <= len(CLASS_COLOURS)
     with styled():
         figure = new_figure(8.4, 3.8 if noise.any() else 3.1)
         ratios = [4, 1] if noise.any() else [1]
-        rows = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
+        rows = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)[
+            :, 0
+        ]
         (_stacked if few else _class_map)(rows[0], counts, names)
         if noise.any():
             strip = client_groups(noise)
             rows[1].bar(np.arange(len(strip)), 100 * strip, color="#777777", width=0.85)
             rows[1].set_ylabel("wrong\nlabels (%)")
-        rows[-1].set_xlabel(f"the {len(counts)} clients, grouped by their largest class{grouping(len(counts))}")
+        rows[-1].set_xlabel(
+            f"the {len(counts)} clients, grouped by their largest class{grouping(len(counts))}"
+        )
         rows[-1].set_xticks([])
         if clients and len(counts) <= _NAMED:
             rows[-1].set_xticks(
-                range(len(counts)), [shorter(clients[k], 18) for k in order], rotation=45, ha="right", fontsize=8
+                range(len(counts)),
+                [shorter(clients[k], 18) for k in order],
+                rotation=45,
+                ha="right",
+                fontsize=8,
             )
         rows[0].set_title(title)
         return to_svg(figure, "classes", f"Class distribution over {len(counts)} clients")
@@ -262,17 +359,37 @@ def _stacked(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> N
     bottom = np.zeros(len(counts))
     for c in range(counts.shape[1]):
         axes.bar(
-            np.arange(len(counts)), counts[:, c], bottom=bottom, width=0.85, color=CLASS_COLOURS[c], label=shorter(names[c], 14)
+            np.arange(len(counts)),
+            counts[:, c],
+            bottom=bottom,
+            width=0.85,
+            color=CLASS_COLOURS[c],
+            label=shorter(names[c], 14),
         )
         bottom += counts[:, c]
     axes.set(ylabel="training examples", ylim=(0, 1.05 * max(float(bottom.max()), 1.0)))
     axes.grid(visible=False, axis="x")
-    axes.legend(title="class", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, reverse=True, fontsize=8)
+    axes.legend(
+        title="class",
+        loc="center left",
+        bbox_to_anchor=(1.01, 0.5),
+        frameon=False,
+        reverse=True,
+        fontsize=8,
+    )
 
 
 def _class_map(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> None:
     share = client_groups(100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))
-    image = axes.imshow(share.T, aspect="auto", cmap="cividis_r", vmin=0, vmax=100, interpolation="nearest", origin="lower")
+    image = axes.imshow(
+        share.T,
+        aspect="auto",
+        cmap="cividis_r",
+        vmin=0,
+        vmax=100,
+        interpolation="nearest",
+        origin="lower",
+    )
     axes.set_ylabel("class")
     if len(names) <= 20:
         axes.set_yticks(range(len(names)), [shorter(n, 14) for n in names])

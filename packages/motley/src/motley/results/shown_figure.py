@@ -1,4 +1,5 @@
-"""A matplotlib figure that a notebook shows as a picture, also where no backend for notebooks is active."""
+"""A matplotlib figure that a notebook shows as a picture, also where no backend for notebooks is
+active."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""One-sided t tests of claims that make several comparisons, and the deviation that whole numbers have at least.
+"""One-sided t tests of claims that make several comparisons, and the deviation that whole numbers
+have at least.
 
-A claim holds if each of its k comparisons lies on the claimed side, and fails if one of them lies on the other. So it is
-*confirmed* by the weakest comparison alone (an intersection-union test: no correction is needed), and *refuted* by the strongest
-contrary one, whose p value counts k times (Bonferroni). Both errors have the same chance at most, whatever k is and however the
-comparisons depend.
+A claim holds if each of its k comparisons lies on the claimed side, and fails if one of them lies
+on the other. So it is *confirmed* by the weakest comparison alone (an intersection-union test: no
+correction is needed), and *refuted* by the strongest contrary one, whose p value counts k times
+(Bonferroni). Both errors have the same chance at most, whatever k is and however the comparisons
+depend.
 
 >>> of_all([0.001, 0.01], [0.999, 0.99])
 Sides(confirms=0.01, refutes=1.0)
@@ -26,14 +28,16 @@ _SAME = 1e-9
 
 
 class Sides(NamedTuple):
-    """One-sided p values: that a claim is true shows in a small ``confirms``, that it is false in a small ``refutes``."""
+    """One-sided p values: that a claim is true shows in a small ``confirms``, that it is false in a
+    small ``refutes``."""
 
     confirms: Any
     refutes: Any
 
 
 def sides_of(mean: ArrayLike, std: ArrayLike, n: int) -> Sides:
-    """Return the p values of one-sided t tests over ``n`` pairs. ``mean``: towards the claimed side, any shape; ``std``: above 0."""
+    """Return the p values of one-sided t tests over ``n`` pairs. ``mean``: towards the claimed
+    side, any shape; ``std``: above 0."""
     from scipy.special import stdtr
 
     t = np.asarray(mean, float) * sqrt(n) / np.asarray(std, float)
@@ -41,9 +45,10 @@ def sides_of(mean: ArrayLike, std: ArrayLike, n: int) -> Sides:
 
 
 def of_all(confirms: ArrayLike, refutes: ArrayLike) -> Sides:
-    """Return the p values of a claim from those of its comparisons [..., k]. NaN is a comparison that was not made: such a claim is
-    not confirmed, and can be refuted by the others."""
-    yes, no = np.asarray(confirms, float), np.asarray(refutes, float)
+    """Return the p values of a claim from those of its comparisons [..., k]. NaN is a comparison
+    that was not made: such a claim is not confirmed, and can be refuted by the others."""
+    yes = np.asarray(confirms, float)
+    no = np.asarray(refutes, float)
     strongest = np.fmin.reduce(no, axis=-1)
     found = Sides(yes.max(axis=-1), np.minimum(1.0, no.shape[-1] * strongest))
     return Sides(float(found.confirms), float(found.refutes)) if yes.ndim == 1 else found
@@ -52,13 +57,15 @@ def of_all(confirms: ArrayLike, refutes: ArrayLike) -> Sides:
 def least_std(ours: ArrayLike, other: ArrayLike | None, off: ArrayLike) -> Any:
     """Return the standard deviation that differences count with at least.
 
-    Whole numbers (rounds, counts) stand on a grid, whose step is their greatest common divisor: each says no more than half a
-    step, and a difference of two the root of a half. Without it a few equal counts would have no spread and prove anything.
-    Differences of other numbers that are all equal count as one step, so that n seeds say about as much as n equal tosses of a coin.
+    Whole numbers (rounds, counts) stand on a grid, whose step is their greatest common divisor:
+    each says no more than half a step, and a difference of two the root of a half. Without it a few
+    equal counts would have no spread and prove anything. Differences of other numbers that are all
+    equal count as one step, so that n seeds say about as much as n equal tosses of a coin.
 
     Parameters
     ----------
-    ours, other: the numbers of both sides [..., n]; no other side where a number is given. off: mean differences from the null [...].
+    ours, other: the numbers of both sides [..., n]; no other side where a number is given. off:
+    mean differences from the null [...].
 
     >>> round(least_std([12, 12], [10, 10], 2.0), 4)
     1.4142
@@ -66,10 +73,18 @@ def least_std(ours: ArrayLike, other: ArrayLike | None, off: ArrayLike) -> Any:
     0.5
     """
     x = np.asarray(ours, float)
-    both = x if other is None else np.concatenate(np.broadcast_arrays(x, np.asarray(other, float)), axis=-1)
+    both = (
+        x
+        if other is None
+        else np.concatenate(np.broadcast_arrays(x, np.asarray(other, float)), axis=-1)
+    )
     half = 0.5 if other is None else sqrt(0.5)
     whole = bool(np.isfinite(both).all()) and bool((both == np.round(both)).all())
-    step = float(gcd(*np.unique(np.abs(both)).astype(np.int64).tolist())) or 1.0 if whole and both.size else 0.0
+    step = (
+        float(gcd(*np.unique(np.abs(both)).astype(np.int64).tolist())) or 1.0
+        if whole and both.size
+        else 0.0
+    )
     differences = x if other is None else x - np.asarray(other, float)
     still = np.ptp(differences, axis=-1) <= _SAME * np.abs(both).max(axis=-1)
     found = np.where(still & (not whole), np.abs(off) / (2 * half**2), step)

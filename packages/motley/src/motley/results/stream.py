@@ -1,8 +1,9 @@
 """Append-only Arrow IPC streams on disk.
 
-The file is the serialised schema followed by serialised record batches: exactly an Arrow stream, so any Arrow library reads it.
-Nothing is appended by a writer object that would have to be closed: each batch goes out in one ``write`` and is whole or torn. How
-much of the file counts, and the digest of that, is its :class:`~motley.results.marks.Mark`.
+The file is the serialised schema followed by serialised record batches: exactly an Arrow stream, so
+any Arrow library reads it. Nothing is appended by a writer object that would have to be closed:
+each batch goes out in one ``write`` and is whole or torn. How much of the file counts, and the
+digest of that, is its :class:`~motley.results.marks.Mark`.
 """
 
 from __future__ import annotations
@@ -25,23 +26,31 @@ class Stream:
 
     Parameters
     ----------
-    path: the file. schema: of every batch. mark: what counts of the file, which is cut there; None: nothing does.
+    path: the file. schema: of every batch. mark: what counts of the file, which is cut there; None:
+    nothing does.
 
     Raises
     ------
-    StoreError: the disk refused, and the file ends where it ended before the call; or the file has other columns, of another version
-    of Motley. DataError: the file does not agree with the mark.
+    StoreError: the disk refused, and the file ends where it ended before the call; or the file has
+    other columns, of another version of Motley. DataError: the file does not agree with the mark.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, mark: Mark | None = None) -> None:
-        self.path, self.schema = path, schema
-        self._digest, self._end, self._rows = digest(), 0, 0
+        self.path = path
+        self.schema = schema
+        self._digest = digest()
+        self._end = 0
+        self._rows = 0
         if mark is not None:
             self._digest = hash_of(path.parent, mark)
             with pa.OSFile(str(path), "rb") as source:
                 if not pa.ipc.open_stream(source).schema.equals(schema):
-                    raise StoreError(f"{path} was written by another version of Motley; remove the folder and begin again")
-            self._end, self._rows = mark.bytes, mark.rows
+                    raise StoreError(
+                        f"{path} was written by another version of Motley; remove the folder and "
+                        "begin again"
+                    )
+            self._end = mark.bytes
+            self._rows = mark.rows
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
             os.ftruncate(self._file, self._end)
@@ -62,8 +71,11 @@ class Stream:
         self._rows += batch.num_rows
 
     def drop(self, wanted: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
-        """Filter the last batches, from the first one that ``wanted`` makes shorter; up to there the file stays as it is."""
-        data, at, rows = bytes_of(self.path.parent, self.mark), 0, 0
+        """Filter the last batches, from the first one that ``wanted`` makes shorter; up to there
+        the file stays as it is."""
+        data = bytes_of(self.path.parent, self.mark)
+        at = 0
+        rows = 0
         batches = _batches(pa.BufferReader(data))
         for batch, end in batches:
             if batch is not None:
@@ -99,16 +111,21 @@ class Stream:
     def _cut(self, kept: bytes, rows: int) -> None:
         """Cut the file to its first bytes, which hold so many rows."""
         os.ftruncate(self._file, len(kept))
-        self._digest, self._end, self._rows, self._durable = digest(), len(kept), rows, False
+        self._digest = digest()
+        self._end = len(kept)
+        self._rows = rows
+        self._durable = False
         self._digest.update(kept)
 
     def _write(self, data: pa.Buffer) -> None:
-        view, at = memoryview(data), self._end
+        view = memoryview(data)
+        at = self._end
         self._durable = False
         try:
             while view:
                 done = os.pwrite(self._file, view, at)
-                view, at = view[done:], at + done
+                view = view[done:]
+                at = at + done
         except OSError as error:
             os.ftruncate(self._file, self._end)
             raise disk_error(error, self.path) from error
@@ -125,7 +142,9 @@ def read_stream(directory: Path, mark: Mark, schema: pa.Schema) -> pa.Table:
     """
     rows = _table(directory / mark.file, pa.BufferReader(bytes_of(directory, mark)), schema)
     if rows.num_rows != mark.rows:
-        raise DataError(f"{directory / mark.file} has {rows.num_rows:,} rows, and {mark.rows:,} were written")
+        raise DataError(
+            f"{directory / mark.file} has {rows.num_rows:,} rows, and {mark.rows:,} were written"
+        )
     return rows
 
 
@@ -136,7 +155,8 @@ def stream_blocks(directory: Path, mark: Mark) -> Iterator[pa.RecordBatch]:
     ------
     DataError: the file does not agree with the mark, or is no stream.
     """
-    path, rows = directory / mark.file, 0
+    path = directory / mark.file
+    rows = 0
     hash_of(directory, mark)
     try:
         with pa.OSFile(str(path), "rb") as source:
@@ -148,7 +168,9 @@ def stream_blocks(directory: Path, mark: Mark) -> Iterator[pa.RecordBatch]:
                     rows += batch.num_rows
                     yield batch
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path} is not a table of a run ({error}); delete it or restore the folder") from error
+        raise DataError(
+            f"{path} is not a table of a run ({error}); delete it or restore the folder"
+        ) from error
     if rows != mark.rows:
         raise DataError(f"{path} has {rows:,} rows, and {mark.rows:,} were written")
 
@@ -170,12 +192,15 @@ def _table(path: Path, source: pa.NativeFile, schema: pa.Schema) -> pa.Table:
         table = pa.Table.from_batches(batches, schema=None if batches else schema)
         table.validate(full=True)
     except (pa.ArrowException, ValueError) as error:  # also names that are no text
-        raise DataError(f"{path} is not a table of a run ({error}); delete it or restore the folder") from error
+        raise DataError(
+            f"{path} is not a table of a run ({error}); delete it or restore the folder"
+        ) from error
     return table
 
 
 def _batches(source: pa.NativeFile) -> Iterator[tuple[pa.RecordBatch | None, int]]:
-    """Yield (batch, offset after it), first (None, offset after the schema); ends after the last whole batch."""
+    """Yield (batch, offset after it), first (None, offset after the schema); ends after the last
+    whole batch."""
     try:
         reader = pa.ipc.open_stream(source)
         yield None, source.tell()

@@ -52,8 +52,9 @@ REFERENCES = ("uniform", "fedavg")
 
 @dataclass(frozen=True)
 class MethodRow:
-    """A method over its seeds. Ends and the clients' own figures (at the last evaluation that has clients) are in percent where the
-    metric is an accuracy, and so is ``liars``, the share of those sent out that lied; traffic is in MB."""
+    """A method over its seeds. Ends and the clients' own figures (at the last evaluation that has
+    clients) are in percent where the metric is an accuracy, and so is ``liars``, the share of those
+    sent out that lied; traffic is in MB."""
 
     label: str
     seeds: tuple[int, ...]
@@ -119,8 +120,9 @@ def _row(label: str, runs: Sequence[Run]) -> MethodRow:
 
 @dataclass(frozen=True)
 class MetricRow:
-    """One metric of a method over its seeds, shares in percent: at the end and at its best in the headline's scope, then at the end
-    over all clients' test samples and over the worst tenth of the clients. ``undefined``: for how many clients it is (a mean)."""
+    """One metric of a method over its seeds, shares in percent: at the end and at its best in the
+    headline's scope, then at the end over all clients' test samples and over the worst tenth of the
+    clients. ``undefined``: for how many clients it is (a mean)."""
 
     metric: str
     numbers: tuple[Spread, Spread, Spread, Spread]
@@ -128,18 +130,24 @@ class MetricRow:
 
 
 def metric_rows(runs: Sequence[Run]) -> list[MetricRow]:
-    """Return a row for each metric of a method's runs, the headline first; none where the headline is the only one."""
+    """Return a row for each metric of a method's runs, the headline first; none where the headline
+    is the only one."""
     names = measures.metrics_of(runs[0])
     found = []
     for name in names if len(names) > 1 else ():
-        percent, better = measures.percent_of(runs[0], name), measures.better_of(runs[0], name)
+        percent = measures.percent_of(runs[0], name)
+        better = measures.better_of(runs[0], name)
         ends = [measures.ends_of(run, name) for run in runs]
-        served = [measures.fairness(percent * measures.client_metric(run, name), better) for run in runs]
+        served = [
+            measures.fairness(percent * measures.client_metric(run, name), better) for run in runs
+        ]
         pooled = [measures.pooled(run, name) for run in runs]
         columns = (
-            [percent * end.final for end in ends], [percent * end.peak for end in ends], [percent * one.value for one in pooled],
+            [percent * end.final for end in ends],
+            [percent * end.peak for end in ends],
+            [percent * one.value for one in pooled],
             [one.worst_decile for one in served],
-        )  # fmt: skip
+        )
         spreads = tuple(measures.spread(column) for column in columns)
         undefined = measures.spread([one.undefined for one in pooled]).mean
         found.append(MetricRow(name, spreads, undefined))  # type: ignore[arg-type]
@@ -148,7 +156,8 @@ def metric_rows(runs: Sequence[Run]) -> list[MetricRow]:
 
 @dataclass(frozen=True)
 class Difference:
-    """A method against ``base`` at one end of their curves, paired by seed; in percentage points where the metric is an accuracy."""
+    """A method against ``base`` at one end of their curves, paired by seed; in percentage points
+    where the metric is an accuracy."""
 
     label: str
     base: str
@@ -159,23 +168,33 @@ class Difference:
 
 End = Literal["stable", "final"]
 """The end of a curve by which methods are compared."""
-JUDGED: Mapping[End, str] = {"stable": "mean of the last ten evaluations", "final": "last evaluation"}
+JUDGED: Mapping[End, str] = {
+    "stable": "mean of the last ten evaluations",
+    "final": "last evaluation",
+}
 """It in words."""
 NO_STABLE = "no stable value (–) where a run has fewer than ten evaluations past its half"
 
 
 def differences(groups: Mapping[str, Sequence[Run]], base: str | None = None) -> list[Difference]:
-    """Return every method against ``base`` (None: :data:`REFERENCES`, else the first), by *stable* where every finished run has it,
-    else by *final*.
+    """Return every method against ``base`` (None: :data:`REFERENCES`, else the first), by *stable*
+    where every finished run has it, else by *final*.
 
     Methods without two seeds that are finished in both are left out.
     """
     first = next(iter(groups.values()))[0]
-    better, percent = measures.metric_of(first)[1], measures.percent_of(first)
-    found_ends = {label: {run.seed: measures.ends_of(run) for run in runs if run.finished} for label, runs in groups.items()}
+    better = measures.metric_of(first)[1]
+    percent = measures.percent_of(first)
+    found_ends = {
+        label: {run.seed: measures.ends_of(run) for run in runs if run.finished}
+        for label, runs in groups.items()
+    }
     known = [one for each in found_ends.values() for one in each.values() if isfinite(one.final)]
     end: End = "stable" if all(isfinite(one.stable) for one in known) else "final"
-    ends = {label: {seed: percent * getattr(one, end) for seed, one in each.items()} for label, each in found_ends.items()}
+    ends = {
+        label: {seed: percent * getattr(one, end) for seed, one in each.items()}
+        for label, each in found_ends.items()
+    }
     base = base or next((label for label in ends if label in REFERENCES), next(iter(ends)))
     if base not in ends:
         raise ConfigError(f"got {base!r}; expected one of the methods: {', '.join(ends)}", "base")
@@ -185,14 +204,23 @@ def differences(groups: Mapping[str, Sequence[Run]], base: str | None = None) ->
         got = measures.paired([ends[label][s] for s in seeds], [ends[base][s] for s in seeds])
         if got.n > 1:
             sure: Literal["better", "worse"] = "better" if (got.mean > 0) == better else "worse"
-            found.append(Difference(label, base, end, got, "no clear difference" if got.low <= 0 <= got.high else sure))
+            found.append(
+                Difference(
+                    label,
+                    base,
+                    end,
+                    got,
+                    "no clear difference" if got.low <= 0 <= got.high else sure,
+                )
+            )
     return found
 
 
 @dataclass(frozen=True)
 class Reached:
-    """The costs of a method to reach a target, in rounds, selections, virtual hours and MB: how many of its ``runs`` reached it, and
-    means over seeds, which are lower bounds as soon as one run did not."""
+    """The costs of a method to reach a target, in rounds, selections, virtual hours and MB: how
+    many of its ``runs`` reached it, and means over seeds, which are lower bounds as soon as one run
+    did not."""
 
     seeds: int
     runs: int
@@ -226,31 +254,46 @@ def reached(runs: Sequence[Run], target: float) -> Reached:
     better = measures.metric_of(runs[0])[1]
 
     def cost(axis: measures.Axis, unit: float) -> measures.Censored:
-        mean = measures.target_spread([measures.to_target(measures.curve(run, axis), target, better) for run in runs])
+        mean = measures.target_spread(
+            [measures.to_target(measures.curve(run, axis), target, better) for run in runs]
+        )
         return measures.Censored(mean.value / unit, mean.reached)
 
     there = sum(measures.to_target(measures.curve(run), target, better).reached for run in runs)
     counts = cost("round", 1), cost("selections", 1)
-    return Reached(there, len(runs), *counts, cost("seconds", 3600), cost("paper_bits", MB), cost("bits", MB))
+    return Reached(
+        there, len(runs), *counts, cost("seconds", 3600), cost("paper_bits", MB), cost("bits", MB)
+    )
 
 
 def shows_selections(groups: Mapping[str, Sequence[Run]]) -> bool:
-    """Return whether a run selected more or less often than once a round, so that tables count both."""
+    """Return whether a run selected more or less often than once a round, so that tables count
+    both."""
     spent = [measures.costs(run) for runs in groups.values() for run in runs]
     return any(isfinite(one.selections) and one.selections != one.rounds for one in spent)
 
 
 def short_number(value: float, like: float | None = None) -> str:
-    """Format with about four significant digits, thousands apart: ``86.93``, ``1 204``, ``0.012``; a dash for no number.
+    """Format with about four significant digits, thousands apart: ``86.93``, ``1 204``, ``0.012``;
+    a dash for no number.
 
-    ``like``: another number whose count of decimals is taken, so that a mean and its spread line up.
+    ``like``: another number whose count of decimals is taken, so that a mean and its spread line
+    up.
     """
     if not isfinite(value):
         return "–"
     size = abs(value if like is None else like)
     if 0 < size < 1e-4:
         return f"{value:.1e}"
-    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 or size == 0 else max(3, 1 - floor(log10(size)))
+    digits = (
+        0
+        if size >= 1000
+        else 1
+        if size >= 100
+        else 2
+        if size >= 1 or size == 0
+        else max(3, 1 - floor(log10(size)))
+    )
     return with_decimals(value, digits)
 
 
@@ -260,14 +303,20 @@ def with_decimals(value: float, digits: int) -> str:
 
 
 def plus_minus(spread: Spread, digits: int | None = None) -> str:
-    """Format ``mean ± standard deviation over seeds``; the mean alone for one seed. ``digits``: decimals."""
+    """Format ``mean ± standard deviation over seeds``; the mean alone for one seed. ``digits``:
+    decimals."""
     if digits is not None and isfinite(spread.mean):
-        return with_decimals(spread.mean, digits) + (f" ± {with_decimals(spread.std, digits)}" if isfinite(spread.std) else "")
-    return short_number(spread.mean) + (f" ± {short_number(spread.std, spread.mean)}" if isfinite(spread.std) else "")
+        return with_decimals(spread.mean, digits) + (
+            f" ± {with_decimals(spread.std, digits)}" if isfinite(spread.std) else ""
+        )
+    return short_number(spread.mean) + (
+        f" ± {short_number(spread.std, spread.mean)}" if isfinite(spread.std) else ""
+    )
 
 
 def summary_table(runs: Sequence[Run]) -> Table:
-    """Return the methods of ``runs`` as a table for the terminal: one decimal, so that it fits 100 columns."""
+    """Return the methods of ``runs`` as a table for the terminal: one decimal, so that it fits 100
+    columns."""
     groups = group_runs(runs)
     metric = measures.metric_of(runs[0])[0] if runs else "accuracy"
     percent = bool(runs) and measures.percent_of(runs[0]) > 1
@@ -276,9 +325,12 @@ def summary_table(runs: Sequence[Run]) -> Table:
     spread = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
     title = f"{runs[0].name if runs else 'no runs'}: {metric}{unit}{spread}"
     digits = 1 if percent else None
-    cells, rows, time = [], method_rows(groups), clock(groups)
+    cells = []
+    rows = method_rows(groups)
+    time = clock(groups)
     measured = ["wall s"] if time != "wall" else []  # a deployment's hours are that already
-    validated, lies = any(row.by_validation.n for row in rows), any(row.liars.n for row in rows)
+    validated = any(row.by_validation.n for row in rows)
+    lies = any(row.liars.n for row in rows)
     for row in rows:
         numbers = (
             row.final,
@@ -289,16 +341,27 @@ def summary_table(runs: Sequence[Run]) -> Table:
             row.participation_std,
             *([row.liars] if lies else []),
         )
-        spent = [short_number(number.mean) for number in (row.hours, row.traffic_mb, *([row.wall_s] if measured else []))]
+        spent = [
+            short_number(number.mean)
+            for number in (row.hours, row.traffic_mb, *([row.wall_s] if measured else []))
+        ]
         cells.append((row.label, [*(plus_minus(number, digits) for number in numbers), *spent]))
-    kinds = ("final", *(["by validation"] if validated else []), "peak", "stable", "drop", "took part std")
+    kinds = (
+        "final",
+        *(["by validation"] if validated else []),
+        "peak",
+        "stable",
+        "drop",
+        "took part std",
+    )
     kinds = (*kinds, *(["liars %"] if lies else []))
     caption = NO_STABLE if rows and not all(row.stable.n for row in rows) else ""
     return terminal_table(title, (*kinds, f"{time} h", "MB", *measured), cells, caption)
 
 
 def served_table(runs: Sequence[Run]) -> Table | None:
-    """Return the fairness between clients as a second table for the terminal; None where they were not evaluated."""
+    """Return the fairness between clients as a second table for the terminal; None where they were
+    not evaluated."""
     rows = [row for row in method_rows(group_runs(runs)) if row.client_mean.n]
     if not rows:
         return None
@@ -308,7 +371,10 @@ def served_table(runs: Sequence[Run]) -> Table | None:
     cells = [
         (
             row.label,
-            [plus_minus(getattr(row, kind), digits) for kind in ("client_mean", "worst_decile", "variance", "deviation")],
+            [
+                plus_minus(getattr(row, kind), digits)
+                for kind in ("client_mean", "worst_decile", "variance", "deviation")
+            ],
         )
         for row in rows
     ]
@@ -316,7 +382,8 @@ def served_table(runs: Sequence[Run]) -> Table | None:
 
 
 def metrics_table(runs: Sequence[Run]) -> Table | None:
-    """Return the end of every metric as a further table for the terminal; None where the headline is the only one."""
+    """Return the end of every metric as a further table for the terminal; None where the headline
+    is the only one."""
     cells = []
     for label, members in group_runs(runs).items():
         for row in metric_rows(members):
@@ -329,19 +396,25 @@ def metrics_table(runs: Sequence[Run]) -> Table | None:
 
 
 def widths_table(runs: Sequence[Run]) -> Table | None:
-    """Return the end at each width as a further table for the terminal; None where clients train whole models."""
+    """Return the end at each width as a further table for the terminal; None where clients train
+    whole models."""
     percent = bool(runs) and measures.percent_of(runs[0]) > 1
     cells = [
         (label, [row.width, plus_minus(row.value, 1 if percent else None)])
         for label, members in group_runs(runs).items()
         for row in width_rows(members)
     ]
-    title = f"{measures.metric_of(runs[0])[0]}{' in %' if percent else ''} at each width" if cells else ""
+    title = (
+        f"{measures.metric_of(runs[0])[0]}{' in %' if percent else ''} at each width"
+        if cells
+        else ""
+    )
     return terminal_table(title, ("width", "end"), cells) if cells else None
 
 
 def target_table(runs: Sequence[Run], target: float | None = None) -> Table | None:
-    """Return the costs to the target (``target``, else the experiment's) as a third table; None without a target."""
+    """Return the costs to the target (``target``, else the experiment's) as a third table; None
+    without a target."""
     target = target_of(runs[0], target) if runs else None
     if target is None:
         return None
@@ -349,19 +422,39 @@ def target_table(runs: Sequence[Run], target: float | None = None) -> Table | No
     title = f"until {f'{100 * target:g}%' if percent else f'{target:g}'}"
     groups = group_runs(runs)
     asked = ("selections",) if shows_selections(groups) else ()
-    cells = [(label, _reached_cells(reached(members, target), bool(asked))) for label, members in groups.items()]
+    cells = [
+        (label, _reached_cells(reached(members, target), bool(asked)))
+        for label, members in groups.items()
+    ]
     return terminal_table(
-        title, ("got there", "rounds", *asked, f"{clock(groups)} h", "uplink, papers MB", "all traffic MB"), cells
+        title,
+        (
+            "got there",
+            "rounds",
+            *asked,
+            f"{clock(groups)} h",
+            "uplink, papers MB",
+            "all traffic MB",
+        ),
+        cells,
     )
 
 
-def terminal_table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], caption: str = "") -> Table:
-    """Return a table for the terminal: a row per method, of its label and its cells; the ``caption`` stands below it."""
+def terminal_table(
+    title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], caption: str = ""
+) -> Table:
+    """Return a table for the terminal: a row per method, of its label and its cells; the
+    ``caption`` stands below it."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(printable(title), style="table.title"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=Text(printable(title), style="table.title"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     table.caption = Text(caption) if caption else None
     table.caption_justify = "left"
     table.add_column("method", overflow="fold", min_width=12)
@@ -378,4 +471,7 @@ def _reached_cells(found: Reached, selections: bool) -> list[str]:
     rest = (found.hours, found.paper_mb, found.traffic_mb)
     texts = [(one, f"{one.value:.0f}" if isfinite(one.value) else "–") for one in counts]
     texts += [(cost, short_number(cost.value)) for cost in rest]
-    return [f"{found.seeds} of {found.runs}", *(text if cost.reached else f"> {text}" for cost, text in texts)]
+    return [
+        f"{found.seeds} of {found.runs}",
+        *(text if cost.reached else f"> {text}" for cost, text in texts),
+    ]

@@ -1,7 +1,8 @@
-"""Make the SVG that matplotlib writes small: short paths and ids, styles said once, nothing invisible.
+"""Make the SVG that matplotlib writes small: short paths and ids, styles said once, nothing
+invisible.
 
-Coordinates are kept to a tenth of a point, markers to a hundredth. Text stays text, so that a reader can search it and a page can
-choose its colour.
+Coordinates are kept to a tenth of a point, markers to a hundredth. Text stays text, so that a
+reader can search it and a page can choose its colour.
 """
 
 from __future__ import annotations
@@ -20,19 +21,23 @@ GRID = "#ececec"
 LONG = 120
 """Characters of a path from which on a second one of the same shape refers to the first."""
 
-_SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
+_SVG = "{http://www.w3.org/2000/svg}"
+_XLINK = "{http://www.w3.org/1999/xlink}"
 _TOKEN = re.compile(r"[A-Za-z]|-?[\d.]+(?:e-?\d+)?")
-_TENTH, _HUNDREDTH = 10, 100
+_TENTH = 10
+_HUNDREDTH = 100
 
 
 def compact(svg: str, name: str, attributes: Mapping[str, str]) -> str:
     """Return a figure as one small ``<svg>`` element without an XML declaration.
 
-    A group with the id ``method-2 line|accuracy 0.8`` gets the classes ``method-2 line`` and the title after the bar.
+    A group with the id ``method-2 line|accuracy 0.8`` gets the classes ``method-2 line`` and the
+    title after the bar.
 
     Parameters
     ----------
-    svg: as matplotlib writes it, with ``svg.fonttype`` none. name: goes before every id. attributes: of the element.
+    svg: as matplotlib writes it, with ``svg.fonttype`` none. name: goes before every id.
+    attributes: of the element.
     """
     old = ElementTree.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", svg))
     root = Element("svg", dict(attributes) | {"xmlns": "http://www.w3.org/2000/svg"})
@@ -45,7 +50,8 @@ def compact(svg: str, name: str, attributes: Mapping[str, str]) -> str:
 
 
 def _visible(node: Element, defined: bool = False) -> Iterator[Element]:
-    """Yield the children of a node that show something, written shortly; groups without a meaning give way to what is in them."""
+    """Yield the children of a node that show something, written shortly; groups without a meaning
+    give way to what is in them."""
     for child in node:
         tag = child.tag.removeprefix(_SVG)
         if tag in ("metadata", "style"):
@@ -72,7 +78,8 @@ def _spaced(text: str | None) -> str:
 
 
 def _attributes(node: Element, tag: str, defined: bool) -> dict[str, str]:
-    """Return the attributes that mean something, numbers rounded; the id of a method as its class, with its title."""
+    """Return the attributes that mean something, numbers rounded; the id of a method as its class,
+    with its title."""
     found = {key.removeprefix(_XLINK): value for key, value in node.attrib.items()}
     for key in ("x", "y", "width", "height"):
         if key in found and tag != "image":
@@ -84,7 +91,9 @@ def _attributes(node: Element, tag: str, defined: bool) -> dict[str, str]:
     if found.get("transform", "").startswith("rotate(-0 "):
         del found["transform"]
     elif "transform" in found and tag == "text":
-        found["transform"] = re.sub(r"-?\d+\.\d+", lambda one: f"{float(one[0]):.1f}", found["transform"])
+        found["transform"] = re.sub(
+            r"-?\d+\.\d+", lambda one: f"{float(one[0]):.1f}", found["transform"]
+        )
     marked, _, said = found.get("id", "").partition("|")
     if tag == "g" and marked.startswith("method-"):
         return {"class": marked} | ({"said": said} if said else {})
@@ -93,9 +102,20 @@ def _attributes(node: Element, tag: str, defined: bool) -> dict[str, str]:
 
 def _style(text: str) -> str:
     """Return a style without blanks, default values and the font, which the figure has."""
-    pairs = [(key.strip(), value.strip()) for key, _, value in (one.partition(":") for one in text.split(";")) if value]
-    dropped = {("stroke-linecap", "butt"), ("stroke-linejoin", "round"), ("stroke-width", "1"), ("text-anchor", "start")}
-    kept = [(key, value) for key, value in pairs if (key, value) not in dropped and key != "font-family"]
+    pairs = [
+        (key.strip(), value.strip())
+        for key, _, value in (one.partition(":") for one in text.split(";"))
+        if value
+    ]
+    dropped = {
+        ("stroke-linecap", "butt"),
+        ("stroke-linejoin", "round"),
+        ("stroke-width", "1"),
+        ("text-anchor", "start"),
+    }
+    kept = [
+        (key, value) for key, value in pairs if (key, value) not in dropped and key != "font-family"
+    ]
     return ";".join(f"{key}:{value}" for key, value in kept)
 
 
@@ -117,25 +137,37 @@ def _hoist(group: Element) -> None:
 
 
 def _join_paths(group: Element) -> None:
-    """Make one path of neighbours that differ in nothing but their path, and of all grid lines of a group."""
+    """Make one path of neighbours that differ in nothing but their path, and of all grid lines of a
+    group."""
     first: dict[tuple[str | None, str | None], Element] = {}
     before: Element | None = None
     for child in list(group):
-        style, clip = child.get("style", ""), child.get("clip-path")
+        style = child.get("style", "")
+        clip = child.get("clip-path")
         there = first.get((style, clip)) if f"stroke:{GRID}" in style else before
-        if child.tag == "path" and there is not None and (there.get("style"), there.get("clip-path")) == (style, clip):
+        if (
+            child.tag == "path"
+            and there is not None
+            and (there.get("style"), there.get("clip-path")) == (style, clip)
+        ):
             there.set("d", f"{there.get('d')}{child.get('d')}")
             group.remove(child)
         else:
             first[style, clip] = child
-            before = child if child.tag == "path" and "opacity" not in style and child.get("id") is None else None
+            before = (
+                child
+                if child.tag == "path" and "opacity" not in style and child.get("id") is None
+                else None
+            )
 
 
 def _path(text: str, unit: int) -> str:
-    """Return a path in relative coordinates, rounded to 1 / ``unit`` from its start, without points that change nothing."""
+    """Return a path in relative coordinates, rounded to 1 / ``unit`` from its start, without points
+    that change nothing."""
     out: list[str] = []
     tokens = _TOKEN.findall(text)
-    at, begun = 0, (0.0, 0.0)
+    at = 0
+    begun = (0.0, 0.0)
     here = (0, 0)
     while at < len(tokens):
         command = tokens[at]
@@ -143,7 +175,8 @@ def _path(text: str, unit: int) -> str:
         numbers = [float(token) for token in tokens[at + 1 : at + 1 + count]]
         at += 1 + count
         if command == "M":
-            begun, here = (numbers[0], numbers[1]), (0, 0)
+            begun = (numbers[0], numbers[1])
+            here = (0, 0)
             out.append("M" + _numbers([round(number * unit) for number in begun], unit))
         elif count:
             ends = [round((number - begun[i % 2]) * unit) for i, number in enumerate(numbers)]
@@ -152,15 +185,19 @@ def _path(text: str, unit: int) -> str:
             _append(out, command, moved, unit)
         else:
             out.append("z")
-    return re.sub(r"(M[-\d. ]+)(?=M|$)", r"\1h0", "".join(out))  # with round ends a line without length is a dot
+    # with round ends a line without length is a dot
+    return re.sub(r"(M[-\d. ]+)(?=M|$)", r"\1h0", "".join(out))
 
 
 def _append(out: list[str], command: str, moved: list[int], unit: int) -> None:
-    """Append a relative line or curve; a line that goes on in the direction of the one before lengthens it."""
+    """Append a relative line or curve; a line that goes on in the direction of the one before
+    lengthens it."""
     if command != "L":
         out.append(command.lower() + _numbers(moved, unit))
     elif any(moved):
-        kind, length = ("h", moved[0]) if not moved[1] else ("v", moved[1]) if not moved[0] else ("", 0)
+        kind, length = (
+            ("h", moved[0]) if not moved[1] else ("v", moved[1]) if not moved[0] else ("", 0)
+        )
         before = round(float(out[-1][1:]) * unit) if out[-1][0] == kind else 0
         if kind and before * length > 0:
             out[-1] = kind + _number(before + length, unit)
@@ -177,11 +214,14 @@ def _number(value: int, unit: int) -> str:
 
 def _numbers(values: list[int], unit: int) -> str:
     texts = [_number(value, unit) for value in values]
-    return "".join(text if not i or text.startswith("-") else f" {text}" for i, text in enumerate(texts))
+    return "".join(
+        text if not i or text.startswith("-") else f" {text}" for i, text in enumerate(texts)
+    )
 
 
 def _rename(root: Element, name: str) -> None:
-    """Keep the ids that are referred to, as ``NAME-1``, ``NAME-2``, ...; give the groups of methods their titles."""
+    """Keep the ids that are referred to, as ``NAME-1``, ``NAME-2``, ...; give the groups of methods
+    their titles."""
     text = ElementTree.tostring(root, encoding="unicode")
     used = dict.fromkeys(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
     new = {before: f"{name}-{number}" for number, before in enumerate(used, 1)}
@@ -204,17 +244,24 @@ def _rename(root: Element, name: str) -> None:
 def _share_shapes(root: Element, name: str) -> None:
     """Let long paths of the same shape and style refer to the first of them."""
     first: dict[tuple[str, str], tuple[Element, float, float]] = {}
-    for node in [one for one in root.iter("path") if len(one.get("d", "")) > LONG and one.get("id") is None]:
+    for node in [
+        one for one in root.iter("path") if len(one.get("d", "")) > LONG and one.get("id") is None
+    ]:
         start = re.match(r"M(-?[\d.]+) ?(-?[\d.]+)", node.attrib["d"])
         if start is None:
             continue
-        x, y = float(start[1]), float(start[2])
+        x = float(start[1])
+        y = float(start[2])
         key = (node.attrib["d"][start.end() :], node.get("style", ""))
         if key not in first:
             first[key] = (node, x, y)
             continue
         whole, x0, y0 = first[key]
         if whole.get("id") is None:
-            whole.set("id", f"{name}-s{len([one for one, *_ in first.values() if one.get('id')]) + 1}")
-        moved = {key: f"{value:.1f}" for key, value in (("x", x - x0), ("y", y - y0))}  # its clip moves with it
-        node.tag, node.attrib = "use", {"href": f"#{whole.attrib['id']}"} | moved
+            whole.set(
+                "id", f"{name}-s{len([one for one, *_ in first.values() if one.get('id')]) + 1}"
+            )
+        # its clip moves with it
+        moved = {key: f"{value:.1f}" for key, value in (("x", x - x0), ("y", y - y0))}
+        node.tag = "use"
+        node.attrib = {"href": f"#{whole.attrib['id']}"} | moved

@@ -1,4 +1,5 @@
-"""How good a model is at each width: the whole one, every listed width, and each client at its own."""
+"""How good a model is at each width: the whole one, every listed width, and each client at its
+own."""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ from motley.results.metrics import metric_of, percent_of, rows_of
 
 __all__ = ["WidthRow", "width_rows"]
 
-_PREFIX, _SUFFIX = "width_", "_mean"
+_PREFIX = "width_"
+_SUFFIX = "_mean"
 
 
 class WidthRow(NamedTuple):
-    """The headline metric of models of one width at the last evaluation, over seeds, shares in percent.
+    """The headline metric of models of one width at the last evaluation, over seeds, shares in
+    percent.
 
     Parameters
     ----------
@@ -32,17 +35,28 @@ class WidthRow(NamedTuple):
 def width_rows(runs: Sequence[Run]) -> list[WidthRow]:
     """Return a row for each width of a method's runs; none where clients train whole models.
 
-    Where there is a common test set, the figures of listed widths are those on it, else means over the clients' own test sets."""
-    names = {name for name in map(str, runs[0].column("evaluations", "scope")) if name.startswith(_PREFIX)}
+    Where there is a common test set, the figures of listed widths are those on it, else means over
+    the clients' own test sets."""
+    names = {
+        name
+        for name in map(str, runs[0].column("evaluations", "scope"))
+        if name.startswith(_PREFIX)
+    }
     if not names:
         return []
-    common, cut = any(not name.endswith(_SUFFIX) for name in names), _narrow(runs[0])
-    widths = sorted({float(name.removeprefix(_PREFIX).removesuffix(_SUFFIX)) for name in names}, reverse=True)
+    common = any(not name.endswith(_SUFFIX) for name in names)
+    cut = _narrow(runs[0])
+    widths = sorted(
+        {float(name.removeprefix(_PREFIX).removesuffix(_SUFFIX)) for name in names}, reverse=True
+    )
     scopes = {"1": "global" if common else "shared_mean" if cut else "mean"}
     scopes |= {f"{width:g}": f"{_PREFIX}{width:g}{'' if common else _SUFFIX}" for width in widths}
     if cut:
         scopes["each client's own"] = "mean"
-    return [WidthRow(width, spread([_last(run, scope) for run in runs])) for width, scope in scopes.items()]
+    return [
+        WidthRow(width, spread([_last(run, scope) for run in runs]))
+        for width, scope in scopes.items()
+    ]
 
 
 def _narrow(run: Run) -> bool:

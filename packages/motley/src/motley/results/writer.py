@@ -1,9 +1,11 @@
-"""Write the tables of a running experiment, so that nothing is lost by a kill or a power cut but what comes after a checkpoint.
+"""Write the tables of a running experiment, so that nothing is lost by a kill or a power cut but
+what comes after a checkpoint.
 
-While a run lives every table is an Arrow stream ``<table>.arrows`` (`motley.results.stream`), and a journal says after every round how
-much of each counts (`motley.results.journal`); when it is done each becomes ``<table>.parquet``. A checkpoint holds the marks of all
-tables (`motley.results.marks`), which are durable before it is written; a run goes on from tables that agree with them, and from no
-others.
+While a run lives every table is an Arrow stream ``<table>.arrows`` (`motley.results.stream`), and a
+journal says after every round how much of each counts (`motley.results.journal`); when it is done
+each becomes ``<table>.parquet``. A checkpoint holds the marks of all tables
+(`motley.results.marks`), which are durable before it is written; a run goes on from tables that
+agree with them, and from no others.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from motley.results.stream import Stream
 __all__ = ["Writer", "remove_streams", "to_batch"]
 
 ROW_GROUP = 2**17
-"""Rows of a row group of a Parquet file, and as many as the writer holds of a table while it makes one."""
+"""Rows of a row group of a Parquet file, and as many as the writer holds of a table while it makes
+one."""
 
 
 class Writer:
@@ -39,16 +42,18 @@ class Writer:
     Parameters
     ----------
     directory: of the run; made when absent.
-    marks: what counts of the tables of a run that goes on, as :meth:`sync` or :meth:`finish` returned it; everything else in them is
-    cut away or removed. None begins a new run.
+    marks: what counts of the tables of a run that goes on, as :meth:`sync` or :meth:`finish`
+    returned it; everything else in them is cut away or removed. None begins a new run.
 
     Raises
     ------
-    StoreError: a new run in a folder that already holds tables; tables that do not agree with the marks; a full or read-only disk.
+    StoreError: a new run in a folder that already holds tables; tables that do not agree with the
+    marks; a full or read-only disk.
 
     Notes
     -----
-    `add` only collects; `flush` writes one record batch per table; `finish` compacts. While rows are written every table is a stream.
+    `add` only collects; `flush` writes one record batch per table; `finish` compacts. While rows
+    are written every table is a stream.
     """
 
     def __init__(self, directory: Path, marks: Mapping[str, Mark] | None = None) -> None:
@@ -67,7 +72,8 @@ class Writer:
             raise disk_error(error, self.directory) from error
         if any(self._stream(name).exists() or self._parquet(name).exists() for name in TABLES):
             raise StoreError(
-                f"{self.directory} already holds the tables of a run; go on with --resume or choose another folder"
+                f"{self.directory} already holds the tables of a run; go on with --resume or "
+                "choose another folder"
             )
 
     def add(self, table: str, columns: Mapping[str, Any]) -> None:
@@ -75,7 +81,8 @@ class Writer:
 
         Parameters
         ----------
-        columns: name to array [n], list [n] or scalar (repeated); ``federation.labels`` is [n, C]. Absent columns and NaN are
+        columns: name to array [n], list [n] or scalar (repeated); ``federation.labels`` is [n, C].
+        Absent columns and NaN are
             written as null. Arrays are copied.
 
         Raises
@@ -83,7 +90,10 @@ class Writer:
         ContractError: an unknown table or column, unequal lengths, a wrong type.
         """
         if table not in TABLES:
-            raise ContractError(f"there is no table {table!r}{suggest(table, TABLES)}; there are {', '.join(TABLES)}")
+            raise ContractError(
+                f"there is no table {table!r}{suggest(table, TABLES)}; there are "
+                f"{', '.join(TABLES)}"
+            )
         batch = to_batch(table, TABLES[table], columns)
         if batch.num_rows:
             self._rows.setdefault(table, []).append(batch)
@@ -100,13 +110,18 @@ class Writer:
         journal = self._opened_journal()
         for table in list(self._rows):
             batches = self._rows[table]
-            batch = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+            batch = (
+                batches[0]
+                if len(batches) == 1
+                else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+            )
             self._open(table).append(batch)
             del self._rows[table]
         self._note(journal)
 
     def sync(self) -> dict[str, Mark]:
-        """Write the collected rows, make all that was written durable, and return what counts of each table.
+        """Write the collected rows, make all that was written durable, and return what counts of
+        each table.
 
         Raises
         ------
@@ -126,20 +141,25 @@ class Writer:
         return dict(self._marks)
 
     def forget(self, table: str, round: int, scopes: str = "") -> None:
-        """Delete the rows of one round from one table, on disk; ``scopes``: only those of scopes that begin so."""
+        """Delete the rows of one round from one table, on disk; ``scopes``: only those of scopes
+        that begin so."""
 
         def left(batch: pa.RecordBatch) -> pa.RecordBatch:
             here = pc.equal(batch["round"], round)
-            return batch.filter(pc.invert(pc.and_(here, pc.starts_with(batch["scope"], scopes)) if scopes else here))
+            return batch.filter(
+                pc.invert(pc.and_(here, pc.starts_with(batch["scope"], scopes)) if scopes else here)
+            )
 
         if table in self._marks:
             self._open(table).drop(left)
             self._note(self._opened_journal())
 
     def finish(self) -> dict[str, Mark]:
-        """Write the remaining rows, make every table a durable ``<table>.parquet``, and return what counts of each.
+        """Write the remaining rows, make every table a durable ``<table>.parquet``, and return what
+        counts of each.
 
-        The streams stay until :func:`remove_streams`, and so do the marks of :meth:`sync`, from which the run can go on until then.
+        The streams stay until :func:`remove_streams`, and so do the marks of :meth:`sync`, from
+        which the run can go on until then.
 
         Raises
         ------
@@ -147,7 +167,8 @@ class Writer:
         """
         self.flush()
         self.close()
-        release_freed_memory()  # of the rounds, before whole row groups and the last checkpoint are gathered
+        # of the rounds, before whole row groups and the last checkpoint are gathered
+        release_freed_memory()
         marks = {table: self._compact(table) for table in TABLES}
         pa.default_memory_pool().release_unused()
         try:
@@ -157,7 +178,8 @@ class Writer:
         return marks
 
     def close(self) -> None:
-        """Close the files and drop rows that were not flushed. A closed writer may be used again."""
+        """Close the files and drop rows that were not flushed. A closed writer may be used
+        again."""
         self._rows.clear()
         for stream in self._streams.values():
             stream.close()
@@ -169,7 +191,12 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _stream(self, table: str) -> Path:
@@ -211,7 +238,9 @@ class Writer:
     def _open(self, table: str) -> Stream:
         if table not in self._streams:
             self._named = self._named and table in self._marks
-            self._streams[table] = Stream(self._stream(table), TABLES[table], self._marks.get(table))
+            self._streams[table] = Stream(
+                self._stream(table), TABLES[table], self._marks.get(table)
+            )
         return self._streams[table]
 
     def _opened_journal(self) -> Journal:
@@ -234,7 +263,8 @@ class Writer:
     def _compact(self, table: str) -> Mark:
         import pyarrow.parquet as pq  # 40 ms, needed once
 
-        path, rows = self._parquet(table), 0
+        path = self._parquet(table)
+        rows = 0
         blocks = read_blocks(self.directory, table, self._marks)
         try:
             with (
@@ -250,7 +280,8 @@ class Writer:
 
 
 def _row_groups(blocks: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of blocks in tables of :data:`ROW_GROUP` rows, the last one with the rest: one at least."""
+    """Yield the rows of blocks in tables of :data:`ROW_GROUP` rows, the last one with the rest: one
+    at least."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for block in blocks:
@@ -258,9 +289,12 @@ def _row_groups(blocks: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator
         rows += block.num_rows
         while rows > ROW_GROUP:
             table = pa.Table.from_batches(waiting, schema)
-            waiting, rows = table.slice(ROW_GROUP).to_batches(), rows - ROW_GROUP
+            waiting = table.slice(ROW_GROUP).to_batches()
+            rows = rows - ROW_GROUP
             yield table.slice(0, ROW_GROUP).combine_chunks()
-    last, waiting, block = pa.Table.from_batches(waiting, schema).combine_chunks(), [], None
+    last = pa.Table.from_batches(waiting, schema).combine_chunks()
+    waiting = []
+    block = None
     yield last
 
 
@@ -271,15 +305,19 @@ def remove_streams(directory: Path) -> None:
 
 
 def to_batch(table: str, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """Return columns as a simulation has them (scalars, lists, NumPy arrays) as one record batch of ``schema``.
+    """Return columns as a simulation has them (scalars, lists, NumPy arrays) as one record batch of
+    ``schema``.
 
-    Scalars (also strings and None) are repeated to the length of the others; columns not given are null; NaN becomes null,
-    so that equality of tables and means in SQL do what one expects.
+    Scalars (also strings and None) are repeated to the length of the others; columns not given are
+    null; NaN becomes null, so that equality of tables and means in SQL do what one expects.
     """
     known = schema.names
     for name in columns:
         if name not in known:
-            raise ContractError(f"table {table!r} has no column {name!r}{suggest(name, known)}; it has {', '.join(known)}")
+            raise ContractError(
+                f"table {table!r} has no column {name!r}{suggest(name, known)}; it has "
+                f"{', '.join(known)}"
+            )
     sizes = {name: len(value) for name, value in columns.items() if not _is_scalar(value)}
     if len(set(sizes.values())) > 1:
         raise ContractError(f"the columns given for table {table!r} have unequal lengths: {sizes}")
@@ -289,7 +327,11 @@ def to_batch(table: str, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Re
 
 
 def _is_scalar(value: Any) -> bool:
-    return value is None or isinstance(value, str) or (not isinstance(value, Sequence) and np.ndim(value) == 0)
+    return (
+        value is None
+        or isinstance(value, str)
+        or (not isinstance(value, Sequence) and np.ndim(value) == 0)
+    )
 
 
 def _array(table: str, field: pa.Field, value: Any, rows: int) -> pa.Array:
@@ -303,12 +345,15 @@ def _array(table: str, field: pa.Field, value: Any, rows: int) -> pa.Array:
         if np.ndim(value) == 0:
             value = np.full(rows, value)
         elif isinstance(value, np.ndarray):
-            value = value.copy()  # Arrow may keep a view, and the caller may write into its array before the flush
+            # Arrow may keep a view, and the caller may write into its array before the flush
+            value = value.copy()
         if pa.types.is_integer(field.type):
             _check_whole(np.asarray(value))
         return pa.array(value, field.type, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError) as error:
-        raise ContractError(f"column {table}.{field.name} holds {field.type}, and these values are not: {error}") from error
+        raise ContractError(
+            f"column {table}.{field.name} holds {field.type}, and these values are not: {error}"
+        ) from error
 
 
 def _check_whole(values: np.ndarray) -> None:

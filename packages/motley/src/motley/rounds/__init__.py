@@ -1,1 +1,2 @@
-"""The round loop: the only package that imports selectors, algorithms, world and timing, and engines."""
+"""The round loop: the only package that imports selectors, algorithms, world and timing, and
+engines."""

@@ -1,5 +1,6 @@
-"""What is done with single uploads before they are aggregated: the check of what leaves a client, staleness
-scaling, FedAsync mixing, simulated corruption; and all of it in a worker, which sends only the sum."""
+"""What is done with single uploads before they are aggregated: the check of what leaves a client,
+staleness scaling, FedAsync mixing, simulated corruption; and all of it in a worker, which sends
+only the sum."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ class UploadCheck:
     without: frozenset[str]
 
     def __call__(self, result: TrainResult) -> TrainResult:
-        """Return what leaves the client of a training result; one with other parts or shapes than the
-        method's is not finite."""
+        """Return what leaves the client of a training result; one with other parts or shapes than
+        the method's is not finite."""
         parts = {name: part for name, part in result.parts.items() if name not in self.without}
         finite = result.finite and shapes_of(result.parts) == self.shapes
         return dataclasses.replace(result, parts=parts, finite=finite)
@@ -52,7 +53,8 @@ class UploadSum:
 
     Parameters
     ----------
-    aggregator: of the run, which joins sums. check: of what leaves a client. weights: raw, by position.
+    aggregator: of the run, which joins sums. check: of what leaves a client. weights: raw, by
+    position.
     factors: on the updates of corrupted clients. scales: for staleness; None: none.
     """
 
@@ -67,8 +69,8 @@ class UploadSum:
         return self.aggregator.init()
 
     def add(self, total: Any, position: int, result: TrainResult) -> tuple[Any, TrainResult]:
-        """Add the upload at a position unless it is not finite; return the accumulator, and the result
-        without its upload."""
+        """Add the upload at a position unless it is not finite; return the accumulator, and the
+        result without its upload."""
         result = corrupted(self.check(result), float(self.factors[position]))
         if not result.finite:
             return total, dataclasses.replace(result, parts={}, client_state=None)
@@ -83,25 +85,38 @@ class UploadSum:
         return self.aggregator.partial(total)
 
 
-def adjusted(upload: Upload, scale: float | None, mix: bool, newest: ModelState, download: Tensors) -> Upload:
-    """Return an upload adjusted for its staleness; ``scale``: the factor, None for none. ``mix``: as a model, not as an update."""
+def adjusted(
+    upload: Upload, scale: float | None, mix: bool, newest: ModelState, download: Tensors
+) -> Upload:
+    """Return an upload adjusted for its staleness; ``scale``: the factor, None for none. ``mix``:
+    as a model, not as an update."""
     if scale is None:
         return upload
     return mixed(upload, scale, newest, download) if mix else scaled(upload, scale)
 
 
 def scaled(upload: Upload, factor: float) -> Upload:
-    """Return an upload whose update is multiplied by its staleness factor (FedBuff); aggregators weigh buffers by ``scale``."""
+    """Return an upload whose update is multiplied by its staleness factor (FedBuff); aggregators
+    weigh buffers by ``scale``."""
     delta = upload.parts["delta"]
-    return upload._replace(parts={**upload.parts, "delta": delta._replace(value=factor * delta.value)}, scale=factor)
+    return upload._replace(
+        parts={**upload.parts, "delta": delta._replace(value=factor * delta.value)}, scale=factor
+    )
 
 
 def mixed(upload: Upload, factor: float, newest: ModelState, download: Tensors) -> Upload:
-    """Return an upload whose update leads from the newest model to ``factor`` times the way to the client's model (FedAsync).
+    """Return an upload whose update leads from the newest model to ``factor`` times the way to the
+    client's model (FedAsync).
 
-    The client's model is its update added to the model it received, ``download["x"]``. Buffers are mixed alike."""
-    delta, buffers = upload.parts["delta"], upload.parts.get("buffers")
-    way = delta.value.double() + download["x"].to(delta.value).double() - newest.x.to(delta.value).double()
+    The client's model is its update added to the model it received, ``download["x"]``. Buffers are
+    mixed alike."""
+    delta = upload.parts["delta"]
+    buffers = upload.parts.get("buffers")
+    way = (
+        delta.value.double()
+        + download["x"].to(delta.value).double()
+        - newest.x.to(delta.value).double()
+    )
     parts = {**upload.parts, "delta": delta._replace(value=(factor * way).to(delta.value))}
     if buffers is not None:
         blend = factor * buffers.value + (1.0 - factor) * newest.buffers.to(buffers.value)
@@ -110,15 +125,18 @@ def mixed(upload: Upload, factor: float, newest: ModelState, download: Tensors) 
 
 
 def corrupted(result: TrainResult, factor: float) -> TrainResult:
-    """Return the result of a client whose update is multiplied by ``factor`` before it is sent; 1 changes nothing.
+    """Return the result of a client whose update is multiplied by ``factor`` before it is sent; 1
+    changes nothing.
 
-    INTERPRETATION: the update alone; buffers, counters and control variates are as training made them. The norm of the update that
-    the client reports follows."""
+    INTERPRETATION: the update alone; buffers, counters and control variates are as training made
+    them. The norm of the update that the client reports follows."""
     if factor == 1.0 or not result.finite:
         return result
-    delta, signals = result.parts["delta"], dict(result.signals)
+    delta = result.parts["delta"]
+    signals = dict(result.signals)
     value = factor * delta.value
     if "update_norm" in signals:
         signals["update_norm"] = abs(factor) * signals["update_norm"]
-    parts, finite = {**result.parts, "delta": delta._replace(value=value)}, bool(torch.isfinite(value).all())
+    parts = {**result.parts, "delta": delta._replace(value=value)}
+    finite = bool(torch.isfinite(value).all())
     return dataclasses.replace(result, parts=parts, signals=signals, finite=finite)

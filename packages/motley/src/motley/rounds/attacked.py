@@ -1,9 +1,11 @@
-"""A run under attack: one client, the canary, sends what its world says, and what an adversary sees of it becomes a likelihood ratio.
+"""A run under attack: one client, the canary, sends what its world says, and what an adversary sees
+of it becomes a likelihood ratio.
 
-Two worlds are the same run with another canary. In the world *far* it sends what it computes. In the world *near* it sends nothing
-(zeros, and the middles of its signals' intervals), or the opposite (the update turned round, signals mirrored in their intervals).
-The adversary knows data, start, model, everybody else's messages, and what the canary computes; it sees the noised sums, and signals
-and cohorts unless these are hidden. Reference: docs/privacy.md#attack.
+Two worlds are the same run with another canary. In the world *far* it sends what it computes. In
+the world *near* it sends nothing (zeros, and the middles of its signals' intervals), or the
+opposite (the update turned round, signals mirrored in their intervals). The adversary knows data,
+start, model, everybody else's messages, and what the canary computes; it sees the noised sums, and
+signals and cohorts unless these are hidden. Reference: docs/privacy.md#attack.
 """
 
 from __future__ import annotations
@@ -48,8 +50,10 @@ class Canary(NamedTuple):
 
     Parameters
     ----------
-    client: its id. far: whether it sends what it computes. opposite: whether it sends the opposite otherwise, not nothing.
-    rate: probability with which it is drawn, where cohorts are hidden; None: they are seen. clear: whether signals have no noise.
+    client: its id. far: whether it sends what it computes. opposite: whether it sends the opposite
+    otherwise, not nothing.
+    rate: probability with which it is drawn, where cohorts are hidden; None: they are seen. clear:
+    whether signals have no noise.
     stretched: whether its update is made as long as the clip, the longest that the account covers.
     """
 
@@ -71,26 +75,39 @@ class AttackedRounds(PrivateRounds):
 
     Parameters
     ----------
-    plan, empty, streams: as in :class:`~motley.rounds.private.PrivateRounds`; all noise comes from ``streams``. canary: of this world.
+    plan, empty, streams: as in :class:`~motley.rounds.private.PrivateRounds`; all noise comes from
+    ``streams``. canary: of this world.
     selector: of the run, which says whether the canary is drawn where cohorts are hidden.
 
     Attributes
     ----------
-    member: of each server step, whether the canary was chosen since the one before. sums, signals: log-likelihood ratios, far over
-    near, of the noised sums and of the canary's noisy signals. filled: share of the clip that each of the canary's updates has.
+    member: of each server step, whether the canary was chosen since the one before. sums, signals:
+    log-likelihood ratios, far over near, of the noised sums and of the canary's noisy signals.
+    filled: share of the clip that each of the canary's updates has.
     """
 
-    def __init__(self, plan: PrivacyPlan, empty: Parts, streams: Streams, canary: Canary, selector: Selector[Any]) -> None:
+    def __init__(
+        self,
+        plan: PrivacyPlan,
+        empty: Parts,
+        streams: Streams,
+        canary: Canary,
+        selector: Selector[Any],
+    ) -> None:
         super().__init__(plan, empty, streams)
-        self.canary, self.selector = canary, selector
+        self.canary = canary
+        self.selector = selector
         self.member: list[bool] = []
-        self.sums, self.signals = 0.0, 0.0
+        self.sums = 0.0
+        self.signals = 0.0
         self.filled: list[float] = []
         self._chosen = False
         self._update: dict[str, Tensor] = {}  # what the canary would add to the sum under way
-        self._past: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []  # noise and update of the newest sums
+        # noise and update of the newest sums
+        self._past: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
         self._count = 0.0  # ... and to the centred count of updates that are not clipped
-        self._noises: dict[int, Floats] = {}  # client -> what it added to its update in the sum under way
+        # client -> what it added to its update in the sum under way
+        self._noises: dict[int, Floats] = {}
 
     @override
     def chosen(self, state: PrivacyState | None, ids: Ids, weights: Floats) -> Floats:
@@ -112,25 +129,37 @@ class AttackedRounds(PrivateRounds):
         self.filled.append(_length(whole, self.plan.shares) / state.clip)
         if self.canary.stretched and self.filled[-1]:
             whole, below = clipped(_times(whole, 2.0 / self.filled[-1]), *bounds)
-        self._update = {name: part.value for name, part in whole.parts.items() if part.fold in UPDATES_OF_A_SUM}
+        self._update = {
+            name: part.value for name, part in whole.parts.items() if part.fold in UPDATES_OF_A_SUM
+        }
         self._count = below - 0.5
         if self._factor:  # who sends nothing is not counted
-            self._uploads, self._unclipped = self._uploads + 1, self._unclipped + below
-        sent = {name: whole.parts[name]._replace(value=self._factor * value) for name, value in self._update.items()}
+            self._uploads = self._uploads + 1
+            self._unclipped = self._unclipped + below
+        sent = {
+            name: whole.parts[name]._replace(value=self._factor * value)
+            for name, value in self._update.items()
+        }
         whole = whole._replace(parts={**whole.parts, **sent})
-        return whole if self.by_clients is None else super().clipped(state, whole)  # it sends noise in both worlds
+        # it sends noise in both worlds
+        return whole if self.by_clients is None else super().clipped(state, whole)
 
     @override
     def _encoded(self, state: PrivacyState, upload: Upload, noise: ClientNoise) -> Upload:
-        whole, key = super()._encoded(state, upload, noise), self._client_key(state, upload.client)
+        whole = super()._encoded(state, upload, noise)
+        key = self._client_key(state, upload.client)
         given = upload.parts["delta"].value.double().numpy()
-        added = whole.parts["delta"].value.numpy().reshape(-1) - noise.rounded(given, key.numpy().bytes)
+        added = whole.parts["delta"].value.numpy().reshape(-1) - noise.rounded(
+            given, key.numpy().bytes
+        )
         self._noises[upload.client] = np.asarray(added * noise.grid, np.float64)
         return whole
 
-    def _left(self, noise: ClientNoise, noised: dict[str, Tensor]) -> tuple[dict[str, Tensor], float]:
-        """Return the noise that hides the canary from a server with the colluders of the plan, and its deviation; nothing
-        where the sum was not opened."""
+    def _left(
+        self, noise: ClientNoise, noised: dict[str, Tensor]
+    ) -> tuple[dict[str, Tensor], float]:
+        """Return the noise that hides the canary from a server with the colluders of the plan, and
+        its deviation; nothing where the sum was not opened."""
         unknown = [k for k in self._noises if k != self.canary.client][noise.colluders :]
         found = [self._noises[k] for k in (self.canary.client, *unknown) if k in self._noises]
         self._noises = {}
@@ -139,58 +168,80 @@ class AttackedRounds(PrivateRounds):
 
     @override
     def total(
-        self, state: PrivacyState | None, step: int, total: dict[str, Tensor], note: Callable[[dict[str, float]], None]
+        self,
+        state: PrivacyState | None,
+        step: int,
+        total: dict[str, Tensor],
+        note: Callable[[dict[str, float]], None],
     ) -> dict[str, Tensor]:
         plan = self.plan
         if plan is None or state is None:
             return total
-        clip, count = state.clip, self._unclipped - 0.5 * self._uploads
+        clip = state.clip
+        count = self._unclipped - 0.5 * self._uploads
         noised = super().total(state, step, total, note)
         deviation = plan.update_multiplier * clip
         if self.by_clients is None:
-            noise = {name: value * self._divisor(plan, name) - total.get(name, 0.0) for name, value in noised.items()}
+            noise = {
+                name: value * self._divisor(plan, name) - total.get(name, 0.0)
+                for name, value in noised.items()
+            }
         else:
             noise, deviation = self._left(self.by_clients, noised)
         self._past = [(noise, self._update), *self._past][: plan.options.min_separation]
         if noise and any(update for _, update in self._past):
             far, near = (
-                self._likelihood(plan, f, deviation) + self._count_likelihood(plan, f, clip, state.clip, count)
+                self._likelihood(plan, f, deviation)
+                + self._count_likelihood(plan, f, clip, state.clip, count)
                 for f in (1.0, self.canary.near)
             )
             rate = self.canary.rate
-            self.sums += far - near if rate is None else mixture_ratio(far, rate) - mixture_ratio(near, rate)
+            self.sums += (
+                far - near if rate is None else mixture_ratio(far, rate) - mixture_ratio(near, rate)
+            )
         self.member.append(self._chosen and self.canary.rate is None)
-        self._chosen, self._update = False, {}
+        self._chosen = False
+        self._update = {}
         return noised
 
     def _divisor(self, plan: PrivacyPlan, name: str) -> float:
         return plan.divisor if self.empty[name].fold == "mean" else 1.0
 
     def _likelihood(self, plan: PrivacyPlan, factor: float, deviation: float) -> float:
-        """Return how much likelier the noised sums are, as a logarithm, with the canary's updates times ``factor`` than without them.
+        """Return how much likelier the noised sums are, as a logarithm, with the canary's updates
+        times ``factor`` than without them.
 
-        Where noise is correlated, its independent part in this sum is seen, which the canary's newest update moves, too."""
-        found, weights = 0.0, coefficients(plan.options.min_separation)
+        Where noise is correlated, its independent part in this sum is seen, which the canary's
+        newest update moves, too."""
+        found = 0.0
+        weights = coefficients(plan.options.min_separation)
         for name in self._past[0][0]:
-            seen, moved = 0.0, 0.0
+            seen = 0.0
+            moved = 0.0
             for weight, (noise, update) in zip(weights, self._past, strict=False):
                 own = update[name].flatten().numpy() if name in update else 0.0
-                seen = seen + weight * (noise[name].flatten().numpy() + self._factor * own)  # what the others sent is known
+                # what the others sent is known
+                seen = seen + weight * (noise[name].flatten().numpy() + self._factor * own)
                 moved = moved + weight * factor * own
             if not np.isscalar(moved):
                 spread = weights[0] * deviation * plan.shares.get(name, 1.0)
                 found += float(gaussian_ratio(seen, 0.0, moved, spread))
         return found
 
-    def _count_likelihood(self, plan: PrivacyPlan, factor: float, before: float, after: float, count: float) -> float:
-        """Return the same of the noisy count of updates that are not clipped, which a clip that adapts shows."""
+    def _count_likelihood(
+        self, plan: PrivacyPlan, factor: float, before: float, after: float, count: float
+    ) -> float:
+        """Return the same of the noisy count of updates that are not clipped, which a clip that
+        adapts shows."""
         how = plan.options.adaptive
         if how is None or not factor:
             return 0.0
         share = how.quantile - math.log(after / before) / how.rate
         others = count - (self._count if self._factor else 0.0)
         seen = (share - 0.5) * plan.divisor - others
-        return float(gaussian_ratio(np.array([seen]), 0.0, np.array([self._count]), plan.count_noise))
+        return float(
+            gaussian_ratio(np.array([seen]), 0.0, np.array([self._count]), plan.count_noise)
+        )
 
     @override
     def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
@@ -200,21 +251,27 @@ class AttackedRounds(PrivateRounds):
         if self.plan is not None and len(rows) and not self.canary.clear:
             for name, how in self.plan.options.signal_noise.items():
                 if name in heard.signals and SIGNALS[name].scalar:
-                    self.signals += self._signal_ratio(heard.signal(name)[rows], reports.signal(name)[rows], how)
+                    self.signals += self._signal_ratio(
+                        heard.signal(name)[rows], reports.signal(name)[rows], how
+                    )
         return heard
 
     def _near(self, reports: Reports, row: int) -> Reports:
         """Return the reports with the canary's signals of the world near."""
         return dataclasses.replace(
             reports,
-            signals={name: self._near_signal(name, value, row) for name, value in reports.signals.items()},
+            signals={
+                name: self._near_signal(name, value, row) for name, value in reports.signals.items()
+            },
         )
 
     def _near_signal(self, name: str, value: Floats, row: int) -> Floats:
-        """Return one signal of n clients with the canary's value of the world near: NaN counts as the middle."""
+        """Return one signal of n clients with the canary's value of the world near: NaN counts as
+        the middle."""
         if SIGNALS[name].kind == "system":
             return value
-        out, others = value.copy(), np.delete(value, row, axis=0)
+        out = value.copy()
+        others = np.delete(value, row, axis=0)
         noise = {} if self.plan is None else self.plan.options.signal_noise
         if self.canary.clear:  # there is no interval
             out[row] = np.median(others, axis=0) if len(others) else 0.0
@@ -227,11 +284,16 @@ class AttackedRounds(PrivateRounds):
         return out
 
     def _signal_ratio(self, seen: Floats, computed: Floats, how: SignalNoise) -> float:
-        """Return the log-likelihood ratio of a noisy signal ``[1]``; 0 if none was sent, or if the noise is the server's."""
+        """Return the log-likelihood ratio of a noisy signal ``[1]``; 0 if none was sent, or if the
+        noise is the server's."""
         if not np.isfinite(seen).all() or how.noise == "gumbel":
             return 0.0
         far = bounded(computed, how)
-        near = _mirrored(computed, how) if self.canary.opposite else np.full(1, 0.5 * sum(how.interval))
+        near = (
+            _mirrored(computed, how)
+            if self.canary.opposite
+            else np.full(1, 0.5 * sum(how.interval))
+        )
         if how.noise == "laplace":
             return float(laplace_ratio(seen, near, far, how.scale)[0])
         return float(gaussian_ratio(seen, near, far, how.scale))
@@ -245,9 +307,14 @@ def _times(upload: Upload, factor: float) -> Upload:
 
 
 def _length(upload: Upload, shares: Mapping[str, float]) -> float:
-    """Return the norm of the parts that enter a sum as one vector, each over its share of the clip."""
-    real = [(name, part.value) for name, part in upload.parts.items() if part.fold in UPDATES_OF_A_SUM]
-    return math.sqrt(sum(float((value / shares.get(name, 1.0)).square().sum()) for name, value in real))
+    """Return the norm of the parts that enter a sum as one vector, each over its share of the
+    clip."""
+    real = [
+        (name, part.value) for name, part in upload.parts.items() if part.fold in UPDATES_OF_A_SUM
+    ]
+    return math.sqrt(
+        sum(float((value / shares.get(name, 1.0)).square().sum()) for name, value in real)
+    )
 
 
 def _mirrored(value: Floats, how: SignalNoise) -> Floats:
@@ -256,7 +323,8 @@ def _mirrored(value: Floats, how: SignalNoise) -> Floats:
 
 
 class _Accompanied(Selector[Any]):
-    """A selector whose cohorts always hold the canary, last, so that its update is known also in rounds that it does not enter.
+    """A selector whose cohorts always hold the canary, last, so that its update is known also in
+    rounds that it does not enter.
 
     ``drawn``: whether the rule chose it in the newest cohort.
     """
@@ -286,8 +354,8 @@ def attacked_run(
 
     Parameters
     ----------
-    config: of the run, which has a plan of privacy and a number of rounds. selector: new; its seed is that of noise and choices, all
-    else comes from ``config``.
+    config: of the run, which has a plan of privacy and a number of rounds. selector: new; its seed
+    is that of noise and choices, all else comes from ``config``.
 
     Raises
     ------
@@ -299,8 +367,11 @@ def attacked_run(
         selector = _Accompanied(selector.rule, selector.seed, selector.horizon)
         selector.canary = canary.client
     loop = simulation(config, engine, selector, model, kind=_UnevaluatedLoop)
-    rounds = AttackedRounds(config.privacy, loop.private.empty, Streams(selector.seed), canary, selector)
-    loop.private, loop.state.privacy = rounds, rounds.begin(len(loop.federation), seeded=True)
+    rounds = AttackedRounds(
+        config.privacy, loop.private.empty, Streams(selector.seed), canary, selector
+    )
+    loop.private = rounds
+    loop.state.privacy = rounds.begin(len(loop.federation), seeded=True)
     while not loop.done:
         loop.step()
     return rounds

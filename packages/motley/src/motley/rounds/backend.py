@@ -1,10 +1,12 @@
 """Where clients are: the one thing in which a simulated run and a deployed one differ.
 
-:class:`~motley.rounds.loop.RoundLoop` asks a :class:`ClientBackend` who is available, has candidates measured, sends cohorts out,
-waits, and collects what came back. :class:`~motley.rounds.simulated.SimulatedBackend` plans all that in virtual time and trains
-lazily; the backend of :mod:`motley_flower.deployed` exchanges messages with real clients in wall time.
+:class:`~motley.rounds.loop.RoundLoop` asks a :class:`ClientBackend` who is available, has
+candidates measured, sends cohorts out, waits, and collects what came back.
+:class:`~motley.rounds.simulated.SimulatedBackend` plans all that in virtual time and trains lazily;
+the backend of :mod:`motley_flower.deployed` exchanges messages with real clients in wall time.
 
-A backend has no state of its own: what evolves on the clients' side is ``RunState.clients``, an object of the backend's making.
+A backend has no state of its own: what evolves on the clients' side is ``RunState.clients``, an
+object of the backend's making.
 """
 
 from __future__ import annotations
@@ -38,8 +40,10 @@ class DispatchOrder(NamedTuple):
 
     Parameters
     ----------
-    cohort: the selector's choice. download: the message every client receives. allocation: how much each may upload.
-    columns: the columns of :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS` that the loop knows, ``[m]`` or one value for all.
+    cohort: the selector's choice. download: the message every client receives. allocation: how much
+    each may upload.
+    columns: the columns of :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS` that the loop knows,
+    ``[m]`` or one value for all.
     """
 
     cohort: Cohort
@@ -54,9 +58,10 @@ class Landed:
 
     Parameters
     ----------
-    dispatches: ``[n]`` rows. outcome: int8 ``[n]``, values of :class:`~motley.core.records.Outcome`. sent: bool ``[n]``, whether
-    an upload arrived (and is billed). scale: ``[n]`` staleness factors, None for none. mix: whether uploads are mixed in as models
-    (FedAsync).
+    dispatches: ``[n]`` rows. outcome: int8 ``[n]``, values of
+    :class:`~motley.core.records.Outcome`. sent: bool ``[n]``, whether an upload arrived (and is
+    billed). scale: ``[n]`` staleness factors, None for none. mix: whether uploads are mixed in as
+    models (FedAsync).
     """
 
     dispatches: InFlight
@@ -73,10 +78,12 @@ class ClientBackend(ABC):
     """What the round loop needs from the clients' side; every method takes the run's state."""
 
     holds_client_states: ClassVar[bool] = True
-    """Whether the server's process holds what clients keep between rounds, so that personal models can be evaluated there."""
+    """Whether the server's process holds what clients keep between rounds, so that personal models
+    can be evaluated there."""
 
     seeded: ClassVar[bool] = True
-    """Whether noise that hides clients comes from the run's seed; in a deployment it comes from the operating system."""
+    """Whether noise that hides clients comes from the run's seed; in a deployment it comes from the
+    operating system."""
 
     @abstractmethod
     def new_state(self) -> BackendState:
@@ -84,30 +91,38 @@ class ClientBackend(ABC):
 
     @abstractmethod
     def open(self, state: RunState) -> Ids:
-        """Make ready, at the first step of this process; return the ids of clients that are met for the first time, sorted."""
+        """Make ready, at the first step of this process; return the ids of clients that are met for
+        the first time, sorted."""
 
     def newcomers(self, state: RunState) -> Ids:
-        """Return the ids of clients that are met for the first time now, sorted. Asked before every choice."""
+        """Return the ids of clients that are met for the first time now, sorted. Asked before every
+        choice."""
         return np.zeros(0, np.int64)
 
     @abstractmethod
     def enrol(self, state: RunState, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
-        """Return signals ``[n, ...]`` of newly met clients, at least those wanted but ``last_layer``; bill what clients sent."""
+        """Return signals ``[n, ...]`` of newly met clients, at least those wanted but
+        ``last_layer``; bill what clients sent."""
 
     @abstractmethod
     def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
-        """Yield the columns of the table ``federation`` in blocks: one row per client known before round 1."""
+        """Yield the columns of the table ``federation`` in blocks: one row per client known before
+        round 1."""
 
     @abstractmethod
     def examples(self, state: RunState) -> Ids:
-        """Return the number of training samples of every client, ``[K]``; 0 for a client that was never met."""
+        """Return the number of training samples of every client, ``[K]``; 0 for a client that was
+        never met."""
 
     def claimed_examples(self, state: RunState) -> Ids:
         """Return the number of samples by which each client's update is weighed, ``[K]``."""
         return self.examples(state)
 
-    def told(self, state: RunState, draw_index: int, reports: Reports) -> tuple[Reports, dict[str, Any]]:
-        """Return the reports as clients send them, which the selector hears, and rows of the table ``claims``.
+    def told(
+        self, state: RunState, draw_index: int, reports: Reports
+    ) -> tuple[Reports, dict[str, Any]]:
+        """Return the reports as clients send them, which the selector hears, and rows of the table
+        ``claims``.
 
         ``draw_index``: of the state; 0 at enrolment."""
         return reports, {}
@@ -117,7 +132,8 @@ class ClientBackend(ABC):
         """Return the ids of the clients that can be asked now, sorted."""
 
     def drawn(self, state: RunState, available: Ids, count: int) -> Cohort | None:
-        """Return the available clients of a cohort that clients can recompute; None where the selector chooses, as in simulations."""
+        """Return the available clients of a cohort that clients can recompute; None where the
+        selector chooses, as in simulations."""
         return None
 
     @abstractmethod
@@ -136,7 +152,8 @@ class ClientBackend(ABC):
     @abstractmethod
     def workload(self, state: RunState, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the columns ``examples``, ``steps``, ``compute_s``, ``uplink_mbps`` ``[m]`` of
-        :class:`~motley.transport.allocators.base.AllocationContext`: the work that is planned for a cohort."""
+        :class:`~motley.transport.allocators.base.AllocationContext`: the work that is planned for a
+        cohort."""
 
     @abstractmethod
     def dispatch(self, state: RunState, order: DispatchOrder) -> None:
@@ -147,12 +164,14 @@ class ClientBackend(ABC):
         """Return the dispatches under way, arrived ones included, as the synchrony sees them."""
 
     def widths(self, state: RunState) -> Floats | None:
-        """Return the share of the model's width that each client holds now, ``[K]``; None where all hold the whole model."""
+        """Return the share of the model's width that each client holds now, ``[K]``; None where all
+        hold the whole model."""
         return None
 
     @property
     def listed_widths(self) -> tuple[float, ...]:
-        """The widths that a client may have or train, falling; empty where all hold the whole model."""
+        """The widths that a client may have or train, falling; empty where all hold the whole
+        model."""
         return ()
 
     @abstractmethod
@@ -161,7 +180,8 @@ class ClientBackend(ABC):
 
     @abstractmethod
     def collect(self, state: RunState, step: ServerStep, stay: Bools) -> Landed:
-        """Take out of ``in_flight`` all rows but ``stay``: the dispatches that end with this server step."""
+        """Take out of ``in_flight`` all rows but ``stay``: the dispatches that end with this server
+        step."""
 
     @abstractmethod
     def uploads(
@@ -172,32 +192,44 @@ class ClientBackend(ABC):
         ``error``: measures what compression loses, where diagnostics ask for it."""
 
     def upload_sums(self, state: RunState, landed: Landed, rows: Ids) -> Iterator[RunSum] | None:
-        """Return the sums of these rows' uploads, whose positions are those of the rows, in their order;
-        None where only :meth:`uploads` gives them."""
+        """Return the sums of these rows' uploads, whose positions are those of the rows, in their
+        order; None where only :meth:`uploads` gives them."""
         return None
 
     @abstractmethod
-    def commit(self, state: RunState, landed: Landed, accepted: Ids, client_states: Mapping[int, ClientState]) -> None:
-        """Make an accepted step final for its clients: from now on they keep ``client_states``. ``accepted``: rows of ``landed``."""
+    def commit(
+        self,
+        state: RunState,
+        landed: Landed,
+        accepted: Ids,
+        client_states: Mapping[int, ClientState],
+    ) -> None:
+        """Make an accepted step final for its clients: from now on they keep ``client_states``.
+        ``accepted``: rows of ``landed``."""
 
     def recalibrate(self, state: RunState, landed: Landed, accepted: Ids) -> ServerState:
-        """Return the server's state with BatchNorm statistics estimated anew, where the experiment asks for it."""
+        """Return the server's state with BatchNorm statistics estimated anew, where the experiment
+        asks for it."""
         return state.server
 
     def incidents(self, state: RunState) -> dict[str, Any]:
-        """Return the columns of the table ``incidents`` since the last call, where something can go wrong; else nothing."""
+        """Return the columns of the table ``incidents`` since the last call, where something can go
+        wrong; else nothing."""
         return {}
 
     def blame(self, state: RunState, landed: Landed, rows: Ids, event: Blame, reason: str) -> None:  # noqa: B027 - as below
-        """Take note of what a refused step has shown of the clients in these rows of ``landed``, in words."""
+        """Take note of what a refused step has shown of the clients in these rows of ``landed``, in
+        words."""
 
     def observe(self, state: RunState, reports: Reports) -> None:  # noqa: B027 - only real clients are timed
         """Take in how long clients took."""
 
     def data_view(self, state: RunState, ids: Ids) -> DataView | None:
-        """Return what these clients see of their data now, where the distribution drifts; None: all of it."""
+        """Return what these clients see of their data now, where the distribution drifts; None: all
+        of it."""
         return None
 
     def class_names(self, state: RunState) -> Ids | None:
-        """Return what every client calls each class now, ``[K, C]``, where meanings drift; None: classes are what they are."""
+        """Return what every client calls each class now, ``[K, C]``, where meanings drift; None:
+        classes are what they are."""
         return None

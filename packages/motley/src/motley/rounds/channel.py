@@ -1,7 +1,8 @@
 """The channel: how large every message of a run is, and its entry in the traffic ledger.
 
-A client that was sent this version's model for a probe in the same round is not sent it again. An upload costs as many bits as its
-:mod:`~motley.transport.wire` message is long, headers included; models and single numbers count 32 bits a value.
+A client that was sent this version's model for a probe in the same round is not sent it again. An
+upload costs as many bits as its :mod:`~motley.transport.wire` message is long, headers included;
+models and single numbers count 32 bits a value.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from torch import Tensor
 
-from motley.algorithms.base import UPDATES, Correction, ExtraExchange, JobContext, Parts, ServerState, Tensors
+from motley.algorithms.base import (
+    UPDATES,
+    Correction,
+    ExtraExchange,
+    JobContext,
+    Parts,
+    ServerState,
+    Tensors,
+)
 from motley.core.arrays import Ids
 from motley.core.layout import Layout
 from motley.rounds.aggregation import UploadCheck, shapes_of
@@ -28,29 +37,45 @@ class Channel:
 
     Parameters
     ----------
-    parts: of a whole upload. extra_exchange: what the server rule asks of participants besides. without: names of parts that stay
-    at the clients.
+    parts: of a whole upload. extra_exchange: what the server rule asks of participants besides.
+    without: names of parts that stay at the clients.
 
     Attributes
     ----------
-    parts: those given. upload_bits: of a whole upload, buffers and counters included. paper_bits: 32 for each value of its update.
+    parts: those given. upload_bits: of a whole upload, buffers and counters included. paper_bits:
+    32 for each value of its update.
     """
 
-    def __init__(self, parts: Parts, extra_exchange: ExtraExchange, without: Iterable[str] = ()) -> None:
+    def __init__(
+        self, parts: Parts, extra_exchange: ExtraExchange, without: Iterable[str] = ()
+    ) -> None:
         self.without = frozenset(without)
-        self.parts, self.shapes = parts, shapes_of(parts)
+        self.parts = parts
+        self.shapes = shapes_of(parts)
         parts = {name: part for name, part in parts.items() if name not in self.without}
         self.specs = {name: _spec(part.value) for name, part in parts.items() if part.value.numel()}
-        self._answer_bits, self._extra_bits = VALUE_BITS * extra_exchange.down, VALUE_BITS * extra_exchange.up
+        self._answer_bits = VALUE_BITS * extra_exchange.down
+        self._extra_bits = VALUE_BITS * extra_exchange.up
         self.upload_bits = self.upload_of()
         update = {name: part.value for name, part in parts.items() if part.fold in UPDATES}
         self.paper_bits = paper_bits(update) + self._extra_bits
 
-    def upload_of(self, delta: PacketSpec | None = None, others: Mapping[str, PacketSpec] | None = None) -> int:
-        """Return the bits of an upload whose update is written like ``delta``; None: of a whole one. ``others``: all other parts;
+    def upload_of(
+        self, delta: PacketSpec | None = None, others: Mapping[str, PacketSpec] | None = None
+    ) -> int:
+        """Return the bits of an upload whose update is written like ``delta``; None: of a whole
+        one. ``others``: all other parts;
         None: whole."""
-        rest = {name: spec for name, spec in self.specs.items() if name != "delta"} if others is None else others
-        specs = {name: self.specs["delta"] if delta is None else delta for name in self.specs if name == "delta"} | dict(rest)
+        rest = (
+            {name: spec for name, spec in self.specs.items() if name != "delta"}
+            if others is None
+            else others
+        )
+        specs = {
+            name: self.specs["delta"] if delta is None else delta
+            for name in self.specs
+            if name == "delta"
+        } | dict(rest)
         return 8 * length(specs) * bool(specs) + self._extra_bits
 
     def paper_of(self, delta_bits: int) -> int:
@@ -63,11 +88,13 @@ class Channel:
         return UploadCheck(self.shapes, self.without)
 
     def download_bits(self, download: Tensors, ids: Ids, holding: Ids) -> Ids:
-        """Return the bits sent to each client of a cohort ``[n]``; clients ``holding`` the model get only the server rule's answer."""
+        """Return the bits sent to each client of a cohort ``[n]``; clients ``holding`` the model
+        get only the server rule's answer."""
         return _model_bits(download, ids, holding) + self._answer_bits
 
     def whole(self, download: Tensors) -> tuple[int, int]:
-        """Return the bits down to a client that holds nothing yet, and the bits of a whole upload."""
+        """Return the bits down to a client that holds nothing yet, and the bits of a whole
+        upload."""
         return message_bits(download) + self._answer_bits, self.upload_bits
 
     def enrol(self, ledger: Ledger, ids: Ids, count: int) -> None:
@@ -75,17 +102,26 @@ class Channel:
         ledger.post("enrol", "up", ids, VALUE_BITS * count, round=0)
 
     def exchange_statistics(self, ledger: Ledger, ids: Ids, down_bits: int, up_bits: Ids) -> None:
-        """Bill the statistics of a table's columns: what clients send of their training rows, ``up_bits`` ``[K]``, also counts on
-        the papers' account; what the server makes of it goes down to each client, ``down_bits``."""
+        """Bill the statistics of a table's columns: what clients send of their training rows,
+        ``up_bits`` ``[K]``, also counts on the papers' account; what the server makes of it goes
+        down to each client, ``down_bits``."""
         ledger.post("enrol", "up", ids, up_bits[ids], round=0, paper_bits=up_bits[ids])
         ledger.post("enrol", "down", ids, down_bits, round=0)
 
     def probe(
-        self, ledger: Ledger, ids: Ids, download: Tensors, step: int, count: int, saved: tuple[Ids, Ids] | None = None
+        self,
+        ledger: Ledger,
+        ids: Ids,
+        download: Tensors,
+        step: int,
+        count: int,
+        saved: tuple[Ids, Ids] | None = None,
     ) -> tuple[Ids, Ids]:
-        """Bill a probe in which each client sends ``count`` numbers, after the model was sent to it if ``count`` is above 0.
+        """Bill a probe in which each client sends ``count`` numbers, after the model was sent to it
+        if ``count`` is above 0.
 
-        ``saved``: bits down and numbers up that a slice of the model takes less, ``[n]`` each. Returns the bits down and up."""
+        ``saved``: bits down and numbers up that a slice of the model takes less, ``[n]`` each.
+        Returns the bits down and up."""
         less, fewer = (np.zeros(len(ids), np.int64),) * 2 if saved is None else saved
         down = (message_bits(download) - less) * bool(count)
         up = VALUE_BITS * (count - fewer)
@@ -101,10 +137,15 @@ class Channel:
         """Bill uploads that arrived, in time or late, accepted or rejected."""
         ledger.post("upload", "up", ids, bits, step, paper_bits=paper_bits)
 
-    def recalibrate(self, ledger: Ledger, ids: Ids, download: Tensors, step: int) -> tuple[Ids, Ids]:
-        """Bill the new model going to each of these clients, and its statistics coming back; return the bits down and up."""
+    def recalibrate(
+        self, ledger: Ledger, ids: Ids, download: Tensors, step: int
+    ) -> tuple[Ids, Ids]:
+        """Bill the new model going to each of these clients, and its statistics coming back; return
+        the bits down and up."""
         down = np.full(len(ids), message_bits(download))
-        up = np.full(len(ids), message_bits({name: download[name] for name in ("buffers", "counters")}))
+        up = np.full(
+            len(ids), message_bits({name: download[name] for name in ("buffers", "counters")})
+        )
         ledger.post("recalibrate", "down", ids, down, step)
         ledger.post("recalibrate", "up", ids, up, step)
         return down, up
@@ -113,27 +154,38 @@ class Channel:
 def traffic_row(ledger: Ledger) -> dict[str, int]:
     """Return the traffic columns of the table ``rounds``."""
     return {
-        "down_bits": ledger.current("model", "down"), "up_bits": ledger.current("upload", "up"),
-        "probe_down_bits": ledger.current("probe", "down"), "probe_up_bits": ledger.current("probe", "up"),
-        "up_paper_bits": ledger.round_paper_bits, "total_bits": ledger.total_bits,
-        "total_up_bits": ledger.total(direction="up"), "total_up_paper_bits": ledger.paper_bits,
-    }  # fmt: skip
+        "down_bits": ledger.current("model", "down"),
+        "up_bits": ledger.current("upload", "up"),
+        "probe_down_bits": ledger.current("probe", "down"),
+        "probe_up_bits": ledger.current("probe", "up"),
+        "up_paper_bits": ledger.round_paper_bits,
+        "total_bits": ledger.total_bits,
+        "total_up_bits": ledger.total(direction="up"),
+        "total_up_paper_bits": ledger.paper_bits,
+    }
 
 
 def _model_bits(download: Tensors, ids: Ids, holding: Ids) -> Ids:
     return np.where(np.isin(ids, holding), 0, message_bits(download))
 
 
-def empty_upload(correction: Correction, server: ServerState, first: ModelState, layout: Layout) -> Parts:
-    """Return the upload of a client whose model did not move; every upload of the method has these parts and shapes.
+def empty_upload(
+    correction: Correction, server: ServerState, first: ModelState, layout: Layout
+) -> Parts:
+    """Return the upload of a client whose model did not move; every upload of the method has these
+    parts and shapes.
 
     ``first``: the initial model."""
-    download, memory = correction.download(server), correction.initial_state(first)
+    download = correction.download(server)
+    memory = correction.initial_state(first)
     start = correction.start(download, memory)
-    return correction.finish(start, JobContext(start.x, download, memory, 1, 1.0, 1, 1.0, layout))[0]
+    return correction.finish(start, JobContext(start.x, download, memory, 1, 1.0, 1, 1.0, layout))[
+        0
+    ]
 
 
 def _spec(value: Tensor) -> PacketSpec:
-    """Return how a whole part is written; real numbers always in 32 bits, whatever a run computes in."""
+    """Return how a whole part is written; real numbers always in 32 bits, whatever a run computes
+    in."""
     n = value.numel()
     return PacketSpec(n, n, coding="float32" if value.is_floating_point() else "int64")

@@ -1,7 +1,8 @@
 """Checkpoints: everything that evolves, in one file with a checksum, written new and then switched.
 
-The two newest are kept. One that is truncated or changed is passed over for the one before, with a warning; a run whose
-checkpoints are all bad starts again from nothing rather than from something wrong.
+The two newest are kept. One that is truncated or changed is passed over for the one before, with a
+warning; a run whose checkpoints are all bad starts again from nothing rather than from something
+wrong.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ class Checkpoints:
 
     Parameters
     ----------
-    directory: where ``checkpoint-<round>.mtly`` files lie, in the run's folder; made when needed. run: the run's id, which every
-    checkpoint carries; a checkpoint of another run is refused.
+    directory: where ``checkpoint-<round>.mtly`` files lie, in the run's folder; made when needed.
+    run: the run's id, which every checkpoint carries; a checkpoint of another run is refused.
     """
 
     def __init__(self, directory: Path, run: str = "") -> None:
-        self.directory, self.run = directory, run
+        self.directory = directory
+        self.run = run
 
     @property
     def _new(self) -> Path:
@@ -56,7 +58,8 @@ class Checkpoints:
 
         Parameters
         ----------
-        tables: what counts of the run's tables, as :meth:`motley.results.writer.Writer.sync` makes it durable.
+        tables: what counts of the run's tables, as :meth:`motley.results.writer.Writer.sync` makes
+        it durable.
 
         Raises
         ------
@@ -74,17 +77,18 @@ class Checkpoints:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StoreError(
-                    f"the disk is full: the checkpoint of round {round} does not fit in {self.directory}; "
-                    "free some room and run again with --resume"
+                    f"the disk is full: the checkpoint of round {round} does not fit in "
+                    f"{self.directory}; free some room and run again with --resume"
                 ) from None
             raise StoreError(
-                f"cannot write the checkpoint of round {round} in {self.directory}: {error.strerror}; "
-                "mend that and run again with --resume"
+                f"cannot write the checkpoint of round {round} in {self.directory}: "
+                f"{error.strerror}; mend that and run again with --resume"
             ) from None
         self.prune(KEPT)
 
     def prune(self, kept: int) -> None:
-        """Delete all but the newest ``kept`` checkpoints; with 0, the folder and the client states in it, too."""
+        """Delete all but the newest ``kept`` checkpoints; with 0, the folder and the client states
+        in it, too."""
         if kept == 0:
             shutil.rmtree(self.directory, ignore_errors=True)
         files = [path for path in self._files() if not path.is_dir()]
@@ -92,38 +96,47 @@ class Checkpoints:
             old.unlink(missing_ok=True)
 
     def load(self) -> dict[str, Any] | None:
-        """Return the newest good checkpoint with which the run's tables agree, their marks under ``tables``; None when there is none.
+        """Return the newest good checkpoint with which the run's tables agree, their marks under
+        ``tables``; None when there is none.
 
         Raises
         ------
-        StoreError: it is of another run or of an earlier version of Motley, or there are checkpoints and the tables agree with none.
+        StoreError: it is of another run or of an earlier version of Motley, or there are
+        checkpoints and the tables agree with none.
         """
         reasons = []
         for path in self._files():
             try:
                 state: dict[str, Any] = codec.decode(_mapped(path))
             except (CodecError, OSError) as error:
-                warnings.warn(f"{path.name} is damaged ({error}); going back to the checkpoint before it", stacklevel=2)
+                warnings.warn(
+                    f"{path.name} is damaged ({error}); going back to the checkpoint before it",
+                    stacklevel=2,
+                )
                 continue
             if state.get("run", self.run) != self.run:
                 raise StoreError(
-                    f"{path} is a checkpoint of another run ({state['run']}, of Motley {state.get('motley')}); this one is "
-                    f"{self.run}: remove the folder {self.directory.name} and begin again"
+                    f"{path} is a checkpoint of another run ({state['run']}, of Motley "
+                    f"{state.get('motley')}); this one is {self.run}: remove the folder "
+                    f"{self.directory.name} and begin again"
                 )
             if "tables" not in state:
                 raise StoreError(
-                    f"{path} is of another version of Motley, which did not note what counts of the tables; remove the run's folder "
-                    "and begin again"
+                    f"{path} is of another version of Motley, which did not note what counts of "
+                    "the tables; remove the run's folder and begin again"
                 )
             state["tables"] = unpack_marks(state["tables"])
             reason = disagreement(self.directory.parent, state["tables"])
             if reason is None:
                 return state
             reasons.append(reason)
-            warnings.warn(f"{reason}, by {path.name}; going back to the checkpoint before it", stacklevel=2)
+            warnings.warn(
+                f"{reason}, by {path.name}; going back to the checkpoint before it", stacklevel=2
+            )
         if reasons:
             raise StoreError(
-                f"{reasons[0]}, so this run cannot be continued; restore the file, or remove the folder and begin again"
+                f"{reasons[0]}, so this run cannot be continued; restore the file, or remove the "
+                "folder and begin again"
             )
         return None
 
@@ -148,10 +161,16 @@ def unpack_tensors(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 def pack_server(server: ServerState) -> dict[str, Any]:
     """A server state as arrays."""
-    model = {"x": server.model.x, "buffers": server.model.buffers, "counters": server.model.counters}
+    model = {
+        "x": server.model.x,
+        "buffers": server.model.buffers,
+        "counters": server.model.counters,
+    }
     return {"model": pack_tensors(model), "extra": pack_tensors(server.extra)}
 
 
 def unpack_server(packed: Mapping[str, Any]) -> ServerState:
     """A server state again."""
-    return ServerState(ModelState(**unpack_tensors(packed["model"])), unpack_tensors(packed["extra"]))
+    return ServerState(
+        ModelState(**unpack_tensors(packed["model"])), unpack_tensors(packed["extra"])
+    )

@@ -1,8 +1,10 @@
-"""The states that clients keep between rounds: SCAFFOLD's c_k, FedDyn's g_k, a client's own BatchNorm, ...
+"""The states that clients keep between rounds: SCAFFOLD's c_k, FedDyn's g_k, a client's own
+BatchNorm, ...
 
-A client without an accepted upload has its method's initial state, which is not stored. In RAM (:class:`ClientStates`) every
-checkpoint holds all states. On disk (:class:`DiskClientStates`) they are rows of equal length in one file, and a checkpoint names the
-valid row of each client, with its checksum:
+A client without an accepted upload has its method's initial state, which is not stored. In RAM
+(:class:`ClientStates`) every checkpoint holds all states. On disk (:class:`DiskClientStates`) they
+are rows of equal length in one file, and a checkpoint names the valid row of each client, with its
+checksum:
 
     put      a row is written to a place that neither the current states nor a kept checkpoint name
     save     rows are made durable before the checkpoint that names them is written
@@ -65,14 +67,19 @@ class ClientStates(Mapping[int, ClientState]):
         return len(self._kept)
 
     def of(self, clients: Iterable[int]) -> dict[int, ClientState | None]:
-        """Return the states of these clients, the initial one for a client without its own; empty without client states."""
+        """Return the states of these clients, the initial one for a client without its own; empty
+        without client states."""
         if self.first is None:
             return {}
-        return {int(c): self._ahead[c] if c in self._ahead else self.get(int(c), self.first) for c in clients}
+        return {
+            int(c): self._ahead[c] if c in self._ahead else self.get(int(c), self.first)
+            for c in clients
+        }
 
     def run_ahead(self, states: Mapping[int, ClientState]) -> None:
-        """Let :meth:`of` return these states until :meth:`fall_back`: what a client that trains twice for one server step keeps
-        after the first time, before the server has accepted anything."""
+        """Let :meth:`of` return these states until :meth:`fall_back`: what a client that trains
+        twice for one server step keeps after the first time, before the server has accepted
+        anything."""
         self._ahead.update(states)
 
     def fall_back(self) -> None:
@@ -84,17 +91,23 @@ class ClientStates(Mapping[int, ClientState]):
 
         Raises
         ------
-        ContractError: names, shapes or dtypes other than the initial state's. StoreError: the file cannot be written.
+        ContractError: names, shapes or dtypes other than the initial state's. StoreError: the file
+        cannot be written.
         """
-        got, expected = _form(memory), _form(self.first or {})
+        got = _form(memory)
+        expected = _form(self.first or {})
         if got != expected:
-            raise ContractError(f"client {client} would keep {got}; its method's first memory is {expected}")
+            raise ContractError(
+                f"client {client} would keep {got}; its method's first memory is {expected}"
+            )
         self._put(client, memory)
 
     def _put(self, client: int, memory: ClientState) -> None:
-        """Store a state; views are copied, because a view of a batch of clients would keep all of the batch in memory."""
+        """Store a state; views are copied, because a view of a batch of clients would keep all of
+        the batch in memory."""
         self._kept[client] = {
-            name: value.clone() if value.untyped_storage().nbytes() > value.nbytes else value for name, value in memory.items()
+            name: value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
+            for name, value in memory.items()
         }
 
     def save(self) -> dict[str, Any]:
@@ -109,7 +122,10 @@ class ClientStates(Mapping[int, ClientState]):
         StoreError: the checkpoint's states are on disk.
         """
         if "kept" not in saved:
-            raise StoreError('this run keeps the memories of its clients on disk; go on with client_state = "disk"')
+            raise StoreError(
+                "this run keeps the memories of its clients on disk; go on with client_state = "
+                '"disk"'
+            )
         self._kept = {client: unpack_tensors(memory) for client, memory in saved["kept"].items()}
 
 
@@ -118,7 +134,8 @@ class DiskClientStates(ClientStates):
 
     Parameters
     ----------
-    first: as for :class:`ClientStates`. folder: of the file ``memories.rows``, which is made with the first row.
+    first: as for :class:`ClientStates`. folder: of the file ``memories.rows``, which is made with
+    the first row.
     """
 
     def __init__(self, first: ClientState, folder: Path) -> None:
@@ -126,7 +143,8 @@ class DiskClientStates(ClientStates):
         self.path = folder / "memories.rows"
         self._bytes = row_bytes(first)
         self._kept: dict[int, tuple[int, int]] = {}  # by client: its row, and the row's checksum
-        self._named: list[NDArray[np.int64]] = []  # the rows that the kept checkpoints name, oldest first
+        # the rows that the kept checkpoints name, oldest first
+        self._named: list[NDArray[np.int64]] = []
         self._pinned: set[int] = set()  # all of these
         self._free: list[int] = []  # rows that nobody names
         self._end = 0  # rows in the file
@@ -139,9 +157,11 @@ class DiskClientStates(ClientStates):
             raw = file.read(self._bytes)
         if len(raw) != self._bytes or zlib.crc32(raw) != checksum:
             raise StoreError(
-                f"the memory of client {client} in {self.path} is damaged; remove the run's folder and begin again"
+                f"the memory of client {client} in {self.path} is damaged; remove the run's folder "
+                "and begin again"
             )
-        out, at = {}, 0
+        out = {}
+        at = 0
         for name, like in pack_tensors(self.first or {}).items():
             out[name] = np.frombuffer(raw, like.dtype, like.size, at).reshape(like.shape).copy()
             at += like.nbytes
@@ -165,7 +185,8 @@ class DiskClientStates(ClientStates):
             self._free.append(old)
 
     def save(self) -> dict[str, Any]:
-        """Make all rows durable; return the valid row of each client, and the rows that earlier checkpoints name."""
+        """Make all rows durable; return the valid row of each client, and the rows that earlier
+        checkpoints name."""
         if self._end:
             try:
                 with self.path.open("rb") as file:
@@ -177,7 +198,13 @@ class DiskClientStates(ClientStates):
         rows, checksums = np.array(list(self._kept.values()), dtype=np.int64).reshape(-1, 2).T
         if not self._named or not np.array_equal(self._named[-1], rows):
             self._pin([*self._named, rows][-KEPT:])
-        return {"clients": clients, "rows": rows, "checksums": checksums, "before": self._named[:-1], "end": self._end}
+        return {
+            "clients": clients,
+            "rows": rows,
+            "checksums": checksums,
+            "before": self._named[:-1],
+            "end": self._end,
+        }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Restore what :meth:`save` returned, also of a run that kept its states in RAM until now.
@@ -192,7 +219,10 @@ class DiskClientStates(ClientStates):
             return
         reason = "is a link" if self.path.is_symlink() else no_file(self.path)
         if saved["end"] and reason is not None:
-            raise StoreError(f"{self.path} {reason}, and what clients kept is gone; remove the run's folder and begin again")
+            raise StoreError(
+                f"{self.path} {reason}, and what clients kept is gone; remove the run's folder and "
+                "begin again"
+            )
         counts = zip(saved["rows"].tolist(), saved["checksums"].tolist(), strict=True)
         self._kept = dict(zip(saved["clients"].tolist(), counts, strict=True))
         self._end = saved["end"]
@@ -210,46 +240,63 @@ def row_bytes(memory: ClientState) -> int:
 
 
 def open_client_states(
-    where: Literal["ram", "disk"], first: ClientState | None, population: int, reached: int, moved: int, folder: Path | None
+    where: Literal["ram", "disk"],
+    first: ClientState | None,
+    population: int,
+    reached: int,
+    moved: int,
+    folder: Path | None,
 ) -> ClientStates:
     """Return an empty store of client states, after checking that there is room for all of them.
 
     Parameters
     ----------
-    where: ``ram`` or ``disk``. first: as for :class:`ClientStates`. population: K, all of which may keep a state.
-    reached, moved: how many clients are accepted at most in the whole run, and between two checkpoints. folder: of the rows.
+    where: ``ram`` or ``disk``. first: as for :class:`ClientStates`. population: K, all of which may
+    keep a state.
+    reached, moved: how many clients are accepted at most in the whole run, and between two
+    checkpoints. folder: of the rows.
 
     Raises
     ------
-    ConfigError: less room than needed: for K states in RAM; on disk for those of the reached clients and those that the kept
-    checkpoints name besides.
+    ConfigError: less room than needed: for K states in RAM; on disk for those of the reached
+    clients and those that the kept checkpoints name besides.
     """
     if first is None:
         return ClientStates(None)
     each = row_bytes(first)
     said = f"{population:,} clients may come to keep {each:,} bytes each, "
     if where == "ram":
-        needed, free = population * each, free_memory()
+        needed = population * each
+        free = free_memory()
         if free is not None and needed > free:
             said += f"{needed:,} in all, and {free:,} bytes of memory are free"
             raise ConfigError(f'{said}; write client_state = "disk"', "client_state")
         return ClientStates(first)
     if folder is None:
-        raise ConfigError("rows on disk need the folder of a run; use motley.run, or give build a folder", "client_state")
+        raise ConfigError(
+            "rows on disk need the folder of a run; use motley.run, or give build a folder",
+            "client_state",
+        )
     states = DiskClientStates(first, folder)
-    needed, free = (reached + KEPT * min(reached, moved)) * each, _free_disk(folder)
+    needed = (reached + KEPT * min(reached, moved)) * each
+    free = _free_disk(folder)
     if states.path.exists():
         free += states.path.stat().st_size
     if needed > free:
         said += f"{needed:,} of them on disk at a time, and {free:,} bytes are free below {folder}"
-        raise ConfigError(f"{said}; choose another output folder, or a smaller model, population or cohort", "client_state")
+        raise ConfigError(
+            f"{said}; choose another output folder, or a smaller model, population or cohort",
+            "client_state",
+        )
     return states
 
 
 def free_memory() -> int | None:
-    """Return the free bytes of RAM, of this machine and of this process's control group; None where they are not known.
+    """Return the free bytes of RAM, of this machine and of this process's control group; None where
+    they are not known.
 
-    Memory that earlier runs left free inside this process counts: it is given back first (glibc keeps large blocks otherwise)."""
+    Memory that earlier runs left free inside this process counts: it is given back first (glibc
+    keeps large blocks otherwise)."""
     release_freed_memory()
     try:
         found = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
@@ -258,7 +305,9 @@ def free_memory() -> int | None:
     free = int(found["MemAvailable"].split()[0]) * 1024
     with suppress(OSError, ValueError):  # no group, or "max": no limit
         group = Path("/sys/fs/cgroup")
-        limit, taken = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        limit, taken = (
+            int((group / name).read_text()) for name in ("memory.max", "memory.current")
+        )
         cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         free = min(free, limit - taken + int(cached["inactive_file"]) + int(cached["active_file"]))
     return max(free, 0)
@@ -273,4 +322,7 @@ def _free_disk(folder: Path) -> int:
 
 def _form(memory: ClientState) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return dtype and shape by name."""
-    return {name: (str(value.dtype).removeprefix("torch."), tuple(value.shape)) for name, value in memory.items()}
+    return {
+        name: (str(value.dtype).removeprefix("torch."), tuple(value.shape))
+        for name, value in memory.items()
+    }

@@ -1,7 +1,8 @@
-"""Which of its samples each client sees at a moment, and what it calls their classes, where the data distribution drifts.
+"""Which of its samples each client sees at a moment, and what it calls their classes, where the
+data distribution drifts.
 
-A function of the seed, the round and the clock: nothing is saved. What a client saw when it was sent out is computed again, from the
-round and the second of its dispatch, when its upload lands.
+A function of the seed, the round and the clock: nothing is saved. What a client saw when it was
+sent out is computed again, from the round and the second of its dispatch, when its upload lands.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ class DriftView:
 
     Parameters
     ----------
-    drift: the component. key: of the drift. federation: each client's samples, in the order in which windows pass over them.
+    drift: the component. key: of the drift. federation: each client's samples, in the order in
+    which windows pass over them.
     """
 
     def __init__(self, drift: Drift, key: Key, federation: Federation) -> None:
-        self.drift, self.key, self.federation = drift, key, federation
+        self.drift = drift
+        self.key = key
+        self.federation = federation
 
     def at(self, ids: Ids, round: int, now_s: float) -> DataView | None:
         """Return the data views of these clients now, one row each; None where nothing drifts."""
@@ -37,17 +41,22 @@ class DriftView:
         return DataView(first, self.class_names(ids, round, now_s))
 
     def class_names(self, ids: Ids, round: int, now_s: float) -> Ids | None:
-        """Return what these clients call each class now, ``[n, C]``; None where classes keep their meaning."""
+        """Return what these clients call each class now, ``[n, C]``; None where classes keep their
+        meaning."""
         if not self.drift.renames_classes:
             return None
         return self.drift.tables(self.key, ids, self.federation.classes or 0, round, now_s)
 
     def at_dispatch(self, dispatches: InFlight) -> list[DataView | None]:
-        """Return the data view of each row's client at the moment it was sent out; None for clients that see everything."""
-        ids, rounds, start_s = dispatches.timelines.client, dispatches.columns["draw_index"], dispatches.timelines.start_s
+        """Return the data view of each row's client at the moment it was sent out; None for clients
+        that see everything."""
+        ids = dispatches.timelines.client
+        rounds = dispatches.columns["draw_index"]
+        start_s = dispatches.timelines.start_s
         views: list[DataView | None] = [None] * len(ids)
         for number in np.unique(rounds):
-            rows = np.flatnonzero(rounds == number)  # one round's clients are sent out at one moment
+            # one round's clients are sent out at one moment
+            rows = np.flatnonzero(rounds == number)
             view = self.at(ids[rows], int(number), float(start_s[rows[0]]))
             if view is not None:
                 for i, row in enumerate(rows.tolist()):

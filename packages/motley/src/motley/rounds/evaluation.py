@@ -1,27 +1,31 @@
 """Evaluation: how good the model is, for everybody together and for each client.
 
-Three scopes, as rows of the table ``evaluations``: ``global`` (the common test set, where there is one), ``client`` (one row
-per client) and ``mean`` (their unweighted mean, FedCVR-Bolt's metric).
+Three scopes, as rows of the table ``evaluations``: ``global`` (the common test set, where there is
+one), ``client`` (one row per client) and ``mean`` (their unweighted mean, FedCVR-Bolt's metric).
 
-A client is evaluated on its own test part. In a federation with only a common test set, client k's figure is
-``sum_c P_k(c) accuracy_c`` with ``P_k`` the clean class shares of its training data: the expected figure on test data of its own mix
-(INTERPRETATION of "the same per-client class law for client test splits", docs/methods/timing-and-world.md#partitions).
+A client is evaluated on its own test part. In a federation with only a common test set, client k's
+figure is ``sum_c P_k(c) accuracy_c`` with ``P_k`` the clean class shares of its training data: the
+expected figure on test data of its own mix (INTERPRETATION of "the same per-client class law for
+client test splits", docs/methods/timing-and-world.md#partitions).
 
-Where the meaning of classes drifts, a client's test labels are what it calls them now, and ``global`` is the mean over the clients'
-meanings (on a common test set, too: what a client drawn at random would find). A moving window changes no test data.
+Where the meaning of classes drifts, a client's test labels are what it calls them now, and
+``global`` is the mean over the clients' meanings (on a common test set, too: what a client drawn at
+random would find). A moving window changes no test data.
 
-Where a sample has a class per position, its weight in every mean is the number of its positions, so that the figures are means over
-positions (an accuracy is the share of right ones).
+Where a sample has a class per position, its weight in every mean is the number of its positions, so
+that the figures are means over positions (an accuracy is the share of right ones).
 
-Where an algorithm lets clients start from models of their own (FedBN's normalisation), each client is evaluated on its own;
-``global`` is the server's model as it is, and left out where clients share no model (RHFL's own models).
+Where an algorithm lets clients start from models of their own (FedBN's normalisation), each client
+is evaluated on its own; ``global`` is the server's model as it is, and left out where clients share
+no model (RHFL's own models).
 
-Where clients train slices of the model, each client is evaluated on the one that it holds, and the model of each listed width for
-everybody (``width_0.5``).
+Where clients train slices of the model, each client is evaluated on the one that it holds, and the
+model of each listed width for everybody (``width_0.5``).
 
-Metrics beside loss and accuracy are rows of the table ``metrics``: over the common test set (``global``), over each client's own
-test part (``client``), their mean over the clients where they are defined (``mean``), and over all clients' test samples together
-(``pooled``). A common test set says nothing of them for single clients.
+Metrics beside loss and accuracy are rows of the table ``metrics``: over the common test set
+(``global``), over each client's own test part (``client``), their mean over the clients where they
+are defined (``mean``), and over all clients' test samples together (``pooled``). A common test set
+says nothing of them for single clients.
 """
 
 from __future__ import annotations
@@ -58,9 +62,11 @@ class Evaluation(NamedTuple):
 
     Parameters
     ----------
-    rows: columns ``scope, client, examples, loss, accuracy`` of the table ``evaluations``; accuracy is NaN in regression.
+    rows: columns ``scope, client, examples, loss, accuracy`` of the table ``evaluations``; accuracy
+    is NaN in regression.
     metrics: columns ``scope, client, examples, metric, value, undefined`` of the table ``metrics``.
-    scores: metric -> its value on the common test set, else its mean over clients; empty where nothing was evaluated.
+    scores: metric -> its value on the common test set, else its mean over clients; empty where
+    nothing was evaluated.
     """
 
     rows: Mapping[str, Any]
@@ -73,7 +79,10 @@ class Evaluation(NamedTuple):
             found = zip(self.rows["scope"], self.rows[metric], strict=True)
         else:
             found = zip(
-                (of if name == metric else "" for of, name in zip(self.metrics["scope"], self.metrics["metric"], strict=True)),
+                (
+                    of if name == metric else ""
+                    for of, name in zip(self.metrics["scope"], self.metrics["metric"], strict=True)
+                ),
                 self.metrics["value"],
                 strict=True,
             )
@@ -96,18 +105,25 @@ def evaluate(
 
     Parameters
     ----------
-    personal: the models of clients; None: ``model`` for all of them. shared: whether there is a ``model`` for all clients; where
-    there is none, there is no ``global`` row. Where clients have both, it is also examined on each client's own test samples, in the
-    scopes ``shared_mean`` and ``shared_client``. class_names: what each client calls each class ``[K, C]``; None: classes are what
-    they are. metrics: what is measured beside loss and accuracy. prototypes: of the classes ``[C, d]``: clients are also examined by
-    the nearest prototype, in the scopes ``prototype_mean`` and ``prototype_client``. narrower: width -> the model of this width, in
-    the scope ``width_0.5`` on the common test set, and in ``width_0.5_mean`` over the clients' own test samples.
+    personal: the models of clients; None: ``model`` for all of them. shared: whether there is a
+    ``model`` for all clients; where there is none, there is no ``global`` row. Where clients have
+    both, it is also examined on each client's own test samples, in the scopes ``shared_mean`` and
+    ``shared_client``. class_names: what each client calls each class ``[K, C]``; None: classes are
+    what they are. metrics: what is measured beside loss and accuracy. prototypes: of the classes
+    ``[C, d]``: clients are also examined by the nearest prototype, in the scopes ``prototype_mean``
+    and ``prototype_client``. narrower: width -> the model of this width, in the scope ``width_0.5``
+    on the common test set, and in ``width_0.5_mean`` over the clients' own test samples.
     """
-    rows, labelings = _Rows(metrics), _Labelings(federation, class_names)
+    rows = _Rows(metrics)
+    labelings = _Labelings(federation, class_names)
     want = frozenset({"hit", *(metric.needs for metric in metrics)})
-    common, found = federation.global_test, []
+    common = federation.global_test
+    found = []
     if common is not None and shared:
-        found = [engine.evaluate(model, common, labelings.labels(common, table), want) for table in labelings.tables]
+        found = [
+            engine.evaluate(model, common, labelings.labels(common, table), want)
+            for table in labelings.tables
+        ]
         _add_global(rows, federation, common, labelings, found)
     if len(federation.test.values):
         samples = _on_own_tests(engine, model, federation, personal, labelings, want)
@@ -132,12 +148,21 @@ def evaluate(
 
 
 def _add_width(
-    rows: _Rows, engine: Evaluator, model: ModelState, federation: Federation, labelings: _Labelings, want: frozenset[str], scope: str
-) -> None:  # fmt: skip
+    rows: _Rows,
+    engine: Evaluator,
+    model: ModelState,
+    federation: Federation,
+    labelings: _Labelings,
+    want: frozenset[str],
+    scope: str,
+) -> None:
     """Add the figures of a model of less width, for all clients together."""
     common = federation.global_test
     if common is not None:
-        found = [engine.evaluate(model, common, labelings.labels(common, table), want) for table in labelings.tables]
+        found = [
+            engine.evaluate(model, common, labelings.labels(common, table), want)
+            for table in labelings.tables
+        ]
         _add_global(rows, federation, common, labelings, found, scope)
     if len(federation.test.values):
         samples = _on_own_tests(engine, model, federation, None, labelings, want)
@@ -145,24 +170,41 @@ def _add_width(
 
 
 def _add_global(
-    rows: _Rows, federation: Federation, common: Ids, labelings: _Labelings, found: Sequence[Measured], scope: str = "global"
-) -> None:  # fmt: skip
+    rows: _Rows,
+    federation: Federation,
+    common: Ids,
+    labelings: _Labelings,
+    found: Sequence[Measured],
+    scope: str = "global",
+) -> None:
     """Add the figures on the common test set, the mean over the clients' meanings of classes."""
-    weight, shares, size = federation.positions(common), labelings.shares, np.array([len(common)])
+    weight = federation.positions(common)
+    shares = labelings.shares
+    size = np.array([len(common)])
     loss, hit = (
-        np.average([_mean(one[name], weight) for one in found], keepdims=True, weights=shares) for name in ("loss", "hit")
+        np.average([_mean(one[name], weight) for one in found], keepdims=True, weights=shares)
+        for name in ("loss", "hit")
     )
     rows.add(scope, _ALL, size, loss, hit)
     for metric in rows.metrics:
         targets = [labelings.targets(common, table) for table in labelings.tables]
-        values = [metric.value(one[metric.needs], y, weight) for one, y in zip(found, targets, strict=True)]
-        rows.add_metric(scope, _ALL, size, metric, np.average(values, keepdims=True, weights=shares))
+        values = [
+            metric.value(one[metric.needs], y, weight)
+            for one, y in zip(found, targets, strict=True)
+        ]
+        rows.add_metric(
+            scope, _ALL, size, metric, np.average(values, keepdims=True, weights=shares)
+        )
 
 
 def _on_own_tests(
-    engine: Evaluator, model: ModelState, federation: Federation, personal: Personal | None, labelings: _Labelings,
+    engine: Evaluator,
+    model: ModelState,
+    federation: Federation,
+    personal: Personal | None,
+    labelings: _Labelings,
     want: frozenset[str],
-) -> Measured:  # fmt: skip
+) -> Measured:
     """Return what is measured of every sample of the clients' own test parts, client by client."""
     if personal is None:
         return engine.evaluate(model, federation.test.values, labelings.of_test_parts(), want)
@@ -176,35 +218,52 @@ def _on_own_tests(
 
 
 def _add_own_tests(
-    rows: _Rows, federation: Federation, labelings: _Labelings, found: Measured, per_client: bool, whose: str = ""
+    rows: _Rows,
+    federation: Federation,
+    labelings: _Labelings,
+    found: Measured,
+    per_client: bool,
+    whose: str = "",
 ) -> None:
     """Add the figures on the clients' own test parts."""
-    test, weight = federation.test, federation.positions(federation.test.values)
+    test = federation.test
+    weight = federation.positions(federation.test.values)
     loss, hit = (_means(found[name], test.owner, test.sizes, weight) for name in ("loss", "hit"))
     rows.add_clients(test.sizes, loss, hit, per_client, whose)
     if not rows.metrics:
         return
-    targets, parts = labelings.targets_of_test_parts(), [slice(a, b) for a, b in itertools.pairwise(test.offsets.tolist())]
+    targets = labelings.targets_of_test_parts()
+    parts = [slice(a, b) for a, b in itertools.pairwise(test.offsets.tolist())]
     known = np.flatnonzero(test.sizes > 0)
     for metric in rows.metrics:
         value = found[metric.needs]
         each = [
-            metric.value(value[at], targets[at], None if weight is None else weight[at]) for at in map(parts.__getitem__, known)
+            metric.value(value[at], targets[at], None if weight is None else weight[at])
+            for at in map(parts.__getitem__, known)
         ]
         pooled = metric.value(value, targets, weight)
-        rows.add_metric_clients(known, test.sizes[known], metric, np.array(each), pooled, per_client, whose)
+        rows.add_metric_clients(
+            known, test.sizes[known], metric, np.array(each), pooled, per_client, whose
+        )
 
 
 def _by_class_shares(
-    engine: Evaluator, federation: Federation, common: Ids, personal: Personal | None, labelings: _Labelings,
+    engine: Evaluator,
+    federation: Federation,
+    common: Ids,
+    personal: Personal | None,
+    labelings: _Labelings,
     found: Sequence[Measured],
-) -> tuple[Floats, Floats]:  # fmt: skip
-    """Return each client's loss and accuracy ``[K]`` on the common test set, its classes weighted by the client's class shares.
+) -> tuple[Floats, Floats]:
+    """Return each client's loss and accuracy ``[K]`` on the common test set, its classes weighted
+    by the client's class shares.
 
     ``found``: the shared model's loss and hit of every sample, by labeling."""
     labels = federation.y[common].cpu().numpy()
     if personal is None:
-        each = [[_by_class(one[name], labels, federation) for name in ("loss", "hit")] for one in found]
+        each = [
+            [_by_class(one[name], labels, federation) for name in ("loss", "hit")] for one in found
+        ]
         at = labelings.which, np.arange(len(federation))
         loss, hit = (np.stack(of)[at] for of in zip(*each, strict=True))
         return loss, hit
@@ -214,7 +273,8 @@ def _by_class_shares(
         for k, model in zip(clients, personal(clients), strict=True)
     ]
     alone = [
-        [_by_class(one[name], labels, federation)[k] for name in ("loss", "hit")] for k, one in zip(clients, pairs, strict=True)
+        [_by_class(one[name], labels, federation)[k] for name in ("loss", "hit")]
+        for k, one in zip(clients, pairs, strict=True)
     ]
     out = np.full((2, len(federation)), np.nan)
     out[:, clients] = np.array(alone).T
@@ -222,15 +282,21 @@ def _by_class_shares(
 
 
 class _Labelings:
-    """The distinct tables of class names in use, and which client uses which; one of None where classes are what they are."""
+    """The distinct tables of class names in use, and which client uses which; one of None where
+    classes are what they are."""
 
     def __init__(self, federation: Federation, class_names: Ids | None) -> None:
         self.federation = federation
         self.tables: list[Ids | None] = [None]
-        self.which, self.shares = np.zeros(len(federation), np.int64), np.ones(1)
+        self.which = np.zeros(len(federation), np.int64)
+        self.shares = np.ones(1)
         if class_names is not None:
-            tables, which, counts = np.unique(class_names, axis=0, return_inverse=True, return_counts=True)
-            self.tables, self.which, self.shares = list(tables), which.reshape(-1), counts / len(class_names)
+            tables, which, counts = np.unique(
+                class_names, axis=0, return_inverse=True, return_counts=True
+            )
+            self.tables = list(tables)
+            self.which = which.reshape(-1)
+            self.shares = counts / len(class_names)
 
     def of(self, client: int) -> Ids | None:
         """Return a client's table."""
@@ -253,7 +319,8 @@ class _Labelings:
         """Return the labels of all clients' own test samples; None: the samples' own."""
         if self.tables[0] is None:
             return None
-        test, tables = self.federation.test, np.stack([table for table in self.tables if table is not None])
+        test = self.federation.test
+        tables = np.stack([table for table in self.tables if table is not None])
         return np.asarray(tables[self.which[test.owner], self._y(test.values)])
 
     def _y(self, rows: Ids) -> Ids:
@@ -278,8 +345,11 @@ class _Rows:
         """Add ``[n]`` rows of one scope to ``evaluations``."""
         self._rows.add(scope, client, examples, loss, accuracy)
 
-    def add_clients(self, sizes: Ids, loss: Floats, hit: Floats, per_client: bool, whose: str = "") -> None:
-        """Add the mean over the clients that have test samples and, where asked for, a row for each of them.
+    def add_clients(
+        self, sizes: Ids, loss: Floats, hit: Floats, per_client: bool, whose: str = ""
+    ) -> None:
+        """Add the mean over the clients that have test samples and, where asked for, a row for each
+        of them.
 
         ``whose``: begins the names of the scopes."""
         known = np.flatnonzero(sizes > 0)
@@ -287,37 +357,70 @@ class _Rows:
             mean = [np.array([value[known].mean()]) for value in (loss, hit)]
             self.add(_scope(whose, "mean"), _ALL, np.array([sizes[known].sum()]), *mean)
         if per_client:
-            self.add(_scope(whose, "client"), known.astype(np.int64), sizes[known], loss[known], hit[known])
+            self.add(
+                _scope(whose, "client"),
+                known.astype(np.int64),
+                sizes[known],
+                loss[known],
+                hit[known],
+            )
 
     def add_metric(
-        self, scope: str, client: Ids, examples: Ids, metric: Metric, value: Floats, undefined: Ints | None = None
+        self,
+        scope: str,
+        client: Ids,
+        examples: Ids,
+        metric: Metric,
+        value: Floats,
+        undefined: Ints | None = None,
     ) -> None:
-        """Add ``[n]`` rows of one scope to ``metrics``; ``undefined``: for how many clients the metric is undefined."""
+        """Add ``[n]`` rows of one scope to ``metrics``; ``undefined``: for how many clients the
+        metric is undefined."""
         missing = np.isnan(value).astype(np.int64) if undefined is None else undefined
         self._metrics.add(scope, client, examples, value, missing)
         self._names += [metric.name] * len(client)
 
     def add_metric_clients(
-        self, known: Ids, sizes: Ids, metric: Metric, each: Floats, pooled: float, per_client: bool, whose: str
+        self,
+        known: Ids,
+        sizes: Ids,
+        metric: Metric,
+        each: Floats,
+        pooled: float,
+        per_client: bool,
+        whose: str,
     ) -> None:
-        """Add a metric over all test samples together, its mean over the clients where it is defined, and each client's."""
-        defined, all_of_them = each[~np.isnan(each)], np.array([sizes.sum()])
+        """Add a metric over all test samples together, its mean over the clients where it is
+        defined, and each client's."""
+        defined = each[~np.isnan(each)]
+        all_of_them = np.array([sizes.sum()])
         mean = defined.mean(keepdims=True) if len(defined) else np.full(1, np.nan)
         self.add_metric(_scope(whose, "pooled"), _ALL, all_of_them, metric, np.array([pooled]))
-        self.add_metric(_scope(whose, "mean"), _ALL, all_of_them, metric, mean, np.array([len(each) - len(defined)]))
+        self.add_metric(
+            _scope(whose, "mean"),
+            _ALL,
+            all_of_them,
+            metric,
+            mean,
+            np.array([len(each) - len(defined)]),
+        )
         if per_client:
             self.add_metric(_scope(whose, "client"), known.astype(np.int64), sizes, metric, each)
 
     def evaluation(self, headline: str) -> Evaluation:
-        """Return all rows, and the value of every metric in the scope ``headline``, ``mean`` where there is none."""
-        rows, metrics = self._rows.columns(), {**self._metrics.columns(), "metric": self._names}
+        """Return all rows, and the value of every metric in the scope ``headline``, ``mean`` where
+        there is none."""
+        rows = self._rows.columns()
+        metrics = {**self._metrics.columns(), "metric": self._names}
         if not rows["scope"]:
             return Evaluation(rows, metrics, {})
         scope = headline if headline in rows["scope"] else "mean"
         at = rows["scope"].index(scope)
         scores = {name: float(rows[name][at]) for name in ("loss", "accuracy")}
         found = zip(metrics["scope"], self._names, metrics["value"], strict=True)
-        return Evaluation(rows, metrics, scores | {name: float(value) for of, name, value in found if of == scope})
+        return Evaluation(
+            rows, metrics, scores | {name: float(value) for of, name, value in found if of == scope}
+        )
 
 
 class _Columns:
@@ -336,23 +439,30 @@ class _Columns:
     def columns(self) -> dict[str, Any]:
         """Return the columns by name."""
         joined: dict[str, Any] = {
-            name: np.concatenate([part[i] for part in self.parts]) if self.parts else [] for i, name in enumerate(self.names)
+            name: np.concatenate([part[i] for part in self.parts]) if self.parts else []
+            for i, name in enumerate(self.names)
         }
         return {"scope": self.scope, **joined}
 
 
 def personal_models(
-    setting: Setting, engine: Engine, server: ServerState, client_states: ClientStates, version: int, lr: float,
+    setting: Setting,
+    engine: Engine,
+    server: ServerState,
+    client_states: ClientStates,
+    version: int,
+    lr: float,
     data_views: DataViews | None = None,
-) -> Personal | None:  # fmt: skip
+) -> Personal | None:
     """Return the models that clients would use now; None where all clients use the server's.
 
     Parameters
     ----------
-    client_states: what clients keep. version, lr: number of the model and learning rate now, for fine-tuning. data_views: the
-    clients' current data views.
+    client_states: what clients keep. version, lr: number of the model and learning rate now, for
+    fine-tuning. data_views: the clients' current data views.
     """
-    algorithm, tuning = setting.algorithm, setting.algorithm.tuning
+    algorithm = setting.algorithm
+    tuning = setting.algorithm.tuning
     if not algorithm.personal:
         return None
     download = algorithm.correction.download(server)
@@ -361,7 +471,10 @@ def personal_models(
         ids = np.array(clients, np.int64)
         chosen = engine.choose(ids, download, {}, None if data_views is None else data_views(ids))
         for k in clients:
-            state = {**(split_state(client_states.of([k]).get(k))[0] or {}), **(chosen.get(k) or {})}
+            state = {
+                **(split_state(client_states.of([k]).get(k))[0] or {}),
+                **(chosen.get(k) or {}),
+            }
             yield algorithm.correction.examined(download, state or None)
 
     def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
@@ -374,8 +487,12 @@ def personal_models(
     def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
         took_part = [k for k in clients if k in client_states]
         states = (split_state(client_states[k])[0] for k in took_part)
-        begun = (AdaptInputs(algorithm.correction.start(download, state), state) for state in states)
-        models = engine.adapt(jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine")
+        begun = (
+            AdaptInputs(algorithm.correction.start(download, state), state) for state in states
+        )
+        models = engine.adapt(
+            jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine"
+        )
         among = frozenset(took_part)
         return (next(models) if k in among else next(kept([k])) for k in clients)
 
@@ -384,24 +501,29 @@ def personal_models(
     def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
         rate = lr if tuning is None or tuning.lr is None else tuning.lr
         return engine.adapt(
-            jobs(clients, setting.tuning_steps(np.array(clients, np.int64)), rate), map(AdaptInputs, used(clients))
+            jobs(clients, setting.tuning_steps(np.array(clients, np.int64)), rate),
+            map(AdaptInputs, used(clients)),
         )
 
     return used if tuning is None else tuned
 
 
 class PreparedOnce:
-    """Clients' models for an examination on several kinds of samples: one that trains first does so once, as far as memory allows.
+    """Clients' models for an examination on several kinds of samples: one that trains first does so
+    once, as far as memory allows.
 
     Attributes
     ----------
-    most_bytes: of the models that are remembered; those of further clients are prepared anew each time.
+    most_bytes: of the models that are remembered; those of further clients are prepared anew each
+    time.
     """
 
     most_bytes: ClassVar[int] = 256 << 20
 
     def __init__(self, personal: Personal) -> None:
-        self._personal, self._models, self._bytes = personal, dict[int, ModelState](), 0
+        self._personal = personal
+        self._models = dict[int, ModelState]()
+        self._bytes = 0
 
     def __call__(self, clients: Sequence[int]) -> Iterator[ModelState]:
         """Return the models of clients, in their order."""
@@ -416,7 +538,8 @@ class PreparedOnce:
 
 
 def once_each(personal: Personal | None, validation: Federation | None) -> Personal | None:
-    """Return clients' models, each prepared once where they are examined on validation samples, too."""
+    """Return clients' models, each prepared once where they are examined on validation samples,
+    too."""
     return personal if personal is None or validation is None else PreparedOnce(personal)
 
 
@@ -430,9 +553,11 @@ def _mean(value: Floats, weight: Ints | None) -> float:
 
 
 def _means(value: Floats, owner: Ids, sizes: Ids, weight: Ints | None) -> Floats:
-    """Return the mean of each client's samples ``[K]``, weighted by their positions; NaN for a client without any."""
+    """Return the mean of each client's samples ``[K]``, weighted by their positions; NaN for a
+    client without any."""
     if weight is not None:
-        value, sizes = value * weight, np.bincount(owner, weights=weight, minlength=len(sizes))
+        value = value * weight
+        sizes = np.bincount(owner, weights=weight, minlength=len(sizes))
     sums = np.bincount(owner, weights=value, minlength=len(sizes))
     out: Floats = np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
     return out
@@ -446,5 +571,7 @@ def _by_class(value: Floats, labels: Ids, federation: Federation) -> Floats:
     of_class = np.divide(sums, counts, out=np.zeros(classes), where=counts > 0)
     share: Floats = federation.histogram(clean=True) * (counts > 0)
     total = share.sum(1)
-    out: Floats = np.divide(share @ of_class, total, out=np.full(len(total), np.nan), where=total > 0)
+    out: Floats = np.divide(
+        share @ of_class, total, out=np.full(len(total), np.nan), where=total > 0
+    )
     return out

@@ -1,17 +1,23 @@
-"""The guard: the server refuses a step that would ruin the model, and goes back to the last good model where one is ruined.
+"""The guard: the server refuses a step that would ruin the model, and goes back to the last good
+model where one is ruined.
 
-One corrupted or diverged upload that is finite passes all checks of uploads; after a step of norm 1e28 every honest update overflows,
-and the rest of the run is lost. The guard looks at the aggregated step alone. It refuses a step
+One corrupted or diverged upload that is finite passes all checks of uploads; after a step of norm
+1e28 every honest update overflows, and the rest of the run is lost. The guard looks at the
+aggregated step alone. It refuses a step
 
-- whose aggregate has a norm larger than ``factor`` times the median of the last ``window`` steps *and* than the norm of the model;
-- that moves the model by more than ``factor`` times the model's norm (by more than 1.8e19 where the model is 0);
+- whose aggregate has a norm larger than ``factor`` times the median of the last ``window`` steps
+  *and* than the norm of the model;
+- that moves the model by more than ``factor`` times the model's norm (by more than 1.8e19 where the
+  model is 0);
 - after which a number of the server's state is not finite.
 
-The uploads of a refused step that stand out (:mod:`motley.rounds.refusals`) count as rejected, paid for and not used, and the server
-steps on the others; where none stands out, all do. After an evaluation whose headline loss is not finite,
-the server goes back to its state at the last evaluation that was.
+The uploads of a refused step that stand out (:mod:`motley.rounds.refusals`) count as rejected, paid
+for and not used, and the server steps on the others; where none stands out, all do. After an
+evaluation whose headline loss is not finite, the server goes back to its state at the last
+evaluation that was.
 
-This is no defence against dishonest clients: robust aggregators are. ``guard = "off"`` lets every step through, to study divergence.
+This is no defence against dishonest clients: robust aggregators are. ``guard = "off"`` lets every
+step through, to study divergence.
 """
 
 from __future__ import annotations
@@ -40,7 +46,8 @@ class Guard:
     """How large a step of the server may be."""
 
     factor: Annotated[float, Gt(1)] = 1000.0
-    """Multiple of the median norm of recent steps, and of the model's norm, above which a step is refused."""
+    """Multiple of the median norm of recent steps, and of the model's norm, above which a step is
+    refused."""
     window: Count = 20
     """Recent steps whose median counts."""
 
@@ -56,14 +63,19 @@ class Guard:
         >>> Guard(factor=10.0, window=3).limit([9.0, 0.1, 0.3, 0.2], 1.5)
         2.0
         """
-        return max(self.factor * statistics.median(norms[-self.window :]), size) if norms else math.inf
+        return (
+            max(self.factor * statistics.median(norms[-self.window :]), size) if norms else math.inf
+        )
 
-    def refuses(self, length: float, norms: Sequence[float], before: ServerState, after: ServerState) -> bool:
+    def refuses(
+        self, length: float, norms: Sequence[float], before: ServerState, after: ServerState
+    ) -> bool:
         """Return whether a step is refused.
 
         Parameters
         ----------
-        length: norm of the step's aggregate. norms: of the aggregates so far, newest last. before, after: the server around the step.
+        length: norm of the step's aggregate. norms: of the aggregates so far, newest last. before,
+        after: the server around the step.
         """
         size = norm(before.model.x)
         moved = norm(after.model.x - before.model.x)  # NaN or infinite where a weight is
@@ -72,8 +84,13 @@ class Guard:
 
 
 def total_norm(total: Mapping[str, Tensor]) -> float:
-    """Return the Euclidean norm of all numbers of an aggregate, computed in 64 bits, without buffers that no client held (NaN)."""
-    known = {**total, "buffers": total["buffers"].nan_to_num(0.0, math.inf, -math.inf)} if "buffers" in total else total
+    """Return the Euclidean norm of all numbers of an aggregate, computed in 64 bits, without
+    buffers that no client held (NaN)."""
+    known = (
+        {**total, "buffers": total["buffers"].nan_to_num(0.0, math.inf, -math.inf)}
+        if "buffers" in total
+        else total
+    )
     return math.hypot(*(norm(part) for part in known.values() if part.is_floating_point()))
 
 
@@ -83,4 +100,8 @@ def norm(tensor: Tensor) -> float:
 
 
 def _finite(tensors: Iterable[Tensor]) -> bool:
-    return all(math.isfinite(norm(tensor)) for tensor in tensors if tensor.is_floating_point() and tensor.numel())
+    return all(
+        math.isfinite(norm(tensor))
+        for tensor in tensors
+        if tensor.is_floating_point() and tensor.numel()
+    )

@@ -1,7 +1,9 @@
-"""Heads of groups of clients in a run: which rows of the last layer a client holds, and what they cost.
+"""Heads of groups of clients in a run: which rows of the last layer a client holds, and what they
+cost.
 
-A client holds the heads of the classes that occur among its training samples. Its upload counts in the mean of these heads and of all
-that lies before the last layer; so a head is averaged over the clients that hold it, and the base over everybody.
+A client holds the heads of the classes that occur among its training samples. Its upload counts in
+the mean of these heads and of all that lies before the last layer; so a head is averaged over the
+clients that hold it, and the base over everybody.
 """
 
 from __future__ import annotations
@@ -31,16 +33,21 @@ class HeldHeads:
     """
 
     def __init__(self, setting: Setting, channel: Channel) -> None:
-        data, heads = setting.task.federation, np.array(setting.task.heads)
-        self.layout, self.channel = setting.task.layout, channel
+        data = setting.task.federation
+        heads = np.array(setting.task.heads)
+        self.layout = setting.task.layout
+        self.channel = channel
         own = own_classes(data, np.arange(len(data)))
         self.classes = np.stack([own[:, heads == heads[c]].any(1) for c in range(len(heads))], 1)
         self._last = [entry for entry in self.layout if entry.linear][-1].layer
-        self._row = sum(entry.size for entry in self.layout if entry.layer == self._last) // len(heads)
+        self._row = sum(entry.size for entry in self.layout if entry.layer == self._last) // len(
+            heads
+        )
 
     def held(self, client: int) -> Tensor:
         """Return which parameters of the model a client holds, bool ``[D]``."""
-        out, classes = torch.ones(self.layout.size, dtype=torch.bool), torch.from_numpy(self.classes[client])
+        out = torch.ones(self.layout.size, dtype=torch.bool)
+        classes = torch.from_numpy(self.classes[client])
         for entry in self.layout:
             if entry.layer == self._last:
                 out[entry.slice] = classes.repeat_interleave(entry.size // len(classes))
@@ -60,6 +67,9 @@ class HeldHeads:
         """Return the bits of each upload, and these as papers count them, ``[n]`` each."""
         sizes = (self.layout.size - self._row * (~self.classes[ids]).sum(1)).tolist()
         specs = [PacketSpec(size, size, coding="float32") for size in sizes]
-        bits = [(self.channel.upload_of(spec), self.channel.paper_of(spec.values_bits())) for spec in specs]
+        bits = [
+            (self.channel.upload_of(spec), self.channel.paper_of(spec.values_bits()))
+            for spec in specs
+        ]
         up, paper = np.array(bits, np.int64).reshape(-1, 2).T
         return up, paper

@@ -1,4 +1,5 @@
-"""Dispatches in flight: the clients that were sent out, their timelines, and what is remembered of each, row by row."""
+"""Dispatches in flight: the clients that were sent out, their timelines, and what is remembered of
+each, row by row."""
 
 from __future__ import annotations
 
@@ -42,22 +43,33 @@ class InFlight:
     @classmethod
     def empty(cls) -> InFlight:
         """Return a table without rows."""
-        return cls(Timelines.empty(), {name: np.zeros(0, dtype) for name, dtype in DISPATCH_COLUMNS.items()})
+        return cls(
+            Timelines.empty(),
+            {name: np.zeros(0, dtype) for name, dtype in DISPATCH_COLUMNS.items()},
+        )
 
     def __len__(self) -> int:
         return len(self.timelines)
 
     def plus(self, timelines: Timelines, columns: Mapping[str, ArrayLike]) -> InFlight:
-        """Return the table with new rows at its end; a single number in ``columns`` stands for all of them."""
+        """Return the table with new rows at its end; a single number in ``columns`` stands for all
+        of them."""
         joined = {
-            name: np.concatenate([self.columns[name], np.broadcast_to(np.asarray(columns[name], dtype), len(timelines))])
+            name: np.concatenate(
+                [
+                    self.columns[name],
+                    np.broadcast_to(np.asarray(columns[name], dtype), len(timelines)),
+                ]
+            )
             for name, dtype in DISPATCH_COLUMNS.items()
         }
         return InFlight(Timelines.concat(self.timelines, timelines), joined)
 
     def take(self, rows: NDArray[np.int64]) -> InFlight:
         """Return these rows, in this order."""
-        return InFlight(self.timelines[rows], {name: column[rows] for name, column in self.columns.items()})
+        return InFlight(
+            self.timelines[rows], {name: column[rows] for name, column in self.columns.items()}
+        )
 
     def save(self) -> dict[str, Any]:
         """Return the table as plain arrays."""

@@ -1,7 +1,8 @@
-"""The last sent updates of clients (:mod:`motley.core.last_updates`) on disk, where an experiment says ``client_state = "disk"``.
+"""The last sent updates of clients (:mod:`motley.core.last_updates`) on disk, where an experiment
+says ``client_state = "disk"``.
 
-Each is a file with a checksum. A checkpoint names the files that are valid, and none that a kept checkpoint names is removed, so that
-a killed run goes on from where these point.
+Each is a file with a checksum. A checkpoint names the files that are valid, and none that a kept
+checkpoint names is removed, so that a killed run goes on from where these point.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class DiskLastUpdates(LastUpdates):
 
     @override
     def save(self) -> dict[str, Any]:
-        """Make all files durable; return the valid file of each client, and those that earlier checkpoints name."""
+        """Make all files durable; return the valid file of each client, and those that earlier
+        checkpoints name."""
         current = {client: self._path(client).name for client in self._kept}
         try:
             for path in self._unsynced:
@@ -83,7 +85,12 @@ class DiskLastUpdates(LastUpdates):
         if not self._named or self._named[-1] != set(current.values()):
             self._pin([*self._named, set(current.values())][-KEPT:])
         before = [sorted(names) for names in self._named[:-1]]
-        return {"norms": dict(self._norms), "files": dict(self._kept), "next": self._next, "before": before}
+        return {
+            "norms": dict(self._norms),
+            "files": dict(self._kept),
+            "next": self._next,
+            "before": before,
+        }
 
     @override
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -96,8 +103,12 @@ class DiskLastUpdates(LastUpdates):
         if "updates" in saved:
             super().restore(saved)
             return
-        self._norms, self._staged, self._cosines = dict(saved["norms"]), {}, {}
-        self._kept, self._next, self._unsynced = dict(saved["files"]), saved["next"], []
+        self._norms = dict(saved["norms"])
+        self._staged = {}
+        self._cosines = {}
+        self._kept = dict(saved["files"])
+        self._next = saved["next"]
+        self._unsynced = []
         self._pin([*map(set, saved["before"]), {self._path(client).name for client in self._kept}])
 
     def _pin(self, named: list[set[str]]) -> None:
@@ -119,5 +130,8 @@ def open_last_updates(where: Literal["ram", "disk"], folder: Path | None) -> Las
     if where == "ram":
         return LastUpdates()
     if folder is None:
-        raise ConfigError("updates on disk need the folder of a run; use motley.run, or give build a folder", "client_state")
+        raise ConfigError(
+            "updates on disk need the folder of a run; use motley.run, or give build a folder",
+            "client_state",
+        )
     return DiskLastUpdates(folder / "updates")

@@ -1,4 +1,5 @@
-"""What a simulated server is told: reports in which claims of dishonest clients (:mod:`motley.world.dishonest`) replace the truth."""
+"""What a simulated server is told: reports in which claims of dishonest clients
+(:mod:`motley.world.dishonest`) replace the truth."""
 
 from __future__ import annotations
 
@@ -16,21 +17,30 @@ from motley.world.base import Dishonest, World
 __all__ = ["Heard", "Told", "claimed_examples", "liars_note", "told"]
 
 Heard = Mapping[str, float]
-"""Occasion and name of a signal -> the goal of the liars when honest clients last said something about it."""
+"""Occasion and name of a signal -> the goal of the liars when honest clients last said something
+about it."""
 MOST_EXAMPLES = 1e12
-"""Samples that a client can have at most where updates are weighed: so large a claim owns the model, and sums stay whole numbers."""
+"""Samples that a client can have at most where updates are weighed: so large a claim owns the
+model, and sums stay whole numbers."""
 _LESS_ATTRACTS = frozenset(name for name in TOPICS["durations"] if name.endswith("_s"))
 
 
-def liars_note(world: World, streams: Streams, ids: Ids, round_index: int, before: Mapping[str, float]) -> dict[str, float]:
-    """Return the note of how many liars were chosen since the last server step; ``before``: its notes until now."""
+def liars_note(
+    world: World, streams: Streams, ids: Ids, round_index: int, before: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the note of how many liars were chosen since the last server step; ``before``: its
+    notes until now."""
     if not world.dishonest.lies:
         return {}
-    return {"liars": before.get("liars", 0.0) + float(world.dishonest.liars(streams.key("fail"), ids, round_index).sum())}
+    return {
+        "liars": before.get("liars", 0.0)
+        + float(world.dishonest.liars(streams.key("fail"), ids, round_index).sum())
+    }
 
 
 class Told(NamedTuple):
-    """Reports as the server hears them, what liars remember, and rows of the table ``claims`` without the column ``round``."""
+    """Reports as the server hears them, what liars remember, and rows of the table ``claims``
+    without the column ``round``."""
 
     reports: Reports
     heard: Heard
@@ -38,20 +48,30 @@ class Told(NamedTuple):
 
 
 def told(
-    dishonest: Dishonest, key: Key, reports: Reports, round_index: int, examples: Ids, heard: Heard, measured: bool
+    dishonest: Dishonest,
+    key: Key,
+    reports: Reports,
+    round_index: int,
+    examples: Ids,
+    heard: Heard,
+    measured: bool,
 ) -> Told:
     """Return reports with the liars' claims in place of the truth.
 
     Parameters
     ----------
-    key: of failures. round_index: 0 at enrolment. examples: samples that every client claims to have, ``[K]``. heard: by liars so far.
+    key: of failures. round_index: 0 at enrolment. examples: samples that every client claims to
+    have, ``[K]``. heard: by liars so far.
     measured: whether the server measures itself what it can, so that nobody is believed about it.
     """
     if not dishonest.lies:
         return Told(reports, heard, {})
-    liar, remembered = dishonest.liars(key, reports.ids, round_index), dict(heard)
+    liar = dishonest.liars(key, reports.ids, round_index)
+    remembered = dict(heard)
     when, values = said(reports)
-    names = {name for topic in dishonest.topics() for name in TOPICS[topic]} - (MEASURED_BY_SERVER if measured else frozenset())
+    names = {name for topic in dishonest.topics() for name in TOPICS[topic]} - (
+        MEASURED_BY_SERVER if measured else frozenset()
+    )
     claims: dict[str, Floats] = {}
     for name in sorted(names & values.keys()):
         if name == "num_examples":
@@ -68,8 +88,11 @@ def told(
     return Told(with_values(reports, claims) if claims else reports, remembered, rows)
 
 
-def claimed_examples(dishonest: Dishonest, key: Key, examples: Ids, round_index: int, bounded: bool) -> Ids:
-    """Return the number of samples by which each client's update is weighed, ``[K]``: whole numbers from 0 to 10^12.
+def claimed_examples(
+    dishonest: Dishonest, key: Key, examples: Ids, round_index: int, bounded: bool
+) -> Ids:
+    """Return the number of samples by which each client's update is weighed, ``[K]``: whole numbers
+    from 0 to 10^12.
 
     Parameters
     ----------
@@ -77,11 +100,14 @@ def claimed_examples(dishonest: Dishonest, key: Key, examples: Ids, round_index:
     """
     if not dishonest.lies or "num_examples" not in dishonest.topics():
         return examples
-    ids, truth = np.arange(len(examples)), examples.astype(np.float64)
+    ids = np.arange(len(examples))
+    truth = examples.astype(np.float64)
     liar = dishonest.liars(key, ids, round_index)
     honest = truth[~liar]
     goal = dishonest.goal(honest) if len(honest) else np.nan
-    claims = np.nan_to_num(dishonest.claims(truth[liar], goal), nan=0.0, posinf=MOST_EXAMPLES, neginf=0.0)
+    claims = np.nan_to_num(
+        dishonest.claims(truth[liar], goal), nan=0.0, posinf=MOST_EXAMPLES, neginf=0.0
+    )
     out = examples.copy()
     out[liar] = np.clip(claims, 0.0, MOST_EXAMPLES).astype(np.int64)
     if bounded:
@@ -90,19 +116,23 @@ def claimed_examples(dishonest: Dishonest, key: Key, examples: Ids, round_index:
 
 
 def _amounts(name: str, values: Floats) -> Floats:
-    """Return one number for each row ``[n]``: the samples of a histogram, the length of another vector, the number itself."""
+    """Return one number for each row ``[n]``: the samples of a histogram, the length of another
+    vector, the number itself."""
     return np.asarray(values.sum(axis=1)) if name == "label_histogram" else row_sizes(values)
 
 
 def _appeal(name: str, values: Floats) -> Floats:
-    """Return how attractive numbers are, and from their appeal the numbers: seconds attract where they are few."""
+    """Return how attractive numbers are, and from their appeal the numbers: seconds attract where
+    they are few."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray(1.0 / values) if name in _LESS_ATTRACTS else values
 
 
 def _claimed(name: str, truth: Floats, lying: Bools, appeal: Floats) -> Floats:
-    """Return a column in which these clients claim numbers of this appeal, ``[n]`` or ``[n, d]``."""
-    out, claims = truth.copy(), _appeal(name, appeal)
+    """Return a column in which these clients claim numbers of this appeal, ``[n]`` or
+    ``[n, d]``."""
+    out = truth.copy()
+    claims = _appeal(name, appeal)
     if name == "label_histogram":
         out[lying] = (claims / truth.shape[1])[:, None]
     elif truth.ndim == 1:
@@ -114,14 +144,17 @@ def _claimed(name: str, truth: Floats, lying: Bools, appeal: Floats) -> Floats:
     return out
 
 
-def _rows(ids: Ids, liar: Bools, when: str, values: Mapping[str, Floats], claims: Mapping[str, Floats]) -> dict[str, Any]:
+def _rows(
+    ids: Ids, liar: Bools, when: str, values: Mapping[str, Floats], claims: Mapping[str, Floats]
+) -> dict[str, Any]:
     """Return one row for each liar and signal; of vectors what :func:`_amounts` makes of them."""
     n = int(liar.sum())
     if not n or not claims:
         return {}
     return {
-        "client": np.tile(ids[liar], len(claims)), "occasion": [when] * (n * len(claims)),
+        "client": np.tile(ids[liar], len(claims)),
+        "occasion": [when] * (n * len(claims)),
         "signal": np.repeat(list(claims), n).tolist(),
         "claimed": np.concatenate([_amounts(name, claim[liar]) for name, claim in claims.items()]),
         "true": np.concatenate([_amounts(name, values[name][liar]) for name in claims]),
-    }  # fmt: skip
+    }

@@ -1,12 +1,13 @@
 """The round loop: the only one, shared by simulations and deployments.
 
-One server step, from the top: the synchrony looks at who is in flight and decides. *Dispatch*: the backend says who is available,
-candidates are probed, the selector chooses a cohort, its uploads are allocated, and it is sent the newest model. *Wait*: time passes.
-*Step*: dispatches end, their uploads are aggregated in order of client id, the server's model is updated, the selector observes the
-reports, and tables are written.
+One server step, from the top: the synchrony looks at who is in flight and decides. *Dispatch*: the
+backend says who is available, candidates are probed, the selector chooses a cohort, its uploads are
+allocated, and it is sent the newest model. *Wait*: time passes.
+*Step*: dispatches end, their uploads are aggregated in order of client id, the server's model is
+updated, the selector observes the reports, and tables are written.
 
-What is simulated and what is real differs in the :class:`~motley.rounds.backend.ClientBackend` alone; everything that evolves is in
-:class:`~motley.rounds.state.RunState`.
+What is simulated and what is real differs in the :class:`~motley.rounds.backend.ClientBackend`
+alone; everything that evolves is in :class:`~motley.rounds.state.RunState`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 __all__ = ["RoundLoop"]
 
 LARGE = 1_000_000
-"""Parameters from which the loop's own vector arithmetic uses all threads: below, threads wait for each other."""
+"""Parameters from which the loop's own vector arithmetic uses all threads: below, threads wait for
+each other."""
 
 MakeBackend = Callable[[UploadPipeline, Stopwatch], ClientBackend]
 """Upload pipeline and stopwatch of a run -> where its clients are."""
@@ -65,8 +67,10 @@ class RoundLoop:
 
     Parameters
     ----------
-    config: what is fixed. engine: how local work is computed. selector: who chooses clients. model: the initial model.
-    make_backend: makes the clients' side, given the upload pipeline and the stopwatch. writer: where table rows go; None: nowhere.
+    config: what is fixed. engine: how local work is computed. selector: who chooses clients. model:
+    the initial model.
+    make_backend: makes the clients' side, given the upload pipeline and the stopwatch. writer:
+    where table rows go; None: nowhere.
 
     Attributes
     ----------
@@ -93,18 +97,25 @@ class RoundLoop:
         make_backend: MakeBackend,
         writer: Writer | None = None,
     ) -> None:
-        self.config, self.engine, self.writer = config, engine, writer
-        self.setting, self.algorithm = config.setting, config.setting.algorithm
+        self.config = config
+        self.engine = engine
+        self.writer = writer
+        self.setting = config.setting
+        self.algorithm = config.setting.algorithm
         self.federation = self.setting.task.federation
         self.validation = validation_view(self.federation)
         self.requirements = selector.rule.needs()
         self.initial_client_state = initial_client_state(config, model)
-        server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(self.federation))
+        server = self.algorithm.server.init(
+            self.algorithm.correction.sent(model), len(self.federation)
+        )
         stay = ("buffers", "counters") if config.recalibrate is not None else ()
         parts = empty_upload(self.algorithm.correction, server, model, self.setting.task.layout)
         self.private = PrivateRounds(config.privacy, parts, self.setting.streams)
         self.channel = Channel(parts, config.extra_exchange(), stay)
-        self.pipeline = UploadPipeline(config.upload_config, self.setting, self.channel, selector.horizon)
+        self.pipeline = UploadPipeline(
+            config.upload_config, self.setting, self.channel, selector.horizon
+        )
         self.watch = Stopwatch()
         self.backend = make_backend(self.pipeline, self.watch)
         self.refusals = Refusals(config, self.backend)
@@ -112,10 +123,14 @@ class RoundLoop:
         self.sums = WorkerSums(config, engine, self.signals)
         self.diagnostics = Diagnostics(config, engine, server.model.x)
         self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
-        allocator, metric = config.upload_config.allocator.init(), self.setting.task.metric
-        self.state = RunState(server, selector, self.backend.new_state(), allocator=allocator, metric=metric)
+        allocator = config.upload_config.allocator.init()
+        metric = self.setting.task.metric
+        self.state = RunState(
+            server, selector, self.backend.new_state(), allocator=allocator, metric=metric
+        )
         self.state.privacy = self.private.begin(len(self.federation), self.backend.seeded)
-        self._final: ServerState | None = None  # the last good state, where the run's last evaluation has no finite loss
+        # the last good state, where the run's last evaluation has no finite loss
+        self._final: ServerState | None = None
         self._opened = False
         self._tally: dict[str, Any] = {}  # columns of the step under way
         self._asked: list[int] = []  # clients sent out in the step under way
@@ -125,10 +140,13 @@ class RoundLoop:
     def done(self) -> bool:
         """Whether a limit of ``stop`` is reached."""
         state = self.state
-        return self.config.reached(state.version, state.clients.now_s, state.ledger.paper_bits, state.newest)
+        return self.config.reached(
+            state.version, state.clients.now_s, state.ledger.paper_bits, state.newest
+        )
 
     def step(self) -> RoundSummary:
-        """Run until the server has stepped once, also when there was nothing to aggregate. The first call enrols the clients."""
+        """Run until the server has stepped once, also when there was nothing to aggregate. The
+        first call enrols the clients."""
         with torch_threads(self.threads):
             if not self._opened:
                 self._open()
@@ -144,16 +162,24 @@ class RoundLoop:
 
     def _view(self) -> ServerView:
         """Return what the synchrony decides on; staleness counts model updates."""
-        state, flying = self.state, self.backend.in_flight(self.state)
+        state = self.state
+        flying = self.backend.in_flight(self.state)
         updates = state.model_updates - flying.columns["model_updates"]
         return ServerView(
-            state.clients.now_s, self.config.cohort, state.version, state.asked, flying.timelines, state.asked_s, updates
+            state.clients.now_s,
+            self.config.cohort,
+            state.version,
+            state.asked,
+            flying.timelines,
+            state.asked_s,
+            updates,
         )
 
-    # ------------------------------------------------------------------------------------- before round 1
+    # ------------------------------------------------------------------------------- before round 1
 
     def _open(self) -> None:
-        """Enrol clients; before round 1, also write the table of the federation and evaluate the untrained model."""
+        """Enrol clients; before round 1, also write the table of the federation and evaluate the
+        untrained model."""
         self._opened = True
         self._enrol(self.backend.open(self.state))
         if not self.state.begun:
@@ -168,60 +194,89 @@ class RoundLoop:
         wanted = self.requirements.enrolled
         known = dict(self.backend.enrol(self.state, ids, wanted))
         if "last_layer" in wanted:
-            known["last_layer"] = probing.last_layer(self.newcomer_model(), self.setting.task.layout, len(ids))
+            known["last_layer"] = probing.last_layer(
+                self.newcomer_model(), self.setting.task.layout, len(ids)
+            )
         examples = self.backend.examples(self.state)[ids]
         work = {"num_examples": examples, "local_steps": self.setting.work.total(examples, ids)}
         signals = {name: known[name] for name in sorted(wanted)}
         self._tell(0, 0, Reports(ids, Outcome.ENROLLED, signals=signals, **work))  # type: ignore[arg-type]
 
     def _tell(self, round: int, draw_index: int, reports: Reports) -> None:
-        """Let the selector hear reports as clients send them, and write what is claimed in them beside the truth."""
+        """Let the selector hear reports as clients send them, and write what is claimed in them
+        beside the truth."""
         reports, claims = self.backend.told(self.state, draw_index, reports)
         if claims:
             self._write("claims", {"round": round, **claims})
         self.state.selector.observe(draw_index, self.private.heard(self.state.privacy, reports))
 
-    # ------------------------------------------------------------------------------------- sending a cohort out
+    # ------------------------------------------------------------------------- sending a cohort out
 
     def _send_out(self, count: int) -> None:
         """Ask the selector for ``count`` clients and send them the newest model."""
-        state, backend = self.state, self.backend
+        state = self.state
+        backend = self.backend
         self._enrol(backend.newcomers(state))
         self._next_draws()
         state.selections += 1
-        state.asked, state.asked_s = True, state.clients.now_s
+        state.asked = True
+        state.asked_s = state.clients.now_s
         with self.watch("select"):
-            available = self.refusals.allowed(state, self.private.available(state.privacy, backend.available(state)))
+            available = self.refusals.allowed(
+                state, self.private.available(state.privacy, backend.available(state))
+            )
         if state.version not in state.downloads:
             state.downloads[state.version] = self.algorithm.correction.download(state.server)
         download = state.downloads[state.version]
         with self.watch("select"):
             drawn = backend.drawn(state, available, count)  # looks at no signal
-            state.candidates = state.selector.probe(state.draw_index, available, 0 if drawn else count, state.dispatch)
+            state.candidates = state.selector.probe(
+                state.draw_index, available, 0 if drawn else count, state.dispatch
+            )
         silent = self._probe(download, state.version)
-        available = np.setdiff1d(available, silent, assume_unique=True) if len(silent) else available
+        available = (
+            np.setdiff1d(available, silent, assume_unique=True) if len(silent) else available
+        )
         with self.watch("select"):
-            cohort = drawn or state.selector.select(state.draw_index, available, count, state.dispatch)
+            cohort = drawn or state.selector.select(
+                state.draw_index, available, count, state.dispatch
+            )
         if self._diagnosis is None:
             with self.watch("evaluate"):
-                self._diagnosis = self.diagnostics.begin(state.version + 1, download, available, cohort, self._data_view)
+                self._diagnosis = self.diagnostics.begin(
+                    state.version + 1, download, available, cohort, self._data_view
+                )
         with self.watch("plan"):
             budget = self._dispatch(cohort, download)
         selected = self._tally.get("selected", 0) + len(cohort.ids)
         self._asked += cohort.ids.tolist()
         before = self._tally.get("notes", {})
-        notes = {**cohort.notes, **liars_note(self.config.world, self.setting.streams, cohort.ids, state.draw_index, before)}
-        self._tally |= {"budget": budget, "available": len(available), "selected": selected, "notes": notes}
+        notes = {
+            **cohort.notes,
+            **liars_note(
+                self.config.world, self.setting.streams, cohort.ids, state.draw_index, before
+            ),
+        }
+        self._tally |= {
+            "budget": budget,
+            "available": len(available),
+            "selected": selected,
+            "notes": notes,
+        }
 
     def _next_draws(self) -> None:
-        """Let the selector and the world draw anew, for a selection or a server step without one; the first of a round starts it."""
+        """Let the selector and the world draw anew, for a selection or a server step without one;
+        the first of a round starts it."""
         self.state.draw_index += 1
         if not self.state.asked:
             self.state.start_s = self.state.clients.now_s
 
     def _probe(self, download: Tensors, version: float) -> Ids:
-        """Have the candidates measure a model and tell the selector; return the ids that did not answer."""
-        state, ids, wanted = self.state, self.state.candidates, self.config.probed(self.state.selector)
+        """Have the candidates measure a model and tell the selector; return the ids that did not
+        answer."""
+        state = self.state
+        ids = self.state.candidates
+        wanted = self.config.probed(self.state.selector)
         asked = bool(wanted) or not self.signals.keeps  # else the server knows everything itself
         self._tally["probed"] = self._tally.get("probed", 0) + len(ids) * asked
         if not len(ids):
@@ -235,39 +290,62 @@ class RoundLoop:
         return ids[:0] if answered is ids else np.setdiff1d(ids, answered, assume_unique=True)
 
     def _dispatch(self, cohort: Cohort, download: Tensors) -> float:
-        """Allocate the cohort's uploads and send it out; return the round's upload budget, NaN for nobody."""
-        state, n = self.state, len(cohort.ids)
+        """Allocate the cohort's uploads and send it out; return the round's upload budget, NaN for
+        nobody."""
+        state = self.state
+        n = len(cohort.ids)
         lr = np.full(n, self.config.lr(state.version))
         workload = self.backend.workload(state, cohort) if self.pipeline.budgeted else {}
         allocation = self.pipeline.allocate(state, cohort, workload)
-        examples, claimed = self.backend.examples(state), self.backend.claimed_examples(state)
-        weight = raw_weights(self.config.weights, cohort, claimed[cohort.ids], int(claimed.sum()), self.federation.pool)
+        examples = self.backend.examples(state)
+        claimed = self.backend.claimed_examples(state)
+        weight = raw_weights(
+            self.config.weights,
+            cohort,
+            claimed[cohort.ids],
+            int(claimed.sum()),
+            self.federation.pool,
+        )
         weight = self.private.chosen(state.privacy, cohort.ids, weight)
         columns: dict[str, Any] = {
-            "draw_index": state.draw_index, "model_updates": state.model_updates, "examples": examples[cohort.ids], "weight": weight,
-            "lr": lr if cohort.lr_scale is None else lr * cohort.lr_scale, "rehearsal": cohort.rehearsal,
-            "score": np.nan if cohort.scores is None else cohort.scores, "theta": allocation.theta, "budget": allocation.budget,
+            "draw_index": state.draw_index,
+            "model_updates": state.model_updates,
+            "examples": examples[cohort.ids],
+            "weight": weight,
+            "lr": lr if cohort.lr_scale is None else lr * cohort.lr_scale,
+            "rehearsal": cohort.rehearsal,
+            "score": np.nan if cohort.scores is None else cohort.scores,
+            "theta": allocation.theta,
+            "budget": allocation.budget,
             "paper_bits": allocation.paper_bits,
-        }  # fmt: skip
+        }
         self.backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
         state.dispatch += n
         return float(allocation.budget[-1]) if n else float("nan")
 
-    # ------------------------------------------------------------------------------------- the server's step
+    # ---------------------------------------------------------------------------- the server's step
 
     def _server_step(self, decision: ServerStep, stay: Bools) -> RoundSummary:
-        state, step = self.state, self.state.version + 1
+        state = self.state
+        step = self.state.version + 1
         if not state.asked:
             self._next_draws()
         landed = self.backend.collect(state, decision, stay)
-        columns, clients, sent = landed.dispatches.columns, landed.dispatches.timelines.client, landed.sent
-        self.channel.receive(state.ledger, clients[sent], columns["bits_up"][sent], columns["paper_bits"][sent], step)
+        columns = landed.dispatches.columns
+        clients = landed.dispatches.timelines.client
+        sent = landed.sent
+        self.channel.receive(
+            state.ledger, clients[sent], columns["bits_up"][sent], columns["paper_bits"][sent], step
+        )
         staleness = state.model_updates - columns["model_updates"]
         with self.watch("aggregate"):
             outcome, results, total = self._learn(landed)
-        state.version, state.asked = step, False
+        state.version = step
+        state.asked = False
         flying = self.backend.in_flight(state).timelines.version
-        state.downloads = {version: sent for version, sent in state.downloads.items() if version in flying}
+        state.downloads = {
+            version: sent for version, sent in state.downloads.items() if version in flying
+        }
         reports = tables.landed_reports(landed.dispatches, outcome, staleness, results)
         heard = reports.heard()
         state.allocator = self.pipeline.observe(state, heard, total)
@@ -276,12 +354,15 @@ class RoundLoop:
             self._tell(step, state.draw_index, heard)
         return self._finish_round(landed, reports)
 
-    def _learn(self, landed: Landed) -> tuple[NDArray[np.int8], dict[int, TrainResult], dict[str, Tensor]]:
+    def _learn(
+        self, landed: Landed
+    ) -> tuple[NDArray[np.int8], dict[int, TrainResult], dict[str, Tensor]]:
         """Aggregate the accepted uploads and update the model.
 
-        Returns each row's outcome ``[n]``, training results by row without their uploads, and the total that the server stepped on
-        (empty where there was nothing to aggregate)."""
-        state, outcome = self.state, landed.outcome.copy()
+        Returns each row's outcome ``[n]``, training results by row without their uploads, and the
+        total that the server stepped on (empty where there was nothing to aggregate)."""
+        state = self.state
+        outcome = landed.outcome.copy()
         rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
         self.private.entered(state.privacy, landed.dispatches.timelines.client[rows])
         found = self._gather(landed, outcome, self._diagnosis.error if self._diagnosis else None)
@@ -290,7 +371,9 @@ class RoundLoop:
         if rehearsal:
             outcome[accepted] = Outcome.REHEARSED
             if found.total:
-                rehearsed = self.algorithm.server.update(state.server, found.total, self._server_context(len(accepted)))
+                rehearsed = self.algorithm.server.update(
+                    state.server, found.total, self._server_context(len(accepted))
+                )
                 self._probe(self.algorithm.correction.download(rehearsed), np.nan)
         elif self.private.void(found.total):
             outcome[accepted], found = Outcome.REJECTED, found._replace(total={})
@@ -300,12 +383,17 @@ class RoundLoop:
             found = rest._replace(results={**found.results, **rest.results})
         return outcome, found.results, found.total
 
-    def _gather(self, landed: Landed, outcome: NDArray[np.int8], error: CompressionError | None) -> Gathered:
-        """Aggregate the accepted uploads; in ``outcome`` one that is not finite becomes rejected."""
+    def _gather(
+        self, landed: Landed, outcome: NDArray[np.int8], error: CompressionError | None
+    ) -> Gathered:
+        """Aggregate the accepted uploads; in ``outcome`` one that is not finite becomes
+        rejected."""
         state = self.state
         state.last_updates.discard()
         compressed: dict[int, Tensors] = {}
-        rows, aggregator, changes = np.flatnonzero(outcome == Outcome.ACCEPTED), self.algorithm.aggregator, None
+        rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
+        aggregator = self.algorithm.aggregator
+        changes = None
         accumulator, results, uploads = self.sums.gathered(self.backend, state, landed, rows, error)
         for position, (row, upload) in enumerate(uploads):
             results[row] = self._with_server_signals(landed, row, upload)
@@ -313,38 +401,62 @@ class RoundLoop:
                 compressed[upload.result.client] = upload.client_state
             changes = self.pipeline.add_change(changes, upload)
             if upload.result.finite or self.private.by_clients is not None:
-                accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result, position))
+                accumulator = aggregator.add(
+                    accumulator, self._weighed(landed, row, upload.result, position)
+                )
         outcome[unusable(results)] = self.private.unusable
-        total = aggregator.finish(accumulator, self.private.divide or divide_by(self.config.weights))
+        total = aggregator.finish(
+            accumulator, self.private.divide or divide_by(self.config.weights)
+        )
         total = self.private.total(state.privacy, state.version + 1, total, self._note)
-        return Gathered(results, compressed, self.pipeline.server_total(state, total, changes), changes)
+        return Gathered(
+            results, compressed, self.pipeline.server_total(state, total, changes), changes
+        )
 
     def _with_server_signals(self, landed: Landed, row: int, upload: ReceivedUpload) -> TrainResult:
-        """Return a training result without its upload, with the signals that the server computes from it."""
+        """Return a training result without its upload, with the signals that the server computes
+        from it."""
         result = upload.result
         if not result.finite:
             return dataclasses.replace(result, parts={}, client_state=None)
         download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
         rates = float(landed.dispatches.columns["lr"][row]) * result.steps
-        made = self.signals.of(result.client, {**result.parts, **upload.model_update}, download, rates, self.state)
+        made = self.signals.of(
+            result.client, {**result.parts, **upload.model_update}, download, rates, self.state
+        )
         return dataclasses.replace(result, parts={}, signals={**result.signals, **made})
 
     def _weighed(self, landed: Landed, row: int, result: TrainResult, position: int) -> Upload:
-        """Return an upload with its raw weight, adjusted for staleness, and clipped in a private run."""
+        """Return an upload with its raw weight, adjusted for staleness, and clipped in a private
+        run."""
         download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
-        upload = Upload(result.parts, float(landed.dispatches.columns["weight"][row]), 1.0, result.client, position)
+        upload = Upload(
+            result.parts,
+            float(landed.dispatches.columns["weight"][row]),
+            1.0,
+            result.client,
+            position,
+        )
         scale = None if landed.scale is None else float(landed.scale[row])
-        return self.private.clipped(self.state.privacy, adjusted(upload, scale, landed.mix, self.state.server.model, download))
+        return self.private.clipped(
+            self.state.privacy,
+            adjusted(upload, scale, landed.mix, self.state.server.model, download),
+        )
 
     def _update_model(self, landed: Landed, outcome: NDArray[np.int8], found: Gathered) -> bool:
-        """Let the server step on a total, and make it final for the clients; return False for a step that the guard refuses."""
-        state, results, total = self.state, found.results, found.total
+        """Let the server step on a total, and make it final for the clients; return False for a
+        step that the guard refuses."""
+        state = self.state
+        results = found.results
+        total = found.total
         rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
         accepted = np.array([row for row in rows.tolist() if results[row].finite], np.int64)
         kept = {results[row].client: results[row].client_state for row in accepted.tolist()}
         own = {client: memory for client, memory in kept.items() if memory is not None}
         context = self._server_context(len(accepted))
-        server, states = self.algorithm.server.update_with_clients(state.server, total, own, context)
+        server, states = self.algorithm.server.update_with_clients(
+            state.server, total, own, context
+        )
         if self._refused(server, total):
             return False
         state.server = server
@@ -354,13 +466,17 @@ class RoundLoop:
         self.refusals.accepted(state, kept)
         if found.changes is not None:
             state.mean_vector = total["delta"].double().cpu()
-        self.backend.commit(state, landed, accepted, self.pipeline.commit(state, states, found.compressed))
+        self.backend.commit(
+            state, landed, accepted, self.pipeline.commit(state, states, found.compressed)
+        )
         state.server = self.backend.recalibrate(state, landed, accepted)
         return True
 
     def _refused(self, server: ServerState, total: Tensors) -> bool:
-        """Return whether the guard refuses the step on ``total`` to a new server state, which is noted with the total's norm."""
-        state, guard = self.state, self.config.guard
+        """Return whether the guard refuses the step on ``total`` to a new server state, which is
+        noted with the total's norm."""
+        state = self.state
+        guard = self.config.guard
         if guard is None:
             return False
         norm = total_norm(total)
@@ -381,46 +497,78 @@ class RoundLoop:
     def _data_view(self, ids: Ids) -> DataView | None:
         return self.backend.data_view(self.state, ids)
 
-    # ------------------------------------------------------------------------------------- tables and evaluation
+    # ------------------------------------------------------------------------ tables and evaluation
 
     def _finish_round(self, landed: Landed, reports: Reports) -> RoundSummary:
         """Write the rows of this step, evaluate if it is due, and return the summary."""
-        state, dispatches, now_s = self.state, landed.dispatches, self.state.clients.now_s
+        state = self.state
+        dispatches = landed.dispatches
+        now_s = self.state.clients.now_s
         row = tables.round_row(reports, dispatches.columns["weight"], self.private.plan is not None)
         if self.config.evaluate.due(state.version) or self.done:
             self.evaluate()
         if self.federation.held_out is not None and self.done:
             self._examine_new_clients()
-        own, tally = self._tally.pop("notes", {}), self._tally
+        own = self._tally.pop("notes", {})
+        tally = self._tally
         row |= {"dispatch": state.dispatch, "start_s": state.start_s}
-        row["notes"] = self.diagnostics.notes(own, state.version, self._diagnosis, dispatches, reports, state.server.model.x)
+        row["notes"] = self.diagnostics.notes(
+            own, state.version, self._diagnosis, dispatches, reports, state.server.model.x
+        )
         with self.watch("write"):
-            self._write("rounds", {**tables.stamp(state), **row, **tally, **traffic_row(state.ledger)})
+            self._write(
+                "rounds", {**tables.stamp(state), **row, **tally, **traffic_row(state.ledger)}
+            )
             if len(landed):
-                self._write("clients", {"round": state.version, **tables.client_rows(dispatches, reports)})
+                self._write(
+                    "clients", {"round": state.version, **tables.client_rows(dispatches, reports)}
+                )
             if state.privacy is not None and self.done:
                 self._write("privacy", {"round": state.version, **state.privacy.rows()})
             if incidents := self.backend.incidents(state):
                 self._write("incidents", {"round": state.version, **incidents})
-        self._tally, self._diagnosis, asked, self._asked = {}, None, tuple(self._asked), []
+        self._tally = {}
+        self._diagnosis = None
+        asked = tuple(self._asked)
+        self._asked = []
         end = row["accepted"], row["train_loss"], state.score
-        return RoundSummary(state.version, now_s, *end, state.selections, asked, state.ledger.total_bits)
+        return RoundSummary(
+            state.version, now_s, *end, state.selections, asked, state.ledger.total_bits
+        )
 
     def evaluate(self) -> None:
-        """Evaluate the server's model, or the clients' own models where these lie in this process, and write the rows."""
-        state, shared = self.state, self.algorithm.correction.shared
+        """Evaluate the server's model, or the clients' own models where these lie in this process,
+        and write the rows."""
+        state = self.state
+        shared = self.algorithm.correction.shared
         if not shared and not self.backend.holds_client_states:
             return
         with self.watch("evaluate"):
-            models, widths = self._models(state.server), self.backend.widths(state)
+            models = self._models(state.server)
+            widths = self.backend.widths(state)
             model = models.at(1.0)
-            personal = once_each(self.personal_models(state.server), self.validation) if widths is None else models.of(widths)
-            narrower = {width: models.at(width) for width in self.backend.listed_widths if width < 1.0}
-            names, per_client = self.backend.class_names(state), self.config.evaluate.per_client
+            personal = (
+                once_each(self.personal_models(state.server), self.validation)
+                if widths is None
+                else models.of(widths)
+            )
+            narrower = {
+                width: models.at(width) for width in self.backend.listed_widths if width < 1.0
+            }
+            names = self.backend.class_names(state)
+            per_client = self.config.evaluate.per_client
             found = evaluate(
-                self.engine, model, self.federation, per_client, personal, shared, names,
-                self.setting.task.metrics, state.server.extra.get("prototypes"), narrower,
-            )  # fmt: skip
+                self.engine,
+                model,
+                self.federation,
+                per_client,
+                personal,
+                shared,
+                names,
+                self.setting.task.metrics,
+                state.server.extra.get("prototypes"),
+                narrower,
+            )
         if not found.scores:
             return
         state.newest = dict(found.scores)
@@ -429,37 +577,60 @@ class RoundLoop:
         self._write_evaluation(found)
         if self.validation is not None:
             with self.watch("evaluate"):
-                held = validate(self.engine, model, self.validation, per_client, personal, names, self.setting.task.metrics)
+                held = validate(
+                    self.engine,
+                    model,
+                    self.validation,
+                    per_client,
+                    personal,
+                    names,
+                    self.setting.task.metrics,
+                )
             self._write_evaluation(held)
             pooled = personal is None and "global" in found.rows["scope"]
             if self.config.keeps_best(state.version):
-                scope, higher = "validation" if pooled else "validation_mean", self.config.higher_is_better(state.metric)
+                scope = "validation" if pooled else "validation_mean"
+                higher = self.config.higher_is_better(state.metric)
                 score = held.value(state.metric, scope)
-                state.best = better(state.best, scope, score, higher, state.version, self.newcomer_model)
+                state.best = better(
+                    state.best, scope, score, higher, state.version, self.newcomer_model
+                )
         self._keep_or_go_back(state.newest["loss"])
 
     def _examine_new_clients(self) -> None:
-        """Examine the clients that no round asked, and write the rows, whose traffic includes their downloads."""
-        state, server, names = self.state, self.final_server, self.backend.class_names(self.state)
+        """Examine the clients that no round asked, and write the rows, whose traffic includes their
+        downloads."""
+        state = self.state
+        server = self.final_server
+        names = self.backend.class_names(self.state)
         new = NewClients(self.config, self.channel, self.backend.widths(state))
         with self.watch("evaluate"):
             for found in new.examine(self.engine, state, self._models(server), names):
                 self._write_evaluation(found, new.download_bits(server))
 
     def _write_evaluation(self, found: Evaluation, more_bits: int = 0) -> None:
-        """Write the rows of an evaluation at the present moment; ``more_bits``: traffic that is not in the ledger."""
-        at, ledger = tables.stamp(self.state), self.state.ledger
-        at |= {"total_bits": ledger.total_bits + more_bits, "total_up_paper_bits": ledger.paper_bits}
+        """Write the rows of an evaluation at the present moment; ``more_bits``: traffic that is not
+        in the ledger."""
+        at = tables.stamp(self.state)
+        ledger = self.state.ledger
+        at |= {
+            "total_bits": ledger.total_bits + more_bits,
+            "total_up_paper_bits": ledger.paper_bits,
+        }
         self._write("evaluations", {**at, **found.rows})
         if self.setting.task.metrics:
             self._write("metrics", {**at, **found.metrics})
 
     def _keep_or_go_back(self, loss: float) -> None:
-        """Remember the server's state as good after an evaluation with a finite loss; go back to the last good one otherwise.
+        """Remember the server's state as good after an evaluation with a finite loss; go back to
+        the last good one otherwise.
 
-        After an evaluation only because the run ended, the state stays what a longer run would go on from."""
-        state, due = self.state, self.config.evaluate.due(self.state.version)
-        if self.config.guard is None or self.config.privacy is not None:  # evaluations look at clear data
+        After an evaluation only because the run ended, the state stays what a longer run would go
+        on from."""
+        state = self.state
+        due = self.config.evaluate.due(self.state.version)
+        # evaluations look at clear data
+        if self.config.guard is None or self.config.privacy is not None:
             return
         if np.isfinite(loss):
             state.good = state.server if due else state.good
@@ -478,21 +649,33 @@ class RoundLoop:
         self.writer = writer
 
     def newcomer_model(self) -> ModelState:
-        """Return the model that a client which never took part would start from now, at the end of a run the last good one."""
+        """Return the model that a client which never took part would start from now, at the end of
+        a run the last good one."""
         return self._models(self.final_server).at(1.0)
 
     def _models(self, server: ServerState) -> SliceModels:
-        version, static = self.state.version, self.algorithm.correction.static_norm and self.setting.task.layout.buffers
-        made = partial(collected, self.config, self.engine, version=version, data_views=self._data_view) if static else None
+        version = self.state.version
+        static = self.algorithm.correction.static_norm and self.setting.task.layout.buffers
+        made = (
+            partial(
+                collected, self.config, self.engine, version=version, data_views=self._data_view
+            )
+            if static
+            else None
+        )
         return SliceModels(self.setting, server, version, self.initial_client_state, made)
 
     def personal_models(self, server: ServerState) -> Personal | None:
-        """Return the models that clients would use now; None where all use the server's, or where clients keep theirs elsewhere."""
+        """Return the models that clients would use now; None where all use the server's, or where
+        clients keep theirs elsewhere."""
         state = self.state
         if not self.backend.holds_client_states:
             return None
-        kept, lr = state.clients.client_states, self.config.lr(state.version)
-        return personal_models(self.setting, self.engine, server, kept, state.version, lr, self._data_view)
+        kept = state.clients.client_states
+        lr = self.config.lr(state.version)
+        return personal_models(
+            self.setting, self.engine, server, kept, state.version, lr, self._data_view
+        )
 
     @property
     def final_server(self) -> ServerState:

@@ -1,12 +1,15 @@
-"""New clients: those that no round asked, examined at the end of a run with the model that they would receive then.
+"""New clients: those that no round asked, examined at the end of a run with the model that they
+would receive then.
 
-For each number of ``evaluate.adapt_epochs`` E every new client (``split.holdout_clients``) begins at the received model, adapts it to
-its own training samples for E epochs as the method says (:meth:`~motley.algorithms.base.Correction.adaptation`), and is examined on
-its own test samples. Rows have the scopes ``new_mean_E`` (the unweighted mean) and ``new_client_E`` (one row each), and of metrics
-beside loss and accuracy ``new_pooled_E``, too.
+For each number of ``evaluate.adapt_epochs`` E every new client (``split.holdout_clients``) begins
+at the received model, adapts it to its own training samples for E epochs as the method says
+(:meth:`~motley.algorithms.base.Correction.adaptation`), and is examined on its own test samples.
+Rows have the scopes ``new_mean_E`` (the unweighted mean) and ``new_client_E`` (one row each), and
+of metrics beside loss and accuracy ``new_pooled_E``, too.
 
-Nothing of it goes into the run: the server learns nothing of these clients, no virtual time passes, and a run that is extended goes on
-without. The final download is billed in these rows: their traffic is the run's and one download for each new client.
+Nothing of it goes into the run: the server learns nothing of these clients, no virtual time passes,
+and a run that is extended goes on without. The final download is billed in these rows: their
+traffic is the run's and one download for each new client.
 """
 
 from __future__ import annotations
@@ -39,41 +42,62 @@ class NewClients:
 
     Parameters
     ----------
-    config: of the run, whose federation has clients held out. channel: sizes of messages. widths: share of the model's width that each
-    client holds, ``[K]``; None: all of it.
+    config: of the run, whose federation has clients held out. channel: sizes of messages. widths:
+    share of the model's width that each client holds, ``[K]``; None: all of it.
     """
 
     def __init__(self, config: RunConfig, channel: Channel, widths: Floats | None) -> None:
-        self.config, self.channel, self.ids = config, channel, config.setting.task.federation.new_clients
+        self.config = config
+        self.channel = channel
+        self.ids = config.setting.task.federation.new_clients
         task = config.setting.task
         self.federation = task.federation.held_out or task.federation
-        self.setting = dataclasses.replace(config.setting, task=dataclasses.replace(task, federation=self.federation))
+        self.setting = dataclasses.replace(
+            config.setting, task=dataclasses.replace(task, federation=self.federation)
+        )
         self.widths = np.ones(len(self.ids)) if widths is None else widths[self.ids]
-        self.drift = DriftView(config.world.drift, self.setting.streams.key("shift").fold("drift"), self.federation)
+        self.drift = DriftView(
+            config.world.drift, self.setting.streams.key("shift").fold("drift"), self.federation
+        )
 
-    def examine(self, engine: Engine, state: RunState, models: SliceModels, names: Ids | None) -> Iterator[Evaluation]:
+    def examine(
+        self, engine: Engine, state: RunState, models: SliceModels, names: Ids | None
+    ) -> Iterator[Evaluation]:
         """Yield the rows of each number of epochs.
 
         Parameters
         ----------
-        engine: of the run. state: of the run at its end. models: the final ones. names: what each client calls each class, ``[K, C]``;
+        engine: of the run. state: of the run at its end. models: the final ones. names: what each
+        client calls each class, ``[K, C]``;
         None: classes are what they are.
         """
-        own, schedule = engine.alike(self.setting), self.config.evaluate
+        own = engine.alike(self.setting)
+        schedule = self.config.evaluate
         try:
-            begun, jobs = self._received(own, state, models), self._jobs(state)
+            begun = self._received(own, state, models)
+            jobs = self._jobs(state)
             for epochs in schedule.adapt_epochs:
                 found = evaluate(
-                    own, models.at(1.0), self.federation, schedule.per_client, _adapted(own, begun, jobs, epochs), False, names,
+                    own,
+                    models.at(1.0),
+                    self.federation,
+                    schedule.per_client,
+                    _adapted(own, begun, jobs, epochs),
+                    False,
+                    names,
                     self.setting.task.metrics,
-                )  # fmt: skip
+                )
                 yield Evaluation(_renamed(found.rows, epochs), _renamed(found.metrics, epochs), {})
         finally:
             own.close()
 
-    def _received(self, engine: Engine, state: RunState, models: SliceModels) -> Mapping[int, ModelState]:
-        """Return the model from which each new client begins: of several, the one that fits its training samples best."""
-        correction, view = self.setting.algorithm.correction, self.drift.at(self.ids, state.draw_index, state.clients.now_s)
+    def _received(
+        self, engine: Engine, state: RunState, models: SliceModels
+    ) -> Mapping[int, ModelState]:
+        """Return the model from which each new client begins: of several, the one that fits its
+        training samples best."""
+        correction = self.setting.algorithm.correction
+        view = self.drift.at(self.ids, state.draw_index, state.clients.now_s)
         chosen = engine.choose(self.ids, models.download, {}, view)
         return {
             k: correction.start(models.download, {**(models.memory or {}), **(chosen[k] or {})})
@@ -84,24 +108,32 @@ class NewClients:
 
     def _jobs(self, state: RunState) -> Mapping[int, Job]:
         """Return the work of one epoch of each new client."""
-        algorithm, rate = self.setting.algorithm, self.config.lr(state.version)
-        rate = rate if algorithm.tuning is None or algorithm.tuning.lr is None else algorithm.tuning.lr
-        view, offset = (
-            self.drift.at(self.ids, state.draw_index, state.clients.now_s),
-            algorithm.correction.offset(state.version),
+        algorithm = self.setting.algorithm
+        rate = self.config.lr(state.version)
+        rate = (
+            rate if algorithm.tuning is None or algorithm.tuning.lr is None else algorithm.tuning.lr
         )
+        view = self.drift.at(self.ids, state.draw_index, state.clients.now_s)
+        offset = algorithm.correction.offset(state.version)
         batches = self.setting.work.batches(self.federation.seen[self.ids], self.ids).tolist()
         return {
             k: Job(
-                k, state.version, batches[i], rate, None if view is None else view[i : i + 1], width=float(self.widths[i]),
+                k,
+                state.version,
+                batches[i],
+                rate,
+                None if view is None else view[i : i + 1],
+                width=float(self.widths[i]),
                 offset=offset,
             )
             for i, k in enumerate(self.ids.tolist())
-        }  # fmt: skip
+        }
 
     def download_bits(self, server: ServerState) -> int:
-        """Return the bits of one download of the final model for each new client, with the statistics of a table's columns."""
-        download, statistics = self.setting.algorithm.correction.download(server), self.federation.statistics
+        """Return the bits of one download of the final model for each new client, with the
+        statistics of a table's columns."""
+        download = self.setting.algorithm.correction.download(server)
+        statistics = self.federation.statistics
         bits = self.channel.download_bits(download, self.ids, np.zeros(0, np.int64)) + (
             statistics.down_bits if statistics else 0
         )
@@ -110,7 +142,9 @@ class NewClients:
         return int(bits.sum())
 
 
-def _adapted(engine: Engine, begun: Mapping[int, ModelState], jobs: Mapping[int, Job], epochs: int) -> Personal:
+def _adapted(
+    engine: Engine, begun: Mapping[int, ModelState], jobs: Mapping[int, Job], epochs: int
+) -> Personal:
     """Return the function of client ids that yields their models after so many epochs."""
 
     def personal(clients: Sequence[int]) -> Iterator[ModelState]:

@@ -1,13 +1,15 @@
-"""A private run whose counted releases are those of another run, so that all else that differs shows.
+"""A private run whose counted releases are those of another run, so that all else that differs
+shows.
 
 Two worlds are the same run but for one client's data. The first records every counted release: what
-the selector hears of signals, and every noised sum. In the second world the releases have the values
-of the first (whatever its noise must have been for that). If clients' data reach nothing but counted
-releases, the second world is then equal to the first, bit for bit, in all that is published. Whatever
-differs is known with certainty to those who see it, and no epsilon bounds it.
+the selector hears of signals, and every noised sum. In the second world the releases have the
+values of the first (whatever its noise must have been for that). If clients' data reach nothing but
+counted releases, the second world is then equal to the first, bit for bit, in all that is
+published. Whatever differs is known with certainty to those who see it, and no epsilon bounds it.
 
-Beside it, each release is compared with what the second world would have released with the same noise:
-it may move as far as the account says, and the signals and updates of other clients may not move.
+Beside it, each release is compared with what the second world would have released with the same
+noise: it may move as far as the account says, and the signals and updates of other clients may not
+move.
 Reference: docs/privacy.md#attack.
 """
 
@@ -123,9 +125,9 @@ class PinnedRounds(RecordedRounds):
 
     Parameters
     ----------
-    plan, empty, streams: as in :class:`~motley.rounds.private.PrivateRounds`. first: the releases of
-    the first world. client: in whose data the worlds differ. absent: whether it has no data here, and
-    sends zeros and the middles of its signals.
+    plan, empty, streams: as in :class:`~motley.rounds.private.PrivateRounds`. first: the releases
+    of the first world. client: in whose data the worlds differ. absent: whether it has no data
+    here, and sends zeros and the middles of its signals.
 
     Attributes
     ----------
@@ -142,7 +144,9 @@ class PinnedRounds(RecordedRounds):
         absent: bool,
     ) -> None:
         super().__init__(plan, empty, streams)
-        self.first, self.client, self.absent = first, client, absent
+        self.first = first
+        self.client = client
+        self.absent = absent
         self.differences: list[CertainDifference] = []
 
     @property
@@ -157,7 +161,8 @@ class PinnedRounds(RecordedRounds):
     def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
         if self.absent:
             reports = self._silent(reports)
-        heard, at = super().heard(state, reports), len(self.releases.heard) - 1
+        heard = super().heard(state, reports)
+        at = len(self.releases.heard) - 1
         if at >= len(self.first.heard):
             self._differs("occasions", "more reports than in the first world")
             return heard
@@ -183,11 +188,13 @@ class PinnedRounds(RecordedRounds):
         occasion = Outcome(int(first.outcome[0])).name.lower() if len(first) else "none"
         numbers = [f.name for f in dataclasses.fields(Reports) if f.name not in ("ids", "signals")]
         for name in numbers:
-            one, two = getattr(first, name), getattr(second, name)
+            one = getattr(first, name)
+            two = getattr(second, name)
             if not same(one, two):
                 yield self._at(f"{name}, with {occasion}", first.ids, one, two)
         for name in sorted({*first.signals, *second.signals}):
-            one, two = first.signal(name), second.signal(name)
+            one = first.signal(name)
+            two = second.signal(name)
             noisy = self.plan is not None and name in self.plan.options.signal_noise
             gone = np.isnan(one), np.isnan(two)
             if not same(*((one, two) if not noisy else gone)):
@@ -212,7 +219,10 @@ class PinnedRounds(RecordedRounds):
             limits = np.where(ids == self.client, np.inf, _ROUNDING)
         by = np.nan_to_num(np.abs(one - two)).reshape(len(ids), -1).max(axis=1, initial=0.0)
         for k in np.flatnonzero(by > limits * (1.0 + _EXCESS)):
-            said = f"the value of client {ids[k]} moved by {by[k]:.4g}, and {limits[k]:.4g} are counted"
+            said = (
+                f"the value of client {ids[k]} moved by {by[k]:.4g}, and {limits[k]:.4g} are "
+                "counted"
+            )
             yield CertainDifference(HEARD, name, self.step, said)
 
     @override
@@ -224,8 +234,10 @@ class PinnedRounds(RecordedRounds):
                 if part.fold in UPDATES_OF_A_SUM
             }
             sent = super().clipped(state, upload._replace(parts={**upload.parts, **zeros}))
-            if self.plan is not None and self.plan.options.adaptive is not None:  # nobody is counted
-                self._uploads, self._unclipped = self._uploads - 1, self._unclipped - 1
+            # nobody is counted
+            if self.plan is not None and self.plan.options.adaptive is not None:
+                self._uploads = self._uploads - 1
+                self._unclipped = self._unclipped - 1
             return sent
         sent = super().clipped(state, upload)
         before = self.first.uploads.get((self.step, upload.client))
@@ -245,12 +257,14 @@ class PinnedRounds(RecordedRounds):
         note: Callable[[dict[str, float]], None],
     ) -> dict[str, Tensor]:
         clip = math.nan if state is None else state.clip
-        noised, at = super().total(state, step, total, note), len(self.releases.sums) - 1
+        noised = super().total(state, step, total, note)
+        at = len(self.releases.sums) - 1
         if at >= len(self.first.sums) or self.plan is None or state is None:
             self._differs("occasions", "more sums than in the first world", "(sums)")
             return noised
         pinned, clip_after = self.first.sums[at]
-        by, most = self._length(pinned, noised, self.plan.divisor), self._factor * clip
+        by = self._length(pinned, noised, self.plan.divisor)
+        most = self._factor * clip
         if not by <= most * (1.0 + _EXCESS):
             said = f"the sum moved by {by:.4g}, and {most:.4g} are counted"
             self._differs("sum", said, "(sums)")
@@ -263,9 +277,11 @@ class PinnedRounds(RecordedRounds):
         state.clip = clip_after
         return {name: value.clone() for name, value in pinned.items()}
 
-    def _length(self, one: Mapping[str, Tensor], two: Mapping[str, Tensor], divisor: float = 1.0) -> float:
-        """Return how far two sums lie apart as one vector, each part over its share of the clip; a part
-        that is absent is zero."""
+    def _length(
+        self, one: Mapping[str, Tensor], two: Mapping[str, Tensor], divisor: float = 1.0
+    ) -> float:
+        """Return how far two sums lie apart as one vector, each part over its share of the clip; a
+        part that is absent is zero."""
         squares = 0.0
         for name, part in self.empty.items():
             if part.fold not in UPDATES_OF_A_SUM or not part.value.numel():
@@ -284,8 +300,10 @@ def _summed(parts: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def same(one: Any, two: Any) -> bool:
-    """Return whether two arrays are equal to the last bit of their values, NaN being equal to NaN."""
-    first, second = np.asarray(one), np.asarray(two)
+    """Return whether two arrays are equal to the last bit of their values, NaN being equal to
+    NaN."""
+    first = np.asarray(one)
+    second = np.asarray(two)
     if first.shape != second.shape:
         return False
     numbers = first.dtype.kind == "f" and second.dtype.kind == "f"
@@ -294,4 +312,5 @@ def same(one: Any, two: Any) -> bool:
 
 def install(loop: RoundLoop, rounds: RecordedRounds) -> None:
     """Let a simulation that has not begun go on with recorded or pinned rounds."""
-    loop.private, loop.state.privacy = rounds, rounds.begin(len(loop.federation), seeded=True)
+    loop.private = rounds
+    loop.state.privacy = rounds.begin(len(loop.federation), seeded=True)

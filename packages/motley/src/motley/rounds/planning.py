@@ -1,7 +1,8 @@
 """The time that local work takes, worked out before anything is trained.
 
-A client's seconds of computing: what is measured of the received model, what the server rule asks besides the local work, and the
-local steps, each as long as the loss makes it (every forward pass of a frozen model costs a third of a step).
+A client's seconds of computing: what is measured of the received model, what the server rule asks
+besides the local work, and the local steps, each as long as the loss makes it (every forward pass
+of a frozen model costs a third of a step).
 """
 
 from __future__ import annotations
@@ -37,10 +38,13 @@ class LinkLoads(NamedTuple):
 
 
 def with_batch_sizes(setting: Setting, world: World) -> Setting:
-    """Return the setting with the batch size that each client can hold, where the world's ``capacity`` limits it."""
+    """Return the setting with the batch size that each client can hold, where the world's
+    ``capacity`` limits it."""
     if world.capacity is None or not world.capacity.batch_sizes:
         return setting
-    work, examples, key = setting.work, setting.task.federation.seen, setting.streams.key("device")
+    work = setting.work
+    examples = setting.task.federation.seen
+    key = setting.streams.key("device")
     ids = np.arange(len(examples))
     step_s = world.device.step_s(key, ids, 1, examples, work.total(examples))
     held = world.capacity.held_batch_sizes(key.fold("capacity"), ids, step_s, work.batch_size)
@@ -56,7 +60,9 @@ class WorkPlanner:
     """
 
     def __init__(self, config: RunConfig, reported: frozenset[str]) -> None:
-        self.config, self.setting, self.world = config, config.setting, config.world
+        self.config = config
+        self.setting = config.setting
+        self.world = config.world
         self.extra_exchange = config.extra_exchange()
         self.federation = self.setting.task.federation
         self.examples = self.federation.seen
@@ -65,29 +71,44 @@ class WorkPlanner:
         self.full_steps = self._whole_steps
         if work.client_batch_sizes is not None:
             self.full_steps = work.total(self.examples, np.arange(len(self.examples)))
-        self.before_training = probing.pre_training_signals(reported, self.setting.algorithm.correction.pre_training)
+        self.before_training = probing.pre_training_signals(
+            reported, self.setting.algorithm.correction.pre_training
+        )
         algorithm = self.setting.algorithm
         self.slices = SliceWidths(self.setting, self.world)
         self._step_factor = algorithm.correction.step_cost + FORWARD * algorithm.loss.passes
         self._draws = bool(algorithm.correction.widths)
 
     def step_s(self, ids: Ids, round: int) -> Floats:
-        """Return the seconds of a pass forward and backward over a batch of the run's size, ``[n]``; a slice of the model takes its
-        share of the operations."""
+        """Return the seconds of a pass forward and backward over a batch of the run's size,
+        ``[n]``; a slice of the model takes its share of the operations."""
         whole = self._whole_step_s(ids, round)
-        return whole * self.slices.work_share(self.slices.of(ids, round, whole)) if self.slices.cut else whole
+        return (
+            whole * self.slices.work_share(self.slices.of(ids, round, whole))
+            if self.slices.cut
+            else whole
+        )
 
     def local_step_s(self, ids: Ids, round: int) -> Floats:
-        """Return the seconds of a pass forward and backward over a batch of the size that each client can hold, ``[n]``."""
+        """Return the seconds of a pass forward and backward over a batch of the size that each
+        client can hold, ``[n]``."""
         return self.step_s(ids, round) * self._batch_share(ids)
 
     def _batch_share(self, ids: Ids) -> float | Floats:
         work = self.setting.work
-        return 1.0 if work.client_batch_sizes is None else work.client_batch_sizes[ids] / work.batch_size
+        return (
+            1.0
+            if work.client_batch_sizes is None
+            else work.client_batch_sizes[ids] / work.batch_size
+        )
 
     def step_factor(self, ids: Ids, round: int) -> float | Floats:
         """Return the passes that a local step takes, one number or ``[n]``."""
-        return self._step_factor * self.slices.step_factor(self.widths(ids, round)) if self._draws else self._step_factor
+        return (
+            self._step_factor * self.slices.step_factor(self.widths(ids, round))
+            if self._draws
+            else self._step_factor
+        )
 
     def widths(self, ids: Ids, round: int) -> Floats:
         """Return the share of the model's width that each client holds in a round, ``[n]``."""
@@ -95,38 +116,57 @@ class WorkPlanner:
 
     def _whole_step_s(self, ids: Ids, round: int) -> Floats:
         key = self.setting.streams.key("device")
-        return self.world.device.step_s(key, ids, max(round, 1), self.examples[ids], self._whole_steps[ids])
+        return self.world.device.step_s(
+            key, ids, max(round, 1), self.examples[ids], self._whole_steps[ids]
+        )
 
     def full_work_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of all local steps, ``[n]``."""
         return self.step_factor(ids, round) * self.local_step_s(ids, round) * self.full_steps[ids]
 
     def workload(self, cohort: Cohort, up_mbps: Floats, round: int) -> dict[str, Floats]:
-        """Return what an allocator may know of a cohort: the work planned before stragglers or a deadline cut it short."""
+        """Return what an allocator may know of a cohort: the work planned before stragglers or a
+        deadline cut it short."""
         steps = np.asarray(self._planned_steps(cohort), np.float64)
         seconds = self.step_factor(cohort.ids, round) * self.local_step_s(cohort.ids, round) * steps
         examples = np.asarray(self.examples[cohort.ids], np.float64)
         return {"examples": examples, "steps": steps, "compute_s": seconds, "uplink_mbps": up_mbps}
 
     def timelines(
-        self, cohort: Cohort, loads: LinkLoads, dispatch: int, version: int, round: int, now_s: float, extra_steps: Floats
+        self,
+        cohort: Cohort,
+        loads: LinkLoads,
+        dispatch: int,
+        version: int,
+        round: int,
+        now_s: float,
+        extra_steps: Floats,
     ) -> Timelines:
         """Return one timeline per client of a cohort.
 
         Parameters
         ----------
-        dispatch: number of the first client sent out. version: of the model sent. extra_steps: time that choosing what to upload
-        takes, in local steps ``[m]``.
+        dispatch: number of the first client sent out. version: of the model sent. extra_steps: time
+        that choosing what to upload takes, in local steps ``[m]``.
         """
-        config, ids = self.config, cohort.ids
-        key, steps, step_s = self.setting.streams.key("fail"), self._planned_steps(cohort), self.local_step_s(ids, round)
+        config = self.config
+        ids = cohort.ids
+        key = self.setting.streams.key("fail")
+        steps = self._planned_steps(cohort)
+        step_s = self.local_step_s(ids, round)
         drop_at = self.world.failures.drop_at(key, ids, round)
         if config.stragglers is not None:
-            whole, steps = steps, np.minimum(steps, self._straggler_steps(ids, round))
+            whole = steps
+            steps = np.minimum(steps, self._straggler_steps(ids, round))
             step_s = step_s * whole / np.maximum(steps, 1)  # slow, not idle
-            drop_at = np.where((steps < whole) & (config.stragglers.partial == "drop"), np.fmin(drop_at, 1.0), drop_at)
+            drop_at = np.where(
+                (steps < whole) & (config.stragglers.partial == "drop"),
+                np.fmin(drop_at, 1.0),
+                drop_at,
+            )
         extra = self._extra_steps(ids, extra_steps)
-        spare_s, factor = -loads.transfers_s() - extra * step_s, self.step_factor(ids, round)
+        spare_s = -loads.transfers_s() - extra * step_s
+        factor = self.step_factor(ids, round)
         steps = config.synchrony.steps(steps, spare_s, factor * step_s)
         return plan(
             client=ids,
@@ -142,34 +182,52 @@ class WorkPlanner:
             drop_at=np.where(steps > 0, drop_at, 0.0),
         )
 
-    def paper_s(self, lines: Timelines, extra_steps: Floats, paper_bits: Ids, up_mbps: Floats, round: int) -> Floats:
-        """Return the seconds that the papers count of these timelines, ``[m]``: local steps, and the values of the upload.
+    def paper_s(
+        self, lines: Timelines, extra_steps: Floats, paper_bits: Ids, up_mbps: Floats, round: int
+    ) -> Floats:
+        """Return the seconds that the papers count of these timelines, ``[m]``: local steps, and
+        the values of the upload.
 
         Parameters
         ----------
         extra_steps: as for :meth:`timelines`. paper_bits: of the uploads, as the papers count them.
         """
-        factor, steps = self.step_factor(lines.client, round), np.maximum(lines.steps, 1)
+        factor = self.step_factor(lines.client, round)
+        steps = np.maximum(lines.steps, 1)
         share = factor / (factor + self._extra_steps(lines.client, extra_steps) / steps)
-        counted: Floats = (lines.computed_s - lines.downloaded_s) * share + transfer_s(paper_bits, up_mbps)
+        counted: Floats = (lines.computed_s - lines.downloaded_s) * share + transfer_s(
+            paper_bits, up_mbps
+        )
         return counted
 
     def _extra_steps(self, ids: Ids, extra_steps: Floats) -> Floats:
-        """Return the time that clients work besides their local steps, in local steps of each ``[m]``."""
+        """Return the time that clients work besides their local steps, in local steps of each
+        ``[m]``."""
         batches = self.setting.work.batches(self.examples[ids])
         asked = self.extra_exchange.own * batches + self.extra_exchange.batches
-        passes = probing.passes(self.before_training, self.federation, self.setting.work, ids) + asked
+        passes = (
+            probing.passes(self.before_training, self.federation, self.setting.work, ids) + asked
+        )
         beside = self.setting.algorithm.correction.extra_epochs * batches
         extra: Floats = (passes * FORWARD + beside + extra_steps) / self._batch_share(ids)
         return extra
 
     def _planned_steps(self, cohort: Cohort) -> Ids:
-        return self.full_steps[cohort.ids] if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)
+        return (
+            self.full_steps[cohort.ids]
+            if cohort.local_steps is None
+            else np.maximum(cohort.local_steps, 1)
+        )
 
     def _straggler_steps(self, ids: Ids, round: int) -> Ids:
         """Return the steps of the epochs that each client completes, ``[m]``."""
-        work, stragglers = self.setting.work, self.config.stragglers
+        work = self.setting.work
+        stragglers = self.config.stragglers
         if stragglers is None:
             return self.full_steps[ids]
         epochs = stragglers.epochs(self.setting.streams.key("device"), ids, round, work.epochs or 1)
-        return np.where(epochs < (work.epochs or 1), epochs * work.batches(self.examples[ids], ids), self.full_steps[ids])
+        return np.where(
+            epochs < (work.epochs or 1),
+            epochs * work.batches(self.examples[ids], ids),
+            self.full_steps[ids],
+        )

@@ -1,4 +1,5 @@
-"""The privacy of a run's rounds: what the selector hears, who may be asked, and how uploads become a noised sum.
+"""The privacy of a run's rounds: what the selector hears, who may be asked, and how uploads become
+a noised sum.
 
 Without a plan every method returns what it was given.
 """
@@ -35,21 +36,27 @@ class PrivateRounds:
 
     Parameters
     ----------
-    plan: of the run; None: nothing is private. empty: an upload whose model did not move. streams: of the run.
+    plan: of the run; None: nothing is private. empty: an upload whose model did not move. streams:
+    of the run.
     """
 
     def __init__(self, plan: PrivacyPlan | None, empty: Parts, streams: Streams) -> None:
-        self.plan, self.empty, self.streams = plan, empty, streams
+        self.plan = plan
+        self.empty = empty
+        self.streams = streams
         self.source: Source = SystemRandomness()
-        self.local = True  # whether clients clip, noise, count and weigh what they send themselves, as real ones do
+        # whether clients clip, noise, count and weigh what they send themselves, as real ones do
+        self.local = True
         self.divide: Divide | None = None if plan is None else "none"
-        self.unusable = Outcome.REJECTED if plan is None else Outcome.ACCEPTED  # heard of a client whose upload adds nothing
+        # heard of a client whose upload adds nothing
+        self.unusable = Outcome.REJECTED if plan is None else Outcome.ACCEPTED
         self._uploads, self._unclipped = 0, 0  # of the step under way
 
     def begin(self, population: int, seeded: bool) -> PrivacyState | None:
         """Return what evolves, before round 1.
 
-        ``seeded``: all noise comes from the run's seed; else from the operating system, and clients add their own."""
+        ``seeded``: all noise comes from the run's seed; else from the operating system, and clients
+        add their own."""
         self.local = not seeded
         if seeded:
             self.source = self.streams.key("privacy")
@@ -60,7 +67,8 @@ class PrivateRounds:
         return ids if self.plan is None or state is None else state.below_caps(self.plan, ids)
 
     def chosen(self, state: PrivacyState | None, ids: Ids, weights: Floats) -> Floats:
-        """Count a choice of these clients, and return their raw weights, capped: ``min(n, n_max) / n_max`` where a cap is given.
+        """Count a choice of these clients, and return their raw weights, capped:
+        ``min(n, n_max) / n_max`` where a cap is given.
 
         Real clients multiply their uploads by it themselves, so that it is 1 here."""
         if self.plan is None or state is None:
@@ -72,20 +80,31 @@ class PrivateRounds:
         return np.ones_like(weights) if self.local else np.minimum(weights, most) / most
 
     def uploads(self, accepted: int) -> int:
-        """Return the number of uploads that the server rule may know: the fixed divisor in a private run."""
+        """Return the number of uploads that the server rule may know: the fixed divisor in a
+        private run."""
         return accepted if self.plan is None else max(1, round(self.plan.divisor))
 
     def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
-        """Return the reports as the rule hears them: what it needs alone, numbers of clients' data bounded and noised.
+        """Return the reports as the rule hears them: what it needs alone, numbers of clients' data
+        bounded and noised.
 
-        A number that is absent, because it is not finite, counts as the middle of its interval; a client at its cap sends none.
-        Real clients have done all this themselves but Gumbel noise, which is the server's."""
+        A number that is absent, because it is not finite, counts as the middle of its interval; a
+        client at its cap sends none. Real clients have done all this themselves but Gumbel noise,
+        which is the server's."""
         if self.plan is None or state is None or not len(reports):
             return reports
-        needs, first = self.plan.needs, reports.outcome[0]
-        occasion = {Outcome.ENROLLED: needs.enrolled, Outcome.PROBED: needs.probed}.get(Outcome(int(first)), needs.reported)
-        always = self.plan.options.signal_noise.keys() - {HISTOGRAM}  # also where nobody sent a number
-        signals = {name: reports.signal(name) for name in sorted(occasion) if name in always | reports.signals.keys()}
+        needs = self.plan.needs
+        first = reports.outcome[0]
+        occasion = {Outcome.ENROLLED: needs.enrolled, Outcome.PROBED: needs.probed}.get(
+            Outcome(int(first)), needs.reported
+        )
+        # also where nobody sent a number
+        always = self.plan.options.signal_noise.keys() - {HISTOGRAM}
+        signals = {
+            name: reports.signal(name)
+            for name in sorted(occasion)
+            if name in always | reports.signals.keys()
+        }
         sent = np.isin(reports.outcome, [int(outcome) for outcome in _SENT])
         noisy = {
             name: self._noised(self.plan, state, reports.ids, name, value, sent)
@@ -93,60 +112,91 @@ class PrivateRounds:
             if name in self.plan.options.signal_noise
         }
         kept = Reports(
-            reports.ids, reports.outcome, version=reports.version, num_examples=reports.num_examples,
-            local_steps=reports.local_steps, staleness=reports.staleness, download_s=reports.download_s,
-            compute_s=reports.compute_s, upload_s=reports.upload_s, bits_up=reports.bits_up, bits_down=reports.bits_down,
+            reports.ids,
+            reports.outcome,
+            version=reports.version,
+            num_examples=reports.num_examples,
+            local_steps=reports.local_steps,
+            staleness=reports.staleness,
+            download_s=reports.download_s,
+            compute_s=reports.compute_s,
+            upload_s=reports.upload_s,
+            bits_up=reports.bits_up,
+            bits_down=reports.bits_down,
             signals={**signals, **noisy},
-        )  # fmt: skip
+        )
         return kept.keep(needs.columns)
 
-    def _noised(self, plan: PrivacyPlan, state: PrivacyState, ids: Ids, name: str, value: Floats, sent: Any) -> Floats:
-        """Return one signal ``[n]``, or ``[n, C]`` shares of labels, noised, NaN where a client sends none, and count it."""
-        how, count = plan.options.signal_noise[name], state.signals[name]
+    def _noised(
+        self, plan: PrivacyPlan, state: PrivacyState, ids: Ids, name: str, value: Floats, sent: Any
+    ) -> Floats:
+        """Return one signal ``[n]``, or ``[n, C]`` shares of labels, noised, NaN where a client
+        sends none, and count it."""
+        how = plan.options.signal_noise[name]
+        count = state.signals[name]
         if self.local:
-            return value + how.scale * noise(self.source, ids, how.noise) if how.noise == "gumbel" else value
+            return (
+                value + how.scale * noise(self.source, ids, how.noise)
+                if how.noise == "gumbel"
+                else value
+            )
         sends = sent & (count[ids] < plan.signal_cap(name))
-        source = self.source.fold("signal", name, int(count.sum()))  # grows with every call, so that no noise comes twice
+        # grows with every call, so that no noise comes twice
+        source = self.source.fold("signal", name, int(count.sum()))
         count[ids[sends]] += 1
         noisy = released(source, ids, name, value, how)
         return np.where(sends if noisy.ndim == 1 else sends[:, None], noisy, np.nan)
 
     @property
     def by_clients(self) -> ClientNoise | None:
-        """What clients add before they mask; None: the server adds the noise, or nothing is private."""
+        """What clients add before they mask; None: the server adds the noise, or nothing is
+        private."""
         return None if self.plan is None else self.plan.client_noise
 
     def void(self, total: Mapping[str, Tensor]) -> bool:
-        """Return whether there is no sum to step on, because too few are left to open one that clients have noised."""
+        """Return whether there is no sum to step on, because too few are left to open one that
+        clients have noised."""
         return self.by_clients is not None and not total
 
     def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
-        """Return an upload as it enters the sum: weighted and clipped as one vector, and where clients add
-        the noise, in whole numbers with it. Real clients have done that before they masked it."""
+        """Return an upload as it enters the sum: weighted and clipped as one vector, and where
+        clients add the noise, in whole numbers with it. Real clients have done that before they
+        masked it."""
         if self.plan is None or state is None:
             return upload
         if self.by_clients is not None:
             self._uploads += 1
             return upload if self.local else self._encoded(state, upload, self.by_clients)
         bounded, below = clipped(upload, state.clip, self.plan.shares, self.plan.update_multiplier)
-        self._uploads, self._unclipped = self._uploads + 1, self._unclipped + below
+        self._uploads = self._uploads + 1
+        self._unclipped = self._unclipped + below
         return bounded
 
     def _encoded(self, state: PrivacyState, upload: Upload, noise: ClientNoise) -> Upload:
-        """Return an upload as a client masks it; one that is not finite has no parts, and counts as zeros."""
+        """Return an upload as a client masks it; one that is not finite has no parts, and counts as
+        zeros."""
         part = upload.parts.get("delta", self.empty["delta"])
         source = self._client_key(state, upload.client).numpy()
         whole = noise.encode(part.value.detach().cpu().double().numpy(), source.bytes)
-        value = torch.from_numpy(whole).to(part.value.device, torch.float64).reshape(part.value.shape)
-        return upload._replace(parts={**upload.parts, "delta": part._replace(value=value)}, weight=1.0)
+        value = (
+            torch.from_numpy(whole).to(part.value.device, torch.float64).reshape(part.value.shape)
+        )
+        return upload._replace(
+            parts={**upload.parts, "delta": part._replace(value=value)}, weight=1.0
+        )
 
     def _client_key(self, state: PrivacyState, client: int) -> Key:
-        """Return the key of a client's rounding and noise, which grows with its sums, so that no noise comes twice."""
+        """Return the key of a client's rounding and noise, which grows with its sums, so that no
+        noise comes twice."""
         return self.streams.key("privacy").fold("client", client, int(state.sums[client]))
 
-    def _opened(self, plan: PrivacyPlan, total: dict[str, Tensor], noise: ClientNoise) -> dict[str, Tensor]:
-        """Return the sum that clients have noised, over the fixed divisor; nothing where it is not opened."""
-        count, self._uploads = self._uploads, 0
+    def _opened(
+        self, plan: PrivacyPlan, total: dict[str, Tensor], noise: ClientNoise
+    ) -> dict[str, Tensor]:
+        """Return the sum that clients have noised, over the fixed divisor; nothing where it is not
+        opened."""
+        count = self._uploads
+        self._uploads = 0
         if count < noise.survivors or "delta" not in total:
             return {}
         value = total["delta"]
@@ -160,27 +210,41 @@ class PrivateRounds:
         return {**total, "delta": value / plan.divisor}
 
     def entered(self, state: PrivacyState | None, ids: Ids) -> None:
-        """Count a sum for these clients, whose uploads arrived in time, also for those that sent nothing usable."""
+        """Count a sum for these clients, whose uploads arrived in time, also for those that sent
+        nothing usable."""
         if state is not None:
             state.enter(ids)
 
     def total(
-        self, state: PrivacyState | None, step: int, total: dict[str, Tensor], note: Callable[[dict[str, float]], None]
+        self,
+        state: PrivacyState | None,
+        step: int,
+        total: dict[str, Tensor],
+        note: Callable[[dict[str, float]], None],
     ) -> dict[str, Tensor]:
-        """Return what server step ``step`` steps on, with noise and a fixed divisor; note a clip that adapts."""
+        """Return what server step ``step`` steps on, with noise and a fixed divisor; note a clip
+        that adapts."""
         plan = self.plan
         if plan is None or state is None:
             return total
         state.step += 1
         if self.by_clients is not None:
             return self._opened(plan, total, self.by_clients)
-        deviation, source = plan.update_multiplier * state.clip, self.source.fold("step", step)
+        deviation = plan.update_multiplier * state.clip
+        source = self.source.fold("step", step)
         bands = plan.options.min_separation
-        noised = noised_sum(total, self.empty, deviation, plan.shares, plan.divisor, source, state.past, bands)
+        noised = noised_sum(
+            total, self.empty, deviation, plan.shares, plan.divisor, source, state.past, bands
+        )
         adaptive = plan.options.adaptive
         if adaptive is not None:
             note({"clip": state.clip})
-            count = noisy_count(self._unclipped, self._uploads, plan.count_noise, source.fold("count"))
-            state.clip = next_clip(state.clip, count, plan.divisor, adaptive.rate, adaptive.quantile)
-        self._uploads, self._unclipped = 0, 0
+            count = noisy_count(
+                self._unclipped, self._uploads, plan.count_noise, source.fold("count")
+            )
+            state.clip = next_clip(
+                state.clip, count, plan.divisor, adaptive.rate, adaptive.quantile
+            )
+        self._uploads = 0
+        self._unclipped = 0
         return noised

@@ -1,4 +1,5 @@
-"""Signals that are known before clients train: what they send at enrolment, what the planner expects, and how long measuring takes."""
+"""Signals that are known before clients train: what they send at enrolment, what the planner
+expects, and how long measuring takes."""
 
 from __future__ import annotations
 
@@ -14,27 +15,48 @@ from motley.engines.base import MEASURED, PRE_TRAINING
 from motley.tasks.base import Federation, ModelState
 from motley.timing.timeline import FORWARD, transfer_s
 
-__all__ = ["ENROLLED", "count_scalars", "enrolment_signals", "estimates", "last_layer", "passes", "pre_training_signals"]
+__all__ = [
+    "ENROLLED",
+    "count_scalars",
+    "enrolment_signals",
+    "estimates",
+    "last_layer",
+    "passes",
+    "pre_training_signals",
+]
 
 
 ENROLLED = frozenset(name for name, signal in SIGNALS.items() if signal.kind == "enrolment")
 """Signals that clients send at enrolment; the server knows other enrolled signals itself."""
 
 
-def enrolment_signals(federation: Federation, ids: Ids, wanted: frozenset[str]) -> dict[str, Floats]:
-    """Return what these clients send before round 1, ``[n, ...]``, of what is wanted: label counts and number of samples."""
-    found = {"num_examples": federation.seen[ids].astype(np.float64)} if "num_examples" in wanted else {}
-    return found | ({"label_histogram": federation.histogram()[ids]} if "label_histogram" in wanted else {})
+def enrolment_signals(
+    federation: Federation, ids: Ids, wanted: frozenset[str]
+) -> dict[str, Floats]:
+    """Return what these clients send before round 1, ``[n, ...]``, of what is wanted: label counts
+    and number of samples."""
+    found = (
+        {"num_examples": federation.seen[ids].astype(np.float64)}
+        if "num_examples" in wanted
+        else {}
+    )
+    return found | (
+        {"label_histogram": federation.histogram()[ids]} if "label_histogram" in wanted else {}
+    )
 
 
 def last_layer(model: ModelState, layout: Layout, n: int) -> Floats:
-    """Return the weights of a model's last layer once for each of n clients, ``[n, d]`` (one row, broadcast)."""
+    """Return the weights of a model's last layer once for each of n clients, ``[n, d]`` (one row,
+    broadcast)."""
     last = model.x[layout.last_layer].cpu().double().numpy()
     return np.broadcast_to(last, (n, len(last)))
 
 
-def estimates(down_bits: Ids, down_mbps: Floats, compute_s: Floats, up_bits: Ids, up_mbps: Floats) -> dict[str, Floats]:
-    """Return the planner's signals ``[n]``: the model down, the full local work, the update up, in this round."""
+def estimates(
+    down_bits: Ids, down_mbps: Floats, compute_s: Floats, up_bits: Ids, up_mbps: Floats
+) -> dict[str, Floats]:
+    """Return the planner's signals ``[n]``: the model down, the full local work, the update up, in
+    this round."""
     return {
         "uplink_mbps": up_mbps,
         "download_estimate_s": transfer_s(down_bits, down_mbps),
@@ -43,11 +65,14 @@ def estimates(down_bits: Ids, down_mbps: Floats, compute_s: Floats, up_bits: Ids
     }
 
 
-def passes(want: Mapping[str, int | None], federation: Federation, work: LocalWork, ids: Ids) -> Floats:
-    """Return the number of batches that each client passes forward to measure these signals, ``[n]``.
+def passes(
+    want: Mapping[str, int | None], federation: Federation, work: LocalWork, ids: Ids
+) -> Floats:
+    """Return the number of batches that each client passes forward to measure these signals,
+    ``[n]``.
 
-    One pass over samples serves all signals measured on them; a gradient costs a whole local step, which is ``1 / FORWARD`` forward
-    passes."""
+    One pass over samples serves all signals measured on them; a gradient costs a whole local step,
+    which is ``1 / FORWARD`` forward passes."""
     cost = {"forward": 1.0, "gradient": 1.0 / FORWARD}
     total = np.zeros(len(ids))
     for part, sizes in {
@@ -65,9 +90,14 @@ def passes(want: Mapping[str, int | None], federation: Federation, work: LocalWo
     return total
 
 
-def pre_training_signals(reported: Iterable[str], correction: Iterable[str] = ()) -> dict[str, int | None]:
-    """Return the signals measured on the received model, on all samples (None), for these reported signals and for the correction."""
-    return dict.fromkeys(sorted({PRE_TRAINING[name] for name in reported if name in PRE_TRAINING} | set(correction)))
+def pre_training_signals(
+    reported: Iterable[str], correction: Iterable[str] = ()
+) -> dict[str, int | None]:
+    """Return the signals measured on the received model, on all samples (None), for these reported
+    signals and for the correction."""
+    return dict.fromkeys(
+        sorted({PRE_TRAINING[name] for name in reported if name in PRE_TRAINING} | set(correction))
+    )
 
 
 def count_scalars(signals: Mapping[str, Floats]) -> int:

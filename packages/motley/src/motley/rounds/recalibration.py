@@ -2,19 +2,23 @@
 
 Reference: docs/methods/compression.md#recalibration, docs/methods/hetero-select.md#code, row 11.
 
-The new model is passed along a chain: the first accepted client runs it in training mode over its own batches, the next continues from
-the statistics that this left, until so many batches are done. Momentum is the model's (torch: 0.1), nothing is reset, weights stay.
+The new model is passed along a chain: the first accepted client runs it in training mode over its
+own batches, the next continues from the statistics that this left, until so many batches are done.
+Momentum is the model's (torch: 0.1), nothing is reset, weights stay.
 
 Deviations and readings
 -----------------------
-* HeteRo-Select v2's text averages what all the selected report; its code runs the clients' loaders at the server, one after the
-  other, "20 batches" in total from the first three. READING: the code's chain, as messages: model and statistics down, statistics
-  up, bits and seconds charged (the published figures charge neither).
-* A client's batches are those of one epoch, drawn by its own key of this step, without augmentation.
+* HeteRo-Select v2's text averages what all the selected report; its code runs the clients' loaders
+  at the server, one after the other, "20 batches" in total from the first three. READING: the
+  code's chain, as messages: model and statistics down, statistics up, bits and seconds charged (the
+  published figures charge neither).
+* A client's batches are those of one epoch, drawn by its own key of this step, without
+  augmentation.
 * The first clients are those sent out first.
 
-With ``cumulative`` the old statistics are forgotten, and all batches weigh the same (momentum None in torch). So are statistics
-collected before an examination where training has none (static BatchNorm, docs/methods/algorithms.md#slices).
+With ``cumulative`` the old statistics are forgotten, and all batches weigh the same (momentum None
+in torch). So are statistics collected before an examination where training has none (static
+BatchNorm, docs/methods/algorithms.md#slices).
 """
 
 from __future__ import annotations
@@ -33,23 +37,33 @@ __all__ = ["batch_counts", "collected", "recalibrated"]
 
 
 def batch_counts(config: RunConfig, asked: Recalibrate, clients: Ids) -> dict[int, int]:
-    """Return how many batches each client of the chain runs; ``clients``: the accepted, in the order in which they were sent out."""
-    work, examples = config.setting.work, config.setting.task.federation.seen
+    """Return how many batches each client of the chain runs; ``clients``: the accepted, in the
+    order in which they were sent out."""
+    work = config.setting.work
+    examples = config.setting.task.federation.seen
     counts: dict[int, int] = {}
     for client in clients[: asked.clients].tolist():
-        counts[client] = min(int(work.batches(examples[client])), asked.batches - sum(counts.values()))
+        counts[client] = min(
+            int(work.batches(examples[client])), asked.batches - sum(counts.values())
+        )
     return {client: count for client, count in counts.items() if count}
 
 
 def recalibrated(
-    config: RunConfig, engine: Engine, model: ModelState, counts: dict[int, int], key: Key, data_views: DataViews | None,
+    config: RunConfig,
+    engine: Engine,
+    model: ModelState,
+    counts: dict[int, int],
+    key: Key,
+    data_views: DataViews | None,
     cumulative: bool,
-) -> ModelState:  # fmt: skip
+) -> ModelState:
     """Return the model with the statistics that the chain of clients leaves.
 
     Parameters
     ----------
-    counts: client -> batches, in order of the chain. key: of this server step. data_views: what clients see of their data now.
+    counts: client -> batches, in order of the chain. key: of this server step. data_views: what
+    clients see of their data now.
     cumulative: forget the model's statistics, and weigh all batches of the chain alike.
     """
     if cumulative:
@@ -65,18 +79,38 @@ def recalibrated(
 
 
 def collected(
-    config: RunConfig, engine: Engine, model: ModelState, version: int, data_views: DataViews | None = None
+    config: RunConfig,
+    engine: Engine,
+    model: ModelState,
+    version: int,
+    data_views: DataViews | None = None,
 ) -> ModelState:
-    """Return a model that was trained without running statistics with those that its clients' training batches have.
+    """Return a model that was trained without running statistics with those that its clients'
+    training batches have.
 
-    Every client with at least two samples passes the batches of an epoch, or as many clients and batches as the experiment says,
-    clients drawn anew for every version. It belongs to the examination: nothing is sent or kept, and no virtual time passes.
+    Every client with at least two samples passes the batches of an epoch, or as many clients and
+    batches as the experiment says, clients drawn anew for every version. It belongs to the
+    examination: nothing is sent or kept, and no virtual time passes.
     """
-    setting, asked = config.setting, config.recalibrate
-    seen, key = setting.task.federation.seen, setting.streams.key("server").fold("collect", version)
+    setting = config.setting
+    asked = config.recalibrate
+    seen = setting.task.federation.seen
+    key = setting.streams.key("server").fold("collect", version)
     clients = np.flatnonzero(seen > 1)
     if asked is not None:
         drawn = np.argsort(key.fold("clients").uniform(clients)[:, 0], kind="stable")
         clients = np.sort(clients[drawn[: asked.clients]])
-    limit = Recalibrate(int(setting.work.batches(seen).sum()) + 1, len(seen)) if asked is None else asked
-    return recalibrated(config, engine, model, batch_counts(config, limit, clients), key, data_views, cumulative=True)
+    limit = (
+        Recalibrate(int(setting.work.batches(seen).sum()) + 1, len(seen))
+        if asked is None
+        else asked
+    )
+    return recalibrated(
+        config,
+        engine,
+        model,
+        batch_counts(config, limit, clients),
+        key,
+        data_views,
+        cumulative=True,
+    )

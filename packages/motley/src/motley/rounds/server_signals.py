@@ -1,4 +1,5 @@
-"""Signals that the server computes from decoded uploads (:mod:`motley.core.server_signals`), in torch's arithmetic."""
+"""Signals that the server computes from decoded uploads (:mod:`motley.core.server_signals`), in
+torch's arithmetic."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ from torch import Tensor
 from motley.algorithms.base import Parts, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.records import SignalRequirements
-from motley.core.server_signals import LAST_UPDATE, UPDATE_SIGNALS, Value, next_consensus, update_signals
+from motley.core.server_signals import (
+    LAST_UPDATE,
+    UPDATE_SIGNALS,
+    Value,
+    next_consensus,
+    update_signals,
+)
 from motley.engines.base import REPORTED, Setting
 from motley.rounds.state import RunState
 
@@ -18,24 +25,31 @@ SERVER_SIGNALS = (UPDATE_SIGNALS - REPORTED) | {LAST_UPDATE}
 
 
 class ServerSignals:
-    """Computes the signals of decoded uploads in one run; the consensus update and the last updates are part of the run's state.
+    """Computes the signals of decoded uploads in one run; the consensus update and the last updates
+    are part of the run's state.
 
     Parameters
     ----------
-    needs: of the selection rule; names other than :data:`SERVER_SIGNALS` are ignored. setting: what is trained.
+    needs: of the selection rule; names other than :data:`SERVER_SIGNALS` are ignored. setting: what
+    is trained.
     """
 
     def __init__(self, needs: SignalRequirements, setting: Setting) -> None:
         self.wanted = sorted(needs.reported & SERVER_SIGNALS)
         self.keeps = LAST_UPDATE in needs.probed
-        self.setting, self.layout = setting, setting.task.layout
+        self.setting = setting
+        self.layout = setting.task.layout
 
-    def of(self, client: int, parts: Parts, download: Tensors, rates: float, state: RunState) -> dict[str, Value]:
-        """Return the wanted signals of one upload by name, and stage its update where last updates are kept.
+    def of(
+        self, client: int, parts: Parts, download: Tensors, rates: float, state: RunState
+    ) -> dict[str, Value]:
+        """Return the wanted signals of one upload by name, and stage its update where last updates
+        are kept.
 
         Parameters
         ----------
-        parts: decoded. download: what the client was sent. rates: sum of its local steps' learning rates.
+        parts: decoded. download: what the client was sent. rates: sum of its local steps' learning
+        rates.
         """
         if not self.wanted and not self.keeps:
             return {}
@@ -43,19 +57,28 @@ class ServerSignals:
         if self.keeps:
             state.last_updates.stage(client, sent.detach().cpu().numpy())
         update = sent.cpu().double()
-        x, at = self.setting.algorithm.correction.received(download, parts).x, self.layout.last_layer
+        x = self.setting.algorithm.correction.received(download, parts).x
+        at = self.layout.last_layer
         streams = self.setting.streams
         return update_signals(
-            self.wanted, update, rates, lambda: x[at].cpu().double() + update[at], state.consensus, streams, Tensor.norm
+            self.wanted,
+            update,
+            rates,
+            lambda: x[at].cpu().double() + update[at],
+            state.consensus,
+            streams,
+            Tensor.norm,
         )
 
     def before_choice(self, state: RunState, ids: Ids) -> dict[str, Floats]:
-        """Return the signals of candidates that the server knows without asking them, ``[n]`` each."""
+        """Return the signals of candidates that the server knows without asking them, ``[n]``
+        each."""
         consensus = None if state.consensus is None else state.consensus.numpy()
         return {LAST_UPDATE: state.last_updates.cosines(ids, consensus)} if self.keeps else {}
 
     def stepped(self, state: RunState, total: Tensors) -> None:
-        """Take in a server step on ``total``: move the consensus update, keep the staged updates."""
+        """Take in a server step on ``total``: move the consensus update, keep the staged
+        updates."""
         if self.keeps or "cosine" in self.wanted:
             state.consensus = next_consensus(state.consensus, total["delta"].cpu().double().clone())
             state.last_updates.commit()

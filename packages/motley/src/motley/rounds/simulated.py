@@ -1,8 +1,8 @@
 """The simulated backend: clients of a :class:`~motley.world.base.World`, in virtual time.
 
-Time is planned when a cohort is sent out: the steps that each client takes, the bits that travel and the moment at which
-each upload arrives are known before anything is trained. Training happens when the server steps on an upload, so that an
-upload which is late or lost is never computed.
+Time is planned when a cohort is sent out: the steps that each client takes, the bits that travel
+and the moment at which each upload arrives are known before anything is trained. Training happens
+when the server steps on an upload, so that an upload which is late or lost is never computed.
 """
 
 from __future__ import annotations
@@ -59,9 +59,14 @@ def simulation(
 
     Parameters
     ----------
-    model: the initial model. writer: where table rows go; None: nowhere. client_states: the store of what clients keep;
+    model: the initial model. writer: where table rows go; None: nowhere. client_states: the store
+    of what clients keep;
     None: RAM. kind: class of the loop."""
-    states = ClientStates(initial_client_state(config, model)) if client_states is None else client_states
+    states = (
+        ClientStates(initial_client_state(config, model))
+        if client_states is None
+        else client_states
+    )
     reported = selector.rule.needs().reported
 
     def backend(pipeline: UploadPipeline, watch: Stopwatch) -> SimulatedBackend:
@@ -72,8 +77,9 @@ def simulation(
 
 @dataclass
 class SimulatedClients:
-    """What evolves on the clients' side of a simulation: the virtual clock, dispatches in flight, what clients keep, what liars
-    heard; ``paper_s``: the papers' account of time, see :attr:`~motley.rounds.state.BackendState.paper_s`."""
+    """What evolves on the clients' side of a simulation: the virtual clock, dispatches in flight,
+    what clients keep, what liars heard; ``paper_s``: the papers' account of time, see
+    :attr:`~motley.rounds.state.BackendState.paper_s`."""
 
     client_states: ClientStates
     clock: VirtualClock = field(default_factory=VirtualClock)
@@ -88,7 +94,8 @@ class SimulatedClients:
 
     def save(self) -> dict[str, Any]:
         """Return the state as plain values and arrays."""
-        states, flying = self.client_states.save(), self.in_flight.save()
+        states = self.client_states.save()
+        flying = self.in_flight.save()
         return {
             "now_s": self.now_s,
             "in_flight": flying,
@@ -99,9 +106,11 @@ class SimulatedClients:
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` returned."""
-        self.clock, self.in_flight = VirtualClock(saved["now_s"]), InFlight.restore(saved["in_flight"])
+        self.clock = VirtualClock(saved["now_s"])
+        self.in_flight = InFlight.restore(saved["in_flight"])
         self.client_states.restore(saved["client_states"])
-        self.heard, self.paper_s = saved["heard"], saved["paper_s"]
+        self.heard = saved["heard"]
+        self.paper_s = saved["paper_s"]
 
 
 class SimulatedBackend(ClientBackend):
@@ -109,28 +118,44 @@ class SimulatedBackend(ClientBackend):
 
     Parameters
     ----------
-    config: of the run. engine: computes local work. pipeline: of uploads. reported: signals the selector wants with an update.
+    config: of the run. engine: computes local work. pipeline: of uploads. reported: signals the
+    selector wants with an update.
     client_states: where what clients keep is stored. watch: the run's stopwatch.
     """
 
     def __init__(
-        self, config: RunConfig, engine: Engine, pipeline: UploadPipeline, reported: frozenset[str], client_states:
-        ClientStates, watch: Stopwatch,
-    ) -> None:  # fmt: skip
-        self.config, self.engine, self.pipeline, self.watch = config, engine, pipeline, watch
-        self.setting, self.world, self.channel = config.setting, config.world, pipeline.channel
+        self,
+        config: RunConfig,
+        engine: Engine,
+        pipeline: UploadPipeline,
+        reported: frozenset[str],
+        client_states: ClientStates,
+        watch: Stopwatch,
+    ) -> None:
+        self.config = config
+        self.engine = engine
+        self.pipeline = pipeline
+        self.watch = watch
+        self.setting = config.setting
+        self.world = config.world
+        self.channel = pipeline.channel
         self.federation = self.setting.task.federation
         self.planner = WorkPlanner(config, reported)
-        self.slice_sizes = SliceSizes(self.setting, self.channel) if self.setting.algorithm.correction.slices else None
+        self.slice_sizes = (
+            SliceSizes(self.setting, self.channel)
+            if self.setting.algorithm.correction.slices
+            else None
+        )
         exchanged = self.setting.algorithm.correction.prototypes
         self.prototype_sizes = PrototypeSizes(self.federation, self.channel) if exchanged else None
         self.heads = HeldHeads(self.setting, self.channel) if self.setting.task.heads else None
         self.drift = DriftView(self.world.drift, self._key("shift").fold("drift"), self.federation)
         self._want = (reported & REPORTED) | {"loss", "update_norm"}
         self._client_states = client_states
-        self._losses: tuple[int, Floats] = (-1, np.zeros(0))  # every client's loss at a version, for links that depend on it
+        # every client's loss at a version, for links that depend on it
+        self._losses: tuple[int, Floats] = (-1, np.zeros(0))
 
-    # ------------------------------------------------------------------------------------- before round 1
+    # ------------------------------------------------------------------------------- before round 1
 
     def new_state(self) -> SimulatedClients:
         """Return the clients' side before round 1."""
@@ -138,24 +163,31 @@ class SimulatedBackend(ClientBackend):
 
     def open(self, state: RunState) -> Ids:
         """Return all clients but those held out, at the start of the run."""
-        everybody, new = np.arange(0 if state.begun else len(self.federation)), self.federation.new_clients
+        everybody = np.arange(0 if state.begun else len(self.federation))
+        new = self.federation.new_clients
         return np.setdiff1d(everybody, new, assume_unique=True) if len(new) else everybody
 
     def enrol(self, state: RunState, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
-        """Return the wanted enrolment signals and estimates of the planner; bill the numbers that clients themselves send."""
+        """Return the wanted enrolment signals and estimates of the planner; bill the numbers that
+        clients themselves send."""
         known = probing.enrolment_signals(self.federation, ids, wanted)
         self.channel.enrol(state.ledger, ids, probing.count_scalars(known))
         if self.federation.statistics is not None:
             self.channel.exchange_statistics(state.ledger, ids, *self.federation.statistics)
         if wanted - known.keys() - {"last_layer"}:
-            known = known | self._estimates(state, ids, self.setting.algorithm.correction.download(state.server))
+            known = known | self._estimates(
+                state, ids, self.setting.algorithm.correction.download(state.server)
+            )
         return known
 
     def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
         """Yield one row per client, in blocks: samples, classes, noise, speed and link."""
         ids = np.arange(len(self.federation))
         return tables.federation_rows(
-            self.federation, self.planner.local_step_s(ids, 1), self._link_mbps(state, ids)[0], self.setting.work
+            self.federation,
+            self.planner.local_step_s(ids, 1),
+            self._link_mbps(state, ids)[0],
+            self.setting.work,
         )
 
     def examples(self, state: RunState) -> Ids:
@@ -163,44 +195,66 @@ class SimulatedBackend(ClientBackend):
         return self.planner.examples
 
     def claimed_examples(self, state: RunState) -> Ids:
-        """Return the number of samples that each client claims to train on in this round, ``[K]``."""
-        defence, key = state.selector.defence, self._key("fail")
+        """Return the number of samples that each client claims to train on in this round,
+        ``[K]``."""
+        defence = state.selector.defence
+        key = self._key("fail")
         examples = self.planner.examples
         bounded = defence is not None and defence.measured
         claims = claimed_examples(self.world.dishonest, key, examples, state.draw_index, bounded)
         return claims if defence is None else defence.sizes(claims)
 
-    def told(self, state: RunState, draw_index: int, reports: Reports) -> tuple[Reports, dict[str, Any]]:
+    def told(
+        self, state: RunState, draw_index: int, reports: Reports
+    ) -> tuple[Reports, dict[str, Any]]:
         """Return the reports with the claims of dishonest clients."""
-        defence, dishonest, key = state.selector.defence, self.world.dishonest, self._key("fail")
-        measured, clients = defence is not None and defence.measured, _clients(state)
+        defence = state.selector.defence
+        dishonest = self.world.dishonest
+        key = self._key("fail")
+        measured = defence is not None and defence.measured
+        clients = _clients(state)
         examples = claimed_examples(dishonest, key, self.planner.examples, draw_index, measured)
         found = told(dishonest, key, reports, draw_index, examples, clients.heard, measured)
         clients.heard = found.heard
         return found.reports, found.rows
 
-    # ------------------------------------------------------------------------------------- who, and what they measure
+    # ------------------------------------------------------------------- who, and what they measure
 
     def available(self, state: RunState) -> Ids:
-        """Return the clients that are online, have data and are not in flight; where the synchrony asks again, also those whose
-        update has arrived and waits; those that broke off wait for the next step, so that there is one."""
-        ids, lines = np.flatnonzero(self.planner.full_steps > 0), _clients(state).in_flight.timelines
-        waits = (lines.arrives_s <= state.clients.now_s) & ~lines.dropped & self.config.synchrony.asks_again
+        """Return the clients that are online, have data and are not in flight; where the synchrony
+        asks again, also those whose update has arrived and waits; those that broke off wait for the
+        next step, so that there is one."""
+        ids = np.flatnonzero(self.planner.full_steps > 0)
+        lines = _clients(state).in_flight.timelines
+        waits = (
+            (lines.arrives_s <= state.clients.now_s)
+            & ~lines.dropped
+            & self.config.synchrony.asks_again
+        )
         busy = lines.client[~waits]
         if len(busy):
             ids = np.setdiff1d(ids, busy, assume_unique=True)
-        return ids[self.world.availability.online(self._key("available"), ids, state.draw_index, state.clients.now_s)]
+        return ids[
+            self.world.availability.online(
+                self._key("available"), ids, state.draw_index, state.clients.now_s
+            )
+        ]
 
     def probe(
         self, state: RunState, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
     ) -> tuple[Ids, Mapping[str, Floats]]:
-        """Measure the candidates; forward passes, seconds and bits are charged, and every candidate answers."""
-        learning = {name: batches for name, batches in wanted.items() if SIGNALS[name].kind != "system"}
+        """Measure the candidates; forward passes, seconds and bits are charged, and every candidate
+        answers."""
+        learning = {
+            name: batches for name, batches in wanted.items() if SIGNALS[name].kind != "system"
+        }
         signals: dict[str, Floats] = {}
         with self.watch("measure"):
             if learning:
-                key, states = self._key("probe").fold(state.draw_index), self._start_states(state, ids)
-                view, slices = self.data_view(state, ids), self._slices(state, ids)
+                key = self._key("probe").fold(state.draw_index)
+                states = self._start_states(state, ids)
+                view = self.data_view(state, ids)
+                slices = self._slices(state, ids)
                 signals = self.engine.measure(ids, download, states, learning, key, view, slices)
         with self.watch("plan"):
             up, down = self._link_mbps(state, ids)
@@ -208,27 +262,38 @@ class SimulatedBackend(ClientBackend):
             known = self._estimates(state, ids, download) if system else {}
             saved = self._saved(state, ids, "gradient" in signals)
             count = probing.count_scalars(signals)
-            bits_down, bits_up = self.channel.probe(state.ledger, ids, download, state.version + 1, count, saved)
+            bits_down, bits_up = self.channel.probe(
+                state.ledger, ids, download, state.version + 1, count, saved
+            )
             signals |= {name: known[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
             if learning and self.setting.algorithm.correction.choices > 1:
-                batches += self.setting.algorithm.correction.choices * self.setting.work.batches(self.federation.seen[ids])
-            took = probe_s(bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up)
+                batches += self.setting.algorithm.correction.choices * self.setting.work.batches(
+                    self.federation.seen[ids]
+                )
+            took = probe_s(
+                bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up
+            )
             self._advance(state, float(took.max(initial=0.0)))
         return ids, signals
 
-    # ------------------------------------------------------------------------------------- sending out and waiting
+    # ---------------------------------------------------------------------- sending out and waiting
 
     def workload(self, state: RunState, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the work planned for a cohort, before stragglers or a deadline cut it short."""
-        return self.planner.workload(cohort, self._link_mbps(state, cohort.ids)[0], state.draw_index)
+        return self.planner.workload(
+            cohort, self._link_mbps(state, cohort.ids)[0], state.draw_index
+        )
 
     def dispatch(self, state: RunState, order: DispatchOrder) -> None:
         """Plan the timelines of a cohort and put it in flight."""
-        cohort, ids, clients = order.cohort, order.cohort.ids, _clients(state)
+        cohort = order.cohort
+        ids = order.cohort.ids
+        clients = _clients(state)
         up, down = self._link_mbps(state, ids)
         bits_down = self.channel.download_bits(order.download, ids, self._holding(state))
-        bits_up, paper_bits = order.allocation.bits, order.allocation.paper_bits
+        bits_up = order.allocation.bits
+        paper_bits = order.allocation.paper_bits
         if self.slice_sizes is not None:
             widths = self.planner.widths(ids, state.draw_index)
             bits_down = np.where(bits_down > 0, bits_down - self.slice_sizes.saved_bits(widths), 0)
@@ -240,10 +305,18 @@ class SimulatedBackend(ClientBackend):
             bits_up, paper_bits = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))
         loads = LinkLoads(bits_down, down, bits_up, up)
         lines = self.planner.timelines(
-            cohort, loads, state.dispatch, state.version, state.draw_index, state.clients.now_s, order.allocation.extra_steps
+            cohort,
+            loads,
+            state.dispatch,
+            state.version,
+            state.draw_index,
+            state.clients.now_s,
+            order.allocation.extra_steps,
         )
         factor = self.world.failures.upload_factor(self._key("fail"), ids, state.draw_index)
-        counted_s = self.planner.paper_s(lines, order.allocation.extra_steps, paper_bits, up, state.draw_index)
+        counted_s = self.planner.paper_s(
+            lines, order.allocation.extra_steps, paper_bits, up, state.draw_index
+        )
         own = {
             "paper_arrives_s": clients.paper_s + counted_s,
             "bits_down": bits_down,
@@ -256,25 +329,36 @@ class SimulatedBackend(ClientBackend):
         self.channel.send(state.ledger, ids, bits_down, state.version + 1)
 
     def _slices(self, state: RunState, ids: Ids) -> Slices | None:
-        """Return the slices of the newest model that these clients hold now; None: the whole model."""
+        """Return the slices of the newest model that these clients hold now; None: the whole
+        model."""
         if not self.planner.slices.cut:
             return None
-        return Slices(self.planner.widths(ids, state.draw_index), self.setting.algorithm.correction.offset(state.version))
+        return Slices(
+            self.planner.widths(ids, state.draw_index),
+            self.setting.algorithm.correction.offset(state.version),
+        )
 
     def _saved(self, state: RunState, ids: Ids, gradient: bool) -> tuple[Ids, Ids] | None:
-        """Return the bits of the model and the numbers of a gradient that these clients' slices take less, ``[n]`` each."""
+        """Return the bits of the model and the numbers of a gradient that these clients' slices
+        take less, ``[n]`` each."""
         if self.slice_sizes is None:
             return None
         widths = self.planner.widths(ids, state.draw_index)
         return self.slice_sizes.saved_bits(widths), gradient * self.slice_sizes.saved_values(widths)
 
     def _holding(self, state: RunState) -> Ids:
-        """Return the clients that hold the newest model already, because a probe sent it to them in this round."""
+        """Return the clients that hold the newest model already, because a probe sent it to them in
+        this round."""
         probed = self.config.probed(state.selector)
-        return state.candidates if any(SIGNALS[name].kind != "system" for name in probed) else np.zeros(0, np.int64)
+        return (
+            state.candidates
+            if any(SIGNALS[name].kind != "system" for name in probed)
+            else np.zeros(0, np.int64)
+        )
 
     def in_flight(self, state: RunState) -> InFlight:
-        """Return everybody under way, arrived or not, dropped ones included: their moments are known beforehand."""
+        """Return everybody under way, arrived or not, dropped ones included: their moments are
+        known beforehand."""
         return _clients(state).in_flight
 
     def wait(self, state: RunState, until_s: float) -> None:
@@ -282,31 +366,46 @@ class SimulatedBackend(ClientBackend):
         _clients(state).clock.advance(until_s)
 
     def collect(self, state: RunState, step: ServerStep, stay: Bools) -> Landed:
-        """Take out the rows that end now; an upload that is cancelled before it arrives is not sent."""
-        clients, gone = _clients(state), np.flatnonzero(~stay)
+        """Take out the rows that end now; an upload that is cancelled before it arrives is not
+        sent."""
+        clients = _clients(state)
+        gone = np.flatnonzero(~stay)
         gone = gone[np.argsort(clients.in_flight.timelines.client[gone], kind="stable")]
-        landed, clients.in_flight = clients.in_flight.take(gone), clients.in_flight.take(np.flatnonzero(stay))
+        landed = clients.in_flight.take(gone)
+        clients.in_flight = clients.in_flight.take(np.flatnonzero(stay))
         lines = landed.timelines
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[lines.dropped] = Outcome.DROPPED
         sent = ~lines.dropped & (lines.arrives_s <= state.clients.now_s)
-        clients.paper_s = landed.columns["paper_arrives_s"][outcome == Outcome.ACCEPTED].max(initial=clients.paper_s)
-        return Landed(landed, outcome, sent, None if step.scale is None else step.scale[gone], step.mix)
+        clients.paper_s = landed.columns["paper_arrives_s"][outcome == Outcome.ACCEPTED].max(
+            initial=clients.paper_s
+        )
+        return Landed(
+            landed, outcome, sent, None if step.scale is None else step.scale[gone], step.mix
+        )
 
     # ------------------------------------------------------------------------------------- uploads
 
     def uploads(
         self, state: RunState, landed: Landed, rows: Ids, error: CompressionError | None
     ) -> Iterator[tuple[int, ReceivedUpload]]:
-        """Train the clients of these rows, grouped by model version, and yield (row, upload) in order of client id.
+        """Train the clients of these rows, grouped by model version, and yield (row, upload) in
+        order of client id.
 
-        One version streams: an upload can be aggregated and forgotten before the next is trained. A client that was sent out twice
-        trains in that order, the second time from what it keeps after the first."""
-        lines, waiting = landed.dispatches.timelines[rows], dict[int, ReceivedUpload]()
+        One version streams: an upload can be aggregated and forgotten before the next is trained. A
+        client that was sent out twice trains in that order, the second time from what it keeps
+        after the first."""
+        lines = landed.dispatches.timelines[rows]
+        waiting = dict[int, ReceivedUpload]()
         groups = training_groups(lines.client, lines.version)
-        clients, twice = _clients(state).client_states, len(np.unique(lines.client)) < len(rows)
+        clients = _clients(state).client_states
+        twice = len(np.unique(lines.client)) < len(rows)
         for chosen in (rows[group] for group in groups):
-            for row, upload in zip(chosen.tolist(), self._train(state, landed.dispatches.take(chosen), error), strict=True):
+            for row, upload in zip(
+                chosen.tolist(),
+                self._train(state, landed.dispatches.take(chosen), error),
+                strict=True,
+            ):
                 if len(groups) == 1:
                     yield row, upload
                 else:
@@ -316,27 +415,38 @@ class SimulatedBackend(ClientBackend):
         clients.fall_back()
         yield from sorted(waiting.items())
 
-    def _train(self, state: RunState, group: InFlight, error: CompressionError | None) -> Iterator[ReceivedUpload]:
-        """Train clients that received the same version, and yield each upload as the server decodes it."""
-        lines, columns = group.timelines, group.columns
+    def _train(
+        self, state: RunState, group: InFlight, error: CompressionError | None
+    ) -> Iterator[ReceivedUpload]:
+        """Train clients that received the same version, and yield each upload as the server decodes
+        it."""
+        lines = group.timelines
+        columns = group.columns
         theta = columns["theta"].tolist()
         if error is not None:
             error.begin(lines.client, columns["theta"], columns["weight"])
         jobs = self._jobs(state, group)
         rows = zip(jobs, columns["factor"].tolist(), theta, columns["budget"].tolist(), strict=True)
-        for result, (job, factor, share, budget) in zip(self._results(state, jobs, int(lines.version[0])), rows, strict=True):
-            yield self.pipeline.compress(state, corrupted(result, factor), job.dispatch, share, budget, error)
+        for result, (job, factor, share, budget) in zip(
+            self._results(state, jobs, int(lines.version[0])), rows, strict=True
+        ):
+            yield self.pipeline.compress(
+                state, corrupted(result, factor), job.dispatch, share, budget, error
+            )
 
     def upload_sums(self, state: RunState, landed: Landed, rows: Ids) -> Iterator[RunSum] | None:
-        """See :meth:`ClientBackend.upload_sums`. There are sums where all received one version of the model, no
-        client twice, and the engine's workers send them."""
+        """See :meth:`ClientBackend.upload_sums`. There are sums where all received one version of
+        the model, no client twice, and the engine's workers send them."""
         group = landed.dispatches.take(rows)
-        lines, columns, algorithm = group.timelines, group.columns, self.setting.algorithm
+        lines = group.timelines
+        columns = group.columns
+        algorithm = self.setting.algorithm
         one = len(training_groups(lines.client, lines.version)) == 1
         if not one or landed.mix or self.engine.refuses_sums(lines.steps.tolist()) is not None:
             return None
         scales = None if landed.scale is None else landed.scale[rows]
-        weights, factors = columns["weight"], columns["factor"]
+        weights = columns["weight"]
+        factors = columns["factor"]
         added = UploadSum(algorithm.aggregator, self.channel.checked, weights, factors, scales)
         jobs = self._jobs(state, group)
         states = self.pipeline.algorithm_states(state, lines.client.tolist())
@@ -346,27 +456,52 @@ class SimulatedBackend(ClientBackend):
 
     def _jobs(self, state: RunState, group: InFlight) -> list[Job]:
         """Return the local work of clients that received the same version."""
-        lines, columns = group.timelines, group.columns
+        lines = group.timelines
+        columns = group.columns
         theta = columns["theta"].tolist()
-        views, offset = self.drift.at_dispatch(group), self.setting.algorithm.correction.offset(int(lines.version[0]))
-        planned = zip(lines.client, lines.dispatch, lines.steps, columns["lr"], views, self._widths(group), strict=True)
+        views = self.drift.at_dispatch(group)
+        offset = self.setting.algorithm.correction.offset(int(lines.version[0]))
+        planned = zip(
+            lines.client,
+            lines.dispatch,
+            lines.steps,
+            columns["lr"],
+            views,
+            self._widths(group),
+            strict=True,
+        )
         return [
             Job(
-                int(c), int(d), int(s), float(lr), view, self.pipeline.curvature_layers(state, share, int(d), int(c)), r, offset
+                int(c),
+                int(d),
+                int(s),
+                float(lr),
+                view,
+                self.pipeline.curvature_layers(state, share, int(d), int(c)),
+                r,
+                offset,
             )
             for (c, d, s, lr, view, r), share in zip(planned, theta, strict=True)
         ]
 
     def _widths(self, group: InFlight) -> list[float]:
         """Return the width of each client's slice in the round in which it was sent out."""
-        found, rounds = np.ones(len(group)), group.columns["draw_index"]
+        found = np.ones(len(group))
+        rounds = group.columns["draw_index"]
         for number in np.unique(rounds).tolist() if self.planner.slices.cut else ():
-            found[rounds == number] = self.planner.widths(group.timelines.client[rounds == number], number)
+            found[rounds == number] = self.planner.widths(
+                group.timelines.client[rounds == number], number
+            )
         return found.tolist()
 
     def widths(self, state: RunState) -> Floats | None:
-        """Return the share of the model's width that each client holds now, ``[K]``; None where all hold the whole model."""
-        return self.planner.widths(np.arange(len(self.federation)), state.draw_index) if self.planner.slices.cut else None
+        """Return the share of the model's width that each client holds now, ``[K]``; None where all
+        hold the whole model."""
+        return (
+            self.planner.widths(np.arange(len(self.federation)), state.draw_index)
+            if self.planner.slices.cut
+            else None
+        )
 
     @property
     def listed_widths(self) -> tuple[float, ...]:
@@ -377,7 +512,9 @@ class SimulatedBackend(ClientBackend):
         states = self.pipeline.algorithm_states(state, [job.client for job in jobs])
         trained = self.engine.train(jobs, state.downloads[version], states, self._want)
         results = map(self.channel.checked, trained)
-        return self.watch.iterate("train", results if self.heads is None else map(self.heads.covered, results))
+        return self.watch.iterate(
+            "train", results if self.heads is None else map(self.heads.covered, results)
+        )
 
     def incidents(self, state: RunState) -> dict[str, Any]:
         """Return what happened to the engine's machines and workers, about no client (-1)."""
@@ -385,34 +522,55 @@ class SimulatedBackend(ClientBackend):
         if not events:
             return {}
         count = len(events)
-        columns = {name: [getattr(one, name) for one in events] for name in ("at", "event", "reason")}
-        return {**columns, "time_s": [_clients(state).now_s] * count, "client": [-1] * count, "dispatch": [None] * count}
+        columns = {
+            name: [getattr(one, name) for one in events] for name in ("at", "event", "reason")
+        }
+        return {
+            **columns,
+            "time_s": [_clients(state).now_s] * count,
+            "client": [-1] * count,
+            "dispatch": [None] * count,
+        }
 
-    def commit(self, state: RunState, landed: Landed, accepted: Ids, client_states: Mapping[int, ClientState]) -> None:
+    def commit(
+        self,
+        state: RunState,
+        landed: Landed,
+        accepted: Ids,
+        client_states: Mapping[int, ClientState],
+    ) -> None:
         """Store what the clients keep from now on."""
         for client, kept in client_states.items():
             state.clients.client_states.put(client, kept)
 
     def recalibrate(self, state: RunState, landed: Landed, accepted: Ids) -> ServerState:
-        """Pass the new model along a chain of the accepted clients, where asked for; seconds and bits are charged."""
-        asked, lines, step = self.config.recalibrate, landed.dispatches.timelines[accepted], state.version + 1
+        """Pass the new model along a chain of the accepted clients, where asked for; seconds and
+        bits are charged."""
+        asked = self.config.recalibrate
+        lines = landed.dispatches.timelines[accepted]
+        step = state.version + 1
         if asked is None or self.setting.algorithm.correction.static_norm:
             return state.server
         counts = batch_counts(self.config, asked, lines.client[np.argsort(lines.dispatch)])
         key = self._key("server").fold("recalibrate", step)
         with self.watch("measure"):
             views = partial(self.data_view, state)
-            model = recalibrated(self.config, self.engine, state.server.model, counts, key, views, asked.cumulative)
+            model = recalibrated(
+                self.config, self.engine, state.server.model, counts, key, views, asked.cumulative
+            )
         server = ServerState(model, state.server.extra)
-        ids, batches = np.array(list(counts), np.int64), np.array(list(counts.values()), np.float64)
+        ids = np.array(list(counts), np.int64)
+        batches = np.array(list(counts.values()), np.float64)
         up, down = self._link_mbps(state, ids)
         download = self.setting.algorithm.correction.download(server)
         bits_down, bits_up = self.channel.recalibrate(state.ledger, ids, download, step)
-        took = probe_s(bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up)
+        took = probe_s(
+            bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up
+        )
         self._advance(state, float(took.sum()))
         return server
 
-    # ------------------------------------------------------------------------------------- drift, links, estimates
+    # ---------------------------------------------------------------------- drift, links, estimates
 
     def data_view(self, state: RunState, ids: Ids) -> DataView | None:
         """Return what these clients see of their data now."""
@@ -420,26 +578,39 @@ class SimulatedBackend(ClientBackend):
 
     def class_names(self, state: RunState) -> Ids | None:
         """Return what every client calls each class now, ``[K, C]``."""
-        return self.drift.class_names(np.arange(len(self.federation)), state.draw_index, state.clients.now_s)
+        return self.drift.class_names(
+            np.arange(len(self.federation)), state.draw_index, state.clients.now_s
+        )
 
     def _link_mbps(self, state: RunState, ids: Ids) -> tuple[Floats, Floats]:
-        """Return the clients' links in this round, megabits a second up and down; at enrolment those of round 1.
+        """Return the clients' links in this round, megabits a second up and down; at enrolment
+        those of round 1.
 
-        A network whose links depend on the clients' losses gets them measured once per version, of all clients with data, on
-        the model of that version: the measurement belongs to the simulated world, so no client is charged and no time
-        passes."""
-        network, key, now = self.world.network, self._key("network"), max(state.draw_index, 1)
-        down, wants = network.downlink_mbps(key, ids, now), network.wants()
+        A network whose links depend on the clients' losses gets them measured once per version, of
+        all clients with data, on the model of that version: the measurement belongs to the
+        simulated world, so no client is charged and no time passes."""
+        network = self.world.network
+        key = self._key("network")
+        now = max(state.draw_index, 1)
+        down = network.downlink_mbps(key, ids, now)
+        wants = network.wants()
         download = state.downloads.get(state.version)
         if not wants or not state.draw_index or download is None:
             return network.uplink_mbps(key, ids, now), down
         if self._losses[0] != state.version:
-            losses, clients = np.full(len(self.federation), np.nan), np.flatnonzero(self.planner.full_steps > 0)
-            states, view = self._start_states(state, clients), self.data_view(state, clients)
-            fresh, slices = key.fold("losses", state.version), self._slices(state, clients)
-            losses[clients] = self.engine.measure(clients, download, states, wants, fresh, view, slices)["loss"]
+            losses = np.full(len(self.federation), np.nan)
+            clients = np.flatnonzero(self.planner.full_steps > 0)
+            states = self._start_states(state, clients)
+            view = self.data_view(state, clients)
+            fresh = key.fold("losses", state.version)
+            slices = self._slices(state, clients)
+            losses[clients] = self.engine.measure(
+                clients, download, states, wants, fresh, view, slices
+            )["loss"]
             self._losses = (state.version, losses)
-        return network.coupled_mbps(key, np.arange(len(self.federation)), now, self._losses[1])[ids], down
+        return network.coupled_mbps(key, np.arange(len(self.federation)), now, self._losses[1])[
+            ids
+        ], down
 
     def _estimates(self, state: RunState, ids: Ids, download: Tensors) -> dict[str, Floats]:
         """Return the planner's signals of these clients."""
@@ -447,12 +618,16 @@ class SimulatedBackend(ClientBackend):
         bits_down, bits_up = (np.full(len(ids), bits) for bits in self.channel.whole(download))
         if self.slice_sizes is not None:
             widths = self.planner.widths(ids, state.draw_index)
-            bits_down, bits_up = bits_down - self.slice_sizes.saved_bits(widths), self.slice_sizes.upload_bits(widths)[0]
+            bits_down = bits_down - self.slice_sizes.saved_bits(widths)
+            bits_up = self.slice_sizes.upload_bits(widths)[0]
         if self.heads is not None:
-            bits_down, bits_up = bits_down - self.heads.saved_bits(ids), self.heads.upload_bits(ids)[0]
+            bits_down = bits_down - self.heads.saved_bits(ids)
+            bits_up = self.heads.upload_bits(ids)[0]
         if self.prototype_sizes is not None:
             bits_up = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))[0]
-        return probing.estimates(bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up)
+        return probing.estimates(
+            bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up
+        )
 
     def _start_states(self, state: RunState, ids: Ids) -> dict[int, ClientState | None]:
         """Return what these clients keep, where what is measured of a model depends on it."""
@@ -469,18 +644,20 @@ class SimulatedBackend(ClientBackend):
 
 
 def training_groups(clients: Ids, versions: Ids) -> list[Ids]:
-    """Return positions of dispatches, grouped so that a group has one model version and no client twice.
+    """Return positions of dispatches, grouped so that a group has one model version and no client
+    twice.
 
     Parameters
     ----------
-    clients, versions: ``[n]``, by client and, of one client, in order of dispatch, so that versions do not fall. A client's earlier
-    dispatch is in an earlier group.
+    clients, versions: ``[n]``, by client and, of one client, in order of dispatch, so that versions
+    do not fall. A client's earlier dispatch is in an earlier group.
 
     >>> clients, versions = np.array([3, 3, 3, 7]), np.array([0, 0, 1, 0])
     >>> [group.tolist() for group in training_groups(clients, versions)]
     [[0, 3], [1], [2]]
     """
-    again = np.zeros(len(clients), np.int64)  # how often the same client has trained from the same version before
+    # how often the same client has trained from the same version before
+    again = np.zeros(len(clients), np.int64)
     for at in range(1, len(clients)):
         if clients[at] == clients[at - 1] and versions[at] == versions[at - 1]:
             again[at] = again[at - 1] + 1

@@ -1,7 +1,8 @@
-"""The state of a run: everything that evolves, with one :meth:`RunState.save` and one :meth:`RunState.restore`.
+"""The state of a run: everything that evolves, with one :meth:`RunState.save` and one
+:meth:`RunState.restore`.
 
-What is not in here is either frozen for the whole run (:class:`~motley.rounds.config.RunConfig`, the message sizes, the upload
-pipeline, the backend) or lives within one server step only.
+What is not in here is either frozen for the whole run (:class:`~motley.rounds.config.RunConfig`,
+the message sizes, the upload pipeline, the backend) or lives within one server step only.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class BackendState(Protocol):
 
     @property
     def paper_s(self) -> float:
-        """Seconds as the papers count them: of local steps and of the values of uploads on the way to each server step, without
-        downloads, probes and whatever else takes time; a step waits for its accepted uploads alone. NaN where time is real."""
+        """Seconds as the papers count them: of local steps and of the values of uploads on the way
+        to each server step, without downloads, probes and whatever else takes time; a step waits
+        for its accepted uploads alone. NaN where time is real."""
 
     @property
     def client_states(self) -> ClientStates:
@@ -60,25 +62,37 @@ class RunState:
 
     Parameters
     ----------
-    server: the server's side of the algorithm, the global model among it. selector: who chooses clients, with its own state.
+    server: the server's side of the algorithm, the global model among it. selector: who chooses
+    clients, with its own state.
     clients: the backend's part. ledger: all traffic so far.
-    downloads: the message sent to clients, by model version; versions that nobody in flight works on are forgotten.
-    allocator: state of the upload allocator. mean_vector: EF21's mean of all clients' vectors ``[D]``, None before the first.
-    consensus: the running consensus update ``[D]`` of :mod:`~motley.rounds.server_signals`, None before the first.
-    last_updates: each participant's last update, where the selector compares it with the consensus update; empty otherwise.
+    downloads: the message sent to clients, by model version; versions that nobody in flight works
+    on are forgotten.
+    allocator: state of the upload allocator. mean_vector: EF21's mean of all clients' vectors
+    ``[D]``, None before the first.
+    consensus: the running consensus update ``[D]`` of :mod:`~motley.rounds.server_signals`, None
+    before the first.
+    last_updates: each participant's last update, where the selector compares it with the consensus
+    update; empty otherwise.
     candidates: ids probed last, ``[n]``.
-    version: rounds (server steps) so far. selections: calls of ``select`` so far. dispatch: clients sent out so far.
-    draw_index: number under which the selector and the world draw, their argument ``round``: it grows with every call of ``select``
-    and with every server step without one, so where a server waits for its cohort it is the round.
-    model_updates: server steps that changed the model (a step in which nothing was aggregated does not).
-    refusals: by client, how often its upload was dropped from a refused step since its last accepted one; set aside from
-    :data:`~motley.rounds.refusals.MOST_REFUSALS` on.
-    step_norms: norms of the last aggregates that moved the model, newest last, as many as the guard looks at.
-    good: the server's state at the last evaluation whose loss was finite; None before the first and without a guard.
-    begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was sent out since the last server
-    step. start_s: when the current round began. asked_s: when a cohort was last asked for.
-    evaluated: all metrics by name, on the common test set or the mean over clients, of every evaluation that was due, oldest first;
-    an evaluation only because the run ended is none of them. newest: those of the newest evaluation. metric: the headline.
+    version: rounds (server steps) so far. selections: calls of ``select`` so far. dispatch: clients
+    sent out so far.
+    draw_index: number under which the selector and the world draw, their argument ``round``: it
+    grows with every call of ``select`` and with every server step without one, so where a server
+    waits for its cohort it is the round.
+    model_updates: server steps that changed the model (a step in which nothing was aggregated does
+    not).
+    refusals: by client, how often its upload was dropped from a refused step since its last
+    accepted one; set aside from :data:`~motley.rounds.refusals.MOST_REFUSALS` on.
+    step_norms: norms of the last aggregates that moved the model, newest last, as many as the guard
+    looks at.
+    good: the server's state at the last evaluation whose loss was finite; None before the first and
+    without a guard.
+    begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was
+    sent out since the last server step. start_s: when the current round began. asked_s: when a
+    cohort was last asked for.
+    evaluated: all metrics by name, on the common test set or the mean over clients, of every
+    evaluation that was due, oldest first; an evaluation only because the run ended is none of them.
+    newest: those of the newest evaluation. metric: the headline.
     best: the best round by validation; None before the first, and without validation samples.
     privacy: clip and counts of a private run; None otherwise.
     """
@@ -120,50 +134,73 @@ class RunState:
         """Return the state between two server steps as plain values and arrays."""
         vectors = {"mean_vector": self.mean_vector, "consensus": self.consensus}
         return {
-            "server": pack_server(self.server), "selector": codec.encode(self.selector.state),
-            "memory": codec.encode(self.selector.memory), "clients": self.clients.save(),
-            "ledger": self.ledger.save(), "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
-            "allocator": dict(self.allocator), "vectors": {name: v.numpy() for name, v in vectors.items() if v is not None},
-            "candidates": self.candidates, "last_updates": self.last_updates.save(),
+            "server": pack_server(self.server),
+            "selector": codec.encode(self.selector.state),
+            "memory": codec.encode(self.selector.memory),
+            "clients": self.clients.save(),
+            "ledger": self.ledger.save(),
+            "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
+            "allocator": dict(self.allocator),
+            "vectors": {name: v.numpy() for name, v in vectors.items() if v is not None},
+            "candidates": self.candidates,
+            "last_updates": self.last_updates.save(),
             "best": None if self.best is None else self.best.save(),
-            "step_norms": np.array(self.step_norms, np.float64), "good": self._save_good(),
+            "step_norms": np.array(self.step_norms, np.float64),
+            "good": self._save_good(),
             "evaluated": [dict(one) for one in self.evaluated],
             **({"refusals": dict(self.refusals)} if self.refusals else {}),
             **({} if self.privacy is None else {"privacy": self.privacy.save()}),
             **{name: getattr(self, name) for name in _NUMBERS},
-        }  # fmt: skip
+        }
 
     def _save_good(self) -> dict[str, Any] | str | None:
-        """Return ``good`` as plain arrays; the word ``server`` where it is the newest state, which is saved already."""
-        return None if self.good is None else "server" if self.good is self.server else pack_server(self.good)
+        """Return ``good`` as plain arrays; the word ``server`` where it is the newest state, which
+        is saved already."""
+        return (
+            None
+            if self.good is None
+            else "server"
+            if self.good is self.server
+            else pack_server(self.good)
+        )
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` returned.
 
         Raises
         ------
-        CodecError, StoreError: a selector whose state is of another kind, client states that lie elsewhere, or a state that an earlier
-        version of Motley wrote.
+        CodecError, StoreError: a selector whose state is of another kind, client states that lie
+        elsewhere, or a state that an earlier version of Motley wrote.
         """
         missing = _PARTS - saved.keys()
         if missing:
             said = f"it has no {', '.join(sorted(missing))}"
             raise StoreError(
-                f"this checkpoint is of another version of Motley ({said}); remove the run's folder and begin again"
+                f"this checkpoint is of another version of Motley ({said}); remove the run's "
+                "folder and begin again"
             )
         self.server = unpack_server(saved["server"])
-        self.selector.state = codec.decode(saved["selector"], ClientTable, type(self.selector.state))
+        self.selector.state = codec.decode(
+            saved["selector"], ClientTable, type(self.selector.state)
+        )
         self.selector.memory = codec.decode(saved["memory"], ClientTable)
         self.clients.restore(saved["clients"])
         self.ledger = Ledger.restore(saved["ledger"])
-        self.downloads = {version: unpack_tensors(sent) for version, sent in saved["downloads"].items()}
+        self.downloads = {
+            version: unpack_tensors(sent) for version, sent in saved["downloads"].items()
+        }
         self.allocator = saved["allocator"]
         vectors = {name: torch.from_numpy(value) for name, value in saved["vectors"].items()}
-        self.mean_vector, self.consensus = vectors.get("mean_vector"), vectors.get("consensus")
+        self.mean_vector = vectors.get("mean_vector")
+        self.consensus = vectors.get("consensus")
         self.last_updates.restore(saved["last_updates"])
-        self.candidates, self.begun = saved["candidates"], True
-        self.step_norms, good = saved["step_norms"].tolist(), saved["good"]
-        self.good = self.server if good == "server" else None if good is None else unpack_server(good)
+        self.candidates = saved["candidates"]
+        self.begun = True
+        self.step_norms = saved["step_norms"].tolist()
+        good = saved["good"]
+        self.good = (
+            self.server if good == "server" else None if good is None else unpack_server(good)
+        )
         self.best = None if saved["best"] is None else BestRound.restore(saved["best"])
         self.refusals = dict(saved.get("refusals", {}))
         self.privacy = PrivacyState.restore(saved["privacy"]) if "privacy" in saved else None
@@ -173,8 +210,29 @@ class RunState:
         self.newest = self.evaluated[-1] if self.evaluated else {}
 
 
-_NUMBERS = ("version", "selections", "draw_index", "dispatch", "model_updates", "start_s", "asked_s")
+_NUMBERS = (
+    "version",
+    "selections",
+    "draw_index",
+    "dispatch",
+    "model_updates",
+    "start_s",
+    "asked_s",
+)
 _PARTS = {
-    "server", "selector", "memory", "clients", "ledger", "downloads", "allocator", "vectors", "candidates", "last_updates",
-    "step_norms", "good", "best", "evaluated", *_NUMBERS,
-}  # fmt: skip
+    "server",
+    "selector",
+    "memory",
+    "clients",
+    "ledger",
+    "downloads",
+    "allocator",
+    "vectors",
+    "candidates",
+    "last_updates",
+    "step_norms",
+    "good",
+    "best",
+    "evaluated",
+    *_NUMBERS,
+}

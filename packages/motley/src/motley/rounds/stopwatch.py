@@ -65,5 +65,6 @@ class Stopwatch:
     def lap(self) -> dict[str, float]:
         """Seconds by name since the last lap."""
         self._switch()
-        spent, self._spent = self._spent, {}
+        spent = self._spent
+        self._spent = {}
         return spent

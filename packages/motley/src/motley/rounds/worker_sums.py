@@ -1,8 +1,9 @@
-"""Steps whose uploads travel from workers to the server as sums, and the reasons why other runs' do not.
+"""Steps whose uploads travel from workers to the server as sums, and the reasons why other runs' do
+not.
 
-A worker adds the uploads of an aligned run of positions and sends one sum; joined in the order of the
-runs, sums have the bits that the uploads would have (docs/methods/index.md#sums). So the choice changes
-no result.
+A worker adds the uploads of an aligned run of positions and sends one sum; joined in the order of
+the runs, sums have the bits that the uploads would have (docs/methods/index.md#sums). So the choice
+changes no result.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class WorkerSums:
         self._few = engine.refuses_sums([1] * config.synchrony.max_uploads(config.cohort))
 
     def note(self) -> str | None:
-        """Return a sentence for the first lines of a run whose workers send every update; None where
-        they send sums, or where there are no workers."""
+        """Return a sentence for the first lines of a run whose workers send every update; None
+        where they send sums, or where there are no workers."""
         reason = self.reason or self._few
         return f"every update travels: {reason}" if self._workers and reason is not None else None
 
@@ -73,7 +74,8 @@ class WorkerSums:
         """Return the sum of these rows' uploads or, where single ones are asked for, the uploads.
 
         ``error``: as in :meth:`ClientBackend.uploads`."""
-        total, results = self.aggregator.init(), dict[int, TrainResult]()
+        total = self.aggregator.init()
+        results = dict[int, TrainResult]()
         found = None if self.reason is not None else backend.upload_sums(state, landed, rows)
         if found is None:
             return Gathering(total, results, backend.uploads(state, landed, rows, error))
@@ -90,9 +92,12 @@ def unusable(results: dict[int, TrainResult]) -> Ids:
 
 
 def single_updates(config: RunConfig, signals: ServerSignals) -> str | None:
-    """Return what looks at single updates at the server, after "every update travels: "; None: nothing."""
-    setting, uploads = config.setting, config.upload_config
-    aggregator, synchrony = setting.algorithm.aggregator, config.synchrony
+    """Return what looks at single updates at the server, after "every update travels: "; None:
+    nothing."""
+    setting = config.setting
+    uploads = config.upload_config
+    aggregator = setting.algorithm.aggregator
+    synchrony = config.synchrony
     name = type(aggregator).__name__
     if aggregator.upload_visibility == "each":
         return f"the aggregator {name} needs single updates"
@@ -106,7 +111,10 @@ def single_updates(config: RunConfig, signals: ServerSignals) -> str | None:
         return f"the compressor {type(uploads.compressor).__name__} is undone at the server"
     if signals.wanted or signals.keeps:
         asked = signals.wanted or ["last updates"]
-        return f"the selector asks {' and '.join(asked)}, which the server computes from single updates"
+        return (
+            f"the selector asks {' and '.join(asked)}, which the server computes from single "
+            "updates"
+        )
     if synchrony.overlaps:
         return f"under {type(synchrony).__name__} a step takes updates of several versions"
     if setting.task.heads:

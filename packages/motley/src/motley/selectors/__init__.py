@@ -1,4 +1,5 @@
-"""Client selection: which clients take part in a round. Free of torch, so it runs in a simulation, alone, or in a deployment."""
+"""Client selection: which clients take part in a round. Free of torch, so it runs in a simulation,
+alone, or in a deployment."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ __all__ = ["CATALOGUE", "Defence", "SelectionRule", "Selector", "build"]
 
 
 def build(
-    record: str | Mapping[str, Any], seed: int = 0, horizon: int | None = None, defence: Defence | None = None
+    record: str | Mapping[str, Any],
+    seed: int = 0,
+    horizon: int | None = None,
+    defence: Defence | None = None,
 ) -> Selector[Any]:
     """Return a selector built from the same record as in an experiment file.
 

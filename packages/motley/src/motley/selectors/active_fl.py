@@ -1,7 +1,9 @@
-"""ActiveFL draws clients with a probability exponential in their valuation: last known loss times the root of the data size.
+"""ActiveFL draws clients with a probability exponential in their valuation: last known loss times
+the root of the data size.
 
-Goetz, Malik, Bui, Moon, Liu, Kumar: *Active Federated Learning*, arXiv:1909.12641, 2019. (Not *agnostic* federated learning,
-which is also abbreviated AFL.) Reference: docs/methods/selectors.md#activefl.
+Goetz, Malik, Bui, Moon, Liu, Kumar: *Active Federated Learning*, arXiv:1909.12641, 2019. (Not
+*agnostic* federated learning, which is also abbreviated AFL.) Reference:
+docs/methods/selectors.md#activefl.
 
     v_k = sqrt(n_k) L_k   ("mean": v_k = L_k)
            valuation, L_k the mean loss of a received model on all training data
@@ -11,30 +13,38 @@ which is also abbreviated AFL.) Reference: docs/methods/selectors.md#activefl.
     S1     n_soft successive draws from P;
     S2     m - n_soft uniformly from all available outside S1;   cohort S1, S2
 
-Symbols: ``alpha1`` share of clients that are dropped, ``alpha2`` inverse temperature, ``alpha3`` share drawn uniformly, ``n_k``
-samples, ``K_A`` available. Defaults (0.75, 0.01, 0.1); FedCVR-Bolt's comparison takes (0.8, 1, 0).
+Symbols: ``alpha1`` share of clients that are dropped, ``alpha2`` inverse temperature, ``alpha3``
+share drawn uniformly, ``n_k`` samples, ``K_A`` available. Defaults (0.75, 0.01, 0.1); FedCVR-Bolt's
+comparison takes (0.8, 1, 0).
 
 State, per client: ``num_examples``; ``loss``, the last known one, NaN before (valuation -inf).
-Needs: ``num_examples`` once; reported ``arrival_loss``: the received model before any local step, which costs each chosen
-client one forward pass. Probe cost: ``cold_start = "eval_all"``: in round 1 everybody available downloads the model and evaluates it;
-``"unseen_low"``: none. ``refresh = "all"``: that evaluation in every round, and no ``arrival_loss``. ``Cohort.notes``:
+Needs: ``num_examples`` once; reported ``arrival_loss``: the received model before any local step,
+which costs each chosen client one forward pass. Probe cost: ``cold_start = "eval_all"``: in round 1
+everybody available downloads the model and evaluates it; ``"unseen_low"``: none.
+``refresh = "all"``: that evaluation in every round, and no ``arrival_loss``. ``Cohort.notes``:
 ``max_probability``, ``cv_probability`` of P over the available, ``eligible`` = |E|.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-R the paper's 1 / sqrt(n_k) multiplies the client's *summed* loss, hence sqrt(n_k) times the mean. A public
-  code multiplies the mean by 1 / sqrt(n_k), which reverses the order, and adds 0.01 to every probability, which voids alpha1;
-  another keeps the alpha1 best instead of dropping the alpha1 worst; others value the loss met in, or after, training.
-* INTERPRETATION-D n_drop is capped so that n_soft clients stay (12 clients, m = 6, alpha1 = 0.75 would leave 3).
-* INTERPRETATION-D with ``eval_all``, a client that appears after round 1, or whose loss was not returned, is treated as in
-  ``unseen_low``: it enters through S2, or where fewer than n_soft clients of E have a valuation (then uniformly among the
-  others of E; with no valuation at all everything is uniform).
-* INTERPRETATION two variants for the comparison of FedCVR-Bolt's paper, whose figures the published form cannot give with its alpha2 =
-  1 and alpha3 = 0. With sqrt(n_k) L_k an inverse temperature of 1 is 100 times the published one, and one client can have all the
-  probability (.99998): ``valuation = "mean"`` leaves the factor out. And where nobody is drawn uniformly, clients that were not
-  chosen keep the losses of the first model for ever: ``refresh = "all"`` measures everybody in each round.
-* Equal valuations at the edge of E are dropped at random. A loss that is not a number keeps the valuation before it; valuations
-  of clients that are not chosen grow stale. A client that never enrolled has the mean size. ``Cohort.weights`` is not filled.
+* INTERPRETATION-R the paper's 1 / sqrt(n_k) multiplies the client's *summed* loss, hence sqrt(n_k)
+  times the mean. A public code multiplies the mean by 1 / sqrt(n_k), which reverses the order, and
+  adds 0.01 to every probability, which voids alpha1; another keeps the alpha1 best instead of
+  dropping the alpha1 worst; others value the loss met in, or after, training.
+* INTERPRETATION-D n_drop is capped so that n_soft clients stay (12 clients, m = 6, alpha1 = 0.75
+  would leave 3).
+* INTERPRETATION-D with ``eval_all``, a client that appears after round 1, or whose loss was not
+  returned, is treated as in ``unseen_low``: it enters through S2, or where fewer than n_soft
+  clients of E have a valuation (then uniformly among the others of E; with no valuation at all
+  everything is uniform).
+* INTERPRETATION two variants for the comparison of FedCVR-Bolt's paper, whose figures the published
+  form cannot give with its alpha2 = 1 and alpha3 = 0. With sqrt(n_k) L_k an inverse temperature of
+  1 is 100 times the published one, and one client can have all the probability (.99998):
+  ``valuation = "mean"`` leaves the factor out. And where nobody is drawn uniformly, clients that
+  were not chosen keep the losses of the first model for ever: ``refresh = "all"`` measures
+  everybody in each round.
+* Equal valuations at the edge of E are dropped at random. A loss that is not a number keeps the
+  valuation before it; valuations of clients that are not chosen grow stale. A client that never
+  enrolled has the mean size. ``Cohort.weights`` is not filled.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -78,10 +88,14 @@ class ActiveFL(SelectionRule[ClientTable]):
     alpha1: share of the available clients that is dropped, lowest valuations first; in [0, 1).
     alpha2: inverse temperature of the softmax; 0 is uniform over the clients left.
     alpha3: share of the cohort that is drawn uniformly; in [0, 1].
-    cold_start: ``"eval_all"``: everybody evaluates the first model in round 1; ``"unseen_low"``: unseen clients come last.
-    ties: which clients of equal valuation are kept at the edge of the dropped ones: ``"random"``, or ``"lowest_id"`` for tests.
-    valuation: ``"root_sum"``: sqrt(n_k) L_k, as published; ``"mean"``: L_k, for softmaxes of temperature near 1.
-    refresh: whose valuations are new in a round: of the clients that report, or of everybody available, who is probed.
+    cold_start: ``"eval_all"``: everybody evaluates the first model in round 1; ``"unseen_low"``:
+    unseen clients come last.
+    ties: which clients of equal valuation are kept at the edge of the dropped ones: ``"random"``,
+    or ``"lowest_id"`` for tests.
+    valuation: ``"root_sum"``: sqrt(n_k) L_k, as published; ``"mean"``: L_k, for softmaxes of
+    temperature near 1.
+    refresh: whose valuations are new in a round: of the clients that report, or of everybody
+    available, who is probed.
     """
 
     alpha1: float = 0.75
@@ -96,16 +110,24 @@ class ActiveFL(SelectionRule[ClientTable]):
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha1 < 1:
-            raise ConfigError(f"got alpha1 = {self.alpha1}; expected a share in [0, 1): of the clients, those dropped")
+            raise ConfigError(
+                f"got alpha1 = {self.alpha1}; expected a share in [0, 1): of the clients, those "
+                "dropped"
+            )
         if not 0 <= self.alpha2 < math.inf:
             raise ConfigError(
-                f"got alpha2 = {self.alpha2}; expected a number of at least 0 (0 is uniform over the clients left)"
+                f"got alpha2 = {self.alpha2}; expected a number of at least 0 (0 is uniform over "
+                "the clients left)"
             )
         if not 0 <= self.alpha3 <= 1:
-            raise ConfigError(f"got alpha3 = {self.alpha3}; expected a share in [0, 1]: of the cohort, those drawn uniformly")
+            raise ConfigError(
+                f"got alpha3 = {self.alpha3}; expected a share in [0, 1]: of the cohort, those "
+                "drawn uniformly"
+            )
         if self.refresh == "all" and self.cold_start == "unseen_low":
             raise ConfigError(
-                "got refresh = 'all' with cold_start = 'unseen_low', but then nobody is unseen; leave cold_start out"
+                "got refresh = 'all' with cold_start = 'unseen_low', but then nobody is unseen; "
+                "leave cold_start out"
             )
 
     @override
@@ -136,7 +158,8 @@ class ActiveFL(SelectionRule[ClientTable]):
         return n_soft, min(math.floor(self.alpha1 * available + 1e-9), available - n_soft)
 
     def log_weights(self, value: Floats) -> Floats:
-        """Return the logarithm of P over the eligible clients, not normalised; equal for all if there are no valuations."""
+        """Return the logarithm of P over the eligible clients, not normalised; equal for all if
+        there are no valuations."""
         valued = value > -np.inf
         if not valued.any():
             return np.zeros(len(value))
@@ -155,14 +178,21 @@ class ActiveFL(SelectionRule[ClientTable]):
         p = np.zeros(len(value))
         p[eligible] = softmax(log_weights)
         notes = {**probability_notes(p), "eligible": float(len(eligible))}
-        return Cohort(np.concatenate([context.available[soft], uniform]), notes=notes, probabilities=p)
+        return Cohort(
+            np.concatenate([context.available[soft], uniform]), notes=notes, probabilities=p
+        )
 
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
         clients = put_sizes(state, reports)
-        for part, name in ((reports.of(Outcome.PROBED), "loss"), (reports.of(Outcome.ACCEPTED), "arrival_loss")):
+        for part, name in (
+            (reports.of(Outcome.PROBED), "loss"),
+            (reports.of(Outcome.ACCEPTED), "arrival_loss"),
+        ):
             if len(part):
-                clients = clients.put(part.ids, {"loss": np.clip(part.signal(name), -LARGEST, LARGEST)})
+                clients = clients.put(
+                    part.ids, {"loss": np.clip(part.signal(name), -LARGEST, LARGEST)}
+                )
         return clients
 
 
@@ -174,5 +204,9 @@ def _largest(value: Floats, count: int, rng: np.random.Generator, ties: Ties) ->
     inside = value > edge
     tied = np.flatnonzero(value == edge)
     wanted = count - int(np.count_nonzero(inside))
-    inside[tied[:wanted] if ties == "lowest_id" else rng.choice(tied, wanted, replace=False, shuffle=False)] = True
+    inside[
+        tied[:wanted]
+        if ties == "lowest_id"
+        else rng.choice(tied, wanted, replace=False, shuffle=False)
+    ] = True
     return np.flatnonzero(inside)

@@ -1,13 +1,17 @@
-"""The two parts of every selector: the rule that authors write, :class:`SelectionRule`, and its user's handle, :class:`Selector`.
+"""The two parts of every selector: the rule that authors write, :class:`SelectionRule`, and its
+user's handle, :class:`Selector`.
 
-A rule is a frozen dataclass of options with a few pure functions of (options, state, context). ``select`` changes nothing;
-only ``observe`` returns a new state. The :class:`Selector` keeps the state, makes the random generators, and checks once what
-every rule would otherwise have to check:
+A rule is a frozen dataclass of options with a few pure functions of (options, state, context).
+``select`` changes nothing; only ``observe`` returns a new state. The :class:`Selector` keeps the
+state, makes the random generators, and checks once what every rule would otherwise have to check:
 
 * ids may come in any order and reach the rule sorted; a repeated id is refused;
-* a non-finite signal reaches the rule as NaN, which means absent (docs/methods/selectors.md#non-finite);
-* the signals of a late, dropped or rejected client never reach the rule (docs/methods/selectors.md#dropouts);
-* with a :class:`~motley.selectors.defence.Defence`, implausible numbers are cut, and clients that were asked too often are held back;
+* a non-finite signal reaches the rule as NaN, which means absent
+  (docs/methods/selectors.md#non-finite);
+* the signals of a late, dropped or rejected client never reach the rule
+  (docs/methods/selectors.md#dropouts);
+* with a :class:`~motley.selectors.defence.Defence`, implausible numbers are cut, and clients that
+  were asked too often are held back;
 * a cohort that breaks the contract is refused with :class:`~motley.core.errors.ContractError`.
 """
 
@@ -26,7 +30,15 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError, ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.paper import Paper
-from motley.core.records import Cohort, Draw, Outcome, Report, Reports, SelectionContext, SignalRequirements
+from motley.core.records import (
+    Cohort,
+    Draw,
+    Outcome,
+    Report,
+    Reports,
+    SelectionContext,
+    SignalRequirements,
+)
 from motley.core.table import ClientTable
 from motley.core.untrusted import printable, shortened
 from motley.selectors.catalogue import CATALOGUE
@@ -43,7 +55,8 @@ def _ascending(ids: Ids) -> bool:
 
 
 def _spread(p: Floats, offered: Ids, available_ids: ArrayLike) -> Floats:
-    """Return the probabilities of all available clients, 0 for those that the defence did not offer."""
+    """Return the probabilities of all available clients, 0 for those that the defence did not
+    offer."""
     available = np.sort(np.atleast_1d(np.asarray(available_ids, dtype=np.int64)))
     out = np.zeros(len(available))
     out[np.searchsorted(available, offered)] = p
@@ -51,21 +64,25 @@ def _spread(p: Floats, offered: Ids, available_ids: ArrayLike) -> Floats:
 
 
 class SelectionRule(ABC, Generic[S]):
-    """A client-selection method: a frozen dataclass of options whose methods are pure functions of state and context.
+    """A client-selection method: a frozen dataclass of options whose methods are pure functions of
+    state and context.
 
-    To write a rule, subclass it with a dataclass of options, name its ``paper``, and implement ``init`` and ``select``; override
-    the other methods where the rule needs them. The state S is a :class:`~motley.core.table.ClientTable`, or a frozen dataclass
-    where there is more to remember than columns about clients. Variants of one paper are a ``Literal`` option. In each round a
-    rule is called in this order: ``size``, ``candidates`` (clients to probe), ``observe`` (probe results), ``select``, ``observe``
-    (the cohort's reports).
+    To write a rule, subclass it with a dataclass of options, name its ``paper``, and implement
+    ``init`` and ``select``; override the other methods where the rule needs them. The state S is a
+    :class:`~motley.core.table.ClientTable`, or a frozen dataclass where there is more to remember
+    than columns about clients. Variants of one paper are a ``Literal`` option. In each round a rule
+    is called in this order: ``size``, ``candidates`` (clients to probe), ``observe`` (probe
+    results), ``select``, ``observe`` (the cohort's reports).
 
     Class attributes
     ----------------
     paper: the publication that defines the rule.
-    upload_visibility: ``"each"`` if the rule uses a number computed from a single client's upload, ``"sum"`` if secure
+    upload_visibility: ``"each"`` if the rule uses a number computed from a single client's upload,
+    ``"sum"`` if secure
         aggregation, which reveals only sums of uploads, would not disturb it.
     deterministic: whether the seed has no influence on the cohorts.
-    takes_fewer: whether a cohort may be smaller than ``size`` announces, even empty: an abandoned round.
+    takes_fewer: whether a cohort may be smaller than ``size`` announces, even empty: an abandoned
+    round.
     """
 
     paper: ClassVar[Paper]
@@ -74,35 +91,42 @@ class SelectionRule(ABC, Generic[S]):
     takes_fewer: ClassVar[bool] = False
 
     def needs(self) -> SignalRequirements:
-        """Return the signals that clients must measure and send, given the options; by default none."""
+        """Return the signals that clients must measure and send, given the options; by default
+        none."""
         return SignalRequirements()
 
     def provides(self) -> frozenset[str]:
         """Return which columns of :class:`~motley.core.records.Cohort` the rule always fills.
 
-        A client weighting may rely on ``"weights"`` or ``"scores"``, an upload allocator on ``"scores"`` or ``"upload_ratio"``.
+        A client weighting may rely on ``"weights"`` or ``"scores"``, an upload allocator on
+        ``"scores"`` or ``"upload_ratio"``.
         """
         return frozenset()
 
     def draw(self, m: int, population: int) -> Draw | None:
-        """Return how the rule draws m of all clients, if no report and no size of a client enters; None if one does."""
+        """Return how the rule draws m of all clients, if no report and no size of a client enters;
+        None if one does."""
         return None
 
     def top_m(self) -> str | None:
-        """Return the probed signal whose m largest values among the candidates are the cohort, each value used in no other choice;
-        None if the rule chooses otherwise. Gumbel noise is defined for such rules alone (docs/privacy.md#gumbel)."""
+        """Return the probed signal whose m largest values among the candidates are the cohort, each
+        value used in no other choice; None if the rule chooses otherwise. Gumbel noise is defined
+        for such rules alone (docs/privacy.md#gumbel)."""
         return None
 
     def private_with(self) -> str:
-        """Return the options that would spare the rule numbers which the server makes of clear uploads; empty if none would."""
+        """Return the options that would spare the rule numbers which the server makes of clear
+        uploads; empty if none would."""
         return ""
 
     @abstractmethod
     def init(self) -> S:
-        """Return the state before any observation: a ClientTable, or a frozen dataclass of numbers, arrays and ClientTables."""
+        """Return the state before any observation: a ClientTable, or a frozen dataclass of numbers,
+        arrays and ClientTables."""
 
     def size(self, round: int, m: int, available: int) -> int:
-        """Return how many clients ``select`` will take when m are wanted, at most ``available``; by default ``min(m, available)``."""
+        """Return how many clients ``select`` will take when m are wanted, at most ``available``; by
+        default ``min(m, available)``."""
         return min(m, available)
 
     def candidates(self, state: S, context: SelectionContext) -> Ids:
@@ -111,24 +135,29 @@ class SelectionRule(ABC, Generic[S]):
 
     @abstractmethod
     def select(self, state: S, context: SelectionContext) -> Cohort:
-        """Return the cohort, a function of the arguments alone; ``context.m`` is already ``size(...)``."""
+        """Return the cohort, a function of the arguments alone; ``context.m`` is already
+        ``size(...)``."""
 
     def observe(self, state: S, round: int, reports: Reports) -> S:
         """Return the next state, given new reports; by default the state does not change.
 
-        Called after enrolments (outcome ``ENROLLED``, round 0), after a probe (``PROBED``), and exactly once per round after the
-        server step, also without reports. After a rehearsal it is called a second time with ``PROBED`` before that last call
-        (see :class:`~motley.core.records.Cohort`). ``round`` is that of :class:`~motley.core.records.SelectionContext`: it counts
-        draws, and under ``buffered`` and ``asynchronous`` not server steps.
+        Called after enrolments (outcome ``ENROLLED``, round 0), after a probe (``PROBED``), and
+        exactly once per round after the server step, also without reports. After a rehearsal it is
+        called a second time with ``PROBED`` before that last call (see
+        :class:`~motley.core.records.Cohort`). ``round`` is that of
+        :class:`~motley.core.records.SelectionContext`: it counts draws, and under ``buffered`` and
+        ``asynchronous`` not server steps.
         """
         return state
 
 
 class Selector(Generic[S]):
-    """A selection rule with its state and seed: the object users hold in a simulation, on its own, or in a deployment.
+    """A selection rule with its state and seed: the object users hold in a simulation, on its own,
+    or in a deployment.
 
-    Once per round call :meth:`probe` and report the measurements of the clients it returns to :meth:`observe`; call
-    :meth:`select` for the cohort; report what the cohort sent back to :meth:`observe`, also if nothing came back.
+    Once per round call :meth:`probe` and report the measurements of the clients it returns to
+    :meth:`observe`; call :meth:`select` for the cohort; report what the cohort sent back to
+    :meth:`observe`, also if nothing came back.
 
     Parameters
     ----------
@@ -155,7 +184,11 @@ class Selector(Generic[S]):
     """
 
     def __init__(
-        self, rule: SelectionRule[S], seed: int = 0, horizon: int | None = None, defence: Defence | None = None
+        self,
+        rule: SelectionRule[S],
+        seed: int = 0,
+        horizon: int | None = None,
+        defence: Defence | None = None,
     ) -> None:
         if rule.needs().horizon and horizon is None:
             raise ConfigError(
@@ -170,7 +203,9 @@ class Selector(Generic[S]):
         self.state: S = rule.init()
         self.memory = ClientTable({}) if defence is None else defence.init()
 
-    def _context(self, purpose: str, round: int, available_ids: ArrayLike, m: int, dispatch: int) -> SelectionContext:
+    def _context(
+        self, purpose: str, round: int, available_ids: ArrayLike, m: int, dispatch: int
+    ) -> SelectionContext:
         ids = np.atleast_1d(np.asarray(available_ids, dtype=np.int64))
         ids = ids if _ascending(ids) else np.sort(ids)
         if not _ascending(ids):
@@ -180,11 +215,15 @@ class Selector(Generic[S]):
         if self.defence is not None:
             ids = self.defence.offered(self.memory, ids, m)
         rng = Key(self.seed).fold(purpose, round, dispatch).numpy()
-        horizon = self.horizon if self.rule.needs().horizon else None  # a rule that does not ask for it does not depend on it
-        return SelectionContext(round, dispatch, ids, self.rule.size(round, m, len(ids)), rng, horizon)
+        # a rule that does not ask for it does not depend on it
+        horizon = self.horizon if self.rule.needs().horizon else None
+        return SelectionContext(
+            round, dispatch, ids, self.rule.size(round, m, len(ids)), rng, horizon
+        )
 
     def probe(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Ids:
-        """Return the ids of the clients to probe before :meth:`select`, sorted; report their signals as ``PROBED``."""
+        """Return the ids of the clients to probe before :meth:`select`, sorted; report their
+        signals as ``PROBED``."""
         context = self._context("probe", round, available_ids, m, dispatch)
         if not len(context.available) or not context.m:
             return np.zeros(0, np.int64)
@@ -194,26 +233,47 @@ class Selector(Generic[S]):
         return ids
 
     def select(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Cohort:
-        """Return the cohort of this round, and of this dispatch where there are several; a second call returns the same.
+        """Return the cohort of this round, and of this dispatch where there are several; a second
+        call returns the same.
 
-        A server that replaces clients one by one numbers its calls: ``round`` is then not its number of steps."""
+        A server that replaces clients one by one numbers its calls: ``round`` is then not its
+        number of steps."""
         context = self._context("select", round, available_ids, m, dispatch)
         if not len(context.available) or not context.m:
             return Cohort(np.zeros(0, np.int64))
         cohort = self.rule.select(self.state, context)
         self._check_within(cohort.ids, context)
         if len(cohort.ids) > context.m:
-            raise ContractError(f"{type(self.rule).__name__} announced {context.m} clients and chose {len(cohort.ids)}")
-        for name in ("weights", "multiplicity", "scores", "local_steps", "upload_ratio", "lr_scale"):
+            raise ContractError(
+                f"{type(self.rule).__name__} announced {context.m} clients and chose "
+                f"{len(cohort.ids)}"
+            )
+        for name in (
+            "weights",
+            "multiplicity",
+            "scores",
+            "local_steps",
+            "upload_ratio",
+            "lr_scale",
+        ):
             column = getattr(cohort, name)
             if column is not None and len(column) != len(cohort.ids):
-                raise ContractError(f"{type(self.rule).__name__}: {name} has {len(column)} entries for {len(cohort.ids)} ids")
-        p, available = cohort.probabilities, len(context.available)
+                raise ContractError(
+                    f"{type(self.rule).__name__}: {name} has {len(column)} entries for "
+                    f"{len(cohort.ids)} ids"
+                )
+        p = cohort.probabilities
+        available = len(context.available)
         if p is not None and len(p) != available:
-            raise ContractError(f"{type(self.rule).__name__}: probabilities has {len(p)} entries for {available} available")
+            raise ContractError(
+                f"{type(self.rule).__name__}: probabilities has {len(p)} entries for {available} "
+                "available"
+            )
         if p is None or self.defence is None:
             return cohort
-        return dataclasses.replace(cohort, probabilities=_spread(p, context.available, available_ids))
+        return dataclasses.replace(
+            cohort, probabilities=_spread(p, context.available, available_ids)
+        )
 
     def observe(self, round: int, reports: Reports | Iterable[Report]) -> None:
         """Update the state from reports, in any order."""
@@ -224,7 +284,12 @@ class Selector(Generic[S]):
         unusable = np.isin(reports.outcome, [int(o) for o in _UNUSABLE])
         clean = {}
         for name, value in reports.signals.items():
-            if len(value) and not value.strides[0] and not unusable.any() and np.isfinite(value[0]).all():
+            if (
+                len(value)
+                and not value.strides[0]
+                and not unusable.any()
+                and np.isfinite(value[0]).all()
+            ):
                 clean[name] = value  # one row repeated: no copy is made
                 continue
             bad = ~np.isfinite(value)
@@ -249,42 +314,63 @@ class Selector(Generic[S]):
         """Return options, state, seed, horizon and defence as bytes, without pickle."""
         options = {f.name: getattr(self.rule, f.name) for f in dataclasses.fields(self.rule)}  # type: ignore[arg-type]
         saved: dict[str, object] = {
-            "rule": type(self.rule).__qualname__, "options": options, "state": codec.encode(self.state),
-            "seed": self.seed, "horizon": self.horizon,
-        }  # fmt: skip
+            "rule": type(self.rule).__qualname__,
+            "options": options,
+            "state": codec.encode(self.state),
+            "seed": self.seed,
+            "horizon": self.horizon,
+        }
         if self.defence is not None:
-            saved |= {"defence": dataclasses.asdict(self.defence), "memory": codec.encode(self.memory)}
+            saved |= {
+                "defence": dataclasses.asdict(self.defence),
+                "memory": codec.encode(self.memory),
+            }
         return codec.encode(saved)
 
     @classmethod
     def from_bytes(cls, data: bytes, rule: type[SelectionRule[S]] | None = None) -> Selector[S]:
-        """Return the selector that :meth:`to_bytes` stored; pass ``rule`` for a rule that is not in the catalogue.
+        """Return the selector that :meth:`to_bytes` stored; pass ``rule`` for a rule that is not in
+        the catalogue.
 
         Raises
         ------
-        CodecError: truncated or foreign bytes, a rule that is not known here, or one whose options differ here.
+        CodecError: truncated or foreign bytes, a rule that is not known here, or one whose options
+        differ here.
         """
         try:
             return cls._restored(codec.decode(data), rule)
-        except (TypeError, ValueError, KeyError) as error:  # sound bytes around values of other types
+        except (TypeError, ValueError, KeyError) as error:
+            # sound bytes around values of other types
             why = shortened(printable(str(error)), 200)
             raise CodecError(f"these bytes do not hold a selector: {why}") from error
 
     @classmethod
     def _restored(cls, saved: Any, rule: type[SelectionRule[S]] | None) -> Selector[S]:
-        if not isinstance(saved, dict) or set(saved) - {"defence", "memory"} != {"rule", "options", "state", "seed", "horizon"}:
+        if not isinstance(saved, dict) or set(saved) - {"defence", "memory"} != {
+            "rule",
+            "options",
+            "state",
+            "seed",
+            "horizon",
+        }:
             raise CodecError("these bytes do not hold a selector")
         names = {target.partition(":")[2]: name for name, target in CATALOGUE.targets.items()}
         kind = rule or (CATALOGUE.get(names[saved["rule"]]) if saved["rule"] in names else None)
         if kind is None or kind.__qualname__ != saved["rule"]:
-            raise CodecError(f"these bytes hold the rule {saved['rule']!r}, which is not known here; pass rule=YourRule")
+            raise CodecError(
+                f"these bytes hold the rule {saved['rule']!r}, which is not known here; pass "
+                "rule=YourRule"
+            )
         known = {f.name for f in dataclasses.fields(kind)}
         if set(saved["options"]) != known:
             raise CodecError(
-                f"{kind.__name__} was written with options {sorted(saved['options'])}, it has {sorted(known)} here"
+                f"{kind.__name__} was written with options {sorted(saved['options'])}, it has "
+                f"{sorted(known)} here"
             )
         defence = Defence(**saved["defence"]) if "defence" in saved else None
-        selector: Selector[S] = cls(kind(**saved["options"]), saved["seed"], saved["horizon"], defence)
+        selector: Selector[S] = cls(
+            kind(**saved["options"]), saved["seed"], saved["horizon"], defence
+        )
         if defence is not None:
             selector.memory = codec.decode(saved["memory"], ClientTable)
         selector.state = codec.decode(saved["state"], ClientTable, type(selector.state))

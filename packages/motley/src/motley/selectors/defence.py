@@ -1,8 +1,10 @@
-"""What a selector believes: one defence for all rules, between what clients report and the rule that chooses by it.
+"""What a selector believes: one defence for all rules, between what clients report and the rule
+that chooses by it.
 
-A rule that chooses clients by what they say of themselves is led by those who lie. The defence knows no rule and looks at nothing but
-:data:`motley.core.claims.TOPICS`, the numbers that are a client's word. With b the limits of a signal at one occasion, of the last
-numbers of all clients that ever gave one there:
+A rule that chooses clients by what they say of themselves is led by those who lie. The defence
+knows no rule and looks at nothing but :data:`motley.core.claims.TOPICS`, the numbers that are a
+client's word. With b the limits of a signal at one occasion, of the last numbers of all clients
+that ever gave one there:
 
     outliers   centre and spread of the logarithms, c = median and s = 1.4826 median |log x - c|:
                b = exp(c -+ max(outliers s, log 2)) (Hampel, J. Am. Stat. Assoc. 1974: half of the
@@ -18,12 +20,14 @@ numbers of all clients that ever gave one there:
     measured   in a simulation: norms, cosines and seconds are the server's own measures; nobody
                weighs more than it enrolled with
 
-A vector is judged by its length, a histogram by its samples; they keep direction and shape. Numbers below 0 count as absent, cosines
-are cut to [-1, 1]. Fewer than three numbers judge nobody. In the aggregation sizes above b count as the median, too.
+A vector is judged by its length, a histogram by its samples; they keep direction and shape. Numbers
+below 0 count as absent, cosines are cut to [-1, 1]. Fewer than three numbers judge nobody. In the
+aggregation sizes above b count as the median, too.
 
-What it costs the honest: a client whose loss is truly far above all others counts less than it should, and nobody is asked much more
-often than others. ``docs/choosing-clients.md`` has both in numbers. What it cannot see: liars who agree on a plausible number; only
-``cap`` and ``measured`` hold these. Rules that bring a defence of their own (``clip`` and ``blacklist`` of ``oort`` and
+What it costs the honest: a client whose loss is truly far above all others counts less than it
+should, and nobody is asked much more often than others. ``docs/choosing-clients.md`` has both in
+numbers. What it cannot see: liars who agree on a plausible number; only ``cap`` and ``measured``
+hold these. Rules that bring a defence of their own (``clip`` and ``blacklist`` of ``oort`` and
 ``pyramidfl``) keep it.
 """
 
@@ -46,7 +50,9 @@ from motley.core.table import ClientTable
 __all__ = ["Defence"]
 
 _OCCASIONS = ("enrolled", "probed", "reported")
-_COLUMNS = {f"{when} {name}": np.nan for when in _OCCASIONS for names in TOPICS.values() for name in names}
+_COLUMNS = {
+    f"{when} {name}": np.nan for when in _OCCASIONS for names in TOPICS.values() for name in names
+}
 _LEAST = 3
 """Numbers from which limits are drawn."""
 _SIGMA = 1.4826
@@ -55,7 +61,8 @@ _TINY = np.finfo(np.float64).tiny
 
 
 class PlausibleRange(NamedTuple):
-    """What is believed of one signal: from ``low`` to ``high``, around ``middle``; above ``top`` it counts as ``top``."""
+    """What is believed of one signal: from ``low`` to ``high``, around ``middle``; above ``top`` it
+    counts as ``top``."""
 
     low: float = 0.0
     high: float = math.inf
@@ -65,10 +72,12 @@ class PlausibleRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Defence:
-    """How far a selector believes what clients say of themselves; formulas and costs in :mod:`motley.selectors.defence`."""
+    """How far a selector believes what clients say of themselves; formulas and costs in
+    :mod:`motley.selectors.defence`."""
 
     outliers: Positive | None = 3.0
-    """Robust standard deviations around the median, of logarithms, within which a number is believed; left out as ``"off"``."""
+    """Robust standard deviations around the median, of logarithms, within which a number is
+    believed; left out as ``"off"``."""
     clip: Proportion | None = None
     """Quantile of the clients' numbers above which a number counts as the quantile (Oort: 0.95)."""
     beyond: Literal["median", "limit", "absent"] = "median"
@@ -76,22 +85,28 @@ class Defence:
     cap: Annotated[float, Gt(0)] | None = 2.0
     """A client is asked at most so many times its even share, and once more."""
     measured: bool = True
-    """Believe nobody about what the server can measure itself: norms, cosines, seconds; and no larger size than at enrolment."""
+    """Believe nobody about what the server can measure itself: norms, cosines, seconds; and no
+    larger size than at enrolment."""
 
     def __post_init__(self) -> None:
         for name, least in (("outliers", 0.0), ("cap", 0.0)):
             value = getattr(self, name)
             if value is not None and not least < value < math.inf:
-                raise ConfigError(f"got {name} = {value}; expected a finite number above {least:g}, or none to leave it out")
+                raise ConfigError(
+                    f"got {name} = {value}; expected a finite number above {least:g}, or none to "
+                    "leave it out"
+                )
         if self.clip is not None and not 0 <= self.clip <= 1:
             raise ConfigError(f"got clip = {self.clip}; expected a quantile in [0, 1]")
 
     def init(self) -> ClientTable:
-        """Return what is remembered before anything was observed: how often each client was asked, and its last numbers."""
+        """Return what is remembered before anything was observed: how often each client was asked,
+        and its last numbers."""
         return ClientTable({"asked": 0.0, **_COLUMNS})
 
     def limits(self, numbers: Floats) -> PlausibleRange:
-        """Return what is believed of a number, given the numbers of all clients ``[k]`` (NaN: absent).
+        """Return what is believed of a number, given the numbers of all clients ``[k]`` (NaN:
+        absent).
 
         >>> Defence(outliers=1.0).limits(np.array([1.0, 1.0, 1.0, 4.0, 1e308]))
         PlausibleRange(low=0.5, high=2.0, middle=1.0, top=inf)
@@ -106,7 +121,8 @@ class Defence:
         if self.outliers is None or centre <= math.log(_TINY):
             return PlausibleRange(top=top)
         half = max(self.outliers * _SIGMA * float(np.median(np.abs(logs - centre))), math.log(2.0))
-        middle, high = math.exp(centre), math.exp(min(centre + half, 709.0))
+        middle = math.exp(centre)
+        high = math.exp(min(centre + half, 709.0))
         return PlausibleRange(math.exp(centre - half), high, middle, top)
 
     def cut(self, name: str, values: Floats, limits: PlausibleRange) -> Floats:
@@ -118,7 +134,12 @@ class Defence:
         if values.ndim == 1:
             return believed
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            scaled = np.where(amounts > 0, believed / amounts, np.where(np.isnan(believed), np.nan, 1.0))[:, None] * values
+            scaled = (
+                np.where(
+                    amounts > 0, believed / amounts, np.where(np.isnan(believed), np.nan, 1.0)
+                )[:, None]
+                * values
+            )
         return np.where((believed == amounts)[:, None], values, scaled)
 
     def _believed(self, name: str, amounts: Floats, limits: PlausibleRange) -> Floats:
@@ -126,7 +147,13 @@ class Defence:
         nothing = (amounts == 0) & (name in _COUNTS)  # a client without samples is believed
         far = ((amounts < limits.low) | (amounts > limits.high)) & ~nothing
         absent = self.beyond == "absent" and not name.endswith("_s")
-        other = limits.middle if self.beyond == "median" else np.nan if absent else np.clip(amounts, limits.low, limits.high)
+        other = (
+            limits.middle
+            if self.beyond == "median"
+            else np.nan
+            if absent
+            else np.clip(amounts, limits.low, limits.high)
+        )
         return np.minimum(np.where(far, other, amounts), limits.top)
 
     def sizes(self, examples: Ids) -> Ids:
@@ -135,14 +162,18 @@ class Defence:
         limits = self.limits(sizes[sizes > 0])
         above = sizes > min(limits.high, limits.top)
         believed = np.fmin(limits.middle if self.beyond == "median" else limits.high, limits.top)
-        return np.where(above, np.round(believed), sizes).astype(np.int64) if above.any() else examples
+        return (
+            np.where(above, np.round(believed), sizes).astype(np.int64) if above.any() else examples
+        )
 
     def believed(self, memory: ClientTable, reports: Reports) -> tuple[ClientTable, Reports]:
         """Return the next memory, and the reports as the rule may see them (ids sorted)."""
         if not len(reports):
             return memory, reports
         when, values = said(reports)
-        memory = memory.put(reports.ids, {f"{when} {name}": _amounts(name, value) for name, value in values.items()})
+        memory = memory.put(
+            reports.ids, {f"{when} {name}": _amounts(name, value) for name, value in values.items()}
+        )
         out = {}
         for name, value in values.items():
             out[name] = self.cut(name, value, self.limits(memory.get(f"{when} {name}", memory.ids)))
@@ -152,7 +183,8 @@ class Defence:
         return memory, with_values(reports, out) if out else reports
 
     def offered(self, memory: ClientTable, available: Ids, m: int) -> Ids:
-        """Return the available clients (sorted ids) that the rule may choose from: at least m where there are as many."""
+        """Return the available clients (sorted ids) that the rule may choose from: at least m where
+        there are as many."""
         if self.cap is None or not len(available):
             return available
         asked = memory.get("asked", available)
@@ -168,7 +200,8 @@ _COUNTS = ("num_examples", "label_histogram")
 
 
 def _amounts(name: str, values: Floats) -> Floats:
-    """Return one number for each row ``[n]``: the samples of a histogram, NaN with a count below 0; the length of another vector."""
+    """Return one number for each row ``[n]``: the samples of a histogram, NaN with a count below 0;
+    the length of another vector."""
     if name == "label_histogram":
         with np.errstate(over="ignore"):
             return np.asarray(np.where((values < 0).any(axis=1), np.nan, values.sum(axis=1)))

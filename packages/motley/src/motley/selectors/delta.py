@@ -1,30 +1,37 @@
-"""DELTA, as released, draws clients by their loss and by the distance of their gradient from the mean gradient.
+"""DELTA, as released, draws clients by their loss and by the distance of their gradient from the
+mean gradient.
 
-Wang, Guo, Lin, Tang: *DELTA: Diverse Client Sampling for Fasting Federated Learning*, NeurIPS 2023 (code: L3030/DELTA_FL).
+Wang, Guo, Lin, Tang: *DELTA: Diverse Client Sampling for Fasting Federated Learning*, NeurIPS 2023
+(code: L3030/DELTA_FL).
 Reference: docs/methods/selectors.md#delta.
 
     u_k = b l_k / sum l * ||g_k - mean g|| + (1 - b) sqrt(l_k / sum l)
     cohort: m successive draws without replacement, probabilities proportional to u_k
     a_k = p_k / pi_k                                                   Cohort.weights
 
-Symbols: ``l_k`` loss and ``g_k`` gradient of the received model on the client's data, sums and the mean over the available;
-``b`` in [0, 1]; ``p_k`` share of the data, ``pi_k`` the inclusion probability, *not* m u_k (exact up to 12 available clients,
-above that Rosen's limit). Diversity is distance from the mean here; in ``divfl`` it is coverage.
+Symbols: ``l_k`` loss and ``g_k`` gradient of the received model on the client's data, sums and the
+mean over the available; ``b`` in [0, 1]; ``p_k`` share of the data, ``pi_k`` the inclusion
+probability, *not* m u_k (exact up to 12 available clients, above that Rosen's limit). Diversity is
+distance from the mean here; in ``divfl`` it is coverage.
 
 State, per client: ``num_examples``, ``loss`` and ``distance`` as last measured, NaN before.
-Needs: ``num_examples`` once; probed ``loss`` and ``gradient_sketch`` (or ``gradient``). Probe cost: every available client
-downloads the model, takes its loss and gradient over all its data (or ``probe_batches``) and sends the gradient's numbers up,
-each round: 256 of a sketch, whose distances are approximate, or as many as the model has.
+Needs: ``num_examples`` once; probed ``loss`` and ``gradient_sketch`` (or ``gradient``). Probe cost:
+every available client downloads the model, takes its loss and gradient over all its data (or
+``probe_batches``) and sends the gradient's numbers up, each round: 256 of a sketch, whose distances
+are approximate, or as many as the model has.
 ``Cohort.notes``: ``max_probability``, ``cv_probability`` over the available, ``max_weight``.
 
 Deviations and readings
 -----------------------
-* The paper samples by ``sqrt(a1 zeta_k^2 + a2 sigma_k^2)``, where zeta_k = ||grad F_k - grad F|| and sigma_k^2 is the local
-  variance of stochastic gradients (INTERPRETATION-R). It is not offered: no signal measures sigma_k^2.
-* INTERPRETATION-D unbiased coefficients by inclusion probability, because DELTA is defined by unbiased sampling; the code's
-  weights are not known. They count with ``weights = "selector"``; the plain code's draw is any other weighting.
-* INTERPRETATION-D b = 0.5 (not known). A loss or distance never measured is the mean of the others; one that is not a number
-  keeps the one before it. A negative loss counts as 0; all losses 0: equal shares of the loss.
+* The paper samples by ``sqrt(a1 zeta_k^2 + a2 sigma_k^2)``, where zeta_k = ||grad F_k - grad F||
+  and sigma_k^2 is the local variance of stochastic gradients (INTERPRETATION-R). It is not offered:
+  no signal measures sigma_k^2.
+* INTERPRETATION-D unbiased coefficients by inclusion probability, because DELTA is defined by
+  unbiased sampling; the code's weights are not known. They count with ``weights = "selector"``; the
+  plain code's draw is any other weighting.
+* INTERPRETATION-D b = 0.5 (not known). A loss or distance never measured is the mean of the others;
+  one that is not a number keeps the one before it. A negative loss counts as 0; all losses 0: equal
+  shares of the loss.
 * Fewer than m positive u_k: all of them, the rest uniformly (and pi_k accordingly).
 
 >>> import numpy as np
@@ -54,7 +61,11 @@ from motley.core.records import Cohort, Outcome, Reports, SelectionContext, Sign
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, filled, put_sizes, shares
-from motley.selectors.common.sampling import inclusion_probabilities, probability_notes, successive_draws
+from motley.selectors.common.sampling import (
+    inclusion_probabilities,
+    probability_notes,
+    successive_draws,
+)
 
 __all__ = ["DELTA"]
 
@@ -69,7 +80,8 @@ class DELTA(SelectionRule[ClientTable]):
     Parameters
     ----------
     b: weight of the diversity against the loss alone, in [0, 1].
-    vector: the vectors whose distance counts: random projections of the gradients, or the gradients themselves.
+    vector: the vectors whose distance counts: random projections of the gradients, or the gradients
+    themselves.
     probe_batches: batches of the measurement; None means all local training data.
     """
 
@@ -82,13 +94,21 @@ class DELTA(SelectionRule[ClientTable]):
 
     def __post_init__(self) -> None:
         if not 0 <= self.b <= 1:
-            raise ConfigError(f"got b = {self.b}; expected a number in [0, 1] (0 draws by the root of the loss alone)")
+            raise ConfigError(
+                f"got b = {self.b}; expected a number in [0, 1] (0 draws by the root of the loss "
+                "alone)"
+            )
         if self.probe_batches is not None and self.probe_batches < 1:
-            raise ConfigError(f"got probe_batches = {self.probe_batches}; expected at least 1, or none for all data")
+            raise ConfigError(
+                f"got probe_batches = {self.probe_batches}; expected at least 1, or none for all "
+                "data"
+            )
 
     @override
     def needs(self) -> SignalRequirements:
-        return SignalRequirements(frozenset({SIZE}), {"loss": self.probe_batches, self.vector: self.probe_batches})
+        return SignalRequirements(
+            frozenset({SIZE}), {"loss": self.probe_batches, self.vector: self.probe_batches}
+        )
 
     @override
     def provides(self) -> frozenset[str]:
@@ -115,7 +135,8 @@ class DELTA(SelectionRule[ClientTable]):
         u = self.probabilities(state, context.available)
         at = successive_draws(u, context.m, context.rng)
         chance = inclusion_probabilities(u, context.m)
-        fill, left_out = context.m - np.count_nonzero(u), u == 0
+        fill = context.m - np.count_nonzero(u)
+        left_out = u == 0
         if fill > 0:
             chance[left_out] = fill / np.count_nonzero(left_out)
         weights = shares(state, context.available)[at] / chance[at]
@@ -134,7 +155,8 @@ class DELTA(SelectionRule[ClientTable]):
 
 
 def _from_mean(gradients: Floats) -> Floats:
-    """Return ``||g_k - mean g||``, ``[n, D]`` to ``[n]``; a gradient with an entry that is not a number is left out: NaN."""
+    """Return ``||g_k - mean g||``, ``[n, D]`` to ``[n]``; a gradient with an entry that is not a
+    number is left out: NaN."""
     out = np.full(len(gradients), np.nan)
     whole = ~np.isnan(gradients).any(axis=1)
     if whole.any():

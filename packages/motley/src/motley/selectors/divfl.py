@@ -1,37 +1,46 @@
 """DivFL chooses a cohort whose gradients represent those of all clients, by facility location.
 
-Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes: *Diverse Client Selection for Federated Learning via Submodular Maximization*,
-ICLR 2022. Reference: docs/methods/selectors.md#divfl.
+Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes: *Diverse Client Selection for Federated Learning via
+Submodular Maximization*, ICLR 2022. Reference: docs/methods/selectors.md#divfl.
 
     d_ij = ||g_i - g_j||              over all clients known, available or not
     G(S) = sum_i min_{j in S} d_ij    to be small: every client has a similar one in the cohort
     greedy: m times k* = argmin over the available of G(S + k);  at least 1 - 1/e of the best
     gamma_j = #{i: j is the nearest of the cohort}
 
-Symbols: ``g_k`` the client's vector, see ``vectors``; ``S`` the cohort; ``gamma_j`` how many clients ``j`` represents.
+Symbols: ``g_k`` the client's vector, see ``vectors``; ``S`` the cohort; ``gamma_j`` how many
+clients ``j`` represents.
 
-State, per client: ``vector`` ``[d]``; NaN: none yet. With sketches 2 KiB per client, with gradients 8 D bytes: for small models.
+State, per client: ``vector`` ``[d]``; NaN: none yet. With sketches 2 KiB per client, with gradients
+8 D bytes: for small models.
 Needs: probed vectors (not with ``start = "random"``), reported ones (``stale``).
-Probe cost: ``stale``: a download, a gradient over all its data and the vector up, once for each client, in round 1 (or when it is
-first available); nothing later, nothing at all with ``start = "random"``. ``ideal``: the same for everybody, each round.
-A round costs O(K^2 d) for the distances and about O(K^2 log m) for the picks.
+Probe cost: ``stale``: a download, a gradient over all its data and the vector up, once for each
+client, in round 1 (or when it is first available); nothing later, nothing at all with
+``start = "random"``. ``ideal``: the same for everybody, each round. A round costs O(K^2 d) for the
+distances and about O(K^2 log m) for the picks.
 
-``Cohort.notes``: ``distance``, the mean distance of all to the nearest of the cohort; ``known``, share of the clients with a
-vector; ``largest_cluster``, the largest gamma / K.
+``Cohort.notes``: ``distance``, the mean distance of all to the nearest of the cohort; ``known``,
+share of the clients with a vector; ``largest_cluster``, the largest gamma / K.
 
 Deviations and readings
 -----------------------
-* The released code is meant to refresh all vectors each round, but does so only with one client a round: ``stale`` is what its
-  published runs with m > 1 did, hence the default; ``ideal`` is the upper bound.
-* The code weighs the cohort by n_k, its gamma-weighted mean is written but switched off: ``coefficients = "none"`` leaves the
-  aggregator alone, ``"clusters"`` gives ``Cohort.weights`` = gamma_j / K (counts with ``weights = "selector"``).
-* INTERPRETATION-D a reported vector is the pseudo-gradient -update / (steps x rate), the code's is the last gradient returned;
-  vectors are sketches, 256 numbers from a fixed random projection, which keep distances to some percent; ``"gradient"`` is exact.
-* INTERPRETATION-D a client without a vector (not available in round 1, or a vector that was not finite) is probed when it is next
-  available. A client still without one counts as the mean of the known (``start = "random"``: all that never reported).
-* INTERPRETATION-D unavailable clients are covered, but not chosen. A vector that is not finite leaves the one before it.
-* Ties are structural (two clients that only represent each other gain equally): within 1e-6 of the largest distance the draw
-  decides, not rounding. Otherwise seeds do not matter, unless ``greedy = "stochastic"``.
+* The released code is meant to refresh all vectors each round, but does so only with one client a
+  round: ``stale`` is what its published runs with m > 1 did, hence the default; ``ideal`` is the
+  upper bound.
+* The code weighs the cohort by n_k, its gamma-weighted mean is written but switched off:
+  ``coefficients = "none"`` leaves the aggregator alone, ``"clusters"`` gives ``Cohort.weights`` =
+  gamma_j / K (counts with ``weights = "selector"``).
+* INTERPRETATION-D a reported vector is the pseudo-gradient -update / (steps x rate), the code's is
+  the last gradient returned; vectors are sketches, 256 numbers from a fixed random projection,
+  which keep distances to some percent; ``"gradient"`` is exact.
+* INTERPRETATION-D a client without a vector (not available in round 1, or a vector that was not
+  finite) is probed when it is next available. A client still without one counts as the mean of the
+  known (``start = "random"``: all that never reported).
+* INTERPRETATION-D unavailable clients are covered, but not chosen. A vector that is not finite
+  leaves the one before it.
+* Ties are structural (two clients that only represent each other gain equally): within 1e-6 of the
+  largest distance the draw decides, not rounding. Otherwise seeds do not matter, unless
+  ``greedy = "stochastic"``.
 * Stochastic greedy: each pick considers max(m, 0.1 K_A) of the candidates left, drawn uniformly.
 
 >>> import numpy as np
@@ -75,8 +84,10 @@ class DivFL(SelectionRule[ClientTable]):
 
     Parameters
     ----------
-    variant: ``"stale"``: only the cohort refreshes its vectors; ``"ideal"``: every available client does, each round.
-    start: stale vectors begin with a ``"probe"`` of all clients, or ``"random"``: with none, hence with a random cohort.
+    variant: ``"stale"``: only the cohort refreshes its vectors; ``"ideal"``: every available client
+    does, each round.
+    start: stale vectors begin with a ``"probe"`` of all clients, or ``"random"``: with none, hence
+    with a random cohort.
     vectors: sketches of 256 numbers that keep distances, or exact gradients.
     greedy: each pick considers all candidates, or a random part of them.
     coefficients: ``"clusters"`` fills ``Cohort.weights`` with gamma_j / K.
@@ -95,12 +106,17 @@ class DivFL(SelectionRule[ClientTable]):
 
     def __post_init__(self) -> None:
         if self.variant == "ideal" and self.start == "random":
-            raise ConfigError("got start = 'random', but variant = 'ideal' measures everybody each round; leave start out")
+            raise ConfigError(
+                "got start = 'random', but variant = 'ideal' measures everybody each round; leave "
+                "start out"
+            )
 
     @override
     def needs(self) -> SignalRequirements:
         probed: dict[str, int | None] = {} if self.start == "random" else {self.vectors: None}
-        return SignalRequirements(probed=probed, reported=frozenset({self.vectors} if self.variant == "stale" else ()))
+        return SignalRequirements(
+            probed=probed, reported=frozenset({self.vectors} if self.variant == "stale" else ())
+        )
 
     @override
     def provides(self) -> frozenset[str]:
@@ -125,13 +141,29 @@ class DivFL(SelectionRule[ClientTable]):
         n = len(context.available)
         rank = context.rng.permutation(n) if self.ties == "random" else np.arange(n)
         sample = max(context.m, int(SAMPLE * n + 1e-9)) if self.greedy == "stochastic" else None
-        found = cover(distances(vectors, np.searchsorted(everybody, context.available)), context.m, rank, sample, context.rng)
+        found = cover(
+            distances(vectors, np.searchsorted(everybody, context.available)),
+            context.m,
+            rank,
+            sample,
+            context.rng,
+        )
         share = np.bincount(found.nearest, minlength=context.m) / len(everybody)
-        notes = {"distance": found.objective[-1] / len(everybody), "known": known.mean(), "largest_cluster": share.max()}
+        notes = {
+            "distance": found.objective[-1] / len(everybody),
+            "known": known.mean(),
+            "largest_cluster": share.max(),
+        }
         weights = share if self.coefficients == "clusters" else None
-        return Cohort(context.available[found.at], weights, notes={name: float(value) for name, value in notes.items()})
+        return Cohort(
+            context.available[found.at],
+            weights,
+            notes={name: float(value) for name, value in notes.items()},
+        )
 
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
-        wanted = (Outcome.PROBED, Outcome.ACCEPTED) if self.variant == "stale" else (Outcome.PROBED,)
+        wanted = (
+            (Outcome.PROBED, Outcome.ACCEPTED) if self.variant == "stale" else (Outcome.PROBED,)
+        )
         return put_vectors(state, "vector", reports.of(*wanted), self.vectors)

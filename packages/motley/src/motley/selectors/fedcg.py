@@ -1,41 +1,49 @@
-"""FedCG chooses a diverse cohort and gives its clients compression ratios with which all finish together.
+"""FedCG chooses a diverse cohort and gives its clients compression ratios with which all finish
+together.
 
-Jiang, Xu, Xu, Wang, Qian: *Heterogeneity-Aware Federated Learning with Adaptive Client Selection and Gradient
-Compression*, IEEE INFOCOM 2023 (arXiv:2212.09483); journal form IEEE Transactions on Mobile Computing 2024. Reference:
-docs/methods/selectors.md#fedcg.
+Jiang, Xu, Xu, Wang, Qian: *Heterogeneity-Aware Federated Learning with Adaptive Client Selection
+and Gradient Compression*, IEEE INFOCOM 2023 (arXiv:2212.09483); journal form IEEE Transactions on
+Mobile Computing 2024. Reference: docs/methods/selectors.md#fedcg.
 
     cohort: facility location on the last known update vectors, exactly as DivFL's
     min T  s.t.  tau_k + theta_k u_k <= T,   sum_k theta_k >= m budget,   least <= theta_k <= 1
            (motley.core.upload_ratios)
     theta_k = clip((T* - tau_k) / u_k, least, 1)                    Cohort.upload_ratio
 
-Symbols: ``tau_k`` seconds of the client's local work; ``u_k = s / B_k`` seconds of an uncompressed upload (s = 32 D bits);
-``theta_k`` share of the update sent; ``budget`` its mean over the cohort. Ratios are for the allocator ``from_selector``.
+Symbols: ``tau_k`` seconds of the client's local work; ``u_k = s / B_k`` seconds of an uncompressed
+upload (s = 32 D bits); ``theta_k`` share of the update sent; ``budget`` its mean over the cohort.
+Ratios are for the allocator ``from_selector``.
 
-State, per client: ``vector`` [d] (NaN: none yet), ``compute_s``, ``upload_s`` and ``probed``, the round they are of.
-Needs: reported vectors; probed ``compute_estimate_s`` and ``upload_estimate_s`` (hence u_k without knowing s).
-Probe cost: none, both estimates are the planner's. ``start = "everybody"``: round 1 trains every available client.
-A round costs O(K^2 d) for the distances and about O(K^2 log m) for the picks; the program O(m log m).
+State, per client: ``vector`` [d] (NaN: none yet), ``compute_s``, ``upload_s`` and ``probed``, the
+round they are of.
+Needs: reported vectors; probed ``compute_estimate_s`` and ``upload_estimate_s`` (hence u_k without
+knowing s). Probe cost: none, both estimates are the planner's. ``start = "everybody"``: round 1
+trains every available client. A round costs O(K^2 d) for the distances and about O(K^2 log m) for
+the picks; the program O(m log m).
 
-``Cohort.notes``: ``finish_s`` (T*), ``mean_ratio``, ``distance`` (mean over all clients to the nearest of the cohort), ``known``
-(share of the clients with a vector), ``runs`` (of the greedy).
+``Cohort.notes``: ``finish_s`` (T*), ``mean_ratio``, ``distance`` (mean over all clients to the
+nearest of the cohort), ``known`` (share of the clients with a vector), ``runs`` (of the greedy).
 
 Deviations and readings
 -----------------------
-* Confirmed of the paper: submodular maximisation for diversity, a linear program for ratios, coupled by iteration, no error
-  buffer. INTERPRETATION-R the utility. INTERPRETATION-D the program, its defaults, and that slack is spent on fidelity
-  (where uploads are short beside the slowest client's work nearly everything is sent; ``slack = "traffic"`` sends the budget).
-* INTERPRETATION-D ``start``: DivFL measures everybody's gradient in round 1. What a rule probes is the same in all rounds, and
-  here system estimates are probed in each: so everybody trains in round 1 instead. ``"unknown"`` goes without.
-* INTERPRETATION-D an unknown vector is the mean of the known, as in DivFL. All unknown clients then count as one: with
-  ``"unknown"`` hardly more than one client a round is chosen for the first time.
-* INTERPRETATION-D ties of the greedy are drawn, as in DivFL: without ``time_aware`` diversity alone decides, not speed.
-* READING ``time_aware``: up to 3 times, drop the clients that cannot finish by 1.5 T0 even with ``least``, pick and solve again,
-  until none is dropped; the m fastest always stay. T0 is the T* of the cohort without ``least`` and T_low: when its fast clients
-  alone would have sent the budget. With T* itself nothing could ever change, since no pick finishes after T*, and the greedy's
-  picks stay its picks when others are dropped. With m budget <= 1 T0 is the fastest pick's own time.
-* A client whose probe of this round lacks an estimate (a dead link) is not available: the cohort may be smaller. One that was never
-  probed sends ``budget`` and stays out of the program.
+* Confirmed of the paper: submodular maximisation for diversity, a linear program for ratios,
+  coupled by iteration, no error buffer. INTERPRETATION-R the utility. INTERPRETATION-D the program,
+  its defaults, and that slack is spent on fidelity (where uploads are short beside the slowest
+  client's work nearly everything is sent; ``slack = "traffic"`` sends the budget).
+* INTERPRETATION-D ``start``: DivFL measures everybody's gradient in round 1. What a rule probes is
+  the same in all rounds, and here system estimates are probed in each: so everybody trains in round
+  1 instead. ``"unknown"`` goes without.
+* INTERPRETATION-D an unknown vector is the mean of the known, as in DivFL. All unknown clients then
+  count as one: with ``"unknown"`` hardly more than one client a round is chosen for the first time.
+* INTERPRETATION-D ties of the greedy are drawn, as in DivFL: without ``time_aware`` diversity alone
+  decides, not speed.
+* READING ``time_aware``: up to 3 times, drop the clients that cannot finish by 1.5 T0 even with
+  ``least``, pick and solve again, until none is dropped; the m fastest always stay. T0 is the T* of
+  the cohort without ``least`` and T_low: when its fast clients alone would have sent the budget.
+  With T* itself nothing could ever change, since no pick finishes after T*, and the greedy's picks
+  stay its picks when others are dropped. With m budget <= 1 T0 is the fastest pick's own time.
+* A client whose probe of this round lacks an estimate (a dead link) is not available: the cohort
+  may be smaller. One that was never probed sends ``budget`` and stays out of the program.
 
 >>> from motley.selectors import Selector
 >>> selector = Selector(FedCG(start="unknown"), seed=0)
@@ -80,9 +88,11 @@ class FedCG(SelectionRule[ClientTable]):
     ----------
     budget: mean ratio of the cohort, in (0, 1].
     least: smallest ratio of a client, in (0, 1].
-    slack: ``"fidelity"`` sends all that the finishing time allows, ``"traffic"`` no more than the budget.
+    slack: ``"fidelity"`` sends all that the finishing time allows, ``"traffic"`` no more than the
+    budget.
     time_aware: whether slow clients are left out of the choice.
-    start: ``"everybody"``: all clients train in round 1 and report vectors; ``"unknown"``: vectors come as clients are chosen.
+    start: ``"everybody"``: all clients train in round 1 and report vectors; ``"unknown"``: vectors
+    come as clients are chosen.
     vectors: sketches of 256 numbers that keep distances, or exact pseudo-gradients.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
@@ -101,16 +111,23 @@ class FedCG(SelectionRule[ClientTable]):
 
     def __post_init__(self) -> None:
         if not 0 < self.budget <= 1:
-            raise ConfigError(f"got budget = {self.budget}; expected a mean ratio in (0, 1] (1 sends whole updates)")
+            raise ConfigError(
+                f"got budget = {self.budget}; expected a mean ratio in (0, 1] (1 sends whole "
+                "updates)"
+            )
         if not 0 < self.least <= 1:
             raise ConfigError(f"got least = {self.least}; expected a ratio in (0, 1]")
         if self.least > self.budget:
-            raise ConfigError(f"got least = {self.least}, budget = {self.budget}; expected a smallest ratio not above the mean")
+            raise ConfigError(
+                f"got least = {self.least}, budget = {self.budget}; expected a smallest ratio not "
+                "above the mean"
+            )
 
     @override
     def needs(self) -> SignalRequirements:
         return SignalRequirements(
-            probed={"compute_estimate_s": None, "upload_estimate_s": None}, reported=frozenset({self.vectors})
+            probed={"compute_estimate_s": None, "upload_estimate_s": None},
+            reported=frozenset({self.vectors}),
         )
 
     @override
@@ -132,11 +149,14 @@ class FedCG(SelectionRule[ClientTable]):
     @override
     def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         get = state.get
-        lost = np.isnan(get("compute_s", context.available)) | np.isnan(get("upload_s", context.available))
+        lost = np.isnan(get("compute_s", context.available)) | np.isnan(
+            get("upload_s", context.available)
+        )
         pool = context.available[~(lost & (get("probed", context.available) == context.round))]
         if not len(pool):
             return Cohort(pool)
-        compute_s, upload_s = get("compute_s", pool), get("upload_s", pool)
+        compute_s = get("compute_s", pool)
+        upload_s = get("upload_s", pool)
         everybody = np.union1d(state.ids, pool)
         vectors, known = known_vectors(state, "vector", everybody)
         far = distances(vectors, np.searchsorted(everybody, pool))
@@ -146,26 +166,46 @@ class FedCG(SelectionRule[ClientTable]):
         for run in range(1 + RUNS * self.time_aware):
             found = cover(far[:, left] if run else far, context.m, rank[left])
             chosen = left[found.at]
-            theta, finish_s = upload_ratios(compute_s[chosen], upload_s[chosen], self.budget, self.least, slack=self.slack)
-            in_time = floor[left] <= self._patience(compute_s[chosen], upload_s[chosen], floor[left])
+            theta, finish_s = upload_ratios(
+                compute_s[chosen], upload_s[chosen], self.budget, self.least, slack=self.slack
+            )
+            in_time = floor[left] <= self._patience(
+                compute_s[chosen], upload_s[chosen], floor[left]
+            )
             if in_time.all():
                 break
             left = left[in_time]
-        notes = {"finish_s": finish_s, "mean_ratio": theta.mean(), "distance": found.objective[-1] / len(everybody)}
+        notes = {
+            "finish_s": finish_s,
+            "mean_ratio": theta.mean(),
+            "distance": found.objective[-1] / len(everybody),
+        }
         notes |= {"known": known.mean(), "runs": run + 1}
-        return Cohort(pool[chosen], upload_ratio=theta, notes={name: float(value) for name, value in notes.items()})
+        return Cohort(
+            pool[chosen],
+            upload_ratio=theta,
+            notes={name: float(value) for name, value in notes.items()},
+        )
 
     def _patience(self, compute_s: Floats, upload_s: Floats, floor: Floats) -> float:
-        """Return the seconds after which a candidate is dropped; at least those of the m fastest."""
+        """Return the seconds after which a candidate is dropped; at least those of the m
+        fastest."""
         known = ~np.isnan(compute_s + upload_s)
-        tau, u = compute_s[known], upload_s[known]
+        tau = compute_s[known]
+        u = upload_s[known]
         limit = PATIENCE * finish_time(tau, u, self.budget, 0.0) if known.any() else np.inf
         return max(limit, float(np.partition(floor, len(known) - 1)[len(known) - 1]))
 
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
-        clients, probed = state, reports.of(Outcome.PROBED)
+        clients = state
+        probed = reports.of(Outcome.PROBED)
         if len(probed):
-            new = {f"{phase}_s": usable_seconds(probed.signal(f"{phase}_estimate_s")) for phase in ("compute", "upload")}
-            clients = clients.put(probed.ids, {**new, "probed": np.full(len(probed), float(round))}, keep_nan=True)
+            new = {
+                f"{phase}_s": usable_seconds(probed.signal(f"{phase}_estimate_s"))
+                for phase in ("compute", "upload")
+            }
+            clients = clients.put(
+                probed.ids, {**new, "probed": np.full(len(probed), float(round))}, keep_nan=True
+            )
         return put_vectors(clients, "vector", reports.of(Outcome.ACCEPTED), self.vectors)

@@ -1,7 +1,9 @@
-"""FedCor models all clients' loss changes as a Gaussian and greedily chooses those expected to lower the global loss most.
+"""FedCor models all clients' loss changes as a Gaussian and greedily chooses those expected to
+lower the global loss most.
 
-Tang, Ning, Wang, Sun, Wang, Li, Chen: *FedCor: Correlation-Based Active Client Selection Strategy for Heterogeneous Federated
-Learning*, CVPR 2022 (arXiv:2103.13822). Reference: docs/methods/selectors.md#fedcor.
+Tang, Ning, Wang, Sun, Wang, Li, Chen: *FedCor: Correlation-Based Active Client Selection Strategy
+for Heterogeneous Federated Learning*, CVPR 2022 (arXiv:2103.13822). Reference:
+docs/methods/selectors.md#fedcor.
 
     y_k      = L_k(after) - L_k(before), of one aggregation
                a row of [K] per Gaussian-process round
@@ -14,36 +16,47 @@ Learning*, CVPR 2022 (arXiv:2103.13822). Reference: docs/methods/selectors.md#fe
     annealing: alpha_k <- beta alpha_k whenever k is chosen;
                alpha <- 1 when the Gaussian is trained again
 
-Symbols: ``e``, ``t`` epochs, that is server steps so far; ``g`` discount; ``p_k`` share of the data over all known clients; ``d``
-``dimension``. With X the likelihood and its gradient cost O(K d^2), by A = X X^T + noise^2 I_d: Sigma^-1 X^T = X^T A^-1, and
-logdet Sigma = logdet A + 2 (K - d) log noise. Conditioned on the picks, Sigma stays X^T C X + noise^2 I among the others, with
-C [d, d]: the greedy costs O(m K d), and is the downdate of the whole matrix, pick for pick.
+Symbols: ``e``, ``t`` epochs, that is server steps so far; ``g`` discount; ``p_k`` share of the data
+over all known clients; ``d`` ``dimension``. With X the likelihood and its gradient cost O(K d^2),
+by A = X X^T + noise^2 I_d: Sigma^-1 X^T = X^T A^-1, and logdet Sigma = logdet A + 2 (K - d) log
+noise. Conditioned on the picks, Sigma stays X^T C X + noise^2 I among the others, with C [d, d]:
+the greedy costs O(m K d), and is the downdate of the whole matrix, pick for pick.
 
-Schedule: rounds 1 .. warmup + 1 draw uniformly, and round warmup + 2 trains the Gaussian first; then greedy. After each epoch
-that is a multiple of ``interval`` a round is a rehearsal: a uniform cohort trains and its average is measured, then thrown away.
+Schedule: rounds 1 .. warmup + 1 draw uniformly, and round warmup + 2 trains the Gaussian first;
+then greedy. After each epoch that is a multiple of ``interval`` a round is a rehearsal: a uniform
+cohort trains and its average is measured, then thrown away.
 
-State, per client: ``num_examples``, ``before`` (loss in the probe of round ``measured``), ``alpha``, ``embedding`` [d], ``changes``
-[rounds] (y, NaN: not measured); ``epochs`` of the changes. About 16 (d + rounds kept) bytes per client.
-Needs: ``num_examples`` once; probed ``loss`` on all training data. Probe cost: every available client downloads the model and
-evaluates all its data in each round up to warmup + 2; a rehearsal costs two such probes and m trainings more. Nothing otherwise.
+State, per client: ``num_examples``, ``before`` (loss in the probe of round ``measured``),
+``alpha``, ``embedding`` [d], ``changes`` [rounds] (y, NaN: not measured); ``epochs`` of the
+changes. About 16 (d + rounds kept) bytes per client.
+Needs: ``num_examples`` once; probed ``loss`` on all training data. Probe cost: every available
+client downloads the model and evaluates all its data in each round up to warmup + 2; a rehearsal
+costs two such probes and m trainings more. Nothing otherwise.
 
-Published settings (warmup, interval, history, discount, annealing; m / K): CIFAR-10 20, 50, 500, 0.99, 0.9; 5 / 100 (the default,
-INTERPRETATION-D), FMNIST 15, 10, 100, 0.95, 0.95; 5 / 100, command line 25, 5, 10, 0.8, 0.9; 10 / 100.
+Published settings (warmup, interval, history, discount, annealing; m / K): CIFAR-10 20, 50, 500,
+0.99, 0.9; 5 / 100 (the default, INTERPRETATION-D), FMNIST 15, 10, 100, 0.95, 0.95; 5 / 100, command
+line 25, 5, 10, 0.8, 0.9; 10 / 100.
 
-``Cohort.notes``: ``greedy`` (1, or 0 for a uniform cohort), ``score`` of the first pick, ``min_alpha``, ``changes`` kept.
+``Cohort.notes``: ``greedy`` (1, or 0 for a uniform cohort), ``score`` of the first pick,
+``min_alpha``, ``changes`` kept.
 
 Deviations and readings
 -----------------------
-* A rehearsal is a round of its own here (:class:`~motley.core.records.Cohort`), in the code part of the round before: it counts in
-  ``stop.rounds``. Losses are of the training data, the code's of a held-out fifth: ``measured = "val_loss"``. The experiment's
-  aggregator weights the cohort, the code does not.
-* READING Adam starts afresh at each training. X begins as N(0, 1) / sqrt(d), drawn from ``embedding_seed`` and the client's id:
-  an unseen client has its row before it is known. Only the rows of clients with a change are trained.
-* INTERPRETATION-D an unavailable client stays in p and Sigma, but is no candidate. A missing loss takes its coordinate out of y_e
-  (the marginal Gaussian). Without any training yet (nobody measured) cohorts stay uniform.
-* INTERPRETATION-D every dispatched client is annealed, also a late or dropped one: it would be chosen for ever otherwise.
-* The largest score is taken even if it is negative; of equal scores the lowest id wins, as in the code. mu and the scale of Sigma
-  do not affect the choice. Other kernels, an untracked mean and the leave-one-out likelihood are not offered.
+* A rehearsal is a round of its own here (:class:`~motley.core.records.Cohort`), in the code part of
+  the round before: it counts in ``stop.rounds``. Losses are of the training data, the code's of a
+  held-out fifth: ``measured = "val_loss"``. The experiment's aggregator weights the cohort, the
+  code does not.
+* READING Adam starts afresh at each training. X begins as N(0, 1) / sqrt(d), drawn from
+  ``embedding_seed`` and the client's id: an unseen client has its row before it is known. Only the
+  rows of clients with a change are trained.
+* INTERPRETATION-D an unavailable client stays in p and Sigma, but is no candidate. A missing loss
+  takes its coordinate out of y_e (the marginal Gaussian). Without any training yet (nobody
+  measured) cohorts stay uniform.
+* INTERPRETATION-D every dispatched client is annealed, also a late or dropped one: it would be
+  chosen for ever otherwise.
+* The largest score is taken even if it is negative; of equal scores the lowest id wins, as in the
+  code. mu and the scale of Sigma do not affect the choice. Other kernels, an untracked mean and the
+  leave-one-out likelihood are not offered.
 
 >>> import numpy as np
 >>> sigma = np.array([[1, 0.8, 0], [0.8, 1, 0], [0, 0, 0.5]])
@@ -73,8 +86,15 @@ from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, dispatched, put_sizes, shares
 
 __all__ = [
-    "FedCor", "FedCorState", "Gaussian", "discounted_mean", "fit", "gaussians", "greedy", "negative_log_likelihood",
-]  # fmt: skip
+    "FedCor",
+    "FedCorState",
+    "Gaussian",
+    "discounted_mean",
+    "fit",
+    "gaussians",
+    "greedy",
+    "negative_log_likelihood",
+]
 
 LARGEST = 1e9
 """Losses beyond it, of runs that diverge, count as it."""
@@ -83,7 +103,8 @@ _DEFAULTS = {SIZE: np.nan, "before": np.nan, "alpha": 1.0, "embedding": np.nan, 
 
 
 class Gaussian(NamedTuple):
-    """The n rounds in which the same clients were measured: the clients' rows, residuals ``[rows, n]`` and weights ``[n]``."""
+    """The n rounds in which the same clients were measured: the clients' rows, residuals
+    ``[rows, n]`` and weights ``[n]``."""
 
     rows: Ids | slice
     residuals: Floats
@@ -94,7 +115,8 @@ class Gaussian(NamedTuple):
 class FedCorState:
     """One row per client; columns as named in the module's docstring.
 
-    epochs: those of the columns of ``changes``. measured: the round in which ``before`` was measured, 0: none.
+    epochs: those of the columns of ``changes``. measured: the round in which ``before`` was
+    measured, 0: none.
     """
 
     clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
@@ -139,15 +161,19 @@ class FedCor(SelectionRule[FedCorState]):
     def __post_init__(self) -> None:
         if self.warmup < 0 or self.interval < 1 or self.history < 0:
             raise ConfigError(
-                f"got warmup = {self.warmup}, interval = {self.interval}, history = {self.history}; "
-                "expected at least 0, 1 and 0 epochs"
+                f"got warmup = {self.warmup}, interval = {self.interval}, history = "
+                f"{self.history}; expected at least 0, 1 and 0 epochs"
             )
         if not 0 < self.discount <= 1 or not 0 < self.annealing <= 1:
-            raise ConfigError(f"got discount = {self.discount}, annealing = {self.annealing}; expected numbers in (0, 1]")
+            raise ConfigError(
+                f"got discount = {self.discount}, annealing = {self.annealing}; expected numbers "
+                "in (0, 1]"
+            )
         if not LEAST_NOISE <= self.noise < np.inf or not 0 < self.rate < np.inf:
             raise ConfigError(
-                f"got noise = {self.noise}, rate = {self.rate}; expected a noise of at least {LEAST_NOISE}, below which Sigma cannot "
-                "be solved in double precision, and a positive rate"
+                f"got noise = {self.noise}, rate = {self.rate}; expected a noise of at least "
+                f"{LEAST_NOISE}, below which Sigma cannot be solved in double precision, and a "
+                "positive rate"
             )
         if min(self.dimension, self.first_iterations, self.iterations) < 1:
             raise ConfigError(
@@ -164,7 +190,8 @@ class FedCor(SelectionRule[FedCorState]):
         return FedCorState()
 
     def schedule(self, round: int) -> tuple[int, bool]:
-        """Return the epoch of a round, and whether the round is a rehearsal (its epoch is then that of the round before)."""
+        """Return the epoch of a round, and whether the round is a rehearsal (its epoch is then that
+        of the round before)."""
         first = self.interval * (self.warmup // self.interval + 1) + 2
         if round < first:
             return round - 1, False
@@ -180,7 +207,8 @@ class FedCor(SelectionRule[FedCorState]):
     @override
     def select(self, state: FedCorState, context: SelectionContext) -> Cohort:
         epoch, rehearsal = self.schedule(context.round)
-        clients, kept = state.clients, float(len(state.epochs))
+        clients = state.clients
+        kept = float(len(state.epochs))
         if epoch <= self.warmup or rehearsal or "embedding" not in clients.columns:
             ids = context.rng.choice(context.available, context.m, replace=False)
             return Cohort(ids, rehearsal=rehearsal, notes={"greedy": 0.0, "changes": kept})
@@ -188,46 +216,69 @@ class FedCor(SelectionRule[FedCorState]):
         alpha = clients.get("alpha", everybody)
         available = np.isin(everybody, context.available, assume_unique=True)
         p = shares(clients, everybody)
-        at, scores = greedy(self.embedding(clients, everybody), self.noise, p, alpha, available, context.m)
-        notes = {"greedy": 1.0, "score": float(scores[0]), "min_alpha": float(alpha.min()), "changes": kept}
+        at, scores = greedy(
+            self.embedding(clients, everybody), self.noise, p, alpha, available, context.m
+        )
+        notes = {
+            "greedy": 1.0,
+            "score": float(scores[0]),
+            "min_alpha": float(alpha.min()),
+            "changes": kept,
+        }
         return Cohort(everybody[at], notes=notes)
 
     @override
     def observe(self, state: FedCorState, round: int, reports: Reports) -> FedCorState:
         epoch, rehearsal = self.schedule(round)
         state = dataclasses.replace(state, clients=put_sizes(state.clients, reports))
-        probed, sent = reports.of(Outcome.PROBED), dispatched(reports)
+        probed = reports.of(Outcome.PROBED)
+        sent = dispatched(reports)
         if len(probed):
             state = self._measure(state, round, probed)
         if rehearsal:
             clients = state.clients.put(state.clients.ids, {"alpha": 1.0})
         elif len(sent) and epoch > self.warmup:
-            clients = state.clients.put(sent.ids, {"alpha": self.annealing * state.clients.get("alpha", sent.ids)})
+            clients = state.clients.put(
+                sent.ids, {"alpha": self.annealing * state.clients.get("alpha", sent.ids)}
+            )
         else:
             return state
         return dataclasses.replace(state, clients=clients)
 
     def _measure(self, state: FedCorState, round: int, probed: Reports) -> FedCorState:
-        """Return the state with these losses, and with their change since one server step (or rehearsal) ago if then measured."""
+        """Return the state with these losses, and with their change since one server step (or
+        rehearsal) ago if then measured."""
         epoch, rehearsal = self.schedule(round)
         loss = np.clip(probed.signal(self.measured), -LARGEST, LARGEST)
         again = rehearsal and state.measured == round
         if again or (not rehearsal and round > 1 and state.measured == round - 1):
             change = loss - state.clients.get("before", probed.ids)
-            state = self._learn(state, probed.ids, change, epoch if rehearsal else epoch - 1, round > self.warmup + 1)
+            state = self._learn(
+                state,
+                probed.ids,
+                change,
+                epoch if rehearsal else epoch - 1,
+                round > self.warmup + 1,
+            )
         if again:
             return state
         clients = state.clients.put(state.clients.ids, {"before": np.nan}, keep_nan=True)
-        return dataclasses.replace(state, clients=clients.put(probed.ids, {"before": loss}), measured=round)
+        return dataclasses.replace(
+            state, clients=clients.put(probed.ids, {"before": loss}), measured=round
+        )
 
-    def _learn(self, state: FedCorState, ids: Ids, change: Floats, epoch: int, train: bool) -> FedCorState:
-        """Return the state with one more change, without too old ones, and with the Gaussian trained on them if ``train``."""
+    def _learn(
+        self, state: FedCorState, ids: Ids, change: Floats, epoch: int, train: bool
+    ) -> FedCorState:
+        """Return the state with one more change, without too old ones, and with the Gaussian
+        trained on them if ``train``."""
         keep = state.epochs + self.history >= epoch
         clients = state.clients.grow(ids)
         old = clients.get("changes", clients.ids).reshape(len(clients), -1)[:, : len(keep)][:, keep]
         new = np.full(len(clients), np.nan)
         new[np.searchsorted(clients.ids, ids)] = change
-        changes, epochs = np.column_stack([old, new]), np.append(state.epochs[keep], epoch)
+        changes = np.column_stack([old, new])
+        epochs = np.append(state.epochs[keep], epoch)
         if train:
             seen = ~np.isnan(changes).all(axis=1)
             first = "embedding" not in clients.columns
@@ -240,26 +291,34 @@ class FedCor(SelectionRule[FedCorState]):
         return dataclasses.replace(state, clients=clients, epochs=epochs)
 
     def embedding(self, clients: ClientTable, ids: Ids) -> Floats:
-        """Return these clients' rows of X^T ``[n, d]``: trained, or drawn from ``embedding_seed``."""
-        drawn = Key(self.embedding_seed).fold("fedcor").normal(ids, self.dimension) / np.sqrt(self.dimension)
+        """Return these clients' rows of X^T ``[n, d]``: trained, or drawn from
+        ``embedding_seed``."""
+        drawn = Key(self.embedding_seed).fold("fedcor").normal(ids, self.dimension) / np.sqrt(
+            self.dimension
+        )
         trained = clients.get("embedding", ids).reshape(len(ids), -1)
         return np.where(np.isnan(trained), drawn, trained)
 
 
-def greedy(embedding: Floats, noise: float, p: Floats, alpha: Floats, available: Bools, m: int) -> tuple[Ints, Floats]:
+def greedy(
+    embedding: Floats, noise: float, p: Floats, alpha: Floats, available: Bools, m: int
+) -> tuple[Ints, Floats]:
     """Return the positions picked, in order, and the score of each when it was picked, ``[m]``.
 
     Parameters
     ----------
-    embedding: X^T ``[K, d]``. noise: with it Sigma = X^T X + noise^2 I. p, alpha: ``[K]``. available: which clients are
-    candidates, ``[K]``. m: number of picks, at most the number of candidates.
+    embedding: X^T ``[K, d]``. noise: with it Sigma = X^T X + noise^2 I. p, alpha: ``[K]``.
+    available: which clients are candidates, ``[K]``. m: number of picks, at most the number of
+    candidates.
     """
     square = noise**2
     within = np.eye(embedding.shape[1])  # C: the embedding's covariance, given the picks
     own = np.einsum("kd,kd->k", embedding, embedding) + square  # Sigma_kk
-    pull = embedding @ (p @ embedding) + square * p  # Sigma p; rows of picked clients are not updated
+    # Sigma p; rows of picked clients are not updated
+    pull = embedding @ (p @ embedding) + square * p
     blocked = np.where(available, 0.0, -np.inf)
-    at, scores = np.empty(m, np.int64), np.empty(m)
+    at = np.empty(m, np.int64)
+    scores = np.empty(m)
     for i in range(m):
         score = alpha * pull / np.sqrt(np.maximum(own, square)) + blocked
         k = at[i] = int(np.argmax(score))
@@ -274,22 +333,33 @@ def greedy(embedding: Floats, noise: float, p: Floats, alpha: Floats, available:
 
 
 def gaussians(residuals: Floats, weights: Floats) -> list[Gaussian]:
-    """Group the residuals ``[K, n]`` of n rounds by the set of clients measured: an entry that is NaN was not."""
+    """Group the residuals ``[K, n]`` of n rounds by the set of clients measured: an entry that is
+    NaN was not."""
     sets, of = np.unique(~np.isnan(residuals.T), axis=0, return_inverse=True)
-    groups = [(slice(None) if rows.all() else np.flatnonzero(rows), of == i) for i, rows in enumerate(sets) if rows.any()]
+    groups = [
+        (slice(None) if rows.all() else np.flatnonzero(rows), of == i)
+        for i, rows in enumerate(sets)
+        if rows.any()
+    ]
     return [Gaussian(rows, residuals[:, which][rows], weights[which]) for rows, which in groups]
 
 
-def negative_log_likelihood(embedding: Floats, parts: list[Gaussian], noise: float) -> tuple[float, Floats]:
-    """Return ``-sum_e w_e log N(r_e; 0, X^T X + noise^2 I)`` and its gradient in X^T, ``[K, d]``; O(K d^2) for each part."""
-    square, value, slope = noise**2, 0.0, np.zeros_like(embedding)
+def negative_log_likelihood(
+    embedding: Floats, parts: list[Gaussian], noise: float
+) -> tuple[float, Floats]:
+    """Return ``-sum_e w_e log N(r_e; 0, X^T X + noise^2 I)`` and its gradient in X^T, ``[K, d]``;
+    O(K d^2) for each part."""
+    square = noise**2
+    value = 0.0
+    slope = np.zeros_like(embedding)
     for rows, r, w in parts:
         x = embedding[rows]
         inverse = np.linalg.inv(x.T @ x + square * np.eye(x.shape[1]))  # of A
         along = x.T @ r  # [d, n]
         solved = inverse @ along  # X Sigma^-1 r
         logdet = (len(x) - x.shape[1]) * np.log(square) - np.linalg.slogdet(inverse)[1]
-        fits = (np.einsum("kn,kn->n", r, r) - np.einsum("dn,dn->n", along, solved)) / square  # r^T Sigma^-1 r
+        # r^T Sigma^-1 r
+        fits = (np.einsum("kn,kn->n", r, r) - np.einsum("dn,dn->n", along, solved)) / square
         value += 0.5 * float(w.sum() * (logdet + len(x) * np.log(2.0 * np.pi)) + w @ fits)
         pulled = w[:, None] * solved.T / square
         # Sigma^-1 (I - sum w r r^T Sigma^-1) X^T, in products of [K, d] and [K, n] only
@@ -297,15 +367,21 @@ def negative_log_likelihood(embedding: Floats, parts: list[Gaussian], noise: flo
     return value, slope
 
 
-def fit(embedding: Floats, changes: Floats, weights: Floats, noise: float, rate: float, iterations: int) -> Floats:
-    """Return X^T after so many steps of Adam (0.9, 0.999, 1e-8) on the likelihood of the changes around their weighted mean.
+def fit(
+    embedding: Floats, changes: Floats, weights: Floats, noise: float, rate: float, iterations: int
+) -> Floats:
+    """Return X^T after so many steps of Adam (0.9, 0.999, 1e-8) on the likelihood of the changes
+    around their weighted mean.
 
     Parameters
     ----------
-    embedding: ``[K, d]``. changes: ``[K, n]``, every client with at least one number. weights: ``[n]``.
+    embedding: ``[K, d]``. changes: ``[K, n]``, every client with at least one number. weights:
+    ``[n]``.
     """
     parts = gaussians(changes - discounted_mean(changes, weights)[:, None], weights)
-    x, first, second = embedding.copy(), np.zeros_like(embedding), np.zeros_like(embedding)
+    x = embedding.copy()
+    first = np.zeros_like(embedding)
+    second = np.zeros_like(embedding)
     for i in range(1, iterations + 1):
         slope = negative_log_likelihood(x, parts, noise)[1]
         first += 0.1 * (slope - first)
@@ -317,4 +393,8 @@ def fit(embedding: Floats, changes: Floats, weights: Floats, noise: float, rate:
 def discounted_mean(changes: Floats, weights: Floats) -> Floats:
     """Return mu ``[K]``: each client's weighted mean of its known changes ``[K, n]``."""
     known = ~np.isnan(changes)
-    return np.asarray(np.where(known, changes, 0.0) @ weights / np.maximum(known @ weights, np.finfo(np.float64).tiny))
+    return np.asarray(
+        np.where(known, changes, 0.0)
+        @ weights
+        / np.maximum(known @ weights, np.finfo(np.float64).tiny)
+    )

@@ -1,7 +1,9 @@
-"""FedCS chooses as many clients as finish before a deadline, if downloads are shared and uploads come one after another.
+"""FedCS chooses as many clients as finish before a deadline, if downloads are shared and uploads
+come one after another.
 
-Nishio, Yonetani: *Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge*, ICC 2019
-(arXiv:1804.08333). Reference: docs/methods/selectors.md#fedcs. All formulas are INTERPRETATION-R.
+Nishio, Yonetani: *Client Selection for Federated Learning with Heterogeneous Resources in Mobile
+Edge*, ICC 2019 (arXiv:1804.08333). Reference: docs/methods/selectors.md#fedcs. All formulas are
+INTERPRETATION-R.
 
     Theta = 0, S = (), T^D_S = largest download in S (0 for nobody); repeat
         x = argmin over the rest of  T^D_{S+x} - T^D_S + t^UL_x + max(0, t^U_x - Theta)
@@ -10,22 +12,28 @@ Nishio, Yonetani: *Client Selection for Federated Learning with Heterogeneous Re
         x leaves the rest either way
     until nobody is left, or m are taken
 
-Symbols: ``t^D``, ``t^U``, ``t^UL`` estimated seconds of download, local update and upload; ``T_cs``, ``T_agg`` seconds of the
-selection and of the aggregation. The minimised sum is what x would add to the total, so the first x that does not fit ends
-the search: whatever is left adds at least as much. A client that cannot be among the next r accepted is set aside, so that a
-million clients cost a few passes (see ``_contenders``).
+Symbols: ``t^D``, ``t^U``, ``t^UL`` estimated seconds of download, local update and upload;
+``T_cs``, ``T_agg`` seconds of the selection and of the aggregation. The minimised sum is what x
+would add to the total, so the first x that does not fit ends the search: whatever is left adds at
+least as much. A client that cannot be among the next r accepted is set aside, so that a million
+clients cost a few passes (see ``_contenders``).
 
 State: the estimates of the last probe: ``round``, ``ids`` and ``seconds`` [3, n].
-Needs: probed ``download_estimate_s``, ``compute_estimate_s``, ``upload_estimate_s``. Probe cost: none in traffic or training; the
-planner estimates them for every available client, or for a random share, each round.
+Needs: probed ``download_estimate_s``, ``compute_estimate_s``, ``upload_estimate_s``. Probe cost:
+none in traffic or training; the planner estimates them for every available client, or for a random
+share, each round.
 
-``Cohort.notes``: ``asked`` (clients with estimates), ``planned_s`` (the total of S), ``abandoned`` (1: nobody fits the deadline).
+``Cohort.notes``: ``asked`` (clients with estimates), ``planned_s`` (the total of S), ``abandoned``
+(1: nobody fits the deadline).
 
 Deviations and readings
 -----------------------
-* A cohort may be smaller than m, down to nobody: such a round is abandoned, and the model stays as it is.
-* At most m are taken; the paper has no m: ``fill = True``. The paper asks a random share of the clients, here ``share``.
-* INTERPRETATION-D: equal sums go to the lowest id. A client without all three estimates is not chosen.
+* A cohort may be smaller than m, down to nobody: such a round is abandoned, and the model stays as
+  it is.
+* At most m are taken; the paper has no m: ``fill = True``. The paper asks a random share of the
+  clients, here ``share``.
+* INTERPRETATION-D: equal sums go to the lowest id. A client without all three estimates is not
+  chosen.
 * Uploads are planned one after another; whether they happen so depends on the network model.
 
 >>> from motley.selectors import Selector
@@ -62,7 +70,8 @@ _FEW = 2048
 
 @dataclass(frozen=True)
 class FedCSState:
-    """The clients probed in ``round``, ids sorted, and their estimates ``[3, n]`` by phase; NaN where one is missing."""
+    """The clients probed in ``round``, ids sorted, and their estimates ``[3, n]`` by phase; NaN
+    where one is missing."""
 
     round: int = 0
     ids: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -76,7 +85,8 @@ class FedCS(SelectionRule[FedCSState]):
     Parameters
     ----------
     deadline: seconds a round may last; the paper's is three minutes.
-    selection, aggregation: T_cs and T_agg, the seconds of a round that selection and aggregation take.
+    selection, aggregation: T_cs and T_agg, the seconds of a round that selection and aggregation
+    take.
     share: share of the available clients that is probed for estimates, rounded up.
     fill: take every client that fits, also more than m.
     """
@@ -92,14 +102,18 @@ class FedCS(SelectionRule[FedCSState]):
 
     def __post_init__(self) -> None:
         if not 0 < self.deadline < math.inf:
-            raise ConfigError(f"got deadline = {self.deadline}; expected a positive number of seconds")
+            raise ConfigError(
+                f"got deadline = {self.deadline}; expected a positive number of seconds"
+            )
         for name in ("selection", "aggregation"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"got {name} = {getattr(self, name)}; expected at least 0 seconds")
+                raise ConfigError(
+                    f"got {name} = {getattr(self, name)}; expected at least 0 seconds"
+                )
         if self.selection + self.aggregation >= self.deadline:
             raise ConfigError(
-                f"got selection + aggregation = {self.selection + self.aggregation} s and deadline = {self.deadline} s: "
-                "no time is left for any client; raise the deadline"
+                f"got selection + aggregation = {self.selection + self.aggregation} s and deadline "
+                f"= {self.deadline} s: no time is left for any client; raise the deadline"
             )
         if not 0 < self.share <= 1:
             raise ConfigError(f"got share = {self.share}; expected a share in (0, 1]")
@@ -124,12 +138,18 @@ class FedCS(SelectionRule[FedCSState]):
     @override
     def candidates(self, state: FedCSState, context: SelectionContext) -> Ids:
         wanted = math.ceil(self.share * len(context.available) - 1e-9)
-        return context.available if self.share == 1 else context.rng.choice(context.available, wanted, replace=False)
+        return (
+            context.available
+            if self.share == 1
+            else context.rng.choice(context.available, wanted, replace=False)
+        )
 
     @override
     def select(self, state: FedCSState, context: SelectionContext) -> Cohort:
         ids, (download, update, upload) = _estimates(state, context)
-        taken, total = greedy(download, update, upload, self.deadline, context.m, self.selection, self.aggregation)
+        taken, total = greedy(
+            download, update, upload, self.deadline, context.m, self.selection, self.aggregation
+        )
         notes = {"asked": float(len(ids)), "planned_s": total, "abandoned": float(not len(taken))}
         return Cohort(ids[taken], notes=notes)
 
@@ -138,13 +158,17 @@ class FedCS(SelectionRule[FedCSState]):
         probed = reports.of(Outcome.PROBED)
         if not len(probed):
             return state
-        estimates = np.stack([usable_seconds(probed.signal(f"{phase}_estimate_s")) for phase in PHASES])
+        estimates = np.stack(
+            [usable_seconds(probed.signal(f"{phase}_estimate_s")) for phase in PHASES]
+        )
         return FedCSState(round, probed.ids, estimates)
 
 
 def _estimates(state: FedCSState, context: SelectionContext) -> tuple[Ids, Floats]:
-    """Return ids and estimates ``[3, n]`` of this round's available clients that have all three, sorted by id."""
-    ids, estimates = state.ids, state.seconds
+    """Return ids and estimates ``[3, n]`` of this round's available clients that have all three,
+    sorted by id."""
+    ids = state.ids
+    estimates = state.seconds
     if state.round != context.round:
         return ids[:0], estimates[:, :0]
     usable = ~np.isnan(estimates).any(axis=0)
@@ -167,16 +191,21 @@ def greedy(
 
     Parameters
     ----------
-    download, update, upload: t^D, t^U, t^UL, seconds ``[n]``. deadline, selection, aggregation: seconds. most: m.
+    download, update, upload: t^D, t^U, t^UL, seconds ``[n]``. deadline, selection, aggregation:
+    seconds. most: m.
     """
     rest, d, u, up = np.arange(len(download)), download, update, upload.copy()  # up = inf: taken
     taken: list[int] = []
     down = theta = 0.0
     while len(taken) < most and len(rest):
-        if len(rest) > _FEW and (len(taken) & (len(taken) - 1)) == 0 and taken:  # after 1, 2, 4, 8, ...
+        # after 1, 2, 4, 8, ...
+        if len(rest) > _FEW and (len(taken) & (len(taken) - 1)) == 0 and taken:
             spare = deadline - selection - aggregation - down - theta
             keep = _contenders(d, u, up, down, theta, spare, most - len(taken))
-            rest, d, u, up = rest[keep], d[keep], u[keep], up[keep]
+            rest = rest[keep]
+            d = d[keep]
+            u = u[keep]
+            up = up[keep]
             if not len(rest):
                 break
         total = np.maximum(u, theta)
@@ -186,19 +215,25 @@ def greedy(
         if not selection + float(total[x]) + aggregation < deadline:
             break
         taken.append(int(rest[x]))
-        down, theta = max(down, float(d[x])), max(theta, float(u[x])) + float(up[x])
+        down = max(down, float(d[x]))
+        theta = max(theta, float(u[x])) + float(up[x])
         up[x] = np.inf
     return np.array(taken, np.int64), down + theta
 
 
-def _contenders(d: Floats, u: Floats, up: Floats, down: float, theta: float, spare: float, most: int) -> Ids:
-    """Return positions of the clients that can be among the next ``most`` accepted; the others are never accepted.
+def _contenders(
+    d: Floats, u: Floats, up: Floats, down: float, theta: float, spare: float, most: int
+) -> Ids:
+    """Return positions of the clients that can be among the next ``most`` accepted; the others are
+    never accepted.
 
-    The seconds a client adds, ``c = max(0, d - T^D) + max(0, u - Theta) + up``, only fall as S grows, by at most what S adds, and
-    never below ``up``. So a client is left out that
+    The seconds a client adds, ``c = max(0, d - T^D) + max(0, u - Theta) + up``, only fall as S
+    grows, by at most what S adds, and never below ``up``. So a client is left out that
 
-    * adds ``spare`` or more, up to a rounding error of a billionth: every acceptance brings the total nearer to the deadline;
-    * has an ``up`` above the ``most``-th smallest c (or equal to it and a higher id): so many others stay ahead of it;
+    * adds ``spare`` or more, up to a rounding error of a billionth: every acceptance brings the
+      total nearer to the deadline;
+    * has an ``up`` above the ``most``-th smallest c (or equal to it and a higher id): so many
+      others stay ahead of it;
     * has a c above the sum of the ``most`` smallest: it cannot fall that far.
     """
     c = np.maximum(d - down, 0.0)
@@ -214,7 +249,8 @@ def _contenders(d: Floats, u: Floats, up: Floats, down: float, theta: float, spa
     smallest = np.partition(c, most - 1)[:most]
     last = smallest.max()
     equal = np.flatnonzero(c == last)
-    place = equal[most - int(np.count_nonzero(smallest < last)) - 1]  # the most-th smallest, equals by position
+    # the most-th smallest, equals by position
+    place = equal[most - int(np.count_nonzero(smallest < last)) - 1]
     keep = near & (up <= last) & (c <= smallest.sum() * (1 + 1e-9) + slack)
     keep[place + 1 :] &= up[place + 1 :] < last
     return np.flatnonzero(keep)

@@ -1,7 +1,9 @@
-"""FedCVR-Bolt groups similar clients into coalitions and draws from each one client, by how much variance it explains.
+"""FedCVR-Bolt groups similar clients into coalitions and draws from each one client, by how much
+variance it explains.
 
-Licciardi, Raineri, Proskurnikov, Rondoni, Zino: *Sociodynamics-inspired Adaptive Coalition and Client Selection in Federated
-Learning*, arXiv:2506.02897v1, 2025. Reference: docs/methods/fedcvr-bolt.md.
+Licciardi, Raineri, Proskurnikov, Rondoni, Zino: *Sociodynamics-inspired Adaptive Coalition and
+Client Selection in Federated Learning*, arXiv:2506.02897v1, 2025. Reference:
+docs/methods/fedcvr-bolt.md.
 
     1. W_kj = exp(-g |theta~_k - theta~_j|^2), theta~ = theta / |theta|, rows normalised,
        similarity (W + W^T) / 2
@@ -15,50 +17,62 @@ Learning*, arXiv:2506.02897v1, 2025. Reference: docs/methods/fedcvr-bolt.md.
     7. C^d <- (1 - 1/t) C^d + (1/t) e^d (e^d)^T,  e = theta - thbar
     8. a_k = n_k / sum of n over the chosen
 
-The first ``warm_up`` rounds choose uniformly. Symbols: ``theta_k`` [D'] last model of client k that the server saw, on a
-fixed set of coordinates d of the last linear layer; ``thbar_k`` its predicted mean; ``e_k`` its innovation; ``C^d`` [K, K]
-covariance of the innovations; ``alpha_k`` = n_k / n. With weights 1/t, C is the plain mean of all rounds' ``e e^T``.
+The first ``warm_up`` rounds choose uniformly. Symbols: ``theta_k`` [D'] last model of client k that
+the server saw, on a fixed set of coordinates d of the last linear layer; ``thbar_k`` its predicted
+mean; ``e_k`` its innovation; ``C^d`` [K, K] covariance of the innovations; ``alpha_k`` = n_k / n.
+With weights 1/t, C is the plain mean of all rounds' ``e e^T``.
 
-State, per client: ``num_examples``; ``theta``, ``mean`` (thbar), ``weighted`` (C n, so C alpha times the sum of sizes) and
-``variance`` (diag C), all [D']; ``label``, its coalition in the next round. The matrices C^d are never made: steps 3 and 7
-need C alpha and diag C, which follow their own recursions in O(K D'), and step 6 one entry C_kj per client and coordinate,
-which is ``1/t sum_s e_s[k] e_s[j]`` from the stored ``innovations`` (float32, rounds x K x D'; of a warm-up round only the m
-rows that changed). Above ``memory_mb`` older ones are folded into half as many combinations;
-``Cohort.notes["folded"]`` is the share of C's trace that the entries C_kj have lost by it (v never loses anything). ``rho =
-"cosine"`` needs and stores none. A checkpoint holds the stored innovations too, and encoding it takes four times their
-size for a moment. At K = 10,000 and D' = 300 a round is 12 MB: 200 rounds kept whole (``memory_mb = 4000``) take 2.4 GB in
-all, the default folds after some 110 rounds and stays at 1.7 GB (share folded after 200 of a made-up run: 0.5 %).
+State, per client: ``num_examples``; ``theta``, ``mean`` (thbar), ``weighted`` (C n, so C alpha
+times the sum of sizes) and ``variance`` (diag C), all [D']; ``label``, its coalition in the next
+round. The matrices C^d are never made: steps 3 and 7 need C alpha and diag C, which follow their
+own recursions in O(K D'), and step 6 one entry C_kj per client and coordinate, which is
+``1/t sum_s e_s[k] e_s[j]`` from the stored ``innovations`` (float32, rounds x K x D'; of a warm-up
+round only the m rows that changed). Above ``memory_mb`` older ones are folded into half as many
+combinations; ``Cohort.notes["folded"]`` is the share of C's trace that the entries C_kj have lost
+by it (v never loses anything). ``rho = "cosine"`` needs and stores none. A checkpoint holds the
+stored innovations too, and encoding it takes four times their size for a moment. At K = 10,000 and
+D' = 300 a round is 12 MB: 200 rounds kept whole (``memory_mb = 4000``) take 2.4 GB in all, the
+default folds after some 110 rounds and stays at 1.7 GB (share folded after 200 of a made-up run:
+0.5 %).
 
-Needs: ``last_layer`` once (the initial model's, known to the server) and with every update; ``num_examples`` once. Probe
-cost: none. ``Cohort.weights``: step 8. ``Cohort.notes``: ``max_probability``, ``cv_probability`` (of being chosen, over the
-available), ``largest_coalition`` (share of the available), ``folded``; after the warm-up with ``compare = r`` also the share of
-Var(global model) that knowing all models of the cohort removes (Proposition 1 for several clients), ``explained.cohort``, and
-the mean of r random cohorts of the same size, ``explained.random``.
+Needs: ``last_layer`` once (the initial model's, known to the server) and with every update;
+``num_examples`` once. Probe cost: none. ``Cohort.weights``: step 8. ``Cohort.notes``:
+``max_probability``, ``cv_probability`` (of being chosen, over the available), ``largest_coalition``
+(share of the available), ``folded``; after the warm-up with ``compare = r`` also the share of
+Var(global model) that knowing all models of the cohort removes (Proposition 1 for several clients),
+``explained.cohort``, and the mean of r random cohorts of the same size, ``explained.random``.
 
 Deviations and readings
 -----------------------
-* READING Gaussian on the normalised vectors with g = 1 (Eq. 4 has the raw models: ``similarity = "gaussian"``; Algorithm 1
-  lines 3 to 5 the cosine: ``"cosine"``). Embedding and k-means: :mod:`motley.selectors.common.clustering`; a fixed key starts
-  them, so coalitions are a function of the models alone. Empty and identical coalitions: the largest gives up the later half of its
-  members, until there are m.
-* READING rho is Pearson's (Eqs. 9, 16); ``"cosine"`` is Algorithm 1 as printed, ``"regression"`` C_kj / C_jj Proposition 2's
-  predictor.
-* READING the innovation of a chosen client is taken against the mean predicted before its update, so it is not zero; only then its
-  mean becomes its own model, the expectation of what is known (Eq. 9 is of the *unobserved*, Algorithm 1 line 13). A client seen
-  again in the next round is thus expected where it was. ``seen_mean = "kept"`` leaves the mean of before: a client seen round after
-  round is then measured for ever against the mean from before its first sighting. One that starts at 0 and reports 10 three times
-  has variance (100 + 100 + 100) / 3 = 100, and 100 for ever, against (100 + 0 + 0) / 3 = 33.3; since v grows with it, such a client
-  is chosen because it was chosen. ``literal_means`` sets the mean *before* the innovation is taken, as
-  line 13 stands: variance 0, and a client that is chosen loses all value.
-* READING theta(1) = thbar(1) = the initial model, C(1) = 0. In the warm-up rounds, and in a coalition none of whose chosen
-  clients reported, an unobserved client's mean is its own last model (innovation 0).
+* READING Gaussian on the normalised vectors with g = 1 (Eq. 4 has the raw models:
+  ``similarity = "gaussian"``; Algorithm 1 lines 3 to 5 the cosine: ``"cosine"``). Embedding and
+  k-means: :mod:`motley.selectors.common.clustering`; a fixed key starts them, so coalitions are a
+  function of the models alone. Empty and identical coalitions: the largest gives up the later half
+  of its members, until there are m.
+* READING rho is Pearson's (Eqs. 9, 16); ``"cosine"`` is Algorithm 1 as printed, ``"regression"``
+  C_kj / C_jj Proposition 2's predictor.
+* READING the innovation of a chosen client is taken against the mean predicted before its update,
+  so it is not zero; only then its mean becomes its own model, the expectation of what is known (Eq.
+  9 is of the *unobserved*, Algorithm 1 line 13). A client seen again in the next round is thus
+  expected where it was. ``seen_mean = "kept"`` leaves the mean of before: a client seen round after
+  round is then measured for ever against the mean from before its first sighting. One that starts
+  at 0 and reports 10 three times has variance (100 + 100 + 100) / 3 = 100, and 100 for ever,
+  against (100 + 0 + 0) / 3 = 33.3; since v grows with it, such a client is chosen because it was
+  chosen. ``literal_means`` sets the mean *before* the innovation is taken, as line 13 stands:
+  variance 0, and a client that is chosen loses all value.
+* READING theta(1) = thbar(1) = the initial model, C(1) = 0. In the warm-up rounds, and in a
+  coalition none of whose chosen clients reported, an unobserved client's mean is its own last model
+  (innovation 0).
 * A relative ridge keeps C_kk > 0: v = rho = 0 where a client or coordinate has no variance.
-* INTERPRETATION: coalitions are made of all known clients, also unavailable ones (they are unobserved like others); only
-  available ones are drawn. P is the number of clients wanted; when it differs from that of the previous round, coalitions are
-  made anew. Where a coalition has several observed clients, the nearest one predicts.
-* Every dispatched client must be reported, a lost one as ``DROPPED``: their number is the number of coalitions of the round.
-* INTERPRETATION: t counts rounds in which a client was observed; others change nothing. A client never observed starts at
-  theta(1); without an enrolled initial model, theta(1) is the mean of the first models reported.
+* INTERPRETATION: coalitions are made of all known clients, also unavailable ones (they are
+  unobserved like others); only available ones are drawn. P is the number of clients wanted; when it
+  differs from that of the previous round, coalitions are made anew. Where a coalition has several
+  observed clients, the nearest one predicts.
+* Every dispatched client must be reported, a lost one as ``DROPPED``: their number is the number of
+  coalitions of the round.
+* INTERPRETATION: t counts rounds in which a client was observed; others change nothing. A client
+  never observed starts at theta(1); without an enrolled initial model, theta(1) is the mean of the
+  first models reported.
 * Coordinates are limited to 1e15 in size, for runs that diverge.
 
 >>> from motley.selectors import Selector
@@ -90,21 +104,36 @@ from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, dispatched, put_sizes, shares, sizes
 from motley.selectors.common.clustering import coalitions, fill_empty, nearest, unit_rows
-from motley.selectors.common.innovations import Block, append, cohort_products, fold, paired_products
+from motley.selectors.common.innovations import (
+    Block,
+    append,
+    cohort_products,
+    fold,
+    paired_products,
+)
 
 __all__ = ["FedCvrBolt", "FedCvrBoltState"]
 
 LARGEST = 1e15
 _SINGULAR = 1e-6  # innovations are stored in float32
-_DEFAULTS = {SIZE: np.nan, "theta": np.nan, "mean": np.nan, "weighted": np.nan, "variance": np.nan, "label": -1.0}
+_DEFAULTS = {
+    SIZE: np.nan,
+    "theta": np.nan,
+    "mean": np.nan,
+    "weighted": np.nan,
+    "variance": np.nan,
+    "label": -1.0,
+}
 
 
 @dataclass(frozen=True)
 class FedCvrBoltState:
     """One row per client, columns as named in the module's docstring, and
 
-    ``initial`` theta(1) [D'], empty while unknown; ``rounds`` observed, t - 1; ``innovations``: ids and rows of each round;
-    ``lost``: trace of t C given up by folding; ``coalitions``: how many the labels tell apart, 0 before the first.
+    ``initial`` theta(1) [D'], empty while unknown; ``rounds`` observed, t - 1; ``innovations``: ids
+    and rows of each round;
+    ``lost``: trace of t C given up by folding; ``coalitions``: how many the labels tell apart, 0
+    before the first.
     """
 
     clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
@@ -126,17 +155,22 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     beta: 0 draws uniformly within a coalition, inf takes the largest v.
     recluster_every: rounds between two clusterings.
     rho: how a coalition's chosen client predicts the others.
-    literal_means: whether a chosen client's mean is its own model already when its innovation is taken, which is then zero.
-    seen_mean: what a chosen client's mean is afterwards: its own model, or the mean kept from before.
+    literal_means: whether a chosen client's mean is its own model already when its innovation is
+    taken, which is then zero.
+    seen_mean: what a chosen client's mean is afterwards: its own model, or the mean kept from
+    before.
     warm_up: rounds of uniform choice at the start.
     whole: last layers of up to so many numbers are used whole (2010: the paper's MNIST MLP).
     coordinates: number of coordinates used of a larger layer, drawn once.
     ridge: added to C_kk, relative to its mean over the clients.
-    exact_up_to: number of clients up to which the similarity is a full matrix; above it a factor is used.
+    exact_up_to: number of clients up to which the similarity is a full matrix; above it a factor is
+    used.
     landmarks: number of landmarks of that factor (Gaussian), at least 2m.
-    memory_mb: MiB of stored innovations before older ones are folded; at least seven rounds are kept.
+    memory_mb: MiB of stored innovations before older ones are folded; at least seven rounds are
+    kept.
     key: seed of the coordinates' draw and of the clustering, independent of the selector's seed.
-    compare: number of random cohorts whose explained variance each cohort's is noted beside; 0 notes none.
+    compare: number of random cohorts whose explained variance each cohort's is noted beside; 0
+    notes none.
     """
 
     similarity: Literal["gaussian_normalised", "gaussian", "cosine"] = "gaussian_normalised"
@@ -163,23 +197,37 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         if not 0 < self.g < math.inf:
             raise ConfigError(f"got g = {self.g}; expected a positive number")
         if not self.beta >= 0:
-            raise ConfigError(f"got beta = {self.beta}; expected at least 0 (inf takes the largest v of each coalition)")
+            raise ConfigError(
+                f"got beta = {self.beta}; expected at least 0 (inf takes the largest v of each "
+                "coalition)"
+            )
         if not 0 <= self.ridge < math.inf:
             raise ConfigError(f"got ridge = {self.ridge}; expected a number of at least 0")
         if not self.memory_mb > 0:
-            raise ConfigError(f"got memory_mb = {self.memory_mb}; expected a positive number of MiB")
+            raise ConfigError(
+                f"got memory_mb = {self.memory_mb}; expected a positive number of MiB"
+            )
         if self.warm_up < 0 or self.whole < 0 or self.exact_up_to < 0:
-            got = f"warm_up = {self.warm_up}, whole = {self.whole}, exact_up_to = {self.exact_up_to}"
+            got = (
+                f"warm_up = {self.warm_up}, whole = {self.whole}, exact_up_to = {self.exact_up_to}"
+            )
             raise ConfigError(f"got {got}; expected numbers of at least 0")
         if self.compare < 0 or (self.compare and self.rho == "cosine"):
             got = f"got compare = {self.compare} with rho = {self.rho!r}"
-            raise ConfigError(f"{got}; expected at least 0, and 0 with rho = 'cosine', which stores no innovations")
+            raise ConfigError(
+                f"{got}; expected at least 0, and 0 with rho = 'cosine', which stores no "
+                "innovations"
+            )
         if self.literal_means and self.seen_mean == "kept":
             raise ConfigError(
-                "got literal_means with seen_mean = 'kept'; a literal mean is the client's own model, leave one of them out"
+                "got literal_means with seen_mean = 'kept'; a literal mean is the client's own "
+                "model, leave one of them out"
             )
         if self.recluster_every < 1 or self.coordinates < 1 or self.landmarks < 1:
-            got = f"recluster_every = {self.recluster_every}, coordinates = {self.coordinates}, landmarks = {self.landmarks}"
+            got = (
+                f"recluster_every = {self.recluster_every}, coordinates = {self.coordinates}, "
+                f"landmarks = {self.landmarks}"
+            )
             raise ConfigError(f"got {got}; expected numbers of at least 1")
 
     @override
@@ -194,19 +242,23 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     def init(self) -> FedCvrBoltState:
         return FedCvrBoltState()
 
-    # ------------------------------------------------------------------------------------- steps 1 to 4
+    # --------------------------------------------------------------------------------- steps 1 to 4
 
     def points(self, theta: Floats) -> Floats:
         """Return the vectors that the similarity compares, ``[K, D']``."""
         return theta if self.similarity == "gaussian" else unit_rows(theta)
 
     def labels(self, state: FedCvrBoltState, count: int) -> Ids:
-        """Return the coalition of every known client, ``[K]``, ``min(count, K)`` of them: stored ones, or made anew."""
+        """Return the coalition of every known client, ``[K]``, ``min(count, K)`` of them: stored
+        ones, or made anew."""
         kept = state.clients.get("label", state.clients.ids)
         if count == state.coalitions and not (kept < 0).any():
             return kept.astype(np.int64)
-        kernel: Literal["gaussian", "cosine"] = "cosine" if self.similarity == "cosine" else "gaussian"
-        points, key = self.points(state.clients.get("theta", state.clients.ids)), Key(self.key).fold("fedcvr_bolt")
+        kernel: Literal["gaussian", "cosine"] = (
+            "cosine" if self.similarity == "cosine" else "gaussian"
+        )
+        points = self.points(state.clients.get("theta", state.clients.ids))
+        key = Key(self.key).fold("fedcvr_bolt")
         return coalitions(points, count, kernel, self.g, key, self.exact_up_to, self.landmarks)
 
     def value(self, state: FedCvrBoltState, ids: Ids) -> Floats:
@@ -216,13 +268,17 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         if not total:
             return np.zeros(len(ids))
         squares = (clients.get("weighted", ids) / total) ** 2
-        return np.asarray(_divide(squares, clients.get("variance", ids) + self._ridge(clients)).sum(axis=1))
+        return np.asarray(
+            _divide(squares, clients.get("variance", ids) + self._ridge(clients)).sum(axis=1)
+        )
 
     def explained(self, state: FedCvrBoltState, ids: Ids) -> float:
-        """Return the share of Var(global model) that knowing the models of several clients removes, in [0, 1]; 0 without variance.
+        """Return the share of Var(global model) that knowing the models of several clients removes,
+        in [0, 1]; 0 without variance.
 
-        Proposition 1 with A = ``ids``: ``sum_d a_A^T (C^d_AA)^-1 a_A`` over ``sum_d alpha^T C^d alpha``, with ``a_A`` the entries of
-        ``C^d alpha`` at A. For one client the numerator is ``v_k``; for several it is not the sum of these, since they know in part
+        Proposition 1 with A = ``ids``: ``sum_d a_A^T (C^d_AA)^-1 a_A`` over
+        ``sum_d alpha^T C^d alpha``, with ``a_A`` the entries of ``C^d alpha`` at A. For one client
+        the numerator is ``v_k``; for several it is not the sum of these, since they know in part
         the same. With innovations folded, ``C^d_AA`` is what is left of it.
         """
         clients = state.clients
@@ -230,18 +286,30 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         whole = float((n @ clients.get("weighted", clients.ids)).sum())
         if not whole > 0:
             return 0.0
-        together = cohort_products(state.innovations, np.sort(ids), len(state.initial)) / state.rounds
-        spread = np.sqrt(np.einsum("dkk->dk", together))  # correlations: clients of any scale count alike
+        together = (
+            cohort_products(state.innovations, np.sort(ids), len(state.initial)) / state.rounds
+        )
+        # correlations: clients of any scale count alike
+        spread = np.sqrt(np.einsum("dkk->dk", together))
         per = _divide(clients.get("weighted", np.sort(ids)).T, spread)
-        inverse = np.linalg.pinv(_divide(together, spread[:, :, None] * spread[:, None, :]), rcond=_SINGULAR, hermitian=True)
+        inverse = np.linalg.pinv(
+            _divide(together, spread[:, :, None] * spread[:, None, :]),
+            rcond=_SINGULAR,
+            hermitian=True,
+        )
         return min(float(np.einsum("dk,dkj,dj->", per, inverse, per)) / whole, 1.0)
 
     def probabilities(self, value: Floats, group: Ids) -> Floats:
-        """Return the probability of each client in its group, ``[K]``: ``exp(beta v)``, normalised in groups 0 .. m - 1."""
+        """Return the probability of each client in its group, ``[K]``: ``exp(beta v)``, normalised
+        in groups 0 .. m - 1."""
         best = np.full(int(group.max()) + 1, -np.inf)
         np.maximum.at(best, group, value)
         behind = value - best[group]
-        weight = np.exp(self.beta * behind) if math.isfinite(self.beta) else (behind == 0).astype(np.float64)
+        weight = (
+            np.exp(self.beta * behind)
+            if math.isfinite(self.beta)
+            else (behind == 0).astype(np.float64)
+        )
         return np.asarray(weight / np.bincount(group, weight)[group])
 
     @override
@@ -256,22 +324,34 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             group = fill_empty(self.labels(state, context.m)[rows], context.m)
             p = self.probabilities(self.value(state, context.available), group)
             with np.errstate(divide="ignore"):
-                draw = np.log(p) - np.log(context.rng.standard_exponential(len(p)))  # Gumbel: a group's largest has the law p
+                # Gumbel: a group's largest has the law p
+                draw = np.log(p) - np.log(context.rng.standard_exponential(len(p)))
             order = np.lexsort((draw, group))
             at = order[np.flatnonzero(np.diff(group[order], append=context.m))]
-        whole = state.rounds * float(state.clients.get("variance", state.clients.ids).sum()) if state.lost else 1.0
+        whole = (
+            state.rounds * float(state.clients.get("variance", state.clients.ids).sum())
+            if state.lost
+            else 1.0
+        )
         notes = {
-            "max_probability": float(p.max()), "cv_probability": float(p.std() / p.mean()),
-            "largest_coalition": float(np.bincount(group).max() / len(group)), "folded": state.lost / whole,
-        }  # fmt: skip
+            "max_probability": float(p.max()),
+            "cv_probability": float(p.std() / p.mean()),
+            "largest_coalition": float(np.bincount(group).max() / len(group)),
+            "folded": state.lost / whole,
+        }
         ids = context.available[at]
         if self.compare and context.round > self.warm_up:
-            random = [context.rng.choice(context.available, len(ids), replace=False) for _ in range(self.compare)]
+            random = [
+                context.rng.choice(context.available, len(ids), replace=False)
+                for _ in range(self.compare)
+            ]
             notes["explained.cohort"] = self.explained(state, ids)
-            notes["explained.random"] = float(np.mean([self.explained(state, some) for some in random]))
+            notes["explained.random"] = float(
+                np.mean([self.explained(state, some) for some in random])
+            )
         return Cohort(ids, shares(state.clients, ids), notes=notes, probabilities=p)
 
-    # ------------------------------------------------------------------------------------- steps 5 to 7
+    # --------------------------------------------------------------------------------- steps 5 to 7
 
     @override
     def observe(self, state: FedCvrBoltState, round: int, reports: Reports) -> FedCvrBoltState:
@@ -285,22 +365,36 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             state = replace(state, initial=models.mean(axis=0))
         if models.shape[1] != len(state.initial):
             raise ContractError(
-                f"last_layer has {models.shape[1]} coordinates in round {round}, {len(state.initial)} before; "
-                "expected the same layer of the same model in every round"
+                f"last_layer has {models.shape[1]} coordinates in round {round}, "
+                f"{len(state.initial)} before; expected the same layer of the same model in every "
+                "round"
             )
         state = _join(state, accepted)
-        leader = self._leaders(state, accepted, len(sent)) if round > self.warm_up else np.arange(len(state.clients))
+        leader = (
+            self._leaders(state, accepted, len(sent))
+            if round > self.warm_up
+            else np.arange(len(state.clients))
+        )
         state = self._learn(state, accepted, models, leader)
         if round < self.warm_up:
             return state
         if len(sent) != state.coalitions or (round - self.warm_up) % self.recluster_every == 0:
             fresh = self.labels(replace(state, coalitions=0), len(sent))
-            state = replace(state, coalitions=len(sent), clients=_write(state.clients, label=fresh.astype(np.float64)))
+            state = replace(
+                state,
+                coalitions=len(sent),
+                clients=_write(state.clients, label=fresh.astype(np.float64)),
+            )
         return state
 
-    def _learn(self, state: FedCvrBoltState, accepted: Ids, models: Floats, leader: Ids) -> FedCvrBoltState:
-        """Do steps 5 to 7. ``leader``: position of the client that predicts each client, ``[K]``; its own if none does."""
-        ids, columns, t = state.clients.ids, state.clients.columns, state.rounds + 1
+    def _learn(
+        self, state: FedCvrBoltState, accepted: Ids, models: Floats, leader: Ids
+    ) -> FedCvrBoltState:
+        """Do steps 5 to 7. ``leader``: position of the client that predicts each client, ``[K]``;
+        its own if none does."""
+        ids = state.clients.ids
+        columns = state.clients.columns
+        t = state.rounds + 1
         seen = np.searchsorted(ids, accepted)
         led = np.flatnonzero(leader != np.arange(len(ids)))
         theta = columns["theta"].copy()
@@ -317,33 +411,43 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         weighted += e * ((sizes(state.clients, ids) @ e) / t)
         variance = columns["variance"] * (1.0 - 1.0 / t)
         variance += e * e / t
-        blocks, lost = state.innovations, 0.0
+        blocks = state.innovations
+        lost = 0.0
         if self.rho != "cosine":
             blocks, lost = fold(append(blocks, ids, e), self.memory_mb * 2**20)
-        clients = _write(state.clients, theta=theta, mean=mean, weighted=weighted, variance=variance)
+        clients = _write(
+            state.clients, theta=theta, mean=mean, weighted=weighted, variance=variance
+        )
         return replace(state, clients=clients, rounds=t, innovations=blocks, lost=state.lost + lost)
 
     def _rho(self, state: FedCvrBoltState, leader: Ids, led: Ids) -> Floats:
-        """Return ``rho_kj`` of the led clients, ``[n, D']`` (cosine: ``[n, 1]``), from C and the models before this round."""
-        columns, of = state.clients.columns, leader[led]
+        """Return ``rho_kj`` of the led clients, ``[n, D']`` (cosine: ``[n, 1]``), from C and the
+        models before this round."""
+        columns = state.clients.columns
+        of = leader[led]
         if self.rho == "cosine":
             unit = unit_rows(columns["theta"])
             return np.asarray(np.einsum("kd,kd->k", unit[led], unit[of])[:, None])
-        together = paired_products(state.innovations, state.clients.ids, leader, len(state.initial))[led] / max(state.rounds, 1)
+        together = paired_products(
+            state.innovations, state.clients.ids, leader, len(state.initial)
+        )[led] / max(state.rounds, 1)
         spread = columns["variance"] + self._ridge(state.clients)
         if self.rho == "regression":
             return _divide(together, spread[of])
         return np.clip(_divide(together, np.sqrt(spread[led] * spread[of])), -1.0, 1.0)
 
     def _leaders(self, state: FedCvrBoltState, accepted: Ids, count: int) -> Ids:
-        """Return the position of the observed client that predicts each client, ``[K]``; its own if observed or if none does."""
-        labels, seen = self.labels(state, count), np.searchsorted(state.clients.ids, accepted)
+        """Return the position of the observed client that predicts each client, ``[K]``; its own if
+        observed or if none does."""
+        labels = self.labels(state, count)
+        seen = np.searchsorted(state.clients.ids, accepted)
         observed = np.bincount(labels[seen], minlength=int(labels.max()) + 1)
         of = np.full(len(observed), -1)
         of[labels[seen]] = seen
         leader = np.where(observed[labels] > 0, of[labels], np.arange(len(labels)))
         for crowded in np.flatnonzero(observed > 1):
-            members, mates = np.flatnonzero(labels == crowded), seen[labels[seen] == crowded]
+            members = np.flatnonzero(labels == crowded)
+            mates = seen[labels[seen] == crowded]
             points = self.points(state.clients.get("theta", state.clients.ids[members]))
             leader[members] = mates[nearest(points, points[np.searchsorted(members, mates)])]
         leader[seen] = seen
@@ -356,13 +460,18 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         return _join(replace(state, clients=put_sizes(state.clients, reports)), reports.ids)
 
     def _models(self, reports: Reports) -> tuple[Ids, Floats]:
-        """Return the clients that sent a whole model, and the chosen coordinates of each, ``[n, D']``."""
+        """Return the clients that sent a whole model, and the chosen coordinates of each,
+        ``[n, D']``."""
         if "last_layer" not in reports.signals:
             return reports.ids[:0], np.zeros((0, 0))
         layer = reports.signals["last_layer"]
         layer = layer[:, None] if layer.ndim == 1 else layer
         if layer.shape[1] > max(self.whole, self.coordinates):
-            draw = Key(self.key).fold("fedcvr_bolt", "coordinates").uniform(np.arange(layer.shape[1]))[:, 0]
+            draw = (
+                Key(self.key)
+                .fold("fedcvr_bolt", "coordinates")
+                .uniform(np.arange(layer.shape[1]))[:, 0]
+            )
             layer = layer[:, np.sort(np.argsort(draw, kind="stable")[: self.coordinates])]
         whole = ~np.isnan(layer).any(axis=1)
         return reports.ids[whole], np.clip(layer[whole], -LARGEST, LARGEST)
@@ -383,10 +492,15 @@ def _write(clients: ClientTable, **columns: Floats) -> ClientTable:
 
 
 def _join(state: FedCvrBoltState, ids: Ids) -> FedCvrBoltState:
-    """Return the state with these clients in the table; one without a model starts at theta(1), if known, without a history."""
+    """Return the state with these clients in the table; one without a model starts at theta(1), if
+    known, without a history."""
     clients = state.clients.grow(ids)
     width = len(state.initial)
-    fresh = np.isnan(clients.columns["theta"][:, 0]) if "theta" in clients.columns else np.ones(len(clients), bool)
+    fresh = (
+        np.isnan(clients.columns["theta"][:, 0])
+        if "theta" in clients.columns
+        else np.ones(len(clients), bool)
+    )
     if not width or not fresh.any():
         return state if clients is state.clients else replace(state, clients=clients)
     start = np.broadcast_to(state.initial, (int(fresh.sum()), width))

@@ -1,35 +1,45 @@
-"""FedSTaS groups clients into strata of similar gradients and draws more clients from strata that vary more.
+"""FedSTaS groups clients into strata of similar gradients and draws more clients from strata that
+vary more.
 
-Slessor, Kong, Tang, Than, Kong: *FedSTaS: Client Stratification and Client Level Sampling for Efficient Federated Learning*,
-arXiv:2412.14226, 2024. Reference: docs/methods/selectors.md#fedstas.
+Slessor, Kong, Tang, Than, Kong: *FedSTaS: Client Stratification and Client Level Sampling for
+Efficient Federated Learning*, arXiv:2412.14226, 2024. Reference: docs/methods/selectors.md#fedstas.
 
     1. strata h = 1 .. H: k-means of the clients' compressed gradients g_k
     2. m_h = m N_h S_h / sum_h N_h S_h     Neyman's allocation, rounded by largest remainder
     3. inside stratum h: m_h clients, successive draws with probability |g_k| / sum over h of |g|
     4. a_k = N_h / (N m_h)                 the stratified mean of the updates
 
-Symbols: ``N_h`` available clients in stratum h, ``N`` their sum; ``S_h`` the spread of the stratum's gradients about their mean,
-``S_h^2 = sum |g_k - mean|^2 / (N_h - 1)``, 0 for a single client.
+Symbols: ``N_h`` available clients in stratum h, ``N`` their sum; ``S_h`` the spread of the
+stratum's gradients about their mean, ``S_h^2 = sum |g_k - mean|^2 / (N_h - 1)``, 0 for a single
+client.
 
-State, per client measured: its last ``sketch`` [256]. Needs: ``gradient_sketch``, probed (``probe = "all"``) or reported
-("last_report"). Probe cost: ``all``: every available client downloads the model, computes the gradient of ``probe_batches``
-batches and sends 256 numbers, every ``every`` rounds; ``last_report``: none. A choice costs O(K H 256) per step of k-means.
+State, per client measured: its last ``sketch`` [256]. Needs: ``gradient_sketch``, probed
+(``probe = "all"``) or reported ("last_report"). Probe cost: ``all``: every available client
+downloads the model, computes the gradient of ``probe_batches`` batches and sends 256 numbers, every
+``every`` rounds; ``last_report``: none. A choice costs O(K H 256) per step of k-means.
 
-The a_k are ``Cohort.weights``; they count with ``weights = "selector"`` (or ``"selector_ratio"``, which renormalises when a client
-drops out). ``Cohort.notes``: ``strata`` (not empty), ``max_probability``, ``cv_probability`` of ``(m_h / m) |g_k| / sum |g|``.
+The a_k are ``Cohort.weights``; they count with ``weights = "selector"`` (or ``"selector_ratio"``,
+which renormalises when a client drops out). ``Cohort.notes``: ``strata`` (not empty),
+``max_probability``, ``cv_probability`` of ``(m_h / m) |g_k| / sum |g|``.
 
 Deviations and readings
 -----------------------
-* READING the compressed gradient is the library's random projection, which keeps distances and norms; the paper groups
-  coordinates. ``probe = "last_report"`` takes the pseudo-gradient of the last round a client took part in.
-* INTERPRETATION-R S_h is the standard deviation (the source at hand has the letter only); H = 10 is a public implementation's.
-* INTERPRETATION-D no more strata than clients wanted, at least 1 client from each; what a stratum would get beyond its size or
-  below 1 is shared out among the others in proportion. Where nothing varies the shares follow N_h. k-means has a fixed key, so the
-  same gradients give the same strata for every seed.
-* INTERPRETATION-D clients that were never measured are a stratum of their own, drawn uniformly, of the others' mean S_h.
-* Missing: the paper also lets each chosen client train on a random share of its samples, from a private estimate of their total.
-  A :class:`Cohort` cannot express that (``local_steps`` bounds the work, not the data), and the source at hand does not define it.
-* With draws by norm inside a stratum the plain mean of step 4 is biased towards large gradients; the paper's, kept.
+* READING the compressed gradient is the library's random projection, which keeps distances and
+  norms; the paper groups coordinates. ``probe = "last_report"`` takes the pseudo-gradient of the
+  last round a client took part in.
+* INTERPRETATION-R S_h is the standard deviation (the source at hand has the letter only); H = 10 is
+  a public implementation's.
+* INTERPRETATION-D no more strata than clients wanted, at least 1 client from each; what a stratum
+  would get beyond its size or below 1 is shared out among the others in proportion. Where nothing
+  varies the shares follow N_h. k-means has a fixed key, so the same gradients give the same strata
+  for every seed.
+* INTERPRETATION-D clients that were never measured are a stratum of their own, drawn uniformly, of
+  the others' mean S_h.
+* Missing: the paper also lets each chosen client train on a random share of its samples, from a
+  private estimate of their total. A :class:`Cohort` cannot express that (``local_steps`` bounds the
+  work, not the data), and the source at hand does not define it.
+* With draws by norm inside a stratum the plain mean of step 4 is biased towards large gradients;
+  the paper's, kept.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -63,7 +73,8 @@ from motley.selectors.common.sampling import probability_notes, successive_draws
 __all__ = ["FedSTaS", "allocate", "spreads"]
 
 LARGEST = 1e100
-"""Entries of a gradient above it, of runs that diverge, count as it: sums of squares stay finite."""
+"""Entries of a gradient above it, of runs that diverge, count as it: sums of squares stay
+finite."""
 _LAST_RESORT = 1e-9  # relative: the weight of a stratum without spread when the others are used up
 
 
@@ -89,11 +100,18 @@ class FedSTaS(SelectionRule[ClientTable]):
 
     def __post_init__(self) -> None:
         if self.strata < 1 or self.every < 1:
-            raise ConfigError(f"got strata = {self.strata}, every = {self.every}; expected at least 1 of each")
+            raise ConfigError(
+                f"got strata = {self.strata}, every = {self.every}; expected at least 1 of each"
+            )
         if self.probe_batches is not None and self.probe_batches < 1:
-            raise ConfigError(f"got probe_batches = {self.probe_batches}; expected at least 1, or none for all training data")
+            raise ConfigError(
+                f"got probe_batches = {self.probe_batches}; expected at least 1, or none for all "
+                "training data"
+            )
         if self.probe == "last_report" and (self.every, self.probe_batches) != (1, None):
-            raise ConfigError("with probe = 'last_report' nobody is probed; leave every and probe_batches out")
+            raise ConfigError(
+                "with probe = 'last_report' nobody is probed; leave every and probe_batches out"
+            )
 
     @override
     def needs(self) -> SignalRequirements:
@@ -118,11 +136,14 @@ class FedSTaS(SelectionRule[ClientTable]):
     def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         measured = np.isin(context.available, state.ids, assume_unique=True)
         sketches = state.get("sketch", context.available[measured])
-        norm, label = np.ones(len(measured)), np.zeros(len(measured), np.int64)
+        norm = np.ones(len(measured))
+        label = np.zeros(len(measured), np.int64)
         spread = np.zeros(0)
         if measured.any():
             groups = max(min(self.strata, context.m - (not measured.all()), len(sketches)), 1)
-            found = np.unique(k_means(sketches, groups, Key(0).fold("strata")), return_inverse=True)[1]
+            found = np.unique(
+                k_means(sketches, groups, Key(0).fold("strata")), return_inverse=True
+            )[1]
             norm[measured], label[measured] = np.linalg.norm(sketches, axis=1), found
             spread = spreads(sketches, found)
         if not measured.all():
@@ -132,8 +153,11 @@ class FedSTaS(SelectionRule[ClientTable]):
         wanted = allocate(sizes, spread, context.m)
         return self._draw(context, label, norm, sizes, wanted)
 
-    def _draw(self, context: SelectionContext, label: Ints, norm: Floats, sizes: Ints, wanted: Ints) -> Cohort:
-        chosen, p = [], np.zeros(len(label))
+    def _draw(
+        self, context: SelectionContext, label: Ints, norm: Floats, sizes: Ints, wanted: Ints
+    ) -> Cohort:
+        chosen = []
+        p = np.zeros(len(label))
         for h in np.flatnonzero(wanted):
             members = np.flatnonzero(label == h)
             chosen.append(members[successive_draws(norm[members], int(wanted[h]), context.rng)])
@@ -152,7 +176,8 @@ class FedSTaS(SelectionRule[ClientTable]):
 
 
 def spreads(points: Floats, label: Ints) -> Floats:
-    """Return S_h of each stratum ``0 .. max label``, none empty: the root of ``sum |g_k - mean|^2 / (N_h - 1)``, ``[H]``."""
+    """Return S_h of each stratum ``0 .. max label``, none empty: the root of
+    ``sum |g_k - mean|^2 / (N_h - 1)``, ``[H]``."""
     out = np.zeros(int(label.max()) + 1)
     for h in range(len(out)):
         members = points[label == h]
@@ -162,12 +187,18 @@ def spreads(points: Floats, label: Ints) -> Floats:
 
 
 def allocate(sizes: Ints, spread: Floats, m: int) -> Ints:
-    """Return whole m_h in proportion to ``N_h S_h``, at most N_h, summing to ``m <= sum N_h``, ``[H]``.
+    """Return whole m_h in proportion to ``N_h S_h``, at most N_h, summing to ``m <= sum N_h``,
+    ``[H]``.
 
-    At least 1 each, if m suffices. The shares are ``q_h = clip(s N_h S_h, 1, N_h)`` with the s that makes them sum to m (Neyman's
-    own where nothing is clipped), rounded by largest remainder, the first of several.
+    At least 1 each, if m suffices. The shares are ``q_h = clip(s N_h S_h, 1, N_h)`` with the s that
+    makes them sum to m (Neyman's own where nothing is clipped), rounded by largest remainder, the
+    first of several.
     """
-    weight = sizes * np.maximum(spread, _LAST_RESORT * spread.max()) if spread.max() > 0 else sizes.astype(np.float64)
+    weight = (
+        sizes * np.maximum(spread, _LAST_RESORT * spread.max())
+        if spread.max() > 0
+        else sizes.astype(np.float64)
+    )
     weight /= weight.max()
     least = 1.0 if np.count_nonzero(sizes) <= m else 0.0
     low = np.minimum(least, sizes)
@@ -175,7 +206,8 @@ def allocate(sizes: Ints, spread: Floats, m: int) -> Ints:
     def share(s: float) -> Floats:
         return np.asarray(np.clip(s * weight, low, sizes))
 
-    below, above = 0.0, m / weight.sum()
+    below = 0.0
+    above = m / weight.sum()
     while share(above).sum() < m:
         above *= 2.0
     for _ in range(60):

@@ -1,9 +1,10 @@
-"""HeteRo-Select, second version, uses one informativeness score for selection, compression and aggregation.
+"""HeteRo-Select, second version, uses one informativeness score for selection, compression and
+aggregation.
 
-Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous Federated Learning*,
-arXiv:2508.06692v2.
-Reference: docs/methods/hetero-select.md. This file has the score, the choice and the weights; budgets and
-sparsification belong to the transport, the momentum server to the algorithms.
+Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous
+Federated Learning*, arXiv:2508.06692v2.
+Reference: docs/methods/hetero-select.md. This file has the score, the choice and the weights;
+budgets and sparsification belong to the transport, the momentum server to the algorithms.
 
     V  = (L_k - min L) / (max L - min L + 1e-8)                  value
     D  = clip(1 - cos(last update of k, running mean), 0, 1)     direction; 0.5 before its first
@@ -13,42 +14,54 @@ sparsification belong to the transport, the momentum server to the algorithms.
     p  = softmax(S / tau),  tau = tau0 (1 - 0.5 min(t / T, 1));  m draws without replacement
     a_k = S_k / sum of S over the cohort;  all zero: 1 / m
 
-Symbols: ``L_k`` loss of the received model; ``h_k`` times selected; ``l_k`` last participation, 0 if never; ``T`` the planned
-rounds. ``minmax`` is ``(x - min) / (max - min)``. Minima, maxima and means run over the available clients. "Update" is the
-decompressed upload; the running mean is 0.9 old + 0.1 new of the server's means, starting with the first.
+Symbols: ``L_k`` loss of the received model; ``h_k`` times selected; ``l_k`` last participation, 0
+if never; ``T`` the planned rounds. ``minmax`` is ``(x - min) / (max - min)``. Minima, maxima and
+means run over the available clients. "Update" is the decompressed upload; the running mean is 0.9
+old + 0.1 new of the server's means, starting with the first.
 
-State, per client: ``loss``, ``count`` (h), ``last`` (l), and ``now`` (the cosine at the last choice) or ``cosine`` (at the last
-upload). With ``direction = "sketch"`` also the ``score`` at the last probe, in a table of participants alone the ``sketch`` of each
-client's last update at length 1, and the running ``mean`` sketch.
-Needs: ``loss`` probed, the horizon, and ``last_update_cosine`` probed, ``cosine`` or ``sketch`` reported. Probe cost: every
-available client downloads the model and evaluates ``probe_batches`` batches, each round. ``direction = "exact"`` costs clients nothing
-and the server 8 theta D bytes for each participant and K sparse dot products a round: with 100 clients, 1.3 MB and 2 ms at 7,850
+State, per client: ``loss``, ``count`` (h), ``last`` (l), and ``now`` (the cosine at the last
+choice) or ``cosine`` (at the last upload). With ``direction = "sketch"`` also the ``score`` at the
+last probe, in a table of participants alone the ``sketch`` of each client's last update at length
+1, and the running ``mean`` sketch.
+Needs: ``loss`` probed, the horizon, and ``last_update_cosine`` probed, ``cosine`` or ``sketch``
+reported. Probe cost: every available client downloads the model and evaluates ``probe_batches``
+batches, each round. ``direction = "exact"`` costs clients nothing and the server 8 theta D bytes
+for each participant and K sparse dot products a round: with 100 clients, 1.3 MB and 2 ms at 7,850
 parameters and a share of 20 %, 445 MB and 0.4 s at 2.78 million (:mod:`motley.core.last_updates`).
 
-``Cohort.scores`` are the S_k of the chosen, ``Cohort.weights`` the a_k. Set ``weights = "score"`` or ``"selector_ratio"``: they
-then sum to 1 also when a client drops out. ``Cohort.notes``: ``tau``, ``max_probability``, ``cv_probability``, and the means of
-V, D, F and St over the available, before weights: ``component.value``, ``.direction``, ``.fairness``, ``.staleness``. With
-``compare_directions`` also, over the available with an update: ``direction.exact``, ``.cosine`` and ``.sketch``, means of D in each
-form, ``direction.spread_exact`` and ``.spread_cosine``, standard deviations, and Spearman's rank correlations of the exact D with the
-others and with St: ``direction.rank_cosine``, ``.rank_sketch``, ``.rank_staleness``; a correlation with a constant is left out.
+``Cohort.scores`` are the S_k of the chosen, ``Cohort.weights`` the a_k. Set ``weights = "score"``
+or ``"selector_ratio"``: they then sum to 1 also when a client drops out. ``Cohort.notes``: ``tau``,
+``max_probability``, ``cv_probability``, and the means of V, D, F and St over the available, before
+weights: ``component.value``, ``.direction``, ``.fairness``, ``.staleness``. With
+``compare_directions`` also, over the available with an update: ``direction.exact``, ``.cosine`` and
+``.sketch``, means of D in each form, ``direction.spread_exact`` and ``.spread_cosine``, standard
+deviations, and Spearman's rank correlations of the exact D with the others and with St:
+``direction.rank_cosine``, ``.rank_sketch``, ``.rank_staleness``; a correlation with a constant is
+left out.
 
 Deviations and readings
 -----------------------
-* READING 0.9 and 0.1 are the authors' code's (docs/methods/hetero-select.md#code, row 8); the text gives no constants.
-* READING the text compares the last update with the running mean of *now*: ``"exact"`` (default), from the updates that the server
-  keeps. The cheap forms are others: ``"cosine"`` is the exact cosine at the time of the upload, with the mean of the rounds before,
-  and stays until the next; ``"sketch"`` keeps the mean current but estimates the cosine from 64 numbers, and presumes the a_k above,
-  over those accepted. The cosine takes 8 bytes a client, the sketch 520. How far they agree with the exact D, and how much of that is
-  staleness: docs/methods/hetero-select.md#direction.
-* A cosine is absent before the first server step: clients of the first round keep D = 0.5 until their next upload.
-* INTERPRETATION-D an update of zeros, or one that is not finite, leaves D as it was. In the running mean a client that was
-  never probed has the mean score of the others.
+* READING 0.9 and 0.1 are the authors' code's (docs/methods/hetero-select.md#code, row 8); the text
+  gives no constants.
+* READING the text compares the last update with the running mean of *now*: ``"exact"`` (default),
+  from the updates that the server keeps. The cheap forms are others: ``"cosine"`` is the exact
+  cosine at the time of the upload, with the mean of the rounds before, and stays until the next;
+  ``"sketch"`` keeps the mean current but estimates the cosine from 64 numbers, and presumes the a_k
+  above, over those accepted. The cosine takes 8 bytes a client, the sketch 520. How far they agree
+  with the exact D, and how much of that is staleness: docs/methods/hetero-select.md#direction.
+* A cosine is absent before the first server step: clients of the first round keep D = 0.5 until
+  their next upload.
+* INTERPRETATION-D an update of zeros, or one that is not finite, leaves D as it was. In the running
+  mean a client that was never probed has the mean score of the others.
 * READING a client without a loss takes the mean V of those that have one; without any loss V is 0.
-* A late, dropped or rejected client's ``h`` moves, its ``l`` and direction do not (docs/methods/selectors.md#dropouts).
-* ``as_published = "code"``: S = 1 where all are equal (docs/methods/hetero-select.md#code, row 13). Of the code's differences only
-  this one reaches a score; ``lr = "score_adaptive"`` is the code's 1 + S_k (docs/methods/hetero-select.md#code, row 4). Its cap of
-  0.15 on the rate never binds from 0.05 down.
-* READING the score normalised over the available is used throughout: the lowest has S = 0 and, if drawn, weight 0.
+* A late, dropped or rejected client's ``h`` moves, its ``l`` and direction do not
+  (docs/methods/selectors.md#dropouts).
+* ``as_published = "code"``: S = 1 where all are equal (docs/methods/hetero-select.md#code, row 13).
+  Of the code's differences only this one reaches a score; ``lr = "score_adaptive"`` is the code's
+  1 + S_k (docs/methods/hetero-select.md#code, row 4). Its cap of 0.15 on the rate never binds from
+  0.05 down.
+* READING the score normalised over the available is used throughout: the lowest has S = 0 and, if
+  drawn, weight 0.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -78,7 +91,14 @@ from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import dispatched, filled, normalised_loss
 from motley.selectors.common.sampling import gumbel_top_m, probability_notes, softmax
 
-__all__ = ["HeteroSelect", "HeteroSelectComponents", "HeteroSelectState", "cosine_distance", "direction_of", "score_weights"]
+__all__ = [
+    "HeteroSelect",
+    "HeteroSelectComponents",
+    "HeteroSelectState",
+    "cosine_distance",
+    "direction_of",
+    "score_weights",
+]
 
 
 EPS = 1e-8
@@ -88,12 +108,21 @@ UNSEEN = 0.5
 EQUAL = 1e-12
 """Scores that differ by less are all equal: rounding must not be stretched to [0, 1]."""
 LARGEST = 1e150
-"""Numbers of a sketch above it, of runs that diverge, count as it: sums of their squares stay finite."""
-_DEFAULTS = {"loss": np.nan, "count": 0.0, "last": 0.0, "now": np.nan, "cosine": np.nan, "score": np.nan}
+"""Numbers of a sketch above it, of runs that diverge, count as it: sums of their squares stay
+finite."""
+_DEFAULTS = {
+    "loss": np.nan,
+    "count": 0.0,
+    "last": 0.0,
+    "now": np.nan,
+    "cosine": np.nan,
+    "score": np.nan,
+}
 
 
 class HeteroSelectComponents(NamedTuple):
-    """The four components of the score of the available clients, each ``[K_A]``, in the order of the module's formulas."""
+    """The four components of the score of the available clients, each ``[K_A]``, in the order of
+    the module's formulas."""
 
     value: Floats
     direction: Floats
@@ -103,7 +132,8 @@ class HeteroSelectComponents(NamedTuple):
 
 @dataclass(frozen=True)
 class HeteroSelectState:
-    """``clients``: one row per client. ``uploads``: column ``sketch`` [64] of participants, length 1. ``mean``: [64], [0] at first."""
+    """``clients``: one row per client. ``uploads``: column ``sketch`` [64] of participants,
+    length 1. ``mean``: [64], [0] at first."""
 
     clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
     uploads: ClientTable = field(default_factory=lambda: ClientTable({"sketch": np.nan}))
@@ -117,13 +147,16 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     Parameters
     ----------
     direction: how D is measured, see above.
-    lr: ``"score_adaptive"`` multiplies the local learning rate by 1 + S_k (``Cohort.lr_scale``), as in the paper's main table.
+    lr: ``"score_adaptive"`` multiplies the local learning rate by 1 + S_k (``Cohort.lr_scale``), as
+    in the paper's main table.
     as_published: ``"code"`` gives S = 1 in place of 0.5 where all scores are equal.
     tau0: temperature at the start; half of it at the end.
-    w_value, w_direction, w_fairness, w_staleness: weights; 0 leaves a term out (without the direction nothing is reported, without
+    w_value, w_direction, w_fairness, w_staleness: weights; 0 leaves a term out (without the
+    direction nothing is reported, without
         the value nobody is probed, unless sketches need the scores).
     probe_batches: batches of the measurement.
-    compare_directions: whether the notes compare D in all its forms, whichever is used; changes no choice. Losses are then probed also
+    compare_directions: whether the notes compare D in all its forms, whichever is used; changes no
+    choice. Losses are then probed also
         without the value, for the sketches.
     """
 
@@ -145,7 +178,9 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         if not 0 < self.tau0 < math.inf:
             raise ConfigError(f"got tau0 = {self.tau0}; expected a positive number")
         if not all(0 <= weight < math.inf for weight in self.weights):
-            raise ConfigError(f"got weights {self.weights}; expected numbers of at least 0 (0 leaves a term out)")
+            raise ConfigError(
+                f"got weights {self.weights}; expected numbers of at least 0 (0 leaves a term out)"
+            )
         if self.probe_batches < 1:
             raise ConfigError(f"got probe_batches = {self.probe_batches}; expected at least 1")
 
@@ -158,7 +193,11 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     def forms(self) -> frozenset[str]:
         """The forms of D that are kept up to date."""
         return frozenset(
-            ("exact", "cosine", "sketch") if self.compare_directions else {self.direction} if self.w_direction else ()
+            ("exact", "cosine", "sketch")
+            if self.compare_directions
+            else {self.direction}
+            if self.w_direction
+            else ()
         )
 
     @property
@@ -168,7 +207,9 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
 
     @override
     def needs(self) -> SignalRequirements:
-        probed: dict[str, int | None] = {"loss": self.probe_batches} if self.w_value or "sketch" in self.forms else {}
+        probed: dict[str, int | None] = (
+            {"loss": self.probe_batches} if self.w_value or "sketch" in self.forms else {}
+        )
         probed |= {"last_update_cosine": None} if "exact" in self.forms else {}
         return SignalRequirements(probed=probed, reported=self.forms - {"exact"}, horizon=True)
 
@@ -189,7 +230,9 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     def candidates(self, state: HeteroSelectState, context: SelectionContext) -> Ids:
         return context.available if self.probes else context.available[:0]
 
-    def components(self, state: HeteroSelectState, round: int, available: Ids) -> HeteroSelectComponents:
+    def components(
+        self, state: HeteroSelectState, round: int, available: Ids
+    ) -> HeteroSelectComponents:
         """Return the four components of these clients (sorted ids) in this round."""
         get = state.clients.get
         count = get("count", available)
@@ -198,7 +241,9 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         return HeteroSelectComponents(
             value=normalised_loss(get("loss", available), EPS),
             direction=direction_of(state, self.direction, available),
-            fairness=np.clip(1.0 - count / mean, -1.0, 1.0) if mean > 0 else np.zeros(len(available)),
+            fairness=np.clip(1.0 - count / mean, -1.0, 1.0)
+            if mean > 0
+            else np.zeros(len(available)),
             staleness=_minmax(0.5 * np.log1p(quiet), equal=0.0),
         )
 
@@ -214,11 +259,16 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         tau = self.tau0 * (1.0 - 0.5 * min(context.round / (context.horizon or context.round), 1.0))
         components = self.components(state, context.round, context.available)
         scores = self.scores(components)
-        available, p = context.available, softmax(scores, tau)
+        available = context.available
+        p = softmax(scores, tau)
         at = gumbel_top_m(scores / tau, context.m, context.rng)
         chosen = scores[at]
-        compared = _compared(state, available, components.staleness) if self.compare_directions else {}
-        means = {f"component.{name}": float(part.mean()) for name, part in components._asdict().items()}
+        compared = (
+            _compared(state, available, components.staleness) if self.compare_directions else {}
+        )
+        means = {
+            f"component.{name}": float(part.mean()) for name, part in components._asdict().items()
+        }
         return Cohort(
             available[at],
             score_weights(chosen),
@@ -230,13 +280,18 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
 
     @override
     def observe(self, state: HeteroSelectState, round: int, reports: Reports) -> HeteroSelectState:
-        clients, uploads, mean = state.clients, state.uploads, state.mean
+        clients = state.clients
+        uploads = state.uploads
+        mean = state.mean
         probed = reports.of(Outcome.PROBED)
         if len(probed):
             now = {"now": probed.signal("last_update_cosine")} if "exact" in self.forms else {}
             clients = clients.put(probed.ids, {"loss": probed.signal("loss"), **now})
-            if "sketch" in self.forms:  # kept for the weights of this round's server step: the next losses change them
-                score = self.scores(self.components(HeteroSelectState(clients, uploads, mean), round, probed.ids))
+            # kept for the weights of this round's server step: the next losses change them
+            if "sketch" in self.forms:
+                score = self.scores(
+                    self.components(HeteroSelectState(clients, uploads, mean), round, probed.ids)
+                )
                 clients = clients.put(probed.ids, {"score": score})
         accepted = reports.of(Outcome.ACCEPTED)
         if len(accepted) and "sketch" in self.forms:
@@ -268,42 +323,55 @@ def cosine_distance(cosine: Floats) -> Floats:
 
 
 def direction_of(state: HeteroSelectState, form: str, available: Ids) -> Floats:
-    """Return D of these clients (sorted ids) in one of its forms, ``[K_A]``; of sketches, only participants cost time."""
+    """Return D of these clients (sorted ids) in one of its forms, ``[K_A]``; of sketches, only
+    participants cost time."""
     if form != "sketch":
         return cosine_distance(state.clients.get("now" if form == "exact" else "cosine", available))
     out = np.full(len(available), UNSEEN)
-    length, seen = np.linalg.norm(state.mean), state.uploads.ids
+    length = np.linalg.norm(state.mean)
+    seen = state.uploads.ids
     if length > 0 and len(seen):
         at = np.minimum(np.searchsorted(available, seen), len(available) - 1)
         present = available[at] == seen
-        out[at[present]] = cosine_distance(state.uploads.get("sketch", seen[present]) @ (state.mean / length))
+        out[at[present]] = cosine_distance(
+            state.uploads.get("sketch", seen[present]) @ (state.mean / length)
+        )
     return out
 
 
 def _compared(state: HeteroSelectState, available: Ids, staleness: Floats) -> dict[str, float]:
-    """Return the notes ``direction.*``: D in its three forms beside each other, over the available with an update."""
+    """Return the notes ``direction.*``: D in its three forms beside each other, over the available
+    with an update."""
     from scipy.stats import rankdata  # takes a tenth of the start of every run
 
     seen = ~np.isnan(state.clients.get("now", available))
     if not seen.any():
         return {}
-    forms = {form: direction_of(state, form, available)[seen] for form in ("exact", "cosine", "sketch")}
+    forms = {
+        form: direction_of(state, form, available)[seen] for form in ("exact", "cosine", "sketch")
+    }
     notes = {f"direction.{form}": float(d.mean()) for form, d in forms.items()}
     notes |= {f"direction.spread_{form}": float(forms[form].std()) for form in ("exact", "cosine")}
     others = {"cosine": forms["cosine"], "sketch": forms["sketch"], "staleness": staleness[seen]}
     for name, other in others.items():
         if np.ptp(forms["exact"]) > 0 and np.ptp(other) > 0:
-            notes[f"direction.rank_{name}"] = float(np.corrcoef(rankdata(forms["exact"]), rankdata(other))[0, 1])
+            notes[f"direction.rank_{name}"] = float(
+                np.corrcoef(rankdata(forms["exact"]), rankdata(other))[0, 1]
+            )
     return notes
 
 
-def _remember(uploads: ClientTable, mean: Floats, accepted: Reports, score: Floats) -> tuple[ClientTable, Floats]:
-    """Return the last sketches, and the running mean after a server step of these clients, weighted by their scores."""
+def _remember(
+    uploads: ClientTable, mean: Floats, accepted: Reports, score: Floats
+) -> tuple[ClientTable, Floats]:
+    """Return the last sketches, and the running mean after a server step of these clients, weighted
+    by their scores."""
     sketch = accepted.signal("sketch")
     if sketch.ndim == 1:
         return uploads, mean
     good = np.isfinite(sketch).all(axis=1)
-    sketch, ids = np.clip(sketch[good], -LARGEST, LARGEST), accepted.ids[good]
+    sketch = np.clip(sketch[good], -LARGEST, LARGEST)
+    ids = accepted.ids[good]
     if not len(ids):
         return uploads, mean
     step = score_weights(filled(score[good])) @ sketch

@@ -1,6 +1,8 @@
-"""HeteRo-Select, first version, draws clients by a softmax, of falling temperature, of six score components.
+"""HeteRo-Select, first version, draws clients by a softmax, of falling temperature, of six score
+components.
 
-Masud, Jahin, Hasan: *Stabilizing Federated Learning under Extreme Heterogeneity with HeteRo-Select*, arXiv:2508.06692v1,
+Masud, Jahin, Hasan: *Stabilizing Federated Learning under Extreme Heterogeneity with
+HeteRo-Select*, arXiv:2508.06692v1,
 2025. Reference: docs/methods/hetero-select-v1.md.
 
     V  = (L_k - min L) / (max L - min L + eps)                             value
@@ -14,35 +16,42 @@ Masud, Jahin, Hasan: *Stabilizing Federated Learning under Extreme Heterogeneity
     p = softmax(S / tau(t)),  tau(t) = tau0 r(t),  r(t) = 1 - 0.5 min(t / 100, 1);
     m draws without replacement
 
-Symbols: ``L_k``, ``L'_k`` losses of the received model and of the one before on the client's training data; ``P_k`` label
-distribution, ``P_avg`` their mean; ``h_k`` times selected; ``l_k`` last participation, 0 if never; ``u_k`` squared norm of the
-last update. Minima, maxima and means run over the available clients. The paper trains with FedProx, mu = 0.1, 5 epochs,
-and takes the plain mean of the cohort (``Cohort.weights`` = 1 / m, counts with ``weights = "selector"``).
+Symbols: ``L_k``, ``L'_k`` losses of the received model and of the one before on the client's
+training data; ``P_k`` label distribution, ``P_avg`` their mean; ``h_k`` times selected; ``l_k``
+last participation, 0 if never; ``u_k`` squared norm of the last update. Minima, maxima and means
+run over the available clients. The paper trains with FedProx, mu = 0.1, 5 epochs, and takes the
+plain mean of the cohort (``Cohort.weights`` = 1 / m, counts with ``weights = "selector"``).
 
-State, per client: ``loss``, the round it was ``measured`` in, ``before``, ``count``, ``last``, ``square`` (u), ``labels`` [C] and
-their ``entropy``.
-Needs: ``label_histogram`` once; ``update_norm`` reported; ``loss`` probed (``probe = "all"``) or reported ("last_report").
-Probe cost: ``all``: every available client downloads the model and evaluates ``probe_batches`` batches, each round;
+State, per client: ``loss``, the round it was ``measured`` in, ``before``, ``count``, ``last``,
+``square`` (u), ``labels`` [C] and their ``entropy``.
+Needs: ``label_histogram`` once; ``update_norm`` reported; ``loss`` probed (``probe = "all"``) or
+reported ("last_report"). Probe cost: ``all``: every available client downloads the model and
+evaluates ``probe_batches`` batches, each round;
 ``last_report``: none.
 
-``Cohort.scores`` carries the softmax probabilities of the chosen (of all available clients' sum 1, so not summing to 1).
-``Cohort.notes``, over the available: ``tau``, ``max_probability``, ``cv_probability`` (standard deviation over mean), and the means
-of V, D, M, F, St and N, before weights: ``component.value``, ``.diversity``, ``.momentum``, ``.fairness``, ``.staleness``, ``.norm``.
-Of the additive form also ``bound.corrected``, ``.appendix`` and ``.printed``: see :meth:`HeteroSelectV1.bound_ratios`.
+``Cohort.scores`` carries the softmax probabilities of the chosen (of all available clients' sum 1,
+so not summing to 1). ``Cohort.notes``, over the available: ``tau``, ``max_probability``,
+``cv_probability`` (standard deviation over mean), and the means of V, D, M, F, St and N, before
+weights: ``component.value``, ``.diversity``, ``.momentum``, ``.fairness``, ``.staleness``,
+``.norm``. Of the additive form also ``bound.corrected``, ``.appendix`` and ``.printed``: see
+:meth:`HeteroSelectV1.bound_ratios`.
 
 Deviations and readings
 -----------------------
-* READING base-2 JS; a = 0.5 and eps = 1e-8 (both unstated). 100 and 20 are constants, not the horizon.
-* M is 0.5 (q = 0) while a loss is missing or ``L'_k <= eps``; N is 1 without an update, its ratio 0 while the mean is 0.
-* The two losses of M are those of consecutive rounds. With ``probe = "all"`` these are rounds of the federation: L is missing for a
-  client that was not measured in this round, L' for one that was not measured in the round before (it was unavailable or still at
-  work, or its number was not finite); an older loss does not stand in. READING with ``probe = "last_report"`` they are the client's
-  own rounds, its last two accepted reports, however long ago: Algorithm 1 (line 24) keeps one loss per participation, and with the
-  federation's rounds M would be 0.5 for nearly everybody.
-* READING a client without a loss, or without a histogram, has the mean V, or D, of the available clients that have one (0 if
-  none has): it is neither preferred nor avoided for an unknown number.
-* A late, dropped or rejected client's ``h`` moves, its ``l``, ``u`` and losses do not (docs/methods/selectors.md#dropouts). A
-  non-finite signal keeps the number before it.
+* READING base-2 JS; a = 0.5 and eps = 1e-8 (both unstated). 100 and 20 are constants, not the
+  horizon.
+* M is 0.5 (q = 0) while a loss is missing or ``L'_k <= eps``; N is 1 without an update, its ratio 0
+  while the mean is 0.
+* The two losses of M are those of consecutive rounds. With ``probe = "all"`` these are rounds of
+  the federation: L is missing for a client that was not measured in this round, L' for one that was
+  not measured in the round before (it was unavailable or still at work, or its number was not
+  finite); an older loss does not stand in. READING with ``probe = "last_report"`` they are the
+  client's own rounds, its last two accepted reports, however long ago: Algorithm 1 (line 24) keeps
+  one loss per participation, and with the federation's rounds M would be 0.5 for nearly everybody.
+* READING a client without a loss, or without a histogram, has the mean V, or D, of the available
+  clients that have one (0 if none has): it is neither preferred nor avoided for an unknown number.
+* A late, dropped or rejected client's ``h`` moves, its ``l``, ``u`` and losses do not
+  (docs/methods/selectors.md#dropouts). A non-finite signal keeps the number before it.
 
 >>> from motley.selectors import Selector
 >>> selector = Selector(HeteroSelectV1(strategy="exploitative", probe="last_report"), seed=0)
@@ -70,9 +79,14 @@ from motley.selectors.common.client_signals import dispatched, filled, normalise
 from motley.selectors.common.sampling import gumbel_top_m, probability_notes, softmax
 
 __all__ = [
-    "STRATEGIES", "HeteroSelectV1", "HeteroSelectV1Components", "column_mean", "distributions", "entropy",
+    "STRATEGIES",
+    "HeteroSelectV1",
+    "HeteroSelectV1Components",
+    "column_mean",
+    "distributions",
+    "entropy",
     "jensen_shannon",
-]  # fmt: skip
+]
 
 
 STRATEGIES = {"explorative": (0.7, 0.3), "exploitative": (0.05, 0.1)}
@@ -84,13 +98,20 @@ LARGEST = 1e150
 _BLOCK = 1 << 12  # rows at a time: temporaries stay in the cache
 _FOLD = 256
 _DEFAULTS = {
-    "loss": np.nan, "measured": np.nan, "before": np.nan, "count": 0.0, "last": 0.0, "square": np.nan, "labels": np.nan,
+    "loss": np.nan,
+    "measured": np.nan,
+    "before": np.nan,
+    "count": 0.0,
+    "last": 0.0,
+    "square": np.nan,
+    "labels": np.nan,
     "entropy": np.nan,
-}  # fmt: skip
+}
 
 
 class HeteroSelectV1Components(NamedTuple):
-    """The six components of the available clients, each ``[K_A]``, in the order of the module's formulas."""
+    """The six components of the available clients, each ``[K_A]``, in the order of the module's
+    formulas."""
 
     value: Floats
     diversity: Floats
@@ -114,7 +135,8 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
     a: strength of the norm penalty, in [0, 1].
     eps: keeps the two denominators positive.
     w_value, w_diversity, w_momentum, w_fairness, w_staleness, w_norm: weights of the additive form.
-    probe: which clients' losses are measured before the choice: ``"all"``, or none (``"last_report"``).
+    probe: which clients' losses are measured before the choice: ``"all"``, or none
+    (``"last_report"``).
     probe_batches: batches of that measurement.
     """
 
@@ -139,9 +161,13 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
 
     def __post_init__(self) -> None:
         if not all(0 <= strength < math.inf for strength in self.strengths):
-            raise ConfigError(f"got gamma = {self.gamma}, eta = {self.eta}; expected numbers of at least 0")
+            raise ConfigError(
+                f"got gamma = {self.gamma}, eta = {self.eta}; expected numbers of at least 0"
+            )
         if not 0 < self.tau0 < math.inf or not 0 < self.eps < math.inf:
-            raise ConfigError(f"got tau0 = {self.tau0}, eps = {self.eps}; expected positive numbers")
+            raise ConfigError(
+                f"got tau0 = {self.tau0}, eps = {self.eps}; expected positive numbers"
+            )
         if not 0 <= self.a <= 1:
             raise ConfigError(f"got a = {self.a}; expected a number in [0, 1]")
         if self.probe_batches < 1:
@@ -149,24 +175,38 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         if not np.isfinite(self.weights).all():
             raise ConfigError(f"got weights {self.weights}; expected finite numbers")
         if self.form == "multiplicative" and self.weights != (1.0,) * 6:
-            raise ConfigError("the multiplicative form has no weights; leave the w_ options out or take form = 'additive'")
+            raise ConfigError(
+                "the multiplicative form has no weights; leave the w_ options out or take form = "
+                "'additive'"
+            )
 
     @property
     def weights(self) -> tuple[float, ...]:
         """The additive form's weights, in the order of :class:`HeteroSelectV1Components`."""
-        return (self.w_value, self.w_diversity, self.w_momentum, self.w_fairness, self.w_staleness, self.w_norm)
+        return (
+            self.w_value,
+            self.w_diversity,
+            self.w_momentum,
+            self.w_fairness,
+            self.w_staleness,
+            self.w_norm,
+        )
 
     @property
     def strengths(self) -> tuple[float, float]:
         """gamma and eta, as given or the strategy's."""
         gamma, eta = STRATEGIES[self.strategy]
-        return (gamma if self.gamma is None else self.gamma), (eta if self.eta is None else self.eta)
+        return (gamma if self.gamma is None else self.gamma), (
+            eta if self.eta is None else self.eta
+        )
 
     @override
     def needs(self) -> SignalRequirements:
         labels = frozenset({"label_histogram"})
         if self.probe == "all":
-            return SignalRequirements(labels, {"loss": self.probe_batches}, frozenset({"update_norm"}))
+            return SignalRequirements(
+                labels, {"loss": self.probe_batches}, frozenset({"update_norm"})
+            )
         return SignalRequirements(labels, {}, frozenset({"update_norm", "loss"}))
 
     @override
@@ -181,11 +221,14 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
     def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
         return context.available if self.probe == "all" else np.zeros(0, np.int64)
 
-    def components(self, state: ClientTable, round: int, available: Ids) -> HeteroSelectV1Components:
+    def components(
+        self, state: ClientTable, round: int, available: Ids
+    ) -> HeteroSelectV1Components:
         """Return the six components of these clients (sorted ids) in this round."""
         gamma, eta = self.strengths
         get = state.get
-        count, square = get("count", available), get("square", available)
+        count = get("count", available)
+        square = get("square", available)
         quiet = np.minimum(round - get("last", available), STALENESS_CAP)
         return HeteroSelectV1Components(
             value=normalised_loss(get("loss", available), self.eps),
@@ -193,7 +236,8 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
             momentum=self._momentum(get("loss", available), self._before(state, round, available)),
             fairness=(1.0 + eta * _ratio(count, count.max())) ** -2,
             staleness=1.0 + gamma * np.log1p(np.maximum(quiet, 0.0)),
-            norm=1.0 - self.a * np.tanh(1.5 * _ratio(square, _known_mean(square))),  # 2 / (1 + e^-3r) - 1 = tanh(1.5 r)
+            # 2 / (1 + e^-3r) - 1 = tanh(1.5 r)
+            norm=1.0 - self.a * np.tanh(1.5 * _ratio(square, _known_mean(square))),
         )
 
     def scores(self, components: HeteroSelectV1Components) -> Floats:
@@ -201,7 +245,9 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         if self.form == "multiplicative":
             return np.asarray(np.prod(components, axis=0))
         total = np.zeros(len(components.value))
-        for weight, part, neutral in zip(self.weights, components, (0.0, 0.0, 0.0, 1.0, 1.0, 1.0), strict=True):
+        for weight, part, neutral in zip(
+            self.weights, components, (0.0, 0.0, 0.0, 1.0, 1.0, 1.0), strict=True
+        ):
             total += weight * (part - neutral)
         return total
 
@@ -212,12 +258,23 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         scores = self.scores(components)
         p = softmax(scores, tau)
         at = gumbel_top_m(scores / tau, context.m, context.rng)
-        means = {f"component.{name}": float(part.mean()) for name, part in components._asdict().items()}
+        means = {
+            f"component.{name}": float(part.mean()) for name, part in components._asdict().items()
+        }
         notes = {"tau": tau, **probability_notes(p), **means}
         if self.form == "additive":
             gap = context.round - state.get("last", context.available)
-            notes |= {f"bound.{name}": ratio for name, ratio in self.bound_ratios(p, gap, tau, context.m).items()}
-        return Cohort(context.available[at], np.full(len(at), 1.0 / len(at)), scores=p[at], notes=notes, probabilities=p)
+            notes |= {
+                f"bound.{name}": ratio
+                for name, ratio in self.bound_ratios(p, gap, tau, context.m).items()
+            }
+        return Cohort(
+            context.available[at],
+            np.full(len(at), 1.0 / len(at)),
+            scores=p[at],
+            notes=notes,
+            probabilities=p,
+        )
 
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
@@ -233,24 +290,38 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         return clients
 
     def bound_ratios(self, p: Floats, gap: Floats, tau: float, m: int) -> dict[str, float]:
-        """Return the smallest ratio of a client's probability to its lower bound (Lemmas III.5 and A.2), for three forms of it.
+        """Return the smallest ratio of a client's probability to its lower bound (Lemmas III.5 and
+        A.2), for three forms of it.
 
-        At least 1 where the bound holds. With d the rounds since a client took part, Smin and Smax the bounds of the score without
-        staleness, the bound is ``e^(low / tau) / (e^(low / tau) + n e^(high / tau))``, ``low = Smin + gamma log(1 + d)``:
+        At least 1 where the bound holds. With d the rounds since a client took part, Smin and Smax
+        the bounds of the score without staleness, the bound is
+        ``e^(low / tau) / (e^(low / tau) + n e^(high / tau))``, ``low = Smin + gamma log(1 + d)``:
 
-        * ``corrected``: d at most 20, ``n = K_A - 1``, ``high = Smax + gamma log 21``; holds always.
+        * ``corrected``: d at most 20, ``n = K_A - 1``, ``high = Smax + gamma log 21``; holds
+          always.
         * ``appendix``: any d, ``n = m - 1``, the same ``high``.
         * ``printed`` (Equation 14): any d, ``n = m - 1``, ``high = Smax``.
 
         Parameters
         ----------
-        p: ``[K_A]`` probabilities. gap: ``[K_A]`` rounds since the last participation. A ratio that is not finite is left out.
+        p: ``[K_A]`` probabilities. gap: ``[K_A]`` rounds since the last participation. A ratio that
+        is not finite is left out.
         """
         gamma, eta = self.strengths
-        gamma, smin, smax = gamma * self.w_staleness, 0.0, 0.0
-        parts = ((0.0, 1.0), (0.0, 2.0), (-0.5, 1.5), ((1.0 + eta) ** -2 - 1.0, 0.0), (0.0, 0.0), (-self.a, 0.0))
+        gamma = gamma * self.w_staleness
+        smin = 0.0
+        smax = 0.0
+        parts = (
+            (0.0, 1.0),
+            (0.0, 2.0),
+            (-0.5, 1.5),
+            ((1.0 + eta) ** -2 - 1.0, 0.0),
+            (0.0, 0.0),
+            (-self.a, 0.0),
+        )
         for weight, (least, most) in zip(self.weights, parts, strict=True):
-            smin, smax = smin + min(weight * least, weight * most), smax + max(weight * least, weight * most)
+            smin = smin + min(weight * least, weight * most)
+            smax = smax + max(weight * least, weight * most)
         stale = max(0.0, gamma * math.log1p(STALENESS_CAP))
         rows = {
             "corrected": (len(p) - 1, stale, STALENESS_CAP),
@@ -265,25 +336,32 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         return {name: ratio for name, ratio in found.items() if math.isfinite(ratio)}
 
     def _before(self, state: ClientTable, round: int, available: Ids) -> Floats:
-        """Return the losses L' of the round before; NaN for clients that were not measured in this round."""
+        """Return the losses L' of the round before; NaN for clients that were not measured in this
+        round."""
         before = state.get("before", available)
         if self.probe == "last_report":
             return before
         return np.where(state.get("measured", available) == round, before, np.nan)
 
-    def _shift_losses(self, clients: ClientTable, round: int, ids: Ids, loss: Floats) -> ClientTable:
-        """Write new finite losses, and as ``before`` the losses of one round before (a client's own rounds with ``last_report``),
-        NaN where there is none."""
+    def _shift_losses(
+        self, clients: ClientTable, round: int, ids: Ids, loss: Floats
+    ) -> ClientTable:
+        """Write new finite losses, and as ``before`` the losses of one round before (a client's own
+        rounds with ``last_report``), NaN where there is none."""
         known = ~np.isnan(loss)
-        ids, loss = ids[known], loss[known]
+        ids = ids[known]
+        loss = loss[known]
         if not len(ids):
             return clients
         before = clients.get("loss", ids)
         if self.probe == "all":
             measured = clients.get("measured", ids)
             before = np.where(measured == round - 1, before, np.nan)
-            before = np.where(measured == round, clients.get("before", ids), before)  # measured again in the same round
-        return clients.put(ids, {"before": before, "loss": loss, "measured": float(round)}, keep_nan=True)
+            # measured again in the same round
+            before = np.where(measured == round, clients.get("before", ids), before)
+        return clients.put(
+            ids, {"before": before, "loss": loss, "measured": float(round)}, keep_nan=True
+        )
 
     def _momentum(self, loss: Floats, before: Floats) -> Floats:
         usable = (before > self.eps) & ~np.isnan(loss)  # NaN compares false
@@ -309,7 +387,8 @@ def _known_mean(values: Floats) -> float:
 
 
 def _diversity(clients: ClientTable, available: Ids) -> Floats:
-    """Return the base-2 Jensen-Shannon divergence of each client's labels from the mean of the available, in [0, 1]."""
+    """Return the base-2 Jensen-Shannon divergence of each client's labels from the mean of the
+    available, in [0, 1]."""
     labels = clients.get("labels", available)
     known = ~np.isnan(clients.get("entropy", available))
     if labels.ndim == 1 or not known.any():
@@ -326,30 +405,37 @@ def _enrol(clients: ClientTable, enrolled: Reports) -> ClientTable:
 
 
 def distributions(histograms: Floats) -> Floats:
-    """Return label shares of the counts, ``[K, C]``; NaN rows where a count is absent or negative, or all are zero."""
+    """Return label shares of the counts, ``[K, C]``; NaN rows where a count is absent or negative,
+    or all are zero."""
     with np.errstate(over="ignore"):
         total = histograms.sum(axis=1, keepdims=True)
     good = (total > 0) & np.isfinite(total) & (histograms >= 0).all(axis=1, keepdims=True)
-    return np.asarray(np.divide(histograms, total, out=np.full(histograms.shape, np.nan), where=good))
+    return np.asarray(
+        np.divide(histograms, total, out=np.full(histograms.shape, np.nan), where=good)
+    )
 
 
 def column_mean(p: Floats) -> Floats:
-    """Return the mean of the rows ``[K, C]``, in long strides: three times faster than ``p.mean(0)`` for small C."""
+    """Return the mean of the rows ``[K, C]``, in long strides: three times faster than
+    ``p.mean(0)`` for small C."""
     whole = len(p) // _FOLD * _FOLD
     folded = p[:whole].reshape(-1, _FOLD * p.shape[1]).sum(axis=0).reshape(_FOLD, p.shape[1])
     return np.asarray((folded.sum(axis=0) + p[whole:].sum(axis=0)) / len(p))
 
 
 def entropy(p: Floats) -> Floats:
-    """Return ``-sum p log2 p`` over the last axis, in bits, ``0 log 0 = 0``; ``[..., C]`` to ``[...]``."""
+    """Return ``-sum p log2 p`` over the last axis, in bits, ``0 log 0 = 0``; ``[..., C]`` to
+    ``[...]``."""
     logs = np.log2(np.maximum(p, np.finfo(np.float64).tiny))
     return np.asarray(-np.einsum("...c,...c->...", logs, p))
 
 
 def jensen_shannon(p: Floats, q: Floats, entropy_p: Floats) -> Floats:
-    """Return the Jensen-Shannon divergences ``JS(p_k || q)`` in base 2, in [0, 1], ``[K]``; NaN where p is.
+    """Return the Jensen-Shannon divergences ``JS(p_k || q)`` in base 2, in [0, 1], ``[K]``; NaN
+    where p is.
 
-    ``JS = H((p + q) / 2) - H(p) / 2 - H(q) / 2``, where the ``H(p_k)`` are stored: one logarithm per entry.
+    ``JS = H((p + q) / 2) - H(p) / 2 - H(q) / 2``, where the ``H(p_k)`` are stored: one logarithm
+    per entry.
 
     Parameters
     ----------

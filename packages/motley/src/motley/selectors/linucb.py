@@ -1,29 +1,35 @@
 """LinUCB chooses the clients with the m largest upper confidence bounds of a linear reward model.
 
-Li, Chu, Langford, Schapire: *A Contextual-Bandit Approach to Personalized News Article Recommendation*, WWW 2010
-(arXiv:1003.0146). Reference: docs/methods/selectors.md#linucb.
+Li, Chu, Langford, Schapire: *A Contextual-Bandit Approach to Personalized News Article
+Recommendation*, WWW 2010 (arXiv:1003.0146). Reference: docs/methods/selectors.md#linucb.
 
     V = lambda I + sum x x^T,  b = sum y x,  theta = V^-1 b
     score_k = theta . x_k + a sqrt(x_k^T V^-1 x_k);   cohort: the m largest
 
-x and y are FLASH's client features and reward (:mod:`motley.selectors.common.client_features`), measured and learnt in FLASH's order;
-the only difference is that FLASH draws theta where LinUCB adds a width. All m of a round are scored against the same V.
+x and y are FLASH's client features and reward (:mod:`motley.selectors.common.client_features`),
+measured and learnt in FLASH's order; the only difference is that FLASH draws theta where LinUCB
+adds a width. All m of a round are scored against the same V.
 
-Symbols: ``a`` a constant, or FLASH's g_s with s = t - 2 (``schedule``). ``disjoint``: one V and b for each client, from that
-client's own rounds, as FLASH's analysis has it; a client without any has theta = 0 and width ``a |x| / sqrt(lambda)``.
+Symbols: ``a`` a constant, or FLASH's g_s with s = t - 2 (``schedule``). ``disjoint``: one V and b
+for each client, from that client's own rounds, as FLASH's analysis has it; a client without any has
+theta = 0 and width ``a |x| / sqrt(lambda)``.
 
-State: the columns of the features, 72 bytes per client; ``v`` [d, d] and ``b`` [d], or with ``disjoint`` per client the columns
-``v``, the lower triangle of its ``sum x x^T``, and ``b`` (112 bytes more, and one small factorisation per available client
-and round: half a second for a million).
-Needs and probe cost are FLASH's: ``robust_loss`` and ``val_loss`` of everybody available from round 2 on, or of the reporters.
-``Cohort.notes``: ``a``; ``width``, the mean width of the chosen; theta by element where it is shared.
+State: the columns of the features, 72 bytes per client; ``v`` [d, d] and ``b`` [d], or with
+``disjoint`` per client the columns ``v``, the lower triangle of its ``sum x x^T``, and ``b`` (112
+bytes more, and one small factorisation per available client and round: half a second for a
+million). Needs and probe cost are FLASH's: ``robust_loss`` and ``val_loss`` of everybody available
+from round 2 on, or of the reporters.
+``Cohort.notes``: ``a``; ``width``, the mean width of the chosen; theta by element where it is
+shared.
 
 Deviations and readings
 -----------------------
 * INTERPRETATION-D a batch of m arms a round is a heuristic extension: the m largest bounds.
-* Round 1 takes everybody, as FLASH does, for a fair comparison; ``first_round = "cohort"`` takes m at random (equal scores).
+* Round 1 takes everybody, as FLASH does, for a fair comparison; ``first_round = "cohort"`` takes m
+  at random (equal scores).
 * A feature that was never measured is 0; a reward before the second evaluation is 0, as in FLASH.
-* INTERPRETATION-D with ``disjoint``, s still counts rounds, and a client's own one is the one client K counts.
+* INTERPRETATION-D with ``disjoint``, s still counts rounds, and a client's own one is the one
+  client K counts.
 
 >>> from motley.core.records import Outcome, Reports
 >>> from motley.selectors import Selector
@@ -51,7 +57,13 @@ from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Reports, SelectionContext
 from motley.core.table import ClientTable
 from motley.selectors.common.client_features import TrainingPairs
-from motley.selectors.common.linear_bandit import LinearBandit, LinearBanditState, factor, posterior_mean, widths
+from motley.selectors.common.linear_bandit import (
+    LinearBandit,
+    LinearBanditState,
+    factor,
+    posterior_mean,
+    widths,
+)
 from motley.selectors.common.sampling import top_m
 
 __all__ = ["LinUCB"]
@@ -83,7 +95,8 @@ class LinUCB(LinearBandit):
         return replace(super().init(), clients=ClientTable(self.feature_columns() | own))
 
     def bounds(self, state: LinearBanditState, ids: Ids) -> tuple[Floats, Floats]:
-        """Return means ``theta . x`` and widths ``sqrt(x^T V^-1 x)`` of these clients, each ``[n]``."""
+        """Return means ``theta . x`` and widths ``sqrt(x^T V^-1 x)`` of these clients, each
+        ``[n]``."""
         x = self.features(state.clients, ids)
         if self.disjoint:
             return _own_bounds(state.clients, ids, x, self.lam)
@@ -99,14 +112,18 @@ class LinUCB(LinearBandit):
         notes = {"a": a, "width": float(width[at].mean())}
         if not self.disjoint:
             theta = posterior_mean(factor(state.v), state.b)
-            notes |= {f"theta_{name}": float(t) for name, t in zip(self.feature_names, theta, strict=True)}
+            notes |= {
+                f"theta_{name}": float(t) for name, t in zip(self.feature_names, theta, strict=True)
+            }
         return Cohort(context.available[at], notes=notes)
 
     @override
     def observe(self, state: LinearBanditState, round: int, reports: Reports) -> LinearBanditState:
         if not self.disjoint:
             return super().observe(state, round, reports)
-        return replace(state, clients=_learn_own(*self.update_features(state.clients, round, reports)))
+        return replace(
+            state, clients=_learn_own(*self.update_features(state.clients, round, reports))
+        )
 
 
 def _learn_own(clients: ClientTable, pairs: TrainingPairs) -> ClientTable:
@@ -115,14 +132,17 @@ def _learn_own(clients: ClientTable, pairs: TrainingPairs) -> ClientTable:
     if not n:
         return clients
     row, column = np.tril_indices(d)
-    v, b = pairs.x[:, row] * pairs.x[:, column], pairs.rewards[:, None] * pairs.x
+    v = pairs.x[:, row] * pairs.x[:, column]
+    b = pairs.rewards[:, None] * pairs.x
     if "v" in clients.columns:
-        v, b = clients.get("v", pairs.ids) + v, clients.get("b", pairs.ids) + b
+        v = clients.get("v", pairs.ids) + v
+        b = clients.get("b", pairs.ids) + b
     return clients.put(pairs.ids, {"v": v, "b": b})
 
 
 def _own_bounds(clients: ClientTable, ids: Ids, x: Floats, lam: float) -> tuple[Floats, Floats]:
-    """Return means and widths where every client has a V of its own, by n small Cholesky factors at once."""
+    """Return means and widths where every client has a V of its own, by n small Cholesky factors at
+    once."""
     n, d = x.shape
     if "v" not in clients.columns:
         return np.zeros(n), np.sqrt(np.einsum("nd,nd->n", x, x) / lam)
@@ -131,12 +151,14 @@ def _own_bounds(clients: ClientTable, ids: Ids, x: Floats, lam: float) -> tuple[
     v[:, row, column] = clients.get("v", ids)
     v[:, range(d), range(d)] += lam
     lower = factor(v)  # reads the lower triangle
-    white_x, white_b = _forward(lower, x), _forward(lower, clients.get("b", ids))
+    white_x = _forward(lower, x)
+    white_b = _forward(lower, clients.get("b", ids))
     return np.einsum("nd,nd->n", white_x, white_b), np.sqrt(np.einsum("nd,nd->n", white_x, white_x))
 
 
 def _forward(lower: Floats, x: Floats) -> Floats:
-    """Return ``L_k^-1 x_k`` for every row, by forward substitution; ``[n, d, d]`` and ``[n, d]`` to ``[n, d]``."""
+    """Return ``L_k^-1 x_k`` for every row, by forward substitution; ``[n, d, d]`` and ``[n, d]`` to
+    ``[n, d]``."""
     out = np.empty(x.shape)
     for i in range(x.shape[1]):
         out[:, i] = (x[:, i] - np.einsum("nj,nj->n", lower[:, i, :i], out[:, :i])) / lower[:, i, i]

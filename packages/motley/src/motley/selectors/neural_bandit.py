@@ -1,7 +1,9 @@
-"""Neural bandit: a small network predicts each client's reward, and its gradients measure how uncertain the prediction is.
+"""Neural bandit: a small network predicts each client's reward, and its gradients measure how
+uncertain the prediction is.
 
-Cao, Pan, Zhu, Liu: *Birds of a Feather Help: Context-aware Client Selection for Federated Learning*, FL-AAAI workshop 2022;
-base learner NeuralUCB: Zhou, Li, Gu, *Neural Contextual Bandits with UCB-based Exploration*, ICML 2020 (arXiv:1911.04462).
+Cao, Pan, Zhu, Liu: *Birds of a Feather Help: Context-aware Client Selection for Federated
+Learning*, FL-AAAI workshop 2022; base learner NeuralUCB: Zhou, Li, Gu, *Neural Contextual Bandits
+with UCB-based Exploration*, ICML 2020 (arXiv:1911.04462).
 Reference: docs/methods/selectors.md#neural-bandit.
 
     f(x) = W2 relu(W1 x + b1) + b2,   h hidden units, P = (d + 2) h + 1 parameters
@@ -11,24 +13,28 @@ Reference: docs/methods/selectors.md#neural-bandit.
     then train f on all (x, y) so far: squared error, steps of one pair, shuffled passes, rate 0.01,
     weight decay lambda, until 1000 steps or a pass with a mean squared error of at most 0.001
 
-x and y are FLASH's client features and reward (:mod:`motley.selectors.common.client_features`), measured and learnt in FLASH's order:
-the bandits differ in the learner alone.
+x and y are FLASH's client features and reward (:mod:`motley.selectors.common.client_features`),
+measured and learnt in FLASH's order: the bandits differ in the learner alone.
 
-State: the columns of the features, 72 bytes per client; ``weights`` and ``u`` [P]; the newest ``buffer`` pairs, ``x`` [n, d]
-and ``y`` [n]; number, mean and squared deviations of all features and of all rewards so far.
-Needs and probe cost are FLASH's: ``robust_loss`` and ``val_loss`` of everybody available from round 2 on, or of the reporters.
+State: the columns of the features, 72 bytes per client; ``weights`` and ``u`` [P]; the newest
+``buffer`` pairs, ``x`` [n, d] and ``y`` [n]; number, mean and squared deviations of all features
+and of all rewards so far. Needs and probe cost are FLASH's: ``robust_loss`` and ``val_loss`` of
+everybody available from round 2 on, or of the reporters.
 ``Cohort.notes``: ``predicted`` and ``sigma``, averaged over the chosen.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D features, reward and grouping of Cao et al. are not confirmed; these are FLASH's, and nothing is grouped.
-* NeuralUCB's released code is taken: a diagonal U, ``lambda nu`` inside the root, no 1/h, which the paper has. The code adds
-  to U when it selects one arm; here all reporters are added when their (x, y) comes in, before the training.
-* INTERPRETATION-D features are standardised by the mean and deviation of all so far, an absent one is then 0; rewards are divided
-  by the deviation of all so far. They are cut off at 3 and at 10, because steps of a fixed rate diverge on outliers; if training
-  diverges nevertheless the network stays as it was.
-* INTERPRETATION-D weights start uniform within 1 / sqrt(inputs of the layer). They and the order of training follow ``seed``,
-  not the selector's seed, which decides the random first round and ties.
+* INTERPRETATION-D features, reward and grouping of Cao et al. are not confirmed; these are FLASH's,
+  and nothing is grouped.
+* NeuralUCB's released code is taken: a diagonal U, ``lambda nu`` inside the root, no 1/h, which the
+  paper has. The code adds to U when it selects one arm; here all reporters are added when their (x,
+  y) comes in, before the training.
+* INTERPRETATION-D features are standardised by the mean and deviation of all so far, an absent one
+  is then 0; rewards are divided by the deviation of all so far. They are cut off at 3 and at 10,
+  because steps of a fixed rate diverge on outliers; if training diverges nevertheless the network
+  stays as it was.
+* INTERPRETATION-D weights start uniform within 1 / sqrt(inputs of the layer). They and the order of
+  training follow ``seed``, not the selector's seed, which decides the random first round and ties.
 * Round 1 takes m clients at random; ``first_round = "all"`` gives it FLASH's first round.
 
 >>> from motley.selectors import Selector
@@ -56,10 +62,20 @@ from motley.selectors.common.client_features import ContextualBandit, FirstRound
 from motley.selectors.common.sampling import top_m
 
 __all__ = [
-    "NeuralBandit", "NeuralBanditState", "add_moments", "bonus", "deviation", "forward", "gradients", "standardised", "train",
-]  # fmt: skip
+    "NeuralBandit",
+    "NeuralBanditState",
+    "add_moments",
+    "bonus",
+    "deviation",
+    "forward",
+    "gradients",
+    "standardised",
+    "train",
+]
 
-RATE, STEPS, GOOD_ENOUGH = 0.01, 1000, 1e-3
+RATE = 0.01
+STEPS = 1000
+GOOD_ENOUGH = 1e-3
 FARTHEST = 3.0
 """Standardised features beyond plus or minus it count as it."""
 HIGHEST = 10.0
@@ -71,7 +87,8 @@ _BLOCK = 1 << 11  # rows whose gradients are held at a time
 
 @dataclass(frozen=True)
 class NeuralBanditState:
-    """See the module's docstring. ``*_moments``: number, mean and sum of squared deviations, one column per quantity."""
+    """See the module's docstring. ``*_moments``: number, mean and sum of squared deviations, one
+    column per quantity."""
 
     clients: ClientTable
     weights: Floats
@@ -108,31 +125,44 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hidden < 1 or self.buffer < 1:
-            raise ConfigError(f"got hidden = {self.hidden}, buffer = {self.buffer}; expected at least 1 of each")
+            raise ConfigError(
+                f"got hidden = {self.hidden}, buffer = {self.buffer}; expected at least 1 of each"
+            )
         if not 0 < self.lam < math.inf or not 0 <= self.nu < math.inf:
-            raise ConfigError(f"got lam = {self.lam}, nu = {self.nu}; expected lam above 0 and nu of at least 0")
+            raise ConfigError(
+                f"got lam = {self.lam}, nu = {self.nu}; expected lam above 0 and nu of at least 0"
+            )
 
     @override
     def init(self) -> NeuralBanditState:
-        d, h = len(self.feature_names), self.hidden
+        d = len(self.feature_names)
+        h = self.hidden
         size = (d + 2) * h + 1
         scale = np.repeat([1 / math.sqrt(d), 1 / math.sqrt(h)], [(d + 1) * h, h + 1])
-        weights = scale * (2.0 * Key(self.seed).fold("network").uniform(np.arange(size))[:, 0] - 1.0)
+        weights = scale * (
+            2.0 * Key(self.seed).fold("network").uniform(np.arange(size))[:, 0] - 1.0
+        )
         clients = ClientTable(self.feature_columns())
-        return NeuralBanditState(clients, weights, np.full(size, self.lam), np.zeros((0, d)), x_moments=np.zeros((3, d)))
+        return NeuralBanditState(
+            clients, weights, np.full(size, self.lam), np.zeros((0, d)), x_moments=np.zeros((3, d))
+        )
 
     @override
     def select(self, state: NeuralBanditState, context: SelectionContext) -> Cohort:
         if context.round == 1:
             return Cohort(context.rng.choice(context.available, context.m, replace=False))
         x = standardised(self.features(state.clients, context.available), state.x_moments)
-        predicted, sigma = np.empty(len(x)), np.empty(len(x))
+        predicted = np.empty(len(x))
+        sigma = np.empty(len(x))
         for start in range(0, len(x), _BLOCK):
             rows = slice(start, start + _BLOCK)
             predicted[rows] = forward(state.weights, x[rows])
             sigma[rows] = bonus(gradients(state.weights, x[rows]), state.u, self.lam, self.nu)
         at = top_m(predicted + sigma, context.m, context.rng, self.ties)
-        return Cohort(context.available[at], notes={"predicted": float(predicted[at].mean()), "sigma": float(sigma[at].mean())})
+        return Cohort(
+            context.available[at],
+            notes={"predicted": float(predicted[at].mean()), "sigma": float(sigma[at].mean())},
+        )
 
     @override
     def observe(self, state: NeuralBanditState, round: int, reports: Reports) -> NeuralBanditState:
@@ -141,8 +171,11 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
         state = replace(state, clients=clients, x_moments=moments)
         return self.learn(state, round, pairs.x, pairs.rewards) if len(pairs.ids) else state
 
-    def learn(self, state: NeuralBanditState, round: int, x: Floats, y: Floats) -> NeuralBanditState:
-        """Return the state with new training pairs, ``[n, d]`` and ``[n]``, in U, in the buffer and learnt by the network."""
+    def learn(
+        self, state: NeuralBanditState, round: int, x: Floats, y: Floats
+    ) -> NeuralBanditState:
+        """Return the state with new training pairs, ``[n, d]`` and ``[n]``, in U, in the buffer and
+        learnt by the network."""
         rng = Key(self.seed).fold("train", round).numpy()
         y_moments = add_moments(state.y_moments, y[:, None])
         u = state.u.copy()
@@ -151,17 +184,25 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
             u += np.einsum("np,np->p", g, g)
         if len(x) > self.buffer:
             kept = rng.permutation(len(x))[: self.buffer]
-            x, y = x[kept], y[kept]
-        x, y = np.concatenate([state.x, x])[-self.buffer :], np.concatenate([state.y, y])[-self.buffer :]
+            x = x[kept]
+            y = y[kept]
+        x = np.concatenate([state.x, x])[-self.buffer :]
+        y = np.concatenate([state.y, y])[-self.buffer :]
         target = np.minimum(y / deviation(y_moments), HIGHEST)
         weights = train(state.weights, standardised(x, state.x_moments), target, self.lam, rng)
         return replace(state, weights=weights, u=u, x=x, y=y, y_moments=y_moments)
 
 
 def _layers(weights: Floats, d: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return W1 ``[h, d]``, b1 ``[h]``, W2 ``[h]``, b2 ``[1]``: views of the parameters ``[P]``, in this order."""
+    """Return W1 ``[h, d]``, b1 ``[h]``, W2 ``[h]``, b2 ``[1]``: views of the parameters ``[P]``, in
+    this order."""
     h = (len(weights) - 1) // (d + 2)
-    return weights[: d * h].reshape(h, d), weights[d * h : (d + 1) * h], weights[(d + 1) * h : -1], weights[-1:]
+    return (
+        weights[: d * h].reshape(h, d),
+        weights[d * h : (d + 1) * h],
+        weights[(d + 1) * h : -1],
+        weights[-1:],
+    )
 
 
 def forward(weights: Floats, x: Floats) -> Floats:
@@ -173,7 +214,8 @@ def forward(weights: Floats, x: Floats) -> Floats:
 def gradients(weights: Floats, x: Floats) -> Floats:
     """Return the gradient of each row's output in all parameters, ``[n, d]`` to ``[n, P]``.
 
-    With ``a = W1 x + b1``: df/dW2 = relu(a), df/db2 = 1, df/db1 = W2 [a > 0], df/dW1 = (df/db1) x^T.
+    With ``a = W1 x + b1``: df/dW2 = relu(a), df/db2 = 1, df/db1 = W2 [a > 0], df/dW1 = (df/db1)
+    x^T.
     """
     n, d = x.shape
     w1, b1, w2, _ = _layers(weights, d)
@@ -193,8 +235,10 @@ def bonus(g: Floats, u: Floats, lam: float, nu: float) -> Floats:
 
 
 def train(weights: Floats, x: Floats, y: Floats, decay: float, rng: np.random.Generator) -> Floats:
-    """Return the parameters ``[P]`` after gradient descent on ``(f(x) - y)^2``, one row a step; unchanged if it diverged."""
-    out, steps = weights.copy(), 0
+    """Return the parameters ``[P]`` after gradient descent on ``(f(x) - y)^2``, one row a step;
+    unchanged if it diverged."""
+    out = weights.copy()
+    steps = 0
     while True:
         total = 0.0
         for i in rng.permutation(len(x)):
@@ -210,7 +254,8 @@ def train(weights: Floats, x: Floats, y: Floats, decay: float, rng: np.random.Ge
 
 
 def add_moments(moments: Floats, values: Floats) -> Floats:
-    """Return number, mean and sum of squared deviations, ``[3, d]``, after the rows of ``values`` ``[n, d]``; NaN is left out."""
+    """Return number, mean and sum of squared deviations, ``[3, d]``, after the rows of ``values``
+    ``[n, d]``; NaN is left out."""
     if not len(values):
         return moments
     known = ~np.isnan(values)

@@ -1,6 +1,8 @@
-"""Oort chooses clients by one score: statistical utility plus a staleness bonus, discounted for slow clients.
+"""Oort chooses clients by one score: statistical utility plus a staleness bonus, discounted for
+slow clients.
 
-Lai, Zhu, Madhyastha, Chowdhury: *Oort: Efficient Federated Learning via Guided Participant Selection*, OSDI 2021.
+Lai, Zhu, Madhyastha, Chowdhury: *Oort: Efficient Federated Learning via Guided Participant
+Selection*, OSDI 2021.
 Reference: docs/methods/selectors.md#oort.
 
     U_k = |B_k| sqrt(mean of squared losses over B_k),   |B_k| = min(n_k, local steps * batch size)
@@ -21,30 +23,44 @@ Reference: docs/methods/selectors.md#oort.
              |cur - last| <= .1 last: thr + step;
              |cur - last| >= 5 last: thr - step, at least step
 
-Symbols: ``L_k`` the last *round* in which k reported, not a count, so that the bonus grows with time since then; ``tau_k`` download
-+ local work + upload; ``c`` cut-off. Minima, maxima and quantiles run over the available, explored clients of positive utility
-that are not blacklisted. The first selection is uniform. Over-commitment belongs to the synchrony, not to the rule.
+Symbols: ``L_k`` the last *round* in which k reported, not a count, so that the bonus grows with
+time since then; ``tau_k`` download
++ local work + upload; ``c`` cut-off. Minima, maxima and quantiles run over the available, explored
+  clients of positive utility
+that are not blacklisted. The first selection is uniform. Over-commitment belongs to the synchrony,
+not to the rule.
 
-State, per client: ``num_examples``, ``utility``, ``last`` (0: unexplored), ``count`` (times selected), ``duration``, ``steps``
-(of the full local work); over all: ``selections``, ``pace`` (thr), ``history`` (h, the last 2W).
-Needs: sizes and the planner's estimates of all durations once; ``loss_rms`` and durations from participants. Probe cost: none.
+State, per client: ``num_examples``, ``utility``, ``last`` (0: unexplored), ``count`` (times
+selected), ``duration``, ``steps`` (of the full local work); over all: ``selections``, ``pace``
+(thr), ``history`` (h, the last 2W).
+Needs: sizes and the planner's estimates of all durations once; ``loss_rms`` and durations from
+participants. Probe cost: none.
 
-``Cohort.notes``: ``epsilon``, ``exploited``, ``explored``, ``preferred_s`` (T, where finite), ``max_probability`` and
-``cv_probability`` of the first draw over the available (both draws mixed in proportion to their number).
+``Cohort.notes``: ``epsilon``, ``exploited``, ``explored``, ``preferred_s`` (T, where finite),
+``max_probability`` and ``cv_probability`` of the first draw over the available (both draws mixed in
+proportion to their number).
 
 Deviations and readings
 -----------------------
 * n_xpt, cut-off, pool and pacer are the public code's; constants the paper's where it states them.
-* INTERPRETATION-D: the normalisation pool holds explored clients only; ``norm_pool = "code"`` adds the unexplored with e_k.
-* ``form = "raw"`` is the paper's ``min(U, clip) + bonus``, next to which the bonus vanishes; the code normalises.
-* ``pacer = "paper"``: ``last > cur`` raises T by ``step`` *seconds*, nothing lowers it. READING: it starts at percentile ``thr``.
-* ``explore = "speed"``: the paper samples the unexplored by speed. READING: in proportion to 1 / tau_k.
-* INTERPRETATION-D: a cohort that is still too small is filled by the highest scores not chosen, blacklisted clients last.
-* INTERPRETATION-D: late, dropped and rejected clients only count as selected. ``late = "mean"`` is the code's: a client that
-  was cut off gets the mean utility of the round's participants, weighted by samples, and counts as explored.
-* A client that never enrolled has the mean size, one without a duration is not discounted; a participant without a usable loss
-  keeps its utility, or stays unexplored. Scores are never negative: base_k is at least 0.
-* INTERPRETATION-D: a reporting client that was explored before counts as exploited in h; a round without any has h = 0.
+* INTERPRETATION-D: the normalisation pool holds explored clients only; ``norm_pool = "code"`` adds
+  the unexplored with e_k.
+* ``form = "raw"`` is the paper's ``min(U, clip) + bonus``, next to which the bonus vanishes; the
+  code normalises.
+* ``pacer = "paper"``: ``last > cur`` raises T by ``step`` *seconds*, nothing lowers it. READING: it
+  starts at percentile ``thr``.
+* ``explore = "speed"``: the paper samples the unexplored by speed. READING: in proportion to 1 /
+  tau_k.
+* INTERPRETATION-D: a cohort that is still too small is filled by the highest scores not chosen,
+  blacklisted clients last.
+* INTERPRETATION-D: late, dropped and rejected clients only count as selected. ``late = "mean"`` is
+  the code's: a client that was cut off gets the mean utility of the round's participants, weighted
+  by samples, and counts as explored.
+* A client that never enrolled has the mean size, one without a duration is not discounted; a
+  participant without a usable loss keeps its utility, or stays unexplored. Scores are never
+  negative: base_k is at least 0.
+* INTERPRETATION-D: a reporting client that was explored before counts as exploited in h; a round
+  without any has h = 0.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -87,7 +103,14 @@ from motley.selectors.common.sampling import Ties, probability_notes, successive
 
 __all__ = ["Oort", "OortState"]
 
-_DEFAULTS = {SIZE: np.nan, "utility": np.nan, "last": 0.0, "count": 0.0, "duration": np.nan, "steps": np.nan}
+_DEFAULTS = {
+    SIZE: np.nan,
+    "utility": np.nan,
+    "last": 0.0,
+    "count": 0.0,
+    "duration": np.nan,
+    "steps": np.nan,
+}
 _ROUNDING = 1e-9
 """Added before rounding down: (1 - .9) * 10 is 1, not 0."""
 LARGEST = 1e150
@@ -110,17 +133,22 @@ class Oort(SelectionRule[OortState]):
 
     Parameters
     ----------
-    exploration, exploration_decay, exploration_min: eps_0, its factor per selection, its smallest value.
-    cutoff: c. clip: the quantile q at which utilities are cut. alpha: strength of the speed penalty; 0 ignores speed.
+    exploration, exploration_decay, exploration_min: eps_0, its factor per selection, its smallest
+    value.
+    cutoff: c. clip: the quantile q at which utilities are cut. alpha: strength of the speed
+    penalty; 0 ignores speed.
     bonus: the constant under the root of the staleness bonus.
-    pacer: the code's (percentage points) or the paper's (seconds). window: W. step: the pacer's step.
+    pacer: the code's (percentage points) or the paper's (seconds). window: W. step: the pacer's
+    step.
     threshold: thr at the start, in percent; the higher, the slower clients may be.
     blacklist: clients selected more often than this are not exploited; None: no blacklist.
     blacklist_share: largest share of the known clients that is blacklisted.
     sample_window: unexplored clients that enter the draw, per client to be drawn.
-    batch_size: of the local work, where it is counted in steps; None: every client trains on all its samples.
+    batch_size: of the local work, where it is counted in steps; None: every client trains on all
+    its samples.
     norm_pool, form, explore, late: variants, see above.
-    widen: lower-scored clients join the pool until it has more than so many times n_xpt (FedScale: 10); 0: they do not.
+    widen: lower-scored clients join the pool until it has more than so many times n_xpt (FedScale:
+    10); 0: they do not.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
@@ -149,41 +177,63 @@ class Oort(SelectionRule[OortState]):
     paper: ClassVar[Paper] = cite("lai2021oort")
 
     def __post_init__(self) -> None:
-        for name in ("exploration", "exploration_decay", "exploration_min", "cutoff", "clip", "blacklist_share"):
+        for name in (
+            "exploration",
+            "exploration_decay",
+            "exploration_min",
+            "cutoff",
+            "clip",
+            "blacklist_share",
+        ):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"got {name} = {getattr(self, name)}; expected a share in [0, 1]")
         for name in ("alpha", "bonus", "step", "widen"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"got {name} = {getattr(self, name)}; expected a number of at least 0")
+                raise ConfigError(
+                    f"got {name} = {getattr(self, name)}; expected a number of at least 0"
+                )
         if not 0 < self.threshold <= 100:
             raise ConfigError(
-                f"got threshold = {self.threshold}; expected a percentile in (0, 100] (100: no preferred duration)"
+                f"got threshold = {self.threshold}; expected a percentile in (0, 100] (100: no "
+                "preferred duration)"
             )
         if self.window < 1:
             raise ConfigError(f"got window = {self.window}; expected at least 1 round")
         if not 1 <= self.sample_window < math.inf:
-            raise ConfigError(f"got sample_window = {self.sample_window}; expected at least 1, or too few could be drawn")
+            raise ConfigError(
+                f"got sample_window = {self.sample_window}; expected at least 1, or too few could "
+                "be drawn"
+            )
         if self.blacklist is not None and self.blacklist < 1:
             raise ConfigError(
-                f"got blacklist = {self.blacklist}; expected at least 1 selection (leave it out for no blacklist)"
+                f"got blacklist = {self.blacklist}; expected at least 1 selection (leave it out "
+                "for no blacklist)"
             )
         if self.batch_size is not None and self.batch_size < 1:
-            raise ConfigError(f"got batch_size = {self.batch_size}; expected at least 1 (leave it out for whole epochs)")
+            raise ConfigError(
+                f"got batch_size = {self.batch_size}; expected at least 1 (leave it out for whole "
+                "epochs)"
+            )
 
     @override
     def needs(self) -> SignalRequirements:
         used = DURATIONS | {"local_steps"}
-        return SignalRequirements(enrolled=ESTIMATES | {SIZE}, reported=frozenset({"loss_rms"}), columns=used)
+        return SignalRequirements(
+            enrolled=ESTIMATES | {SIZE}, reported=frozenset({"loss_rms"}), columns=used
+        )
 
     @override
     def init(self) -> OortState:
         return OortState(pace=self.threshold if self.pacer == "code" else 0.0)
 
-    # ------------------------------------------------------------------------------------- the formulas
+    # --------------------------------------------------------------------------------- the formulas
 
     def epsilon(self, state: OortState) -> float:
-        """Return the share that explores in the next selection; it shrinks with every selection after the first."""
-        return max(self.exploration * self.exploration_decay**state.selections, self.exploration_min)
+        """Return the share that explores in the next selection; it shrinks with every selection
+        after the first."""
+        return max(
+            self.exploration * self.exploration_decay**state.selections, self.exploration_min
+        )
 
     def preferred_s(self, state: OortState) -> float:
         """Return T, seconds: clients that take longer are discounted."""
@@ -196,35 +246,52 @@ class Oort(SelectionRule[OortState]):
         return float(np.partition(durations, at)[at]) + more
 
     def samples(self, clients: ClientTable, ids: Ids, steps: Floats) -> Floats:
-        """Return ``|B_k|``: on how many samples these clients train in so many steps (NaN: on all), ``[n]``."""
+        """Return ``|B_k|``: on how many samples these clients train in so many steps (NaN: on all),
+        ``[n]``."""
         n = sizes(clients, ids)
         return n if self.batch_size is None else np.fmin(n, steps * self.batch_size)
 
     def speed(self, state: OortState, ids: Ids, preferred_s: float) -> Floats:
         """Return ``g_k``, ``[n]``; 1 where the duration is not known."""
         tau = state.clients.get("duration", ids)
-        speed, slow = np.ones(len(tau)), np.flatnonzero(tau > preferred_s)
+        speed = np.ones(len(tau))
+        slow = np.flatnonzero(tau > preferred_s)
         speed[slow] = (preferred_s / tau[slow]) ** self.alpha
         return speed
 
     def scores(self, state: OortState, round: int, ids: Ids) -> Floats:
-        """Return the scores of these clients (sorted ids) in this round, ``[n]``; NaN where unexplored."""
-        last, speed = state.clients.get("last", ids), self.speed(state, ids, self.preferred_s(state))
+        """Return the scores of these clients (sorted ids) in this round, ``[n]``; NaN where
+        unexplored."""
+        last = state.clients.get("last", ids)
+        speed = self.speed(state, ids, self.preferred_s(state))
         return self._scores(state, round, ids, last > 0, speed, self._blacklisted(state, ids))
 
-    def _scores(self, state: OortState, round: int, ids: Ids, explored: Bools, speed: Floats, blacklisted: Bools) -> Floats:
+    def _scores(
+        self,
+        state: OortState,
+        round: int,
+        ids: Ids,
+        explored: Bools,
+        speed: Floats,
+        blacklisted: Bools,
+    ) -> Floats:
         utility = state.clients.get("utility", ids)
         pool = utility[explored & ~blacklisted & (utility > 0)]
         if self.norm_pool == "code":
             fresh = ids[~explored]
-            pool = np.concatenate([pool, self.samples(state.clients, fresh, state.clients.get("steps", fresh))])
-        bonus = np.sqrt(self.bonus * math.log(max(round, 1)) / np.maximum(state.clients.get("last", ids), 1.0))
+            pool = np.concatenate(
+                [pool, self.samples(state.clients, fresh, state.clients.get("steps", fresh))]
+            )
+        bonus = np.sqrt(
+            self.bonus * math.log(max(round, 1)) / np.maximum(state.clients.get("last", ids), 1.0)
+        )
         score = (self.base_scores(utility, pool) + bonus) * speed
         score[~explored] = np.nan
         return score
 
     def base_scores(self, utility: Floats, pool: Floats) -> Floats:
-        """Return the utilities clipped and, in the normalised form, mapped to about [0, 1]; 0 where there is none."""
+        """Return the utilities clipped and, in the normalised form, mapped to about [0, 1]; 0 where
+        there is none."""
         if not len(pool):
             return np.zeros(len(utility))
         at = min(_floor(self.clip * len(pool)), len(pool) - 1)
@@ -235,7 +302,8 @@ class Oort(SelectionRule[OortState]):
         return np.asarray(np.maximum(np.nan_to_num(clipped), 0.0))
 
     def _blacklisted(self, state: OortState, ids: Ids) -> Bools:
-        """Return which clients are blacklisted, ``[n]``: the most frequently selected, at most a share of all known ones."""
+        """Return which clients are blacklisted, ``[n]``: the most frequently selected, at most a
+        share of all known ones."""
         if self.blacklist is None:
             return np.zeros(len(ids), bool)
         everybody = state.clients.ids
@@ -245,8 +313,10 @@ class Oort(SelectionRule[OortState]):
         return np.isin(ids, everybody[over[np.argsort(-count[over], kind="stable")[:most]]])
 
     def paced(self, pace: float, history: Floats) -> float:
-        """Return the pacer's next ``pace`` (percentile, or seconds) from the last 2W entries of h."""
-        last, now = history[-2 * self.window : -self.window].sum(), history[-self.window :].sum()
+        """Return the pacer's next ``pace`` (percentile, or seconds) from the last 2W entries of
+        h."""
+        last = history[-2 * self.window : -self.window].sum()
+        now = history[-self.window :].sum()
         if self.pacer == "paper":
             return pace + self.step if last > now else pace
         if abs(now - last) <= 0.1 * last:
@@ -257,23 +327,36 @@ class Oort(SelectionRule[OortState]):
 
     @override
     def select(self, state: OortState, context: SelectionContext) -> Cohort:
-        ids, m = context.available, context.m
+        ids = context.available
+        m = context.m
         if not state.selections:
             notes = {"epsilon": 1.0, "exploited": 0.0, "explored": float(m)}
             notes |= {"max_probability": 1.0 / len(ids), "cv_probability": 0.0}
             equal = np.broadcast_to(1.0 / len(ids), len(ids))
-            return Cohort(ids[context.rng.choice(len(ids), m, replace=False)], notes=notes, probabilities=equal)
-        epsilon, preferred_s = self.epsilon(state), self.preferred_s(state)
-        explored, blacklisted = state.clients.get("last", ids) > 0, self._blacklisted(state, ids)
+            return Cohort(
+                ids[context.rng.choice(len(ids), m, replace=False)],
+                notes=notes,
+                probabilities=equal,
+            )
+        epsilon = self.epsilon(state)
+        preferred_s = self.preferred_s(state)
+        explored = state.clients.get("last", ids) > 0
+        blacklisted = self._blacklisted(state, ids)
         speed = self.speed(state, ids, preferred_s)
         scores = self._scores(state, context.round, ids, explored, speed, blacklisted)
-        known, fresh = np.flatnonzero(explored & ~blacklisted), np.flatnonzero(~explored)
+        known = np.flatnonzero(explored & ~blacklisted)
+        fresh = np.flatnonzero(~explored)
         n_xpt = min(m - _floor(m * epsilon), len(known))
         n_e = min(len(fresh), m - n_xpt)
         chance = np.zeros(len(ids))
         chosen = [
             self._draw(
-                known, scores[known], self.exploitation_pool(scores[known], n_xpt, context.rng), n_xpt, chance, context.rng
+                known,
+                scores[known],
+                self.exploitation_pool(scores[known], n_xpt, context.rng),
+                n_xpt,
+                chance,
+                context.rng,
             ),
             self.draw_unexplored(state, ids, fresh, speed, n_e, chance, context.rng),
         ]
@@ -290,18 +373,32 @@ class Oort(SelectionRule[OortState]):
             notes |= probability_notes(chance)
         if preferred_s < math.inf:
             notes["preferred_s"] = preferred_s
-        return Cohort(ids[np.concatenate(chosen)], notes=notes, probabilities=chance if n_xpt + n_e else None)
+        return Cohort(
+            ids[np.concatenate(chosen)], notes=notes, probabilities=chance if n_xpt + n_e else None
+        )
 
     def exploitation_pool(self, scores: Floats, n_xpt: int, rng: np.random.Generator) -> Ids:
-        """Return positions of the clients to exploit from: scores not far below the one at rank n_xpt (or the last rank)."""
+        """Return positions of the clients to exploit from: scores not far below the one at rank
+        n_xpt (or the last rank)."""
         if not n_xpt:
             return np.zeros(0, np.int64)
         at = len(scores) - 1 - min(n_xpt, len(scores) - 1)
         pool = np.flatnonzero(scores >= self.cutoff * np.partition(scores, at)[at])
-        return pool if len(pool) > self.widen * n_xpt else top_m(scores, self.widen * n_xpt + 1, rng, self.ties)
+        return (
+            pool
+            if len(pool) > self.widen * n_xpt
+            else top_m(scores, self.widen * n_xpt + 1, rng, self.ties)
+        )
 
     def draw_unexplored(
-        self, state: OortState, ids: Ids, fresh: Ids, speed: Floats, count: int, chance: Floats, rng: np.random.Generator
+        self,
+        state: OortState,
+        ids: Ids,
+        fresh: Ids,
+        speed: Floats,
+        count: int,
+        chance: Floats,
+        rng: np.random.Generator,
     ) -> Ids:
         """Draw unexplored clients among a few times as many of the largest weights."""
         if not count:
@@ -311,12 +408,24 @@ class Oort(SelectionRule[OortState]):
             mean = tau[~np.isnan(tau)].mean() if not np.isnan(tau).all() else 1.0
             weight = 1.0 / np.maximum(np.where(np.isnan(tau), mean, tau), np.finfo(np.float32).tiny)
         else:
-            weight = self.samples(state.clients, ids[fresh], state.clients.get("steps", ids[fresh])) * speed[fresh]
+            weight = (
+                self.samples(state.clients, ids[fresh], state.clients.get("steps", ids[fresh]))
+                * speed[fresh]
+            )
         heaviest = top_m(weight, _floor(self.sample_window * count), rng, self.ties)
         return self._draw(fresh, weight, heaviest, count, chance, rng)
 
-    def _draw(self, group: Ids, weight: Floats, pool: Ids, count: int, chance: Floats, rng: np.random.Generator) -> Ids:
-        """Draw ``count`` of the pool (positions in the group) by weight; add ``count`` times the probability to ``chance``."""
+    def _draw(
+        self,
+        group: Ids,
+        weight: Floats,
+        pool: Ids,
+        count: int,
+        chance: Floats,
+        rng: np.random.Generator,
+    ) -> Ids:
+        """Draw ``count`` of the pool (positions in the group) by weight; add ``count`` times the
+        probability to ``chance``."""
         w = weight[pool]
         if count:
             total = w.sum()
@@ -330,29 +439,38 @@ class Oort(SelectionRule[OortState]):
         clients = put_sizes(state.clients, reports)
         enrolled = reports.of(Outcome.ENROLLED)
         if len(enrolled):
-            clients = clients.put(enrolled.ids, {**self.durations(clients, enrolled), "steps": _steps(enrolled)})
+            clients = clients.put(
+                enrolled.ids, {**self.durations(clients, enrolled), "steps": _steps(enrolled)}
+            )
         sent = dispatched(reports)
         if not len(sent):
             return replace(state, clients=clients)
-        accepted, late = sent.of(Outcome.ACCEPTED), sent.of(Outcome.LATE)
+        accepted = sent.of(Outcome.ACCEPTED)
+        late = sent.of(Outcome.LATE)
         before = clients.get("last", accepted.ids) > 0
         samples = self.samples(clients, accepted.ids, accepted.local_steps)
         utility = samples * np.clip(accepted.signal("loss_rms"), 0.0, LARGEST)
         known = ~np.isnan(utility)
         new = {"utility": utility, "last": np.where(known | before, float(round), np.nan)}
-        clients = clients.add("count", sent.ids).put(accepted.ids, {**new, **self.durations(clients, accepted)})
+        clients = clients.add("count", sent.ids).put(
+            accepted.ids, {**new, **self.durations(clients, accepted)}
+        )
         if self.late == "mean" and len(late) and samples[known].sum() > 0:
             mean = np.average(utility[known], weights=samples[known])
             clients = clients.put(late.ids, {"utility": mean, "last": float(round)})
         rewards = clients.get("utility", accepted.ids[before])
-        history = np.append(state.history, rewards.mean() if len(rewards) else 0.0)[-2 * self.window :]
-        pace, following = state.pace, round + 1
+        history = np.append(state.history, rewards.mean() if len(rewards) else 0.0)[
+            -2 * self.window :
+        ]
+        pace = state.pace
+        following = round + 1
         if following >= 2 * self.window and following % self.window == 0:
             pace = self.paced(pace, history)
         return OortState(clients, state.selections + 1, pace, history)
 
     def durations(self, clients: ClientTable, reports: Reports) -> dict[str, Floats]:
-        """Return the duration columns of these reports, all enrolled or all accepted; NaN keeps the number before."""
+        """Return the duration columns of these reports, all enrolled or all accepted; NaN keeps the
+        number before."""
         enrolled = len(reports) > 0 and reports.outcome[0] == Outcome.ENROLLED
         return {"duration": estimated_s(reports) if enrolled else measured_s(reports)}
 

@@ -1,12 +1,15 @@
-"""Poisson sampling: every available client takes part by a coin of its own, the draw that privacy amplification is known for.
+"""Poisson sampling: every available client takes part by a coin of its own, the draw that privacy
+amplification is known for.
 
-McMahan, Ramage, Talwar, Zhang: *Learning Differentially Private Recurrent Language Models*, ICLR 2018 (arXiv:1710.06963); the largest
-cohort is the truncation whose cost arXiv:2508.15089 computes. Reference: docs/methods/selectors.md#poisson.
+McMahan, Ramage, Talwar, Zhang: *Learning Differentially Private Recurrent Language Models*, ICLR
+2018 (arXiv:1710.06963); the largest cohort is the truncation whose cost arXiv:2508.15089 computes.
+Reference: docs/methods/selectors.md#poisson.
 
     each available k:  in with probability rate, independent of everything else
     more than `largest`:  a uniform subset of that size stays
 
-State: none. Needs: nothing. Cost: none. A cohort may be empty: the round then adds nothing, or noise alone in a private run.
+State: none. Needs: nothing. Cost: none. A cohort may be empty: the round then adds nothing, or
+noise alone in a private run.
 
 >>> import numpy as np
 >>> from motley.selectors.base import Selector
@@ -49,7 +52,9 @@ class Poisson(SelectionRule[ClientTable]):
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
-            raise ConfigError(f"got rate = {self.rate}; expected a probability above 0 and at most 1")
+            raise ConfigError(
+                f"got rate = {self.rate}; expected a probability above 0 and at most 1"
+            )
         if self.largest is not None and self.largest < 1:
             raise ConfigError(f"got largest = {self.largest}; expected at least 1")
 

@@ -1,7 +1,7 @@
 """Power-of-Choice draws d candidates at random and chooses the m with the highest loss.
 
-Cho, Wang, Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022 (arXiv:2010.01243,
-2020). Reference: docs/methods/selectors.md#power-of-choice.
+Cho, Wang, Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS
+2022 (arXiv:2010.01243, 2020). Reference: docs/methods/selectors.md#power-of-choice.
 
     1. candidates C_t: d distinct available clients, successive draws with probability
        p_k = n_k / sum n over the available
@@ -12,23 +12,29 @@ Cho, Wang, Joshi: *Towards Understanding Biased Client Selection in Federated Le
        adapow_d as pow_d, with d = K in the first half of the rounds and d = m after it
     3. cohort: the m largest v_k, ties at random;  a_k = 1 / m
 
-Symbols: ``d`` candidates, clipped to ``[m, K_A]`` (default 2m); ``p_k`` the share of the data; ``v_k`` the loss ranked.
+Symbols: ``d`` candidates, clipped to ``[m, K_A]`` (default 2m); ``p_k`` the share of the data;
+``v_k`` the loss ranked.
 
-State, per client: ``num_examples``; ``loss`` (rpow_d: the last reported; otherwise the one measured in round ``probed``);
-``probed``, the round in which the client was last a candidate. A loss measured in an earlier round is never ranked.
+State, per client: ``num_examples``; ``loss`` (rpow_d: the last reported; otherwise the one measured
+in round ``probed``); ``probed``, the round in which the client was last a candidate. A loss
+measured in an earlier round is never ranked.
 
-Needs: ``num_examples`` once; probed ``loss`` (or ``test_loss``; pow_d, adapow_d: all data; cpow_d: 1 batch) or reported ``loss``
-(rpow_d); the horizon (adapow_d). Probe cost: one download and one evaluation for each of d candidates; rpow_d nothing. With
-d = m the losses would change nothing, so nobody is probed.
+Needs: ``num_examples`` once; probed ``loss`` (or ``test_loss``; pow_d, adapow_d: all data; cpow_d:
+1 batch) or reported ``loss`` (rpow_d); the horizon (adapow_d). Probe cost: one download and one
+evaluation for each of d candidates; rpow_d nothing. With d = m the losses would change nothing, so
+nobody is probed.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-R ties at random, simple mean of the cohort (``Cohort.weights`` = 1 / m, counts with ``weights = "selector"``).
-* A loss that is not a number, or is not returned, is ranked last and not as +inf. With fewer than m losses all of these clients
-  are taken and the rest is drawn by p, first from the candidates, then (INTERPRETATION-D) from the other available clients.
-* INTERPRETATION FedCVR-Bolt's appendix ranks its baseline by the *test* loss of the model on each client: ``measured =
-  "test_loss"``, on the client's own test part, where the paper's accuracy is measured too. It peeks: the cohort, hence the model,
-  depends on the test samples that judge it. Take it to repeat that comparison and for nothing else.
+* INTERPRETATION-R ties at random, simple mean of the cohort (``Cohort.weights`` = 1 / m, counts
+  with ``weights = "selector"``).
+* A loss that is not a number, or is not returned, is ranked last and not as +inf. With fewer than m
+  losses all of these clients are taken and the rest is drawn by p, first from the candidates, then
+  (INTERPRETATION-D) from the other available clients.
+* INTERPRETATION FedCVR-Bolt's appendix ranks its baseline by the *test* loss of the model on each
+  client: ``measured = "test_loss"``, on the client's own test part, where the paper's accuracy is
+  measured too. It peeks: the cohort, hence the model, depends on the test samples that judge it.
+  Take it to repeat that comparison and for nothing else.
 * INTERPRETATION-D: in rpow_d a non-finite report keeps the loss reported before.
 
 >>> from motley.selectors import Selector
@@ -69,7 +75,8 @@ class PowerOfChoice(SelectionRule[ClientTable]):
     variant: which loss is ranked, see above.
     d: number of candidates; None means 2m. Not for ``adapow_d``, which sets its own.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
-    measured: the loss that candidates measure: on training data, or on their own test part, which looks at test data.
+    measured: the loss that candidates measure: on training data, or on their own test part, which
+    looks at test data.
     """
 
     variant: Literal["pow_d", "cpow_d", "rpow_d", "adapow_d"] = "pow_d"
@@ -81,12 +88,21 @@ class PowerOfChoice(SelectionRule[ClientTable]):
 
     def __post_init__(self) -> None:
         if self.d is not None and self.d < 1:
-            raise ConfigError(f"got d = {self.d}; expected at least 1 candidate (and at least the cohort size to matter)")
+            raise ConfigError(
+                f"got d = {self.d}; expected at least 1 candidate (and at least the cohort size to "
+                "matter)"
+            )
         if self.d is not None and self.variant == "adapow_d":
-            raise ConfigError(f"got d = {self.d}, but adapow_d sets d itself (all, then m); leave d out or take pow_d")
+            raise ConfigError(
+                f"got d = {self.d}, but adapow_d sets d itself (all, then m); leave d out or take "
+                "pow_d"
+            )
 
         if self.measured == "test_loss" and self.variant == "rpow_d":
-            raise ConfigError("got measured = 'test_loss', but rpow_d measures nothing; leave measured out or take pow_d")
+            raise ConfigError(
+                "got measured = 'test_loss', but rpow_d measures nothing; leave measured out or "
+                "take pow_d"
+            )
 
     @override
     def needs(self) -> SignalRequirements:
@@ -94,7 +110,9 @@ class PowerOfChoice(SelectionRule[ClientTable]):
         if self.variant == "rpow_d":
             return SignalRequirements(enrolled=sizes, reported=frozenset({"loss"}))
         return SignalRequirements(
-            sizes, {self.measured: 1 if self.variant == "cpow_d" else None}, horizon=self.variant == "adapow_d"
+            sizes,
+            {self.measured: 1 if self.variant == "cpow_d" else None},
+            horizon=self.variant == "adapow_d",
         )
 
     @override
@@ -129,16 +147,24 @@ class PowerOfChoice(SelectionRule[ClientTable]):
         if self.variant == "rpow_d":
             pool = self._draw(state, context, context.available, self.width(context))
             loss = state.get("loss", pool)
-            ids = pool[top_m(np.where(np.isnan(loss), np.inf, loss), context.m, context.rng, self.ties)]
+            ids = pool[
+                top_m(np.where(np.isnan(loss), np.inf, loss), context.m, context.rng, self.ties)
+            ]
         else:
             pool = context.available[state.get("probed", context.available) == context.round]
             loss = state.get("loss", pool)
             measured = pool[~np.isnan(loss)]
             ids = measured[top_m(loss[~np.isnan(loss)], context.m, context.rng, self.ties)]
             for rest in (pool, context.available):
-                left = np.setdiff1d(rest, ids, assume_unique=True) if len(ids) < context.m else rest[:0]
+                left = (
+                    np.setdiff1d(rest, ids, assume_unique=True)
+                    if len(ids) < context.m
+                    else rest[:0]
+                )
                 ids = np.concatenate([ids, self._draw(state, context, left, context.m - len(ids))])
-        return Cohort(ids, np.full(len(ids), 1.0 / len(ids)), notes={"candidates": float(len(pool))})
+        return Cohort(
+            ids, np.full(len(ids), 1.0 / len(ids)), notes={"candidates": float(len(pool))}
+        )
 
     def _draw(self, state: ClientTable, context: SelectionContext, pool: Ids, count: int) -> Ids:
         return pool[successive_draws(shares(state, pool), count, context.rng)]

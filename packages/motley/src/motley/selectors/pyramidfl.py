@@ -1,6 +1,8 @@
-"""PyramidFL chooses as Oort does, gives fast clients of the cohort more local steps, and less useful ones smaller uploads.
+"""PyramidFL chooses as Oort does, gives fast clients of the cohort more local steps, and less
+useful ones smaller uploads.
 
-Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning*, MobiCom 2022.
+Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated
+Learning*, MobiCom 2022.
 Reference: docs/methods/selectors.md#pyramidfl.
 
     cohort         as Oort, score for score (:mod:`motley.selectors.oort`)
@@ -14,24 +16,30 @@ Reference: docs/methods/selectors.md#pyramidfl.
     rho_k = 1 + min(10, beta floor((T_R - tau_k) / (compute_k / E_k)) / E_k)
     Cohort.local_steps = min(floor(E_k rho_k), max(E_k, 5 * batches per local epoch))
 
-Symbols: ``E_k`` steps of the full local work; ``compute_k``, ``upload_k`` seconds of the full local work and the full upload;
-``|B_k| = min(n_k, steps taken * batch size)``, in Oort's utility too.
+Symbols: ``E_k`` steps of the full local work; ``compute_k``, ``upload_k`` seconds of the full local
+work and the full upload; ``|B_k| = min(n_k, steps taken * batch size)``, in Oort's utility too.
 
-State, per client: Oort's, ``gain`` (GU), ``download``, ``compute``, ``upload`` and ``bits`` of a full upload.
-Needs: Oort's, ``update_norm`` reported, ``uplink_mbps`` once. Probe cost: none. The ratio counts with the allocator
-``from_selector``. ``Cohort.notes``: Oort's, ``round_s`` (T_R) and ``mean_rho``.
+State, per client: Oort's, ``gain`` (GU), ``download``, ``compute``, ``upload`` and ``bits`` of a
+full upload.
+Needs: Oort's, ``update_norm`` reported, ``uplink_mbps`` once. Probe cost: none. The ratio counts
+with the allocator ``from_selector``. ``Cohort.notes``: Oort's, ``round_s`` (T_R) and ``mean_rho``.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D: ``||Delta_k||`` is the norm of the update; the public code takes it of update minus model, mostly the model.
-* E_k comes with the enrolment (``Reports.local_steps``). INTERPRETATION-D: a cohort with a client whose E_k is not known gets no
-  ``local_steps``: all do their full work, and their reports hold E_k. A guess would make that client the slowest of the round.
-* INTERPRETATION-D: a report's seconds are scaled back to the full work, ``compute_s E_k / steps taken`` and ``upload_s bits /
-  bits sent`` (``bits`` from the estimate and the uplink), and Oort's duration is their sum: additional steps do not make a client
-  look slow. The download, free in the paper, counts in tau_k.
-* ``batch_size = None`` (whole epochs): batches per epoch are not known, and rho_k <= 11 is the only cap.
-* A client whose compute time is not known sets no T_R and takes E_k steps. Both adaptations are off in the code's defaults and on
-  in its experiments: ``beta = 0`` and ``drop_low = drop_high = 0`` switch them off.
+* INTERPRETATION-D: ``||Delta_k||`` is the norm of the update; the public code takes it of update
+  minus model, mostly the model.
+* E_k comes with the enrolment (``Reports.local_steps``). INTERPRETATION-D: a cohort with a client
+  whose E_k is not known gets no ``local_steps``: all do their full work, and their reports hold
+  E_k. A guess would make that client the slowest of the round.
+* INTERPRETATION-D: a report's seconds are scaled back to the full work,
+  ``compute_s E_k / steps taken`` and ``upload_s bits / bits sent`` (``bits`` from the estimate and
+  the uplink), and Oort's duration is their sum: additional steps do not make a client look slow.
+  The download, free in the paper, counts in tau_k.
+* ``batch_size = None`` (whole epochs): batches per epoch are not known, and rho_k <= 11 is the only
+  cap.
+* A client whose compute time is not known sets no T_R and takes E_k steps. Both adaptations are off
+  in the code's defaults and on in its experiments: ``beta = 0`` and ``drop_low = drop_high = 0``
+  switch them off.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -77,7 +85,8 @@ class PyramidFL(Oort):
     Parameters
     ----------
     beta: share of the idle time that is filled with local steps; 0 leaves the steps as they are.
-    drop_low, drop_high: shares of the upload dropped by the most and (almost) by the least useful client.
+    drop_low, drop_high: shares of the upload dropped by the most and (almost) by the least useful
+    client.
     """
 
     beta: float = 1.0
@@ -90,16 +99,21 @@ class PyramidFL(Oort):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.beta <= 1:
-            raise ConfigError(f"got beta = {self.beta}; expected a share in [0, 1]: above 1 a client outlasts the slowest")
+            raise ConfigError(
+                f"got beta = {self.beta}; expected a share in [0, 1]: above 1 a client outlasts "
+                "the slowest"
+            )
         if not 0 <= self.drop_low <= self.drop_high < 1:
             raise ConfigError(
-                f"got drop_low = {self.drop_low}, drop_high = {self.drop_high}; expected 0 <= drop_low <= drop_high < 1"
+                f"got drop_low = {self.drop_low}, drop_high = {self.drop_high}; expected 0 <= "
+                "drop_low <= drop_high < 1"
             )
 
     @override
     def needs(self) -> SignalRequirements:
         needs = super().needs()
-        enrolled, reported = needs.enrolled | {"uplink_mbps"}, needs.reported | {"update_norm"}
+        enrolled = needs.enrolled | {"uplink_mbps"}
+        reported = needs.reported | {"update_norm"}
         return SignalRequirements(enrolled, reported=reported, columns=needs.columns | {"bits_up"})
 
     @override
@@ -108,17 +122,20 @@ class PyramidFL(Oort):
 
     @override
     def init(self) -> OortState:
-        state, own = super().init(), dict.fromkeys((*PHASES, "bits", "gain"), np.nan)
+        state = super().init()
+        own = dict.fromkeys((*PHASES, "bits", "gain"), np.nan)
         return replace(state, clients=ClientTable({**state.clients.defaults, **own}))
 
-    # ------------------------------------------------------------------------------------- inside the cohort
+    # ---------------------------------------------------------------------------- inside the cohort
 
     def drops(self, clients: ClientTable, ids: Ids) -> Floats:
         """Return ``dr_k``, ``[m]``."""
         gain = clients.get("gain", ids)
         gain = np.where(np.isnan(gain), sizes(clients, ids), gain)
         rank = np.searchsorted(np.sort(-gain), -gain, side="left")
-        return np.asarray(self.drop_low + rank * (self.drop_high - self.drop_low) / max(len(ids), 1))
+        return np.asarray(
+            self.drop_low + rank * (self.drop_high - self.drop_low) / max(len(ids), 1)
+        )
 
     def full_steps(self, clients: ClientTable, ids: Ids) -> Floats | None:
         """Return ``E_k``, ``[m]``; None if that of any client is not known."""
@@ -126,16 +143,25 @@ class PyramidFL(Oort):
         return None if np.isnan(steps).any() else steps
 
     def predicted_s(self, clients: ClientTable, ids: Ids, drops: Floats) -> Floats:
-        """Return ``tau_k`` with ``E_k`` steps, seconds ``[m]``; NaN where the compute time is not known."""
+        """Return ``tau_k`` with ``E_k`` steps, seconds ``[m]``; NaN where the compute time is not
+        known."""
         upload = np.nan_to_num(clients.get("upload", ids)) * (1.0 - drops)
-        return np.asarray(np.nan_to_num(clients.get("download", ids)) + clients.get("compute", ids) + upload)
+        return np.asarray(
+            np.nan_to_num(clients.get("download", ids)) + clients.get("compute", ids) + upload
+        )
 
     def steps(self, clients: ClientTable, ids: Ids, full: Floats, tau: Floats) -> Ints:
-        """Return local steps that fill each client's idle time until the slowest one finishes, ``[m]``."""
-        compute, idle = clients.get("compute", ids), np.max(tau, initial=0.0, where=~np.isnan(tau)) - tau
+        """Return local steps that fill each client's idle time until the slowest one finishes,
+        ``[m]``."""
+        compute = clients.get("compute", ids)
+        idle = np.max(tau, initial=0.0, where=~np.isnan(tau)) - tau
         with np.errstate(over="ignore"):
             fill = np.divide(idle * full, compute, out=np.full(len(ids), np.inf), where=compute > 0)
-        extra = np.minimum(LARGEST_EXTRA, self.beta * np.floor(fill + _ROUNDING) / full) if self.beta else np.zeros(len(ids))
+        extra = (
+            np.minimum(LARGEST_EXTRA, self.beta * np.floor(fill + _ROUNDING) / full)
+            if self.beta
+            else np.zeros(len(ids))
+        )
         wanted = np.floor(full * (1.0 + np.where(idle > 0, extra, 0.0)) + _ROUNDING)
         if self.batch_size is not None:
             batches = np.ceil(sizes(clients, ids) / self.batch_size)
@@ -145,7 +171,8 @@ class PyramidFL(Oort):
     @override
     def select(self, state: OortState, context: SelectionContext) -> Cohort:
         cohort = super().select(state, context)
-        drops, full = self.drops(state.clients, cohort.ids), self.full_steps(state.clients, cohort.ids)
+        drops = self.drops(state.clients, cohort.ids)
+        full = self.full_steps(state.clients, cohort.ids)
         tau = self.predicted_s(state.clients, cohort.ids, drops)
         steps = None if full is None else self.steps(state.clients, cohort.ids, full, tau)
         notes = dict(cohort.notes)
@@ -166,19 +193,30 @@ class PyramidFL(Oort):
             return state
         samples = self.samples(state.clients, accepted.ids, accepted.local_steps)
         gain = np.clip(accepted.signal("update_norm"), 0.0, LARGEST) * samples / 100.0
-        steps = np.where(unknown & (accepted.local_steps > 0), accepted.local_steps, np.nan)  # E_k: it was given no local_steps
-        return replace(state, clients=state.clients.put(accepted.ids, {"gain": gain, "steps": steps}))
+        # E_k: it was given no local_steps
+        steps = np.where(unknown & (accepted.local_steps > 0), accepted.local_steps, np.nan)
+        return replace(
+            state, clients=state.clients.put(accepted.ids, {"gain": gain, "steps": steps})
+        )
 
     @override
     def durations(self, clients: ClientTable, reports: Reports) -> dict[str, Floats]:
         if len(reports) and reports.outcome[0] == Outcome.ENROLLED:
-            phases = {phase: usable_seconds(reports.signal(f"{phase}_estimate_s")) for phase in PHASES}
+            phases = {
+                phase: usable_seconds(reports.signal(f"{phase}_estimate_s")) for phase in PHASES
+            }
             bits = phases["upload"] * np.minimum(reports.signal("uplink_mbps"), LARGEST) * 1e6
-            return {**super().durations(clients, reports), **phases, "bits": np.where(bits > 0, bits, np.nan)}
+            return {
+                **super().durations(clients, reports),
+                **phases,
+                "bits": np.where(bits > 0, bits, np.nan),
+            }
         accepted = replace(
             reports,
-            compute_s=usable_seconds(reports.compute_s) * _quotient(clients.get("steps", reports.ids), reports.local_steps),
-            upload_s=usable_seconds(reports.upload_s) * _quotient(clients.get("bits", reports.ids), reports.bits_up),
+            compute_s=usable_seconds(reports.compute_s)
+            * _quotient(clients.get("steps", reports.ids), reports.local_steps),
+            upload_s=usable_seconds(reports.upload_s)
+            * _quotient(clients.get("bits", reports.ids), reports.bits_up),
         )
         return {
             "duration": measured_s(accepted),

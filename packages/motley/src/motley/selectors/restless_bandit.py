@@ -1,8 +1,10 @@
-"""Restless hidden-Markov bandit: compare the rewards of clients within a round, which cancels the influence all of them share.
+"""Restless hidden-Markov bandit: compare the rewards of clients within a round, which cancels the
+influence all of them share.
 
-Yemini, Leshem, Somekh-Baruch: *The Restless Hidden Markov Bandit with Linear Rewards and Side Information*, IEEE Transactions
-on Signal Processing 69, 2021 (arXiv:1910.10271). Reference: docs/methods/selectors.md#restless-bandit. What is known of the paper:
-two hidden states, one shared by all arms and Markov, one per arm and i.i.d. It selects no clients, so everything below is
+Yemini, Leshem, Somekh-Baruch: *The Restless Hidden Markov Bandit with Linear Rewards and Side
+Information*, IEEE Transactions on Signal Processing 69, 2021 (arXiv:1910.10271). Reference:
+docs/methods/selectors.md#restless-bandit. What is known of the paper: two hidden states, one shared
+by all arms and Markov, one per arm and i.i.d. It selects no clients, so everything below is
 INTERPRETATION-D.
 
     reward  y_k = |L_k(now) - L_k(last time)| / tau_k,  FLASH's reward with the client's own loss
@@ -17,25 +19,31 @@ INTERPRETATION-D.
         mu_(k,z): running means of y_k weighted by b_z
         cohort: N_k = 0 first, then the largest sum_z b_z mu_(k,z)
 
-Symbols: ``N_k`` how often k took part; ``D`` is ``explore``; ``R_t`` the reporters with a reward; ``P`` has ``stay`` on its
-diagonal.
+Symbols: ``N_k`` how often k took part; ``D`` is ``explore``; ``R_t`` the reporters with a reward;
+``P`` has ``stay`` on its diagonal.
 
-A is never formed. It is ``diag(n) - sum over rounds of 1_R 1_R^T / r``, n_k the rounds in which k was compared: the cohorts are
-kept, and the system is solved by conjugate gradients, preconditioned by the diagonal and started from the previous u.
+A is never formed. It is ``diag(n) - sum over rounds of 1_R 1_R^T / r``, n_k the rounds in which k
+was compared: the cohorts are kept, and the system is solved by conjugate gradients, preconditioned
+by the diagonal and started from the previous u.
 
-State, per client ever seen: ``loss``, ``duration``, ``round``, ``count`` (N), and ``compared`` (n), ``c``, ``u``, or, of the
-filter, the means ``mu0``, ``mu1`` and their weights ``w0``, ``w1``: at most 64 bytes. Differencing adds 8 bytes for every
-reward ever compared: ``members``, the cohorts one after the other, and ``starts``, where each begins. (A would take 8 K^2.)
-Needs: reported ``arrival_loss`` (one forward pass over the training data of each chosen client) and durations. Probe cost: none.
-``Cohort.notes``: ``explored``, how many of the cohort had been chosen too seldom; filter: ``belief`` in the state of higher mean.
+State, per client ever seen: ``loss``, ``duration``, ``round``, ``count`` (N), and ``compared`` (n),
+``c``, ``u``, or, of the filter, the means ``mu0``, ``mu1`` and their weights ``w0``, ``w1``: at
+most 64 bytes. Differencing adds 8 bytes for every reward ever compared: ``members``, the cohorts
+one after the other, and ``starts``, where each begins. (A would take 8 K^2.) Needs: reported
+``arrival_loss`` (one forward pass over the training data of each chosen client) and durations.
+Probe cost: none.
+``Cohort.notes``: ``explored``, how many of the cohort had been chosen too seldom; filter:
+``belief`` in the state of higher mean.
 
 Deviations and readings
 -----------------------
-* A first report has no reward, and neither has one without a finite loss: such a reporter counts in N and is not compared.
-* r < 2: nothing is compared. A client that was never compared has u = 0, and so has, on average, a group of clients that were
-  only compared with each other.
-* Filter: sigma is the deviation of all rewards so far where it is not given (1 until it is positive); mu starts at their mean
-  plus and minus sigma with the weight of one reward (from the first reward alone both states would have the same mean).
+* A first report has no reward, and neither has one without a finite loss: such a reporter counts in
+  N and is not compared.
+* r < 2: nothing is compared. A client that was never compared has u = 0, and so has, on average, a
+  group of clients that were only compared with each other.
+* Filter: sigma is the deviation of all rewards so far where it is not given (1 until it is
+  positive); mu starts at their mean plus and minus sigma with the weight of one reward (from the
+  first reward alone both states would have the same mean).
 * ``first_round = "all"`` gives it FLASH's first round.
 
 FLASH reports this bandit near random selection: expect no gain.
@@ -66,23 +74,33 @@ from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_features import FirstRound, Tau, first_round_size, loss_rewards, reward_columns
+from motley.selectors.common.client_features import (
+    FirstRound,
+    Tau,
+    first_round_size,
+    loss_rewards,
+    reward_columns,
+)
 from motley.selectors.common.client_signals import DURATIONS
 from motley.selectors.common.sampling import Ties, softmax, top_m
 
 __all__ = ["RestlessBandit", "RestlessBanditState", "compared_means"]
 
 TOLERANCE = 1e-11
-"""Conjugate gradients stop at this residual, relative to c, or to the first residual where c has all but cancelled."""
+"""Conjugate gradients stop at this residual, relative to c, or to the first residual where c has
+all but cancelled."""
 LONGEST = 1000
-"""Conjugate gradients stop after so many steps, should rounding keep the residual above the tolerance."""
+"""Conjugate gradients stop after so many steps, should rounding keep the residual above the
+tolerance."""
 
 
 @dataclass(frozen=True)
 class RestlessBanditState:
-    """Columns as named in the module's docstring; cohort i is ``members[starts[i] : starts[i + 1]]``.
+    """Columns as named in the module's docstring; cohort i is
+    ``members[starts[i] : starts[i + 1]]``.
 
-    Filter: ``belief`` ``[2]`` (state 0 has the higher mean); number, mean and sum of squared deviations of all rewards so far.
+    Filter: ``belief`` ``[2]`` (state 0 has the higher mean); number, mean and sum of squared
+    deviations of all rewards so far.
     """
 
     clients: ClientTable
@@ -103,9 +121,12 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
     variant: how the state that all clients share is treated, see above.
     lam: ridge penalty of ``differencing``, positive.
     explore: D of ``differencing``, positive.
-    stay: of ``filter``: probability that the shared state does not change, for each of the two states; in (0, 1).
-    sigma: of ``filter``: standard deviation of the mean reward; None takes that of all rewards so far.
-    tau: the duration that rewards are divided by: the round's, or each client's own; over the mean of all, or in seconds.
+    stay: of ``filter``: probability that the shared state does not change, for each of the two
+    states; in (0, 1).
+    sigma: of ``filter``: standard deviation of the mean reward; None takes that of all rewards so
+    far.
+    tau: the duration that rewards are divided by: the round's, or each client's own; over the mean
+    of all, or in seconds.
     first_round: ``"cohort"``: m clients, or ``"all"``.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
@@ -123,20 +144,29 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
 
     def __post_init__(self) -> None:
         if not 0 < self.lam < math.inf or not 0 < self.explore < math.inf:
-            raise ConfigError(f"got lam = {self.lam}, explore = {self.explore}; expected positive numbers")
+            raise ConfigError(
+                f"got lam = {self.lam}, explore = {self.explore}; expected positive numbers"
+            )
         if not all(0 < chance < 1 for chance in self.stay):
             raise ConfigError(
-                f"got stay = {self.stay}; expected two probabilities in (0, 1): certainty would never be given up"
+                f"got stay = {self.stay}; expected two probabilities in (0, 1): certainty would "
+                "never be given up"
             )
         if self.sigma is not None and not 0 < self.sigma < math.inf:
-            raise ConfigError(f"got sigma = {self.sigma}; expected a positive number, or none for that of the rewards so far")
+            raise ConfigError(
+                f"got sigma = {self.sigma}; expected a positive number, or none for that of the "
+                "rewards so far"
+            )
         other, unused = (
             ("differencing", (self.lam, self.explore) != (0.1, 1.0))
             if self.variant == "filter"
             else ("filter", (self.stay, self.sigma) != ((0.9, 0.9), None))
         )
         if unused:
-            raise ConfigError(f"got options of variant = {other!r} with variant = {self.variant!r}; leave them out")
+            raise ConfigError(
+                f"got options of variant = {other!r} with variant = {self.variant!r}; leave them "
+                "out"
+            )
 
     @override
     def needs(self) -> SignalRequirements:
@@ -158,7 +188,9 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
     @override
     def select(self, state: RestlessBanditState, context: SelectionContext) -> Cohort:
         count = state.clients.get("count", context.available)
-        enough = self.explore * math.log(context.round + 1) if self.variant == "differencing" else 1.0
+        enough = (
+            self.explore * math.log(context.round + 1) if self.variant == "differencing" else 1.0
+        )
         seldom = np.flatnonzero(count < enough)
         first = seldom[top_m(-count[seldom], context.m, context.rng, self.ties)]
         rest = np.flatnonzero(count >= enough)
@@ -176,10 +208,13 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         return self.emissions(state, ids) @ state.belief
 
     def emissions(self, state: RestlessBanditState, ids: Ids) -> Floats:
-        """Return ``mu_(k,z)``, ``[n, 2]``; for a client without one the mean of all rewards plus and minus sigma."""
+        """Return ``mu_(k,z)``, ``[n, 2]``; for a client without one the mean of all rewards plus
+        and minus sigma."""
         spread = self.deviation(state)
         means = [(state.clients.get("mu0", ids), spread), (state.clients.get("mu1", ids), -spread)]
-        return np.stack([np.where(np.isnan(mu), state.mean + shift, mu) for mu, shift in means], axis=1)
+        return np.stack(
+            [np.where(np.isnan(mu), state.mean + shift, mu) for mu, shift in means], axis=1
+        )
 
     def deviation(self, state: RestlessBanditState) -> float:
         """Return sigma, as given or of the rewards so far."""
@@ -188,26 +223,32 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         return math.sqrt(state.squares / state.seen) if state.squares > 0 else 1.0
 
     @override
-    def observe(self, state: RestlessBanditState, round: int, reports: Reports) -> RestlessBanditState:
+    def observe(
+        self, state: RestlessBanditState, round: int, reports: Reports
+    ) -> RestlessBanditState:
         accepted = reports.of(Outcome.ACCEPTED)
         if not len(accepted):
             return state
         clients, y = loss_rewards(state.clients, round, accepted, "arrival_loss", self.tau)
         state = replace(state, clients=clients.add("count", accepted.ids))
-        ids, y = accepted.ids[~np.isnan(y)], y[~np.isnan(y)]
+        ids = accepted.ids[~np.isnan(y)]
+        y = y[~np.isnan(y)]
         if self.variant == "filter":
             return self.filter(state, ids, y) if len(ids) else state
         return self.compare(state, ids, y) if len(ids) > 1 else state
 
     def compare(self, state: RestlessBanditState, ids: Ids, y: Floats) -> RestlessBanditState:
-        """Return the state with one more cohort of rewards ``[r]``, r >= 2, in A and c, and with the new u."""
+        """Return the state with one more cohort of rewards ``[r]``, r >= 2, in A and c, and with
+        the new u."""
         clients = state.clients.add("compared", ids).add("c", ids, y - y.mean())
         members = np.concatenate([state.members, ids])
         starts = np.append(state.starts, len(members))
         compared = clients.ids[clients.get("compared", clients.ids) > 0]
         n, c, before = (clients.get(name, compared) for name in ("compared", "c", "u"))
         u = compared_means(n + self.lam, c, np.searchsorted(compared, members), starts, before)
-        return replace(state, clients=clients.put(compared, {"u": u}), members=members, starts=starts)
+        return replace(
+            state, clients=clients.put(compared, {"u": u}), members=members, starts=starts
+        )
 
     def filter(self, state: RestlessBanditState, ids: Ids, y: Floats) -> RestlessBanditState:
         """Return the state with the rewards ``[r]`` of one round in belief and means."""
@@ -220,19 +261,26 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         now = softmax(np.log(state.belief) + likelihood)
         w = np.stack([state.clients.get("w0", ids), state.clients.get("w1", ids)], axis=1) + now
         mu += now / w * (y[:, None] - mu)
-        clients = state.clients.put(ids, {"mu0": mu[:, 0], "mu1": mu[:, 1], "w0": w[:, 0], "w1": w[:, 1]})
+        clients = state.clients.put(
+            ids, {"mu0": mu[:, 0], "mu1": mu[:, 1], "w0": w[:, 0], "w1": w[:, 1]}
+        )
         stay = self.stay
         moves = np.array([[stay[0], 1.0 - stay[0]], [1.0 - stay[1], stay[1]]])
         return replace(state, clients=clients, belief=now @ moves)
 
 
-def compared_means(diagonal: Floats, c: Floats, members: Ints, starts: Ids, guess: Floats) -> Floats:
-    """Solve ``(diag - sum_R 1_R 1_R^T / r) u = c`` by preconditioned conjugate gradients; return u ``[n]``.
+def compared_means(
+    diagonal: Floats, c: Floats, members: Ints, starts: Ids, guess: Floats
+) -> Floats:
+    """Solve ``(diag - sum_R 1_R 1_R^T / r) u = c`` by preconditioned conjugate gradients; return u
+    ``[n]``.
 
     Parameters
     ----------
-    diagonal: how often each client was compared, plus lambda, ``[n]``. c: ``[n]``. guess: the starting point, ``[n]``.
-    members: positions in ``0 .. n - 1``, round after round. starts: where each round begins in ``members``, ``[rounds + 1]``.
+    diagonal: how often each client was compared, plus lambda, ``[n]``. c: ``[n]``. guess: the
+    starting point, ``[n]``.
+    members: positions in ``0 .. n - 1``, round after round. starts: where each round begins in
+    ``members``, ``[rounds + 1]``.
     """
     sizes = np.diff(starts)
 
@@ -246,7 +294,8 @@ def compared_means(diagonal: Floats, c: Floats, members: Ints, starts: Ids, gues
     direction = residual / diagonal
     height = float(residual @ direction)
     for _ in range(LONGEST):
-        if np.linalg.norm(residual) <= enough or not height > 0:  # the square of a smaller residual is 0 in floats
+        # the square of a smaller residual is 0 in floats
+        if np.linalg.norm(residual) <= enough or not height > 0:
             break
         image = times(direction)
         step = height / float(direction @ image)

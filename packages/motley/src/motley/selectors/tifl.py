@@ -1,7 +1,8 @@
-"""TiFL draws each round's cohort from one tier of similarly fast clients, so that no round waits for a straggler.
+"""TiFL draws each round's cohort from one tier of similarly fast clients, so that no round waits
+for a straggler.
 
-Chai, Ali, Zawad, et al.: *TiFL: A Tier-based Federated Learning System*, HPDC 2020. Reference: docs/methods/selectors.md#tifl. All
-formulas are INTERPRETATION-R.
+Chai, Ali, Zawad, et al.: *TiFL: A Tier-based Federated Learning System*, HPDC 2020. Reference:
+docs/methods/selectors.md#tifl. All formulas are INTERPRETATION-R.
 
     tiers          n_t = 5, by quantiles of the known durations, fastest first; renewed every 50
                    rounds
@@ -12,26 +13,32 @@ formulas are INTERPRETATION-R.
                    credits, sorted by accuracy, worst first, get probability
                    (n - i) / (n (n - 1) / 2), i = 1 .. n
 
-Symbols: ``I`` interval between looks; a tier starts with ``ceil(horizon / n_t)`` credits. Accuracy is read off the mean validation
-loss of a tier's clients: less loss is more accurate.
+Symbols: ``I`` interval between looks; a tier starts with ``ceil(horizon / n_t)`` credits. Accuracy
+is read off the mean validation loss of a tier's clients: less loss is more accurate.
 
-State, per client: ``duration``, ``tier`` (0 the fastest); per tier: ``spent`` credits, ``losses`` at the last look; ``worst``
-and ``then``: losses and spent credits when the probabilities were last set; ``used``, the tier of the last round (-1: none).
-Needs: the planner's estimates of durations once; the horizon (unless ``credits`` is given); probed ``val_loss``.
-Probe cost: in rounds 1, I + 1, 2 I + 1, ... one download and one evaluation of the validation part for every available client;
-in all other rounds nothing.
+State, per client: ``duration``, ``tier`` (0 the fastest); per tier: ``spent`` credits, ``losses``
+at the last look; ``worst`` and ``then``: losses and spent credits when the probabilities were last
+set; ``used``, the tier of the last round (-1: none).
+Needs: the planner's estimates of durations once; the horizon (unless ``credits`` is given); probed
+``val_loss``. Probe cost: in rounds 1, I + 1, 2 I + 1, ... one download and one evaluation of the
+validation part for every available client; in all other rounds nothing.
 
-``Cohort.notes``: ``tier`` (-1: no credits left), ``credits`` left, ``max_probability``, ``cv_probability`` over the available.
+``Cohort.notes``: ``tier`` (-1: no credits left), ``credits`` left, ``max_probability``,
+``cv_probability`` over the available.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D: I, 50 and the credits. A tier with fewer than m available is topped up from the next slower ones, then from
-  the next faster; a tier without anybody available is not drawn.
-* INTERPRETATION-D: the tier used is read off the reports: the fastest tier of the dispatched clients, because a tier is topped up
-  from slower ones. Where even all slower tiers together are too few, a faster tier pays the credit.
-* The most accurate tier has probability 0. When only tiers of probability 0 have credits left, they are drawn uniformly.
-* Equal durations stay in one tier. INTERPRETATION-D: a client whose duration is not known is in the slowest.
-* A tier without a known loss counts as the mean of the others; equal losses keep the order of the tiers.
+* INTERPRETATION-D: I, 50 and the credits. A tier with fewer than m available is topped up from the
+  next slower ones, then from the next faster; a tier without anybody available is not drawn.
+* INTERPRETATION-D: the tier used is read off the reports: the fastest tier of the dispatched
+  clients, because a tier is topped up from slower ones. Where even all slower tiers together are
+  too few, a faster tier pays the credit.
+* The most accurate tier has probability 0. When only tiers of probability 0 have credits left, they
+  are drawn uniformly.
+* Equal durations stay in one tier. INTERPRETATION-D: a client whose duration is not known is in the
+  slowest.
+* A tier without a known loss counts as the mean of the others; equal losses keep the order of the
+  tiers.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -57,7 +64,13 @@ from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_signals import DURATIONS, ESTIMATES, dispatched, estimated_s, measured_s
+from motley.selectors.common.client_signals import (
+    DURATIONS,
+    ESTIMATES,
+    dispatched,
+    estimated_s,
+    measured_s,
+)
 
 __all__ = ["TiFL", "TiFLState"]
 
@@ -83,7 +96,8 @@ class TiFL(SelectionRule[TiFLState]):
 
     Parameters
     ----------
-    tiers: n_t. interval: I, rounds between two looks at the tiers' losses. retier: rounds between two groupings.
+    tiers: n_t. interval: I, rounds between two looks at the tiers' losses. retier: rounds between
+    two groupings.
     credits: rounds a tier may be used; None: ceil(horizon / tiers).
     """
 
@@ -99,11 +113,15 @@ class TiFL(SelectionRule[TiFLState]):
             if getattr(self, name) < 1:
                 raise ConfigError(f"got {name} = {getattr(self, name)}; expected at least 1")
         if self.credits is not None and self.credits < 0:
-            raise ConfigError(f"got credits = {self.credits}; expected at least 0 (0: always all clients)")
+            raise ConfigError(
+                f"got credits = {self.credits}; expected at least 0 (0: always all clients)"
+            )
 
     @override
     def needs(self) -> SignalRequirements:
-        return SignalRequirements(ESTIMATES, {"val_loss": None}, horizon=self.credits is None, columns=DURATIONS)
+        return SignalRequirements(
+            ESTIMATES, {"val_loss": None}, horizon=self.credits is None, columns=DURATIONS
+        )
 
     @override
     def init(self) -> TiFLState:
@@ -117,7 +135,8 @@ class TiFL(SelectionRule[TiFLState]):
         return np.maximum(start - spent, 0.0)
 
     def probabilities(self, state: TiFLState, horizon: int | None) -> Floats:
-        """Return the tier probabilities as they were last set, ``[n_t]``: equal, or the worst tier first."""
+        """Return the tier probabilities as they were last set, ``[n_t]``: equal, or the worst tier
+        first."""
         if np.isnan(state.worst).all():
             return np.full(self.tiers, 1.0 / self.tiers)
         rich = np.flatnonzero(self.credited(state.then, horizon) > 0)
@@ -130,7 +149,9 @@ class TiFL(SelectionRule[TiFLState]):
 
     @override
     def candidates(self, state: TiFLState, context: SelectionContext) -> Ids:
-        return context.available if (context.round - 1) % self.interval == 0 else context.available[:0]
+        return (
+            context.available if (context.round - 1) % self.interval == 0 else context.available[:0]
+        )
 
     @override
     def select(self, state: TiFLState, context: SelectionContext) -> Cohort:
@@ -139,8 +160,11 @@ class TiFL(SelectionRule[TiFLState]):
         left = self.credited(state.spent, context.horizon)
         usable = (left > 0) & (count > 0)
         if not usable.any():
-            at, everybody = context.rng.choice(len(tier), context.m, replace=False), np.array([len(tier)])
-            return self._cohort(context, at, -1, left, np.ones(1), everybody, np.zeros(len(tier), np.int64))
+            at = context.rng.choice(len(tier), context.m, replace=False)
+            everybody = np.array([len(tier)])
+            return self._cohort(
+                context, at, -1, left, np.ones(1), everybody, np.zeros(len(tier), np.int64)
+            )
         weight = self.probabilities(state, context.horizon) * usable
         p = weight / weight.sum() if weight.any() else usable / usable.sum()
         drawn = int(context.rng.choice(self.tiers, p=p))
@@ -148,24 +172,50 @@ class TiFL(SelectionRule[TiFLState]):
         for group in (*range(drawn, self.tiers), *range(drawn - 1, -1, -1)):
             if len(at) < context.m and count[group]:
                 members = np.flatnonzero(tier == group)
-                more = context.rng.choice(len(members), min(context.m - len(at), len(members)), replace=False)
+                more = context.rng.choice(
+                    len(members), min(context.m - len(at), len(members)), replace=False
+                )
                 at = np.concatenate([at, members[more]])
         full = np.flatnonzero(count)
-        return self._cohort(context, at, drawn, left, p[full], count[full], np.searchsorted(full, tier))
+        return self._cohort(
+            context, at, drawn, left, p[full], count[full], np.searchsorted(full, tier)
+        )
 
     def _cohort(
-        self, context: SelectionContext, at: Ints, tier: int, left: Floats, p: Floats, count: Ints, own: Ints
+        self,
+        context: SelectionContext,
+        at: Ints,
+        tier: int,
+        left: Floats,
+        p: Floats,
+        count: Ints,
+        own: Ints,
     ) -> Cohort:
-        """Return the clients at these positions; each client's probability is ``p / count`` of its tier, in row ``own``."""
+        """Return the clients at these positions; each client's probability is ``p / count`` of its
+        tier, in row ``own``."""
         spread = math.sqrt(float(count @ (p / count * count.sum() - 1.0) ** 2) / count.sum())
-        notes = {"tier": float(tier), "credits": float(left.sum()), "max_probability": float((p / count).max())}
-        return Cohort(context.available[at], notes={**notes, "cv_probability": spread}, probabilities=(p / count)[own])
+        notes = {
+            "tier": float(tier),
+            "credits": float(left.sum()),
+            "max_probability": float((p / count).max()),
+        }
+        return Cohort(
+            context.available[at],
+            notes={**notes, "cv_probability": spread},
+            probabilities=(p / count)[own],
+        )
 
     @override
     def observe(self, state: TiFLState, round: int, reports: Reports) -> TiFLState:
-        enrolled, probed = reports.of(Outcome.ENROLLED), reports.of(Outcome.PROBED)
+        enrolled = reports.of(Outcome.ENROLLED)
+        probed = reports.of(Outcome.PROBED)
         if len(enrolled):
-            return self._group(replace(state, clients=state.clients.put(enrolled.ids, {"duration": estimated_s(enrolled)})))
+            return self._group(
+                replace(
+                    state,
+                    clients=state.clients.put(enrolled.ids, {"duration": estimated_s(enrolled)}),
+                )
+            )
         if len(probed):
             return self._look(state, probed)
         sent = dispatched(reports)
@@ -173,28 +223,45 @@ class TiFL(SelectionRule[TiFLState]):
             used = int(state.clients.get("tier", sent.ids).min())
             accepted = sent.of(Outcome.ACCEPTED)
             clients = state.clients.put(accepted.ids, {"duration": measured_s(accepted)})
-            state = replace(state, clients=clients, used=used, spent=state.spent + (np.arange(self.tiers) == used))
+            state = replace(
+                state,
+                clients=clients,
+                used=used,
+                spent=state.spent + (np.arange(self.tiers) == used),
+            )
         return self._group(state) if round > 0 and round % self.retier == 0 else state
 
     def _group(self, state: TiFLState) -> TiFLState:
-        """Return the state with new tiers: the k-th holds the clients between two quantiles of the known durations."""
+        """Return the state with new tiers: the k-th holds the clients between two quantiles of the
+        known durations."""
         duration = state.clients.get("duration", state.clients.ids)
         known = duration[~np.isnan(duration)]
         if not len(known):
             return state
-        cuts = np.maximum(np.ceil(len(known) * np.arange(1, self.tiers) / self.tiers - 1e-9).astype(np.int64) - 1, 0)
+        cuts = np.maximum(
+            np.ceil(len(known) * np.arange(1, self.tiers) / self.tiers - 1e-9).astype(np.int64) - 1,
+            0,
+        )
         edges = np.partition(known, cuts)[cuts] if len(cuts) else known[:0]
-        tier = np.searchsorted(edges, duration, side="left")  # NaN sorts behind every number: the slowest
-        return replace(state, clients=state.clients.put(state.clients.ids, {"tier": tier.astype(np.float64)}))
+        # NaN sorts behind every number: the slowest
+        tier = np.searchsorted(edges, duration, side="left")
+        return replace(
+            state, clients=state.clients.put(state.clients.ids, {"tier": tier.astype(np.float64)})
+        )
 
     def _look(self, state: TiFLState, probed: Reports) -> TiFLState:
-        """Return the state with new mean losses; probabilities are set if the tier used last is no more accurate."""
+        """Return the state with new mean losses; probabilities are set if the tier used last is no
+        more accurate."""
         loss = np.clip(probed.signal("val_loss"), -LARGEST, LARGEST)
         known = ~np.isnan(loss)
         tier = state.clients.get("tier", probed.ids[known]).astype(np.int64)
         count = np.bincount(tier, minlength=self.tiers)
         total = np.bincount(tier, weights=loss[known], minlength=self.tiers)
         losses = np.divide(total, count, out=state.losses.copy(), where=count > 0)
-        stuck = state.used >= 0 and count[state.used] > 0 and losses[state.used] >= state.losses[state.used]
+        stuck = (
+            state.used >= 0
+            and count[state.used] > 0
+            and losses[state.used] >= state.losses[state.used]
+        )
         worst, then = (losses, state.spent) if stuck else (state.worst, state.then)
         return replace(state, losses=losses, worst=worst, then=then)

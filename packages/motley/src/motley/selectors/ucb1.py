@@ -1,27 +1,33 @@
-"""UCB1 chooses the clients with the m largest mean rewards plus a bonus for few selections; it uses no client features.
+"""UCB1 chooses the clients with the m largest mean rewards plus a bonus for few selections; it uses
+no client features.
 
-Auer, Cesa-Bianchi, Fischer: *Finite-time Analysis of the Multiarmed Bandit Problem*, Machine Learning 47, 2002.
+Auer, Cesa-Bianchi, Fischer: *Finite-time Analysis of the Multiarmed Bandit Problem*, Machine
+Learning 47, 2002.
 Reference: docs/methods/selectors.md#ucb1.
 
     y_k     = |L_k(now) - L_k(last time)| / tau_k,  FLASH's reward with the client's own loss
     index_k = mean_k + sqrt(2 ln t / N_k),  +inf while N_k = 0;   cohort: the m largest
 
-Symbols: ``L_k`` the loss of the model that client k received, on its training data, before it trains; ``tau_k`` its
-duration; ``N_k`` how often it took part; ``mean_k`` the mean of its rewards, mapped to [0, 1] by the smallest and the largest
-of all rewards so far.
+Symbols: ``L_k`` the loss of the model that client k received, on its training data, before it
+trains; ``tau_k`` its duration; ``N_k`` how often it took part; ``mean_k`` the mean of its rewards,
+mapped to [0, 1] by the smallest and the largest of all rewards so far.
 
-State, per client: ``loss``, ``duration`` and its ``round``, ``count`` (N), ``rewards`` (how many), ``total`` (their sum), 48
-bytes. Needs: reported ``arrival_loss`` (one forward pass over the training data of each chosen client) and durations. Probe
-cost: none. ``Cohort.notes``: ``unseen``, how many available have N = 0; ``mean`` and ``bonus``, averaged over those of the
-chosen that have been seen.
+State, per client: ``loss``, ``duration`` and its ``round``, ``count`` (N), ``rewards`` (how many),
+``total`` (their sum), 48 bytes. Needs: reported ``arrival_loss`` (one forward pass over the
+training data of each chosen client) and durations. Probe cost: none. ``Cohort.notes``: ``unseen``,
+how many available have N = 0; ``mean`` and ``bonus``, averaged over those of the chosen that have
+been seen.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D rewards are mapped by the running extremes of all raw rewards, past ones too, so a mean is that of mapped
-  rewards; while all rewards are equal they are 0. A batch of m plays a round is a heuristic extension.
-* INTERPRETATION-D a client's first report gives no reward (there is no loss to compare with), but counts in N, as does a report
-  without a finite loss. A client without any reward yet has the mean of the available ones that have one.
-* Round 1 takes everybody, as FLASH does, for a fair comparison; ``first_round = "cohort"`` takes m of those never seen.
+* INTERPRETATION-D rewards are mapped by the running extremes of all raw rewards, past ones too, so
+  a mean is that of mapped rewards; while all rewards are equal they are 0. A batch of m plays a
+  round is a heuristic extension.
+* INTERPRETATION-D a client's first report gives no reward (there is no loss to compare with), but
+  counts in N, as does a report without a finite loss. A client without any reward yet has the mean
+  of the available ones that have one.
+* Round 1 takes everybody, as FLASH does, for a fair comparison; ``first_round = "cohort"`` takes m
+  of those never seen.
 
 >>> from motley.core.records import Outcome, Reports
 >>> from motley.selectors import Selector
@@ -48,7 +54,13 @@ from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_features import FirstRound, Tau, first_round_size, loss_rewards, reward_columns
+from motley.selectors.common.client_features import (
+    FirstRound,
+    Tau,
+    first_round_size,
+    loss_rewards,
+    reward_columns,
+)
 from motley.selectors.common.client_signals import DURATIONS, filled
 from motley.selectors.common.sampling import Ties, top_m
 
@@ -60,7 +72,9 @@ class UCB1State:
     """Columns as named in the module's docstring; the smallest and the largest reward so far."""
 
     clients: ClientTable = field(
-        default_factory=lambda: ClientTable(reward_columns() | {"count": 0.0, "rewards": 0.0, "total": 0.0})
+        default_factory=lambda: ClientTable(
+            reward_columns() | {"count": 0.0, "rewards": 0.0, "total": 0.0}
+        )
     )
     smallest: float = math.inf
     largest: float = -math.inf
@@ -72,7 +86,8 @@ class UCB1(SelectionRule[UCB1State]):
 
     Parameters
     ----------
-    tau: the duration that rewards are divided by: the round's, or each client's own; over the mean of all, or in seconds.
+    tau: the duration that rewards are divided by: the round's, or each client's own; over the mean
+    of all, or in seconds.
     first_round: ``"all"``, or ``"cohort"``: m clients at random.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
@@ -97,10 +112,16 @@ class UCB1(SelectionRule[UCB1State]):
 
     def means(self, state: UCB1State, ids: Ids) -> Floats:
         """Return the mean rewards of these clients in [0, 1], ``[n]``."""
-        rewards, span = state.clients.get("rewards", ids), state.largest - state.smallest
+        rewards = state.clients.get("rewards", ids)
+        span = state.largest - state.smallest
         if not span > 0:
             return np.zeros(len(ids))
-        mean = np.divide(state.clients.get("total", ids), rewards, out=np.full(len(ids), np.nan), where=rewards > 0)
+        mean = np.divide(
+            state.clients.get("total", ids),
+            rewards,
+            out=np.full(len(ids), np.nan),
+            where=rewards > 0,
+        )
         mean -= state.smallest
         mean /= span
         return np.asarray(filled(mean, default=0.0))
@@ -125,9 +146,13 @@ class UCB1(SelectionRule[UCB1State]):
         if not len(accepted):
             return state
         clients, y = loss_rewards(state.clients, round, accepted, "arrival_loss", self.tau)
-        clients, known = clients.add("count", accepted.ids), ~np.isnan(y)
+        clients = clients.add("count", accepted.ids)
+        known = ~np.isnan(y)
         if not known.any():
             return UCB1State(clients, state.smallest, state.largest)
-        ids, y = accepted.ids[known], y[known]
+        ids = accepted.ids[known]
+        y = y[known]
         clients = clients.add("rewards", ids).add("total", ids, y)
-        return UCB1State(clients, min(state.smallest, float(y.min())), max(state.largest, float(y.max())))
+        return UCB1State(
+            clients, min(state.smallest, float(y.min())), max(state.largest, float(y.max()))
+        )

@@ -1,8 +1,9 @@
 """Random selection, uniform or weighted by data size: the baseline of every comparison.
 
-McMahan, Moore, Ramage, Hampson, Aguera y Arcas: *Communication-Efficient Learning of Deep Networks from Decentralized
-Data*, AISTATS 2017 (uniform). Li, Huang, Yang, Wang, Zhang: *On the Convergence of FedAvg on Non-IID Data*, ICLR 2020 (the
-two weighted schemes). Reference: docs/methods/selectors.md#random.
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas: *Communication-Efficient Learning of Deep Networks
+from Decentralized Data*, AISTATS 2017 (uniform). Li, Huang, Yang, Wang, Zhang: *On the Convergence
+of FedAvg on Non-IID Data*, ICLR 2020 (the two weighted schemes). Reference:
+docs/methods/selectors.md#random.
 
     uniform_wor   m distinct, uniformly; inclusion probability m / K_A
                   a_k: the experiment's own (over the cohort's sizes, biased); unbiased: p_k K_A / m
@@ -10,19 +11,21 @@ two weighted schemes). Reference: docs/methods/selectors.md#random.
     weighted_wor  m successive draws k ~ p without replacement;
                   a_k = 1 / m, biased; unbiased: p_k / pi_k
 
-``p_k = n_k / sum n`` over the available clients, ``K_A`` of them; ``pi_k`` is the inclusion probability (Horvitz-Thompson),
-which is *not* ``m p_k``; it is exact up to 12 available clients, above that Rosen's limit (``common/sampling.py``).
-The coefficients ``a_k`` are ``Cohort.weights``; they count with ``weights = "selector"``.
+``p_k = n_k / sum n`` over the available clients, ``K_A`` of them; ``pi_k`` is the inclusion
+probability (Horvitz-Thompson), which is *not* ``m p_k``; it is exact up to 12 available clients,
+above that Rosen's limit (``common/sampling.py``). The coefficients ``a_k`` are ``Cohort.weights``;
+they count with ``weights = "selector"``.
 
 State, per client: ``num_examples``, NaN while unknown.
 Needs: nothing (``uniform_wor``), ``num_examples`` once (weighted or unbiased). Probe cost: none.
 
 Deviations
 ----------
-* Papers say "sample by p_k" and "weight by n_k" in different schemes; never do both. With ``weighted_*`` set
-  ``weights = "selector"`` or ``"uniform"``, never ``"examples"``.
-* INTERPRETATION-D: ``weighted_wr`` draws ``min(m, K_A)`` times also where that is everybody (docs/methods/selectors.md#too-few
-  would return all available clients, which is another law); a client drawn repeatedly is trained once and carries its multiplicity.
+* Papers say "sample by p_k" and "weight by n_k" in different schemes; never do both. With
+  ``weighted_*`` set ``weights = "selector"`` or ``"uniform"``, never ``"examples"``.
+* INTERPRETATION-D: ``weighted_wr`` draws ``min(m, K_A)`` times also where that is everybody
+  (docs/methods/selectors.md#too-few would return all available clients, which is another law); a
+  client drawn repeatedly is trained once and carries its multiplicity.
 
 >>> from motley.selectors import Selector
 >>> selector = Selector(Uniform("weighted_wr"), seed=1)
@@ -44,7 +47,11 @@ from motley.core.records import Cohort, Draw, Reports, SelectionContext, SignalR
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, put_sizes, shares
-from motley.selectors.common.sampling import inclusion_probabilities, successive_draws, with_replacement
+from motley.selectors.common.sampling import (
+    inclusion_probabilities,
+    successive_draws,
+    with_replacement,
+)
 
 __all__ = ["Uniform"]
 
@@ -56,7 +63,8 @@ class Uniform(SelectionRule[ClientTable]):
     Parameters
     ----------
     variant: how clients are drawn, see above.
-    unbiased: fill ``Cohort.weights`` with coefficients whose expectation is ``p_k``; ``weighted_wr`` always does.
+    unbiased: fill ``Cohort.weights`` with coefficients whose expectation is ``p_k``;
+    ``weighted_wr`` always does.
     """
 
     variant: Literal["uniform_wor", "weighted_wr", "weighted_wor"] = "uniform_wor"
@@ -75,7 +83,11 @@ class Uniform(SelectionRule[ClientTable]):
 
     @override
     def provides(self) -> frozenset[str]:
-        return frozenset({"weights"}) if self.unbiased or self.variant != "uniform_wor" else frozenset()
+        return (
+            frozenset({"weights"})
+            if self.unbiased or self.variant != "uniform_wor"
+            else frozenset()
+        )
 
     @override
     def init(self) -> ClientTable:
@@ -83,7 +95,8 @@ class Uniform(SelectionRule[ClientTable]):
 
     @override
     def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
-        available, m = context.available, context.m
+        available = context.available
+        m = context.m
         if self.variant == "uniform_wor":
             at = context.rng.choice(len(available), m, replace=False)
             equal = np.broadcast_to(1.0 / len(available), len(available))
@@ -96,8 +109,13 @@ class Uniform(SelectionRule[ClientTable]):
         at = successive_draws(p, m, context.rng)
         if not self.unbiased:
             return Cohort(available[at], np.full(len(at), 1.0 / len(at)), probabilities=p)
-        chance = inclusion_probabilities(p, m)[at]  # 0 only for clients without data: their weight is 0
-        return Cohort(available[at], np.divide(p[at], chance, out=np.zeros(len(at)), where=chance > 0), probabilities=p)
+        # 0 only for clients without data: their weight is 0
+        chance = inclusion_probabilities(p, m)[at]
+        return Cohort(
+            available[at],
+            np.divide(p[at], chance, out=np.zeros(len(at)), where=chance > 0),
+            probabilities=p,
+        )
 
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:

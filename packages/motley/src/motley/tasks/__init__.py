@@ -1,7 +1,7 @@
 """Tasks: model, loss, data and metric.
 
-For data of your own use :func:`from_arrays`, :func:`from_clients` or :func:`from_files`, for a model of your own :func:`own_task` (all
-in :mod:`motley.tasks.own`, imported when first used).
+For data of your own use :func:`from_arrays`, :func:`from_clients` or :func:`from_files`, for a
+model of your own :func:`own_task` (all in :mod:`motley.tasks.own`, imported when first used).
 """
 
 from __future__ import annotations
@@ -38,4 +38,14 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("motley.tasks.metrics").Metric
     if name in __all__:
         return getattr(importlib.import_module("motley.tasks.own"), name)
-    return class_named((TASKS, *([importlib.import_module("motley.tasks.models").MODELS] if name[:1].isupper() else [])), name)
+    return class_named(
+        (
+            TASKS,
+            *(
+                [importlib.import_module("motley.tasks.models").MODELS]
+                if name[:1].isupper()
+                else []
+            ),
+        ),
+        name,
+    )

@@ -1,6 +1,8 @@
-"""Basic types of tasks: data set, federation, model state, task, and the source that an experiment names.
+"""Basic types of tasks: data set, federation, model state, task, and the source that an experiment
+names.
 
-All samples are in one tensor; a client is a slice of a list of row numbers (:class:`~motley.core.ragged.Ragged`).
+All samples are in one tensor; a client is a slice of a list of row numbers
+(:class:`~motley.core.ragged.Ragged`).
 """
 
 from __future__ import annotations
@@ -56,20 +58,25 @@ class Dataset:
 
     Parameters
     ----------
-    x: uint8, int64 or float ``[n, ...]`` (images ``[n, C, H, W]``); int64, such as the characters of a text, stays whole numbers.
-    y: int64 ``[n]`` classes, int64 ``[n, T]`` a class per position (:data:`IGNORED` where there is none), float ``[n, C]`` labels
-    (multi-label, 0 or 1), or float ``[n, d]`` numbers.
+    x: uint8, int64 or float ``[n, ...]`` (images ``[n, C, H, W]``); int64, such as the characters
+    of a text, stays whole numbers.
+    y: int64 ``[n]`` classes, int64 ``[n, T]`` a class per position (:data:`IGNORED` where there is
+    none), float ``[n, C]`` labels (multi-label, 0 or 1), or float ``[n, d]`` numbers.
     classes: number of classes or of labels, C; None for regression.
     test: bool ``[n]``, whether a row is in the data set's own test half.
     groups: int64 ``[n]``, the natural client of each row (writer), or None.
     client_names: of the natural clients, by their number in ``groups``; empty: they have none.
     names: class names, for plots.
     notes: remarks of the loader for readers of the results.
-    black_white: values of black and white in the units of ``x``, a number each or one per channel ``[C]``.
-    preparation: the map from raw samples to ``x``, for new samples; None where ``x`` is what users have.
-    table: the columns that become ``x`` when training rows are known (``x`` then holds raw values); None: ``x`` is final.
-    measured: what was worked out from the rows of all clients and changes their samples, their targets or the model's shape: a
-    phrase -> the key and the line that do without. A private run refuses it, so a source that measures must say so.
+    black_white: values of black and white in the units of ``x``, a number each or one per channel
+    ``[C]``.
+    preparation: the map from raw samples to ``x``, for new samples; None where ``x`` is what users
+    have.
+    table: the columns that become ``x`` when training rows are known (``x`` then holds raw values);
+    None: ``x`` is final.
+    measured: what was worked out from the rows of all clients and changes their samples, their
+    targets or the model's shape: a phrase -> the key and the line that do without. A private run
+    refuses it, so a source that measures must say so.
 
     Raises
     ------
@@ -93,10 +100,13 @@ class Dataset:
         if self.targets == "positions":
             nothing = (self.y == IGNORED).all(1).nonzero()
             if len(nothing):
-                first = Origin.of_clients("the samples", self.groups, self.client_names, parts="its samples").row(
-                    int(nothing[0])
+                first = Origin.of_clients(
+                    "the samples", self.groups, self.client_names, parts="its samples"
+                ).row(int(nothing[0]))
+                raise DataError(
+                    f"{first}: no position has a target (so in {len(nothing)} samples); drop such "
+                    "samples"
                 )
-                raise DataError(f"{first}: no position has a target (so in {len(nothing)} samples); drop such samples")
 
     @property
     def targets(self) -> Targets:
@@ -111,25 +121,30 @@ class Federation(Carded):
     Parameters
     ----------
     x: ``[n, ...]`` features of all rows. y: clean targets of all rows, as in :class:`Dataset`.
-    train: rows of each client's training part. labels: ``[len(train.values)]`` targets aligned with ``train.values``, as the
-    clients have them (possibly noisy).
+    train: rows of each client's training part. labels: ``[len(train.values)]`` targets aligned with
+    ``train.values``, as the clients have them (possibly noisy).
     validation, test: rows of each client's own other parts (empty parts where there are none).
     global_test: rows of the common test set, or None.
     classes: number of classes or of labels, None for regression. names: class names.
     noise: intended share of wrong labels per client, ``[K]``.
-    validation_labels: ``[len(validation.values)]`` targets aligned with ``validation.values``, noisy like ``labels``;
-    None if they are the clean ones.
-    server: samples that the server validates with, as stored, and their clean targets; None if it holds none. public: unlabelled
-    samples, as stored, that server and clients may use; None if there are none. No client and no test set contains any of these.
-    domain, cluster: ``[K]``, each client's feature shift and concept shift, as numbers; all 0 without such a shift.
-    window: the number of training samples that each client uses at a time, ``[K]``, under drift; None: all.
-    preparation: the map from raw samples to ``x``; None where ``x`` is what users have. statistics: what its one-off exchange of
-    statistics costs; None where there was none.
-    held_out: the same federation with the samples of the clients that no round asks, which have none here; None if there are none.
+    validation_labels: ``[len(validation.values)]`` targets aligned with ``validation.values``,
+    noisy like ``labels``; None if they are the clean ones.
+    server: samples that the server validates with, as stored, and their clean targets; None if it
+    holds none. public: unlabelled samples, as stored, that server and clients may use; None if
+    there are none. No client and no test set contains any of these.
+    domain, cluster: ``[K]``, each client's feature shift and concept shift, as numbers; all 0
+    without such a shift.
+    window: the number of training samples that each client uses at a time, ``[K]``, under drift;
+    None: all.
+    preparation: the map from raw samples to ``x``; None where ``x`` is what users have. statistics:
+    what its one-off exchange of statistics costs; None where there was none.
+    held_out: the same federation with the samples of the clients that no round asks, which have
+    none here; None if there are none.
     measured: what was worked out from the rows of all clients, as in :class:`Dataset`.
     client_names: ``[K]``, the names that the clients came with; empty: they have none.
-    shares: of the samples, as they were asked for: ``test_fraction`` (absent where the data brought test samples of its own) and
-    ``validation``; None where another than :func:`~motley.tasks.federate.federate` divided them.
+    shares: of the samples, as they were asked for: ``test_fraction`` (absent where the data brought
+    test samples of its own) and ``validation``; None where another than
+    :func:`~motley.tasks.federate.federate` divided them.
     """
 
     x: Tensor
@@ -163,20 +178,33 @@ class Federation(Carded):
     @override
     def facts(self) -> dict[str, Any]:
         """Return how many clients and samples there are, and of which form."""
-        sizes, tested = self.train.sizes, self.test.sizes.sum() if self.global_test is None else len(self.global_test)
+        sizes = self.train.sizes
+        tested = self.test.sizes.sum() if self.global_test is None else len(self.global_test)
         low, high = (int(sizes.min()), int(sizes.max())) if len(sizes) else (0, 0)
         few = f", {low} to {high} a client" if low < high else f", {high} a client"
         shape = " x ".join(map(str, self.x.shape[1:])) or "1"
-        kind = f"{self.classes} classes" if self.classes is not None and self.targets == "classes" else self.targets
+        kind = (
+            f"{self.classes} classes"
+            if self.classes is not None and self.targets == "classes"
+            else self.targets
+        )
         return {
-            "clients": len(self), "training samples": f"{sizes.sum()}{few}", "validation samples": self.validation.sizes.sum(),
-            "test samples": tested, "inputs": f"{shape} {str(self.x.dtype).removeprefix('torch.')}", "targets": kind,
-        }  # fmt: skip
+            "clients": len(self),
+            "training samples": f"{sizes.sum()}{few}",
+            "validation samples": self.validation.sizes.sum(),
+            "test samples": tested,
+            "inputs": f"{shape} {str(self.x.dtype).removeprefix('torch.')}",
+            "targets": kind,
+        }
 
     @property
     def new_clients(self) -> NDArray[np.int64]:
         """The ids of the clients that no round asks, sorted."""
-        return np.zeros(0, np.int64) if self.held_out is None else np.flatnonzero(self.held_out.train.sizes)
+        return (
+            np.zeros(0, np.int64)
+            if self.held_out is None
+            else np.flatnonzero(self.held_out.train.sizes)
+        )
 
     @property
     def pool(self) -> int:
@@ -189,20 +217,28 @@ class Federation(Carded):
         return targets_of(self.y, self.classes)
 
     def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Return the number of positions with a target in each of these rows; None where targets are not classes per position."""
+        """Return the number of positions with a target in each of these rows; None where targets
+        are not classes per position."""
         if self.targets != "positions":
             return None
         found: NDArray[np.int64] = (self.y[torch.from_numpy(rows)] != IGNORED).sum(1).cpu().numpy()
         return found
 
     def row(self, row: int) -> str:
-        """Return a row of ``x`` in words for a message: its client by name, and its number among the client's samples, from 1."""
+        """Return a row of ``x`` in words for a message: its client by name, and its number among
+        the client's samples, from 1."""
         for k in range(len(self)):
             mine = np.concatenate(
-                [part.values[slice(*part.offsets[k : k + 2])] for part in (self.train, self.validation, self.test)]
+                [
+                    part.values[slice(*part.offsets[k : k + 2])]
+                    for part in (self.train, self.validation, self.test)
+                ]
             )
             if row in mine:
-                return f"{client_in_words(k, self.client_names)}, row {int((mine < row).sum()) + 1} of its samples"
+                return (
+                    f"{client_in_words(k, self.client_names)}, row "
+                    f"{int((mine < row).sum()) + 1} of its samples"
+                )
         return f"row {row + 1} of the samples"
 
     @cached_property
@@ -211,9 +247,11 @@ class Federation(Carded):
         return self.train.sizes if self.window is None else self.window
 
     def histogram(self, clean: bool = False, clients: slice = slice(None)) -> NDArray[np.float64]:
-        """Return the number of training labels per client and class, ``[K, C]``; noisy labels unless ``clean``.
+        """Return the number of training labels per client and class, ``[K, C]``; noisy labels
+        unless ``clean``.
 
-        With a class per position they are numbers of positions; of a multi-label sample every label is counted.
+        With a class per position they are numbers of positions; of a multi-label sample every label
+        is counted.
 
         Parameters
         ----------
@@ -222,25 +260,32 @@ class Federation(Carded):
         if self.classes is None:
             return np.zeros((end - first, 0))
         rows = slice(*self.train.offsets[[first, end]].tolist())
-        labels = (self.y[torch.from_numpy(self.train.values[rows])] if clean else self.labels[rows]).cpu().numpy()
+        labels = (
+            (self.y[torch.from_numpy(self.train.values[rows])] if clean else self.labels[rows])
+            .cpu()
+            .numpy()
+        )
         owner = np.repeat(np.arange(end - first), self.train.sizes[clients])
         if self.targets == "multilabel":
             row, labels = np.nonzero(labels)
             owner = owner[row]
         elif self.targets == "positions":
             row, column = np.nonzero(labels != IGNORED)
-            owner, labels = owner[row], labels[row, column]
+            owner = owner[row]
+            labels = labels[row, column]
         counts = np.bincount(owner * self.classes + labels, minlength=(end - first) * self.classes)
         return counts.reshape(end - first, self.classes).astype(np.float64)
 
 
 def model_input(x: Tensor, dtype: torch.dtype, device: str | torch.device | None = None) -> Tensor:
-    """Return samples as a model takes them: int64 as they are (characters, words, categories), everything else in ``dtype``."""
+    """Return samples as a model takes them: int64 as they are (characters, words, categories),
+    everything else in ``dtype``."""
     return x.to(device) if x.dtype == torch.int64 else x.to(device, dtype)
 
 
 Transform = Callable[[Tensor, Key | None], Tensor]
-"""Function of a raw batch ``[B, ...]`` (as stored): the model input. The key draws augmentation, None switches it off."""
+"""Function of a raw batch ``[B, ...]`` (as stored): the model input. The key draws augmentation,
+None switches it off."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -251,15 +296,18 @@ class Task(Carded):
     ----------
     name: of the experiment file.
     federation: the data.
-    model: makes a fresh module (its weights are drawn under a forked generator, see :func:`motley.tasks.flat.initial`).
-    loss: name of the default loss, e.g. ``"cross_entropy"``, or name and options, or a function of outputs and targets that returns
-    the loss of each sample ``[B]``.
-    metric: the headline: ``"accuracy"`` (share of right classes, positions or labels), ``"loss"`` (regression), or the name of one of
-    ``metrics``, which are measured beside loss and accuracy.
+    model: makes a fresh module (its weights are drawn under a forked generator, see
+    :func:`motley.tasks.flat.initial`).
+    loss: name of the default loss, e.g. ``"cross_entropy"``, or name and options, or a function of
+    outputs and targets that returns the loss of each sample ``[B]``.
+    metric: the headline: ``"accuracy"`` (share of right classes, positions or labels), ``"loss"``
+    (regression), or the name of one of ``metrics``, which are measured beside loss and accuracy.
     transform: maps a raw batch to model input; None if stored samples are model inputs.
-    layout: positions of the model's parameters in the flat vector; computed from a fresh module by default.
-    heads: number of each class's head ``[C]``, where groups of clients tell different classes apart: a sample is told from the classes
-    of its own head, and a client holds the heads of its own classes. Empty: one head.
+    layout: positions of the model's parameters in the flat vector; computed from a fresh module by
+    default.
+    heads: number of each class's head ``[C]``, where groups of clients tell different classes
+    apart: a sample is told from the classes of its own head, and a client holds the heads of its
+    own classes. Empty: one head.
     """
 
     name: str
@@ -279,7 +327,11 @@ class Task(Carded):
     @override
     def facts(self) -> dict[str, Any]:
         """Return what is learned, and from what."""
-        loss = self.loss if isinstance(self.loss, str) else getattr(self.loss, "__name__", "loss of your own")
+        loss = (
+            self.loss
+            if isinstance(self.loss, str)
+            else getattr(self.loss, "__name__", "loss of your own")
+        )
         return {
             "name": self.name,
             "parameters": self.layout.size,
@@ -290,9 +342,11 @@ class Task(Carded):
 
 
 class TaskSource(ABC):
-    """The data and model that an experiment's ``task = { name = ... }`` names: a frozen dataclass of options.
+    """The data and model that an experiment's ``task = { name = ... }`` names: a frozen dataclass
+    of options.
 
-    The builder calls :meth:`load`, divides the rows into a :class:`Federation` (:mod:`motley.tasks.federate`), and calls :meth:`task`.
+    The builder calls :meth:`load`, divides the rows into a :class:`Federation`
+    (:mod:`motley.tasks.federate`), and calls :meth:`task`.
     """
 
     loss: ClassVar[str] = "cross_entropy"
@@ -300,7 +354,8 @@ class TaskSource(ABC):
     makes_clients: ClassVar[bool] = False
     """Whether the data is made for as many clients as the experiment's ``population`` says."""
     has_clients: ClassVar[bool] = False
-    """Whether the data comes with clients of its own, which are kept where no partition is named."""
+    """Whether the data comes with clients of its own, which are kept where no partition is
+    named."""
 
     @abstractmethod
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
@@ -308,7 +363,8 @@ class TaskSource(ABC):
 
         Parameters
         ----------
-        key: of everything drawn (purpose ``data``). population: number of clients for sets that are made for so many.
+        key: of everything drawn (purpose ``data``). population: number of clients for sets that are
+        made for so many.
         folder: searched first for data packs.
 
         Raises
@@ -317,23 +373,30 @@ class TaskSource(ABC):
         """
 
     def files_digest(self) -> str:
-        """Return a hash of the user's own files that :meth:`load` reads, a part of the run id; empty for data known by name."""
+        """Return a hash of the user's own files that :meth:`load` reads, a part of the run id;
+        empty for data known by name."""
         return ""
 
-    def public(self, dataset: Dataset, data: str, examples: int, key: Key, folder: Path | None = None) -> Tensor:
-        """Return ``examples`` unlabelled samples of another data set, drawn by ``key``, stored and scaled like this one's ``x``.
+    def public(
+        self, dataset: Dataset, data: str, examples: int, key: Key, folder: Path | None = None
+    ) -> Tensor:
+        """Return ``examples`` unlabelled samples of another data set, drawn by ``key``, stored and
+        scaled like this one's ``x``.
 
         Raises
         ------
         ConfigError: there is no such set, or it does not fit.
         """
         raise ConfigError(
-            "this task knows no other data sets; hold back a share of its own samples, public = 0.1", "public.data"
+            "this task knows no other data sets; hold back a share of its own samples, public = "
+            "0.1",
+            "public.data",
         )
 
     @abstractmethod
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
-        """Return a function that makes fresh modules for this data. Raises ConfigError if model and data do not fit."""
+        """Return a function that makes fresh modules for this data. Raises ConfigError if model and
+        data do not fit."""
 
     def transform(self, dataset: Dataset) -> Transform | None:
         """Return the map of raw batches to model input; None if the data set holds model inputs."""
@@ -344,4 +407,12 @@ class TaskSource(ABC):
         if dataset.table is not None:  # the inputs are known now
             dataset = dataclasses.replace(dataset, x=federation.x, table=None)
         heads = tuple(getattr(self, "heads", ()))
-        return Task(name, federation, self.factory(dataset), self.loss, self.metric, self.transform(dataset), heads=heads)
+        return Task(
+            name,
+            federation,
+            self.factory(dataset),
+            self.loss,
+            self.metric,
+            self.transform(dataset),
+            heads=heads,
+        )

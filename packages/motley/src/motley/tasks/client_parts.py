@@ -1,6 +1,7 @@
 """Samples that come client by client, put behind one another into one data set.
 
-Parts may come from a generator: of a million clients no object is held for each, and their samples are held once.
+Parts may come from a generator: of a million clients no object is held for each, and their samples
+are held once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,17 @@ from motley.tasks.origin import Origin
 from motley.tasks.raw_table import TableOptions, arrow_table, check_columns, joined, raw_table
 from motley.tasks.tables import make_dataset
 
-__all__ = ["Part", "array_of", "input_pair", "inputs_of", "is_table", "join_parts", "mapped_arrays", "owners", "table_options"]
+__all__ = [
+    "Part",
+    "array_of",
+    "input_pair",
+    "inputs_of",
+    "is_table",
+    "join_parts",
+    "mapped_arrays",
+    "owners",
+    "table_options",
+]
 
 Part = tuple[Any, NDArray[Any], str]
 """Samples (an array or an Arrow table), targets, and the name of the part in messages."""
@@ -37,7 +48,9 @@ def array_of(values: ArrayLike) -> NDArray[Any]:
     try:
         return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     except ValueError:
-        raise DataError("got rows of different lengths; expected an array of numbers with one row per sample") from None
+        raise DataError(
+            "got rows of different lengths; expected an array of numbers with one row per sample"
+        ) from None
 
 
 def is_table(x: Any) -> bool:
@@ -53,33 +66,53 @@ def inputs_of(x: Any) -> Any:
 
 
 def owners(offsets: ArrayLike | None, count: int) -> NDArray[np.int64]:
-    """Return the client of each of ``count`` rows, ``[count]``, given the positions at which the clients' rows begin, ``[K + 1]``.
+    """Return the client of each of ``count`` rows, ``[count]``, given the positions at which the
+    clients' rows begin, ``[K + 1]``.
 
     Raises
     ------
     DataError: positions that do not divide the rows, or a client without any.
     """
     given = array_of(offsets)  # type: ignore[arg-type]  # None is refused like anything that is not numbers
-    ends = f"{given[0]} to {given[-1]}" if given.ndim == 1 and len(given) else f"an array of shape {list(given.shape)}"
-    if given.dtype.kind not in "iu" or given.ndim != 1 or len(given) < 2 or given[0] != 0 or given[-1] != count:
-        raise DataError(f"offsets: got {ends} ({given.dtype}); expected whole numbers [K + 1] from 0 to {count}, the samples")
+    ends = (
+        f"{given[0]} to {given[-1]}"
+        if given.ndim == 1 and len(given)
+        else f"an array of shape {list(given.shape)}"
+    )
+    if (
+        given.dtype.kind not in "iu"
+        or given.ndim != 1
+        or len(given) < 2
+        or given[0] != 0
+        or given[-1] != count
+    ):
+        raise DataError(
+            f"offsets: got {ends} ({given.dtype}); expected whole numbers [K + 1] from 0 to "
+            f"{count}, the samples"
+        )
     sizes = np.asarray(np.diff(given), np.int64)
     if (sizes < 1).any():
         k = int((sizes < 1).argmax())
         raise DataError(
-            f"offsets: client {k} begins at {given[k]}, and the next at {given[k + 1]}; expected at least one sample per client"
+            f"offsets: client {k} begins at {given[k]}, and the next at {given[k + 1]}; expected "
+            "at least one sample per client"
         )
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def mapped_arrays(root: Path) -> dict[str, Any]:
-    """Return ``x``, ``y`` and ``offsets`` or ``client`` of a folder with files ``.npy`` of these names; ``x`` is memory-mapped.
+    """Return ``x``, ``y`` and ``offsets`` or ``client`` of a folder with files ``.npy`` of these
+    names; ``x`` is memory-mapped.
 
     Raises
     ------
     DataError: a file is missing, or is no array.
     """
-    names = ["x", "y", *(name for name in ("offsets", "client") if (root / f"{name}.npy").is_file())]
+    names = [
+        "x",
+        "y",
+        *(name for name in ("offsets", "client") if (root / f"{name}.npy").is_file()),
+    ]
     found: dict[str, Any] = {}
     for name in names:
         path = root / f"{name}.npy"
@@ -87,12 +120,18 @@ def mapped_arrays(root: Path) -> dict[str, Any]:
             found[name] = np.load(path, mmap_mode="c" if name == "x" else None)
         except FileNotFoundError:
             raise DataError(
-                f"{root} has x.npy and no {path.name}; expected x.npy, y.npy, and offsets.npy or client.npy"
+                f"{root} has x.npy and no {path.name}; expected x.npy, y.npy, and offsets.npy or "
+                "client.npy"
             ) from None
         except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{path} cannot be read as an array ({str(error).splitlines()[0]})") from None
+            raise DataError(
+                f"{path} cannot be read as an array ({str(error).splitlines()[0]})"
+            ) from None
     if len(names) < 3:
-        raise DataError(f"{root} has x.npy and y.npy, but neither offsets.npy nor client.npy, which say whose the samples are")
+        raise DataError(
+            f"{root} has x.npy and y.npy, but neither offsets.npy nor client.npy, which say whose "
+            "the samples are"
+        )
     return found
 
 
@@ -108,7 +147,10 @@ def table_options(table: TableOptions | Mapping[str, Any] | None) -> TableOption
     known = [f.name for f in fields(TableOptions)]
     for name in table:
         if name not in known:
-            raise ConfigError(f"table: there is no option {name!r}{suggest(name, known)}; expected one of: {', '.join(known)}")
+            raise ConfigError(
+                f"table: there is no option {name!r}{suggest(name, known)}; expected one of: "
+                f"{', '.join(known)}"
+            )
     lists = {name: tuple(value) for name, value in table.items() if isinstance(value, list)}
     return TableOptions(**{**table, **lists})
 
@@ -122,26 +164,37 @@ def input_pair(pair: Any, name: str) -> Part:
     """
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(f"{name} is a {type(pair).__name__}; expected a pair (x, y) of arrays")
-    x, y = inputs_of(pair[0]), array_of(pair[1])
+    x = inputs_of(pair[0])
+    y = array_of(pair[1])
     if not is_table(x) and (not x.ndim or not y.ndim):
-        raise DataError(f"{name} has a single number for x or y; expected arrays with one row per sample")
+        raise DataError(
+            f"{name} has a single number for x or y; expected arrays with one row per sample"
+        )
     return x, y, name
 
 
 def join_parts(
-    parts: Iterable[Part], regression: bool, multilabel: bool, options: TableOptions, client: Callable[[int], str], own: str
+    parts: Iterable[Part],
+    regression: bool,
+    multilabel: bool,
+    options: TableOptions,
+    client: Callable[[int], str],
+    own: str,
 ) -> Dataset:
-    """Return one data set of the parts; parts with the same name belong to the same client and are adjacent.
+    """Return one data set of the parts; parts with the same name belong to the same client and are
+    adjacent.
 
     Parameters
     ----------
-    client: a client in words, by its number. own: what a part is called in messages, e.g. "its file".
+    client: a client in words, by its number. own: what a part is called in messages, e.g. "its
+    file".
 
     Raises
     ------
     DataError: no parts, or parts that do not fit together.
     """
-    parts, where = iter(parts), "the clients given"
+    parts = iter(parts)
+    where = "the clients given"
     first = next(parts, None)
     if first is None:
         raise DataError("there are no clients")
@@ -149,26 +202,45 @@ def join_parts(
     if is_table(first[0]):
         held = list(parts)
         if all(is_table(x) for x, _, _ in held):
-            rows, targets = [x for x, _, _ in held], _GrowingArray(first[1])
+            rows = [x for x, _, _ in held]
+            targets = _GrowingArray(first[1])
             owner = _clients(held, targets)
             for x, _, name in held:
                 check_columns(x, rows[0], name)
             origin = Origin(where, owner, client, own)
-            return make_dataset(joined(rows), targets.array(), owner, not regression, origin, multilabel, True, options)
+            return make_dataset(
+                joined(rows),
+                targets.array(),
+                owner,
+                not regression,
+                origin,
+                multilabel,
+                True,
+                options,
+            )
         parts = iter(held)
-    arrays = ((raw_table(x, options, where).values() if is_table(x) else x, y, name) for x, y, name in parts)
+    arrays = (
+        (raw_table(x, options, where).values() if is_table(x) else x, y, name)
+        for x, y, name in parts
+    )
     words = ((x.astype(object) if x.dtype.kind in "US" else x, y, name) for x, y, name in arrays)
     first = next(words)
-    samples, targets = _GrowingArray(first[0]), _GrowingArray(first[1])
+    samples = _GrowingArray(first[0])
+    targets = _GrowingArray(first[1])
     owner = _clients(itertools.chain((first,), words), targets, samples)
     origin = Origin(where, owner, client, own)
-    return make_dataset(samples.array(), targets.array(), owner, not regression, origin, multilabel, True, options)
+    return make_dataset(
+        samples.array(), targets.array(), owner, not regression, origin, multilabel, True, options
+    )
 
 
-def _clients(parts: Iterable[Part], targets: _GrowingArray, samples: _GrowingArray | None = None) -> NDArray[np.int64]:
+def _clients(
+    parts: Iterable[Part], targets: _GrowingArray, samples: _GrowingArray | None = None
+) -> NDArray[np.int64]:
     """Add the rows of all parts, and return the number of each row's client."""
     first: Part | None = None
-    sizes, before = _GrowingArray(np.zeros(0, np.int64)), None
+    sizes = _GrowingArray(np.zeros(0, np.int64))
+    before = None
     for x, y, name in parts:
         first = first or (x, y, name)
         _check(x, y, name, first)
@@ -187,16 +259,24 @@ def _clients(parts: Iterable[Part], targets: _GrowingArray, samples: _GrowingArr
 def _check(x: Any, y: NDArray[Any], name: str, first: Part) -> None:
     """Refuse a part without rows, or of another shape than the first."""
     if not len(x) or len(x) != len(y):
-        raise DataError(f"{name} has {len(x)} samples and {len(y)} labels; expected as many, and at least one")
+        raise DataError(
+            f"{name} has {len(x)} samples and {len(y)} labels; expected as many, and at least one"
+        )
     if x.shape[1:] != first[0].shape[1:]:
-        raise DataError(f"{name} has samples of shape {list(x.shape[1:])}, {first[2]} of {list(first[0].shape[1:])}")
+        raise DataError(
+            f"{name} has samples of shape {list(x.shape[1:])}, {first[2]} of "
+            f"{list(first[0].shape[1:])}"
+        )
     if y.shape[1:] != first[1].shape[1:]:
         pad = "; fill positions without a target with -100" if y.ndim == 2 else ""
-        raise DataError(f"{name} has labels of shape {list(y.shape)}, {first[2]} of {list(first[1].shape)}{pad}")
+        raise DataError(
+            f"{name} has labels of shape {list(y.shape)}, {first[2]} of {list(first[1].shape)}{pad}"
+        )
 
 
 class _GrowingArray:
-    """Rows put behind one another into one array that grows in place; what ``np.concatenate`` of all of them returns.
+    """Rows put behind one another into one array that grows in place; what ``np.concatenate`` of
+    all of them returns.
 
     Parameters
     ----------

@@ -1,13 +1,16 @@
-"""The federated linear regression of FedCVR-Bolt: ``task = { name = "clustered_regression", clusters = 2 }``.
+"""The federated linear regression of FedCVR-Bolt:
+``task = { name = "clustered_regression", clusters = 2 }``.
 
 Source: arXiv:2506.02897v1, Appendix B.3 (docs/methods/timing-and-world.md#clustered-regression).
 
-Client k belongs to cluster ``j ~ Uniform{0 .. J - 1}``; its samples are ``x ~ N(mu_x, sigma_x^2)``, each with its own
-coefficients, ``theta_i ~ N(theta, sigma_theta^2 I)``, and ``y = theta_i . x``, where with ``intercept`` a 1 is appended to x. So
-the noise is
-multiplicative: the smallest mean squared error of any model at x is ``sigma_theta^2 |x|^2``. One cluster is IID.
+Client k belongs to cluster ``j ~ Uniform{0 .. J - 1}``; its samples are ``x ~ N(mu_x, sigma_x^2)``,
+each with its own coefficients, ``theta_i ~ N(theta, sigma_theta^2 I)``, and ``y = theta_i . x``,
+where with ``intercept`` a 1 is appended to x. So the noise is
+multiplicative: the smallest mean squared error of any model at x is ``sigma_theta^2 |x|^2``. One
+cluster is IID.
 
-The paper gives neither the clusters' parameters nor N. INTERPRETATION-D: the defaults, drawn once per cluster.
+The paper gives neither the clusters' parameters nor N. INTERPRETATION-D: the defaults, drawn once
+per cluster.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ Range = tuple[float, float]
 
 
 class Cluster(NamedTuple):
-    """The parameters of a cluster: mean and standard deviation of x and of the coefficients (mean ``[1]`` or ``[2]``)."""
+    """The parameters of a cluster: mean and standard deviation of x and of the coefficients (mean
+    ``[1]`` or ``[2]``)."""
 
     mu_x: float
     sigma_x: float
@@ -51,21 +55,25 @@ class Cluster(NamedTuple):
         >>> Cluster(2.0, 1.0, np.array([3.0, 0.5]), 0.1).min_mse  # 0.01 (4 + 1 + 1)
         0.06
         """
-        return round(self.sigma_theta**2 * (self.mu_x**2 + self.sigma_x**2 + len(self.theta) - 1), 12)
+        return round(
+            self.sigma_theta**2 * (self.mu_x**2 + self.sigma_x**2 + len(self.theta) - 1), 12
+        )
 
 
 @dataclass(frozen=True)
 class ClusteredRegression(TaskSource):
-    """Linear regression with one line per cluster of clients and noise in the coefficients; natural clients.
+    """Linear regression with one line per cluster of clients and noise in the coefficients; natural
+    clients.
 
     Parameters
     ----------
     clusters: J. intercept: whether lines have an intercept. examples: samples of each client, N.
-    mu_x, sigma_x, theta, sigma_theta: smallest and largest value of each, drawn uniformly, once per cluster (``theta`` once per
+    mu_x, sigma_x, theta, sigma_theta: smallest and largest value of each, drawn uniformly, once per
+    cluster (``theta`` once per
         coefficient).
 
-    ``partition = "by_writer"`` keeps these clients; any other partition mixes their samples. The loss is half the
-    squared error, so the mean squared error is twice the loss.
+    ``partition = "by_writer"`` keeps these clients; any other partition mixes their samples. The
+    loss is half the squared error, so the mean squared error is twice the loss.
     """
 
     loss: ClassVar[str] = "half_squared_error"
@@ -89,7 +97,10 @@ class ClusteredRegression(TaskSource):
             deviation = name.startswith("sigma")
             if not (-math.inf < low <= high < math.inf and (low >= 0 or not deviation)):
                 kind = "deviations of at least 0" if deviation else "finite numbers"
-                raise ConfigError(f"{name}: got [{low:g}, {high:g}]; expected two {kind}, the least and the greatest value")
+                raise ConfigError(
+                    f"{name}: got [{low:g}, {high:g}]; expected two {kind}, the least and the "
+                    "greatest value"
+                )
 
     def cluster(self, key: Key, number: int) -> Cluster:
         """Return a cluster's parameters; they depend on its number and the key alone."""
@@ -99,32 +110,52 @@ class ClusteredRegression(TaskSource):
             return np.asarray(low + (high - low) * key.fold(name).uniform([number], n)[0])
 
         theta = drawn("theta", 2 if self.intercept else 1)
-        return Cluster(float(drawn("mu_x")[0]), float(drawn("sigma_x")[0]), theta, float(drawn("sigma_theta")[0]))
+        return Cluster(
+            float(drawn("mu_x")[0]),
+            float(drawn("sigma_x")[0]),
+            theta,
+            float(drawn("sigma_theta")[0]),
+        )
 
     def members(self, key: Key, population: int) -> NDArray[np.int64]:
         """Return the cluster of each client ``[K]``."""
-        return (self.clusters * key.fold("cluster").uniform(np.arange(population))[:, 0]).astype(np.int64)
+        return (self.clusters * key.fold("cluster").uniform(np.arange(population))[:, 0]).astype(
+            np.int64
+        )
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
-        """Return all clients' samples, client by client; a client's samples depend on its id alone."""
-        n, member = self.examples, self.members(key, population)
+        """Return all clients' samples, client by client; a client's samples depend on its id
+        alone."""
+        n = self.examples
+        member = self.members(key, population)
         clusters = [self.cluster(key, j) for j in range(self.clusters)]
         x = np.ones((population, n, 1 + self.intercept))
         y = np.empty((population, n, 1))
         for k in range(population):
-            law, rng = clusters[member[k]], key.fold("client", k).numpy()
+            law = clusters[member[k]]
+            rng = key.fold("client", k).numpy()
             x[k, :, 0] = rng.normal(law.mu_x, law.sigma_x, n)
-            y[k, :, 0] = (rng.normal(law.theta, law.sigma_theta, (n, len(law.theta))) * x[k]).sum(axis=1)
+            y[k, :, 0] = (rng.normal(law.theta, law.sigma_theta, (n, len(law.theta))) * x[k]).sum(
+                axis=1
+            )
         sizes = np.bincount(member, minlength=self.clusters)
         least = float(np.dot(sizes, [law.min_mse for law in clusters]) / population)
-        said = f"{self.clusters} clusters of {', '.join(map(str, sizes))} clients" if self.clusters > 1 else "one cluster (IID)"
-        note = {"data": f"linear regression, {said}; a model per cluster would have a mean squared error of {least:.4g}"}
+        said = (
+            f"{self.clusters} clusters of {', '.join(map(str, sizes))} clients"
+            if self.clusters > 1
+            else "one cluster (IID)"
+        )
+        note = {
+            "data": f"linear regression, {said}; a model per cluster would have a mean squared "
+            f"error of {least:.4g}"
+        }
         flat = [torch.from_numpy(values.reshape(population * n, -1)).float() for values in (x, y)]
         client = np.repeat(np.arange(population), n)
         return Dataset(flat[0], flat[1], None, np.zeros(len(client), bool), client, (), note)
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
-        """Return a factory of ``Flatten, Linear`` without bias: the intercept, if any, is a coefficient like the slope."""
+        """Return a factory of ``Flatten, Linear`` without bias: the intercept, if any, is a
+        coefficient like the slope."""
         return partial(Linear(bias=False).build, tuple(dataset.x.shape[1:]), 1)

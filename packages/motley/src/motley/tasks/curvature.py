@@ -1,14 +1,16 @@
 """The diagonal of a Hessian by Hutchinson's estimator: one random probe, one double backward pass.
 
-Hutchinson: *A Stochastic Estimator of the Trace of the Influence Matrix*, Communications in Statistics 1989; the diagonal as in
-Bekas, Kokiopoulou, Saad, Applied Numerical Mathematics 2007. Reference: docs/methods/compression.md#curvature.
+Hutchinson: *A Stochastic Estimator of the Trace of the Influence Matrix*, Communications in
+Statistics 1989; the diagonal as in Bekas, Kokiopoulou, Saad, Applied Numerical Mathematics 2007.
+Reference: docs/methods/compression.md#curvature.
 
     z in {-1, +1}^n,   H z = grad (g^T z),  g = grad L with its graph,   diagonal ~ z * (H z)
     E = H_ii,   variance of entry i = sum over j != i of H_ij^2;
     a diagonal H is exact in every probe
 
-With the parameters of some layers only, z is zero elsewhere: the estimate is that of their diagonal block, with the same mean and a
-lower variance. A proximal term ``mu/2 ||w - x||^2`` adds exactly mu to every entry: ``proximal``.
+With the parameters of some layers only, z is zero elsewhere: the estimate is that of their diagonal
+block, with the same mean and a lower variance. A proximal term ``mu/2 ||w - x||^2`` adds exactly mu
+to every entry: ``proximal``.
 
 >>> import torch
 >>> w = torch.tensor([1.0, 1.0], requires_grad=True)
@@ -30,13 +32,15 @@ from motley.core.keys import Key
 __all__ = ["hutchinson", "rademacher"]
 
 
-def hutchinson(loss: Tensor, parameters: Sequence[Tensor], probe: Sequence[Tensor], proximal: float = 0.0) -> list[Tensor]:
+def hutchinson(
+    loss: Tensor, parameters: Sequence[Tensor], probe: Sequence[Tensor], proximal: float = 0.0
+) -> list[Tensor]:
     """Return one estimate of the Hessian's diagonal at each parameter, in the parameters' shapes.
 
     Parameters
     ----------
-    loss: a scalar with its graph. parameters: of the layers that are probed. probe: z, in their shapes. proximal: mu, added to
-    every entry.
+    loss: a scalar with its graph. parameters: of the layers that are probed. probe: z, in their
+    shapes. proximal: mu, added to every entry.
 
     Raises
     ------
@@ -44,7 +48,9 @@ def hutchinson(loss: Tensor, parameters: Sequence[Tensor], probe: Sequence[Tenso
     """
     probe = [z.to(p) for z, p in zip(probe, parameters, strict=True)]
     gradients = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
-    along = sum(((g * z).sum() for g, z in zip(gradients, probe, strict=True)), start=loss.new_zeros(()))
+    along = sum(
+        ((g * z).sum() for g, z in zip(gradients, probe, strict=True)), start=loss.new_zeros(())
+    )
     if along.requires_grad:
         products = torch.autograd.grad(along, parameters, materialize_grads=True)
     else:  # a linear loss
@@ -58,4 +64,7 @@ def rademacher(key: Key, shapes: Sequence[torch.Size | tuple[int, ...]]) -> list
     total = sum(sizes)
     bits = np.unpackbits(np.frombuffer(key.numpy().bytes((total + 7) // 8), np.uint8), count=total)
     signs = torch.from_numpy(1 - 2 * bits.astype(np.int8))
-    return [part.view(tuple(shape)) for part, shape in zip(torch.split(signs, sizes), shapes, strict=True)]
+    return [
+        part.view(tuple(shape))
+        for part, shape in zip(torch.split(signs, sizes), shapes, strict=True)
+    ]

@@ -1,4 +1,5 @@
-"""Public data sets by name, for tasks; :mod:`motley.tasks.public_data` searches, checks and reads them."""
+"""Public data sets by name, for tasks; :mod:`motley.tasks.public_data` searches, checks and reads
+them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ DATASETS = facts.IMAGES
 
 
 def load_dataset(name: str, folder: Path | None = None) -> Dataset:
-    """Return a data set by name: pixels uint8 ``[n, C, H, W]`` as in the originals, training half first.
+    """Return a data set by name: pixels uint8 ``[n, C, H, W]`` as in the originals, training half
+    first.
 
     Raises
     ------
@@ -25,7 +27,8 @@ def load_dataset(name: str, folder: Path | None = None) -> Dataset:
 
 
 def load_shakespeare(folder: Path | None = None) -> TextClients:
-    """Return Shakespeare's plays by role: from the pack, from LEAF's JSON or from the table of windows on the Hugging Face hub.
+    """Return Shakespeare's plays by role: from the pack, from LEAF's JSON or from the table of
+    windows on the Hugging Face hub.
 
     Raises
     ------

@@ -1,4 +1,5 @@
-"""From a data set to a federation: which rows are divided among clients, and each client's train, validation and test rows.
+"""From a data set to a federation: which rows are divided among clients, and each client's train,
+validation and test rows.
 
 The builder's three steps::
 
@@ -33,15 +34,26 @@ from motley.tasks.held_out import held_out_ids
 from motley.tasks.preparation import StatisticsTraffic
 from motley.tasks.statistics import fit
 
-__all__ = ["ChangeFeatures", "ChangeLabels", "PartitionInput", "Split", "federate", "hold_out", "partition_input", "stratified"]
+__all__ = [
+    "ChangeFeatures",
+    "ChangeLabels",
+    "PartitionInput",
+    "Split",
+    "federate",
+    "hold_out",
+    "partition_input",
+    "stratified",
+]
 
 ChangeLabels = Callable[[Ints, Ids], tuple[Ints, NDArray[np.generic]]]
-"""Function of labels ``[n]`` and their owners ``[n]``: new labels ``[n]`` and one number per client ``[K]``.
+"""Function of labels ``[n]`` and their owners ``[n]``: new labels ``[n]`` and one number per client
+``[K]``.
 
 The numbers are shares of wrong labels for label noise, clusters for a concept shift."""
 
 ChangeFeatures = Callable[[NDArray[np.float32], Ids, Ints], tuple[NDArray[np.float32], Ints]]
-"""Function of features ``[n, ...]``, owners and row numbers ``[n]``: new features and the domain of each client ``[K]``."""
+"""Function of features ``[n, ...]``, owners and row numbers ``[n]``: new features and the domain of
+each client ``[K]``."""
 
 
 @dataclass(frozen=True)
@@ -49,31 +61,44 @@ class Split:
     """Which samples train, validate and test."""
 
     test: Literal["client", "global"] = "client"
-    """``client``: both halves of the data are merged, and each client tests on ``test_fraction`` of its samples; ``global``: one
-    common test set, the data's test half (or a stratified share of ``test_fraction`` if it has none)."""
+    """``client``: both halves of the data are merged, and each client tests on ``test_fraction`` of
+    its samples; ``global``: one common test set, the data's test half (or a stratified share of
+    ``test_fraction`` if it has none)."""
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2
     """Share of each client's samples that are test samples (``test = "client"``)."""
     validation: Share = 0.0
-    """Share of each client's training samples that is set aside and evaluated; the best round by it is kept (``best.safetensors``)."""
+    """Share of each client's training samples that is set aside and evaluated; the best round by it
+    is kept (``best.safetensors``)."""
     server: Share = 0.0
-    """Share of the samples to divide that the server keeps, with clean labels, to validate with (``feddf``, ``fedbio``)."""
+    """Share of the samples to divide that the server keeps, with clean labels, to validate with
+    (``feddf``, ``fedbio``)."""
     holdout_clients: Share = 0.0
-    """Share of the clients that no round asks; they are examined at the end, as new clients (``evaluate.adapt_epochs``)."""
+    """Share of the clients that no round asks; they are examined at the end, as new clients
+    (``evaluate.adapt_epochs``)."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.test, str) or self.test not in ("client", "global"):
             raise ConfigError(
-                f"test: got {self.test!r}{suggest(str(self.test), ('client', 'global'))}; expected client or global"
+                f"test: got {self.test!r}{suggest(str(self.test), ('client', 'global'))}; expected "
+                "client or global"
             )
-        shares = {"validation": self.validation, "server": self.server, "holdout_clients": self.holdout_clients}
+        shares = {
+            "validation": self.validation,
+            "server": self.server,
+            "holdout_clients": self.holdout_clients,
+        }
         for name, value in {"test_fraction": self.test_fraction, **shares}.items():
             if not isinstance(value, int | float):
                 raise ConfigError(f"{name}: got {value!r}; expected a number")
         if not 0.0 < self.test_fraction < 1.0:
-            raise ConfigError(f"test_fraction: got {self.test_fraction}; expected a share above 0 and below 1")
+            raise ConfigError(
+                f"test_fraction: got {self.test_fraction}; expected a share above 0 and below 1"
+            )
         for name, value in shares.items():
             if not 0.0 <= value < 1.0:
-                raise ConfigError(f"{name}: got {value}; expected a share of at least 0 and below 1")
+                raise ConfigError(
+                    f"{name}: got {value}; expected a share of at least 0 and below 1"
+                )
 
 
 @dataclass(frozen=True)
@@ -83,9 +108,11 @@ class PartitionInput:
     Parameters
     ----------
     rows: rows of the data set, ascending; a partition returns positions in this list.
-    global_test: rows of the common test set, or None. notes: how it was made, for readers of the results.
-    labels: int64 ``[len(rows)]`` classes (zeros where a sample has no class of its own). groups: natural client of each of
-    these rows, or None. measured: as of a :class:`~motley.tasks.base.Dataset`.
+    global_test: rows of the common test set, or None. notes: how it was made, for readers of the
+    results.
+    labels: int64 ``[len(rows)]`` classes (zeros where a sample has no class of its own). groups:
+    natural client of each of these rows, or None. measured: as of a
+    :class:`~motley.tasks.base.Dataset`.
     """
 
     rows: Ints
@@ -97,33 +124,51 @@ class PartitionInput:
 
 
 def partition_input(dataset: Dataset, split: Split, key: Key) -> PartitionInput:
-    """Return the rows to divide among clients, with their labels and groups, and the common test rows.
+    """Return the rows to divide among clients, with their labels and groups, and the common test
+    rows.
 
     Raises
     ------
     DataError: there are no rows to divide.
     """
     rows = np.arange(len(dataset.y), dtype=np.int64)
-    global_test, note = None, "train and test halves merged, each client keeps a test part"
+    global_test = None
+    note = "train and test halves merged, each client keeps a test part"
     if split.test == "global" and dataset.test.any():
-        global_test, rows, note = rows[dataset.test], rows[~dataset.test], "the data set's own test half, common to all"
+        global_test = rows[dataset.test]
+        rows = rows[~dataset.test]
+        note = "the data set's own test half, common to all"
     elif split.test == "global":
-        taken = stratified(rows, np.zeros_like(rows), _classes(dataset, rows), split.test_fraction, key.fold("global"))
-        global_test, rows, note = rows[taken], rows[~taken], f"a stratified share of {split.test_fraction:g}, common to all"
+        taken = stratified(
+            rows,
+            np.zeros_like(rows),
+            _classes(dataset, rows),
+            split.test_fraction,
+            key.fold("global"),
+        )
+        global_test = rows[taken]
+        rows = rows[~taken]
+        note = f"a stratified share of {split.test_fraction:g}, common to all"
     if not len(rows):
         raise DataError("the data has no training rows to divide among clients")
     groups = None if dataset.groups is None else dataset.groups[rows]
     measured = dict(dataset.measured)
-    if global_test is not None and not dataset.test.any() and groups is not None:  # by the classes of all
+    # by the classes of all
+    if global_test is not None and not dataset.test.any() and groups is not None:
         measured["a common test set is drawn"] = ("split.test", 'split = { test = "client" }')
-    return PartitionInput(rows, global_test, _classes(dataset, rows), groups, {"test": note}, measured)
+    return PartitionInput(
+        rows, global_test, _classes(dataset, rows), groups, {"test": note}, measured
+    )
 
 
-def hold_out(dataset: Dataset, given: PartitionInput, share: float, key: Key) -> tuple[PartitionInput, Ints]:
-    """Return what remains to divide, and the rows that no client gets: samples of the server, or public ones.
+def hold_out(
+    dataset: Dataset, given: PartitionInput, share: float, key: Key
+) -> tuple[PartitionInput, Ints]:
+    """Return what remains to divide, and the rows that no client gets: samples of the server, or
+    public ones.
 
-    They are ``share`` of the rows to divide, class by class, and of each natural client if there are any. The data set's own test
-    half is not used.
+    They are ``share`` of the rows to divide, class by class, and of each natural client if there
+    are any. The data set's own test half is not used.
 
     Raises
     ------
@@ -134,24 +179,32 @@ def hold_out(dataset: Dataset, given: PartitionInput, share: float, key: Key) ->
     taken = np.zeros(len(given.rows), bool)
     taken[free] = stratified(given.rows[free], owner[free], given.labels[free], share, key)
     if not taken.any():
-        raise ConfigError(f"a share of {share:g} of {len(given.rows)} samples leaves nothing to keep back; give a larger one")
+        raise ConfigError(
+            f"a share of {share:g} of {len(given.rows)} samples leaves nothing to keep back; give "
+            "a larger one"
+        )
     groups = None if given.groups is None else given.groups[~taken]
-    rest = dataclasses.replace(given, rows=given.rows[~taken], labels=given.labels[~taken], groups=groups)
+    rest = dataclasses.replace(
+        given, rows=given.rows[~taken], labels=given.labels[~taken], groups=groups
+    )
     return rest, given.rows[taken]
 
 
 def _classes(dataset: Dataset, rows: Ints) -> Ints:
-    """Return the class of each row; zeros where a sample has no class of its own (numbers, positions, several labels)."""
+    """Return the class of each row; zeros where a sample has no class of its own (numbers,
+    positions, several labels)."""
     if dataset.targets != "classes":
         return np.zeros(len(rows), np.int64)
     return dataset.y[torch.from_numpy(rows)].cpu().numpy().astype(np.int64, copy=False)
 
 
 def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) -> NDArray[np.bool_]:
-    """Return which rows each owner sets aside, ``[n]``: ``ceil(share * n_k)`` of them per owner, but never all.
+    """Return which rows each owner sets aside, ``[n]``: ``ceil(share * n_k)`` of them per owner,
+    but never all.
 
-    Systematic sampling of each owner's rows sorted by class (random within a class, random start): every class contributes its share,
-    rounded down or up. Whether a row is set aside depends on its owner's rows alone.
+    Systematic sampling of each owner's rows sorted by class (random within a class, random start):
+    every class contributes its share, rounded down or up. Whether a row is set aside depends on its
+    owner's rows alone.
     """
     taken = np.zeros(len(rows), bool)
     if share > 0.0:
@@ -161,7 +214,8 @@ def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) ->
 
 
 def _blocks(owner: Ids, size: int = 2**18) -> list[slice]:
-    """Return slices of about so many rows that keep each owner's together; one of all rows where these are not in its order."""
+    """Return slices of about so many rows that keep each owner's together; one of all rows where
+    these are not in its order."""
     if len(owner) <= size or not (owner[1:] >= owner[:-1]).all():
         return [slice(None)] * bool(len(owner))
     ends = np.unique(np.searchsorted(owner, owner[size::size]))
@@ -184,8 +238,10 @@ def _taken(rows: Ints, owner: Ids, labels: Ints, share: float, key: Key) -> Bool
 
 
 def _order(drawn: Floats, labels: Ints, owner: Ids) -> Ints:
-    """Return the order by owner, then label, then number drawn in (0, 1), which has 52 bits; by one number a row if they fit."""
-    least, classes = int(labels.min()), int(labels.max()) - int(labels.min()) + 1
+    """Return the order by owner, then label, then number drawn in (0, 1), which has 52 bits; by one
+    number a row if they fit."""
+    least = int(labels.min())
+    classes = int(labels.max()) - int(labels.min()) + 1
     groups = (int(owner.max()) - int(owner.min()) + 1) * classes
     spare = min(63 - groups.bit_length(), 52)
     if spare >= _DRAWN_BITS:
@@ -199,7 +255,8 @@ def _order(drawn: Floats, labels: Ints, owner: Ids) -> Ints:
 
 
 _DRAWN_BITS = 24
-"""Bits of the numbers drawn below which two rows of an owner and label would often have the same."""
+"""Bits of the numbers drawn below which two rows of an owner and label would often have the
+same."""
 
 
 def federate(
@@ -218,20 +275,27 @@ def federate(
 
     Parameters
     ----------
-    given: from :func:`partition_input`. parts: positions in ``given.rows`` of each client's rows. split: shares of the parts.
-    key: random stream of purpose ``split``. label_noise: changes training and validation labels, never test labels.
+    given: from :func:`partition_input`. parts: positions in ``given.rows`` of each client's rows.
+    split: shares of the parts.
+    key: random stream of purpose ``split``. label_noise: changes training and validation labels,
+    never test labels.
     overlap: clients may share rows; each gets copies of its own.
 
-    If the data set has a test half per natural client (FEMNIST's writers) and the partition kept natural clients whole, the set's
-    own test rows are each client's test part and ``test_fraction`` is not used.
+    If the data set has a test half per natural client (FEMNIST's writers) and the partition kept
+    natural clients whole, the set's own test rows are each client's test part and ``test_fraction``
+    is not used.
 
     Raises
     ------
     DataError: a client without a training sample, or a row given to two clients.
     """
-    population, rows, owner = len(parts), given.rows[parts.values], parts.owner
+    population = len(parts)
+    rows = given.rows[parts.values]
+    owner = parts.owner
     _check_parts(rows, parts, split, overlap)
-    labels, cluster, domain = given.labels[parts.values], np.zeros(population, np.int64), np.zeros(population, np.int64)
+    labels = given.labels[parts.values]
+    cluster = np.zeros(population, np.int64)
+    domain = np.zeros(population, np.int64)
     if concept_shift is not None:
         _check_classes(dataset, "a concept shift", "concept_shift")
         labels, cluster = concept_shift(labels, owner)  # type: ignore[assignment]  # clusters are whole numbers
@@ -239,28 +303,55 @@ def federate(
     names = _client_names(dataset, rows, owner, population)
     dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap, split, key, names)
     samples = _Samples(dataset.x, dataset.y, given.global_test, rows).apart(overlap)
-    x, y, at = samples.x, samples.y, torch.from_numpy(samples.position)
+    x = samples.x
+    y = samples.y
+    at = torch.from_numpy(samples.position)
     if concept_shift is not None:
         y = y.index_copy(0, at, torch.from_numpy(labels))
     if feature_shift is not None:
         x, domain = _with_features(x, at, owner, rows, feature_shift)
-    targets, noise = y[at], np.zeros(population)
+    targets = y[at]
+    noise = np.zeros(population)
     if label_noise is not None:
         _check_classes(dataset, "label noise", "label_noise")
         targets, noise = _noisy(labels, owner, ~roles.test, label_noise)
-    train, validation, test = (_take(samples.position, owner, role, population) for role in roles[:3])
+    train, validation, test = (
+        _take(samples.position, owner, role, population) for role in roles[:3]
+    )
     return Federation(
-        x=x, y=y, train=train, labels=targets[torch.from_numpy(np.flatnonzero(roles.train))], validation=validation, test=test,
-        global_test=samples.global_test, classes=dataset.classes, names=dataset.names, noise=noise, client_names=names,
-        notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes, **_traffic_note(traffic)},
-        validation_labels=None if label_noise is None else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
-        domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic, measured=given.measured,
+        x=x,
+        y=y,
+        train=train,
+        labels=targets[torch.from_numpy(np.flatnonzero(roles.train))],
+        validation=validation,
+        test=test,
+        global_test=samples.global_test,
+        classes=dataset.classes,
+        names=dataset.names,
+        noise=noise,
+        client_names=names,
+        notes={
+            **dataset.notes,
+            **given.notes,
+            **(notes or {}),
+            **roles.notes,
+            **_traffic_note(traffic),
+        },
+        validation_labels=None
+        if label_noise is None
+        else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
+        domain=domain,
+        cluster=cluster,
+        preparation=dataset.preparation,
+        statistics=traffic,
+        measured=given.measured,
         shares=roles.shares,
-    )  # fmt: skip
+    )
 
 
 def _client_names(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> tuple[str, ...]:
-    """Return the name of each client; none where the partition did not keep the natural clients whole."""
+    """Return the name of each client; none where the partition did not keep the natural clients
+    whole."""
     if dataset.groups is None or not dataset.client_names:
         return ()
     natural = dataset.groups[rows]
@@ -271,14 +362,25 @@ def _client_names(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> 
     return tuple(dataset.client_names[number] for number in whose.tolist())
 
 
-def _shares(dataset: Dataset, split: Split, rows: Ints, owner: Ids, population: int) -> dict[str, float]:
-    """Return the shares that samples were divided by; none for the test where the data brought samples for it."""
-    brought = dataset.test.any() if split.test == "global" else _has_own_test(dataset, rows, owner, population)
-    return {"validation": split.validation, **({} if brought else {"test_fraction": split.test_fraction})}
+def _shares(
+    dataset: Dataset, split: Split, rows: Ints, owner: Ids, population: int
+) -> dict[str, float]:
+    """Return the shares that samples were divided by; none for the test where the data brought
+    samples for it."""
+    brought = (
+        dataset.test.any()
+        if split.test == "global"
+        else _has_own_test(dataset, rows, owner, population)
+    )
+    return {
+        "validation": split.validation,
+        **({} if brought else {"test_fraction": split.test_fraction}),
+    }
 
 
 class _Roles(NamedTuple):
-    """Which of the divided rows train, validate and test, ``[n]`` each, and by which shares they were divided."""
+    """Which of the divided rows train, validate and test, ``[n]`` each, and by which shares they
+    were divided."""
 
     train: Bools
     validation: Bools
@@ -287,16 +389,28 @@ class _Roles(NamedTuple):
     shares: Mapping[str, float]
 
 
-def _roles(dataset: Dataset, split: Split, rows: Ints, owner: Ids, labels: Ints, population: int, key: Key) -> _Roles:
-    test, notes = np.zeros(len(rows), bool), {}
+def _roles(
+    dataset: Dataset, split: Split, rows: Ints, owner: Ids, labels: Ints, population: int, key: Key
+) -> _Roles:
+    test = np.zeros(len(rows), bool)
+    notes = {}
     if split.test == "client" and _has_own_test(dataset, rows, owner, population):
-        test, notes = dataset.test[rows], {"test": "each client keeps the test rows the data set gives it"}
+        test = dataset.test[rows]
+        notes = {"test": "each client keeps the test rows the data set gives it"}
     elif split.test == "client":
         test = stratified(rows, owner, labels, split.test_fraction, key.fold("test"))
     rest = np.flatnonzero(~test)
     validation = np.zeros(len(rows), bool)
-    validation[rest] = stratified(rows[rest], owner[rest], labels[rest], split.validation, key.fold("validation"))
-    return _Roles(~test & ~validation, validation, test, notes, _shares(dataset, split, rows, owner, population))
+    validation[rest] = stratified(
+        rows[rest], owner[rest], labels[rest], split.validation, key.fold("validation")
+    )
+    return _Roles(
+        ~test & ~validation,
+        validation,
+        test,
+        notes,
+        _shares(dataset, split, rows, owner, population),
+    )
 
 
 def _prepared(
@@ -309,16 +423,19 @@ def _prepared(
     key: Key,
     names: Sequence[str],
 ) -> tuple[Dataset, StatisticsTraffic | None]:
-    """Return the data set with model inputs as ``x``, and what measuring the training rows of its table costs; rows of clients that
-    are held out move no common scale."""
+    """Return the data set with model inputs as ``x``, and what measuring the training rows of its
+    table costs; rows of clients that are held out move no common scale."""
     if dataset.table is None:
         return dataset, None
-    rows, owner, whose = given.rows[parts.values], parts.owner, None
+    rows = given.rows[parts.values]
+    owner = parts.owner
+    whose = None
     if dataset.table.options.scale == "client":
         if given.global_test is not None or overlap or len(rows) != len(dataset.y):
             raise ConfigError(
-                'got "client", and some rows belong to no client or to several (a common test set, samples of the server or public '
-                'ones, a partition with shared samples); write scale = "federated"',
+                'got "client", and some rows belong to no client or to several (a common test set, '
+                "samples of the server or public ones, a partition with shared samples); write "
+                'scale = "federated"',
                 "task.scale",
             )
         whose = np.empty(len(dataset.y), np.int64)
@@ -331,7 +448,8 @@ def _prepared(
 
 
 class _Samples(NamedTuple):
-    """Samples, the rows of the common test set, and the position of each divided row among the samples."""
+    """Samples, the rows of the common test set, and the position of each divided row among the
+    samples."""
 
     x: Tensor
     y: Tensor
@@ -339,12 +457,16 @@ class _Samples(NamedTuple):
     position: Ints
 
     def apart(self, overlap: bool) -> _Samples:
-        """Return one copy per divided row, followed by the common test rows, where clients share rows; else the samples themselves."""
+        """Return one copy per divided row, followed by the common test rows, where clients share
+        rows; else the samples themselves."""
         if not overlap:
             return self
         held = self.global_test
-        rows = torch.from_numpy(self.position if held is None else np.concatenate([self.position, held]))
-        place, n = np.arange(len(rows)), len(self.position)
+        rows = torch.from_numpy(
+            self.position if held is None else np.concatenate([self.position, held])
+        )
+        place = np.arange(len(rows))
+        n = len(self.position)
         return _Samples(self.x[rows], self.y[rows], None if held is None else place[n:], place[:n])
 
 
@@ -354,11 +476,13 @@ def _check_parts(rows: Ints, parts: Ragged, split: Split, overlap: bool) -> None
     empty = np.flatnonzero(parts.sizes == 0)
     if len(empty):
         raise DataError(
-            f"{len(empty)} clients got no samples (client {empty[0]} first); use fewer clients or a milder partition"
+            f"{len(empty)} clients got no samples (client {empty[0]} first); use fewer clients or "
+            "a milder partition"
         )
     if overlap and split.test == "client":
         raise ConfigError(
-            "with this partition clients share samples, so that one would test on what another trains on; set split.test = 'global'",
+            "with this partition clients share samples, so that one would test on what another "
+            "trains on; set split.test = 'global'",
             "split.test",
         )
 
@@ -369,30 +493,41 @@ def _check_classes(dataset: Dataset, what: str, key: str) -> None:
 
 
 def _has_own_test(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> bool:
-    """Return whether natural clients stayed whole and every client has rows in both halves of the data set."""
+    """Return whether natural clients stayed whole and every client has rows in both halves of the
+    data set."""
     if dataset.groups is None or not dataset.test.any():
         return False
     natural = np.unique(dataset.groups[rows], return_inverse=True)[1]
     holder = np.zeros(len(rows), np.int64)
     holder[natural] = owner
     whole = bool((holder[natural] == owner).all())
-    halves = [np.bincount(owner[part], minlength=population) for part in (dataset.test[rows], ~dataset.test[rows])]
+    halves = [
+        np.bincount(owner[part], minlength=population)
+        for part in (dataset.test[rows], ~dataset.test[rows])
+    ]
     return whole and all(bool((half > 0).all()) for half in halves)
 
 
-def _with_features(x: Tensor, at: Tensor, owner: Ids, rows: Ints, feature_shift: ChangeFeatures) -> tuple[Tensor, Ints]:
+def _with_features(
+    x: Tensor, at: Tensor, owner: Ids, rows: Ints, feature_shift: ChangeFeatures
+) -> tuple[Tensor, Ints]:
     """Return all features with those at ``at`` shifted, and the domain of each client."""
     if x.dtype == torch.int64:
         raise ConfigError(
-            "a feature shift changes numbers, and the samples of this task are characters or categories", "feature_shift"
+            "a feature shift changes numbers, and the samples of this task are characters or "
+            "categories",
+            "feature_shift",
         )
     x = x if x.is_floating_point() else x.to(torch.float32)
     changed, domain = feature_shift(x[at].to(torch.float32).numpy(), owner, rows)
     return x.index_copy(0, at, torch.from_numpy(changed).to(x.dtype)), domain
 
 
-def _noisy(labels: Ints, owner: Ids, chosen: Bools, label_noise: ChangeLabels) -> tuple[Tensor, Floats]:
-    """Return all labels, noisy where ``chosen``, and the intended share of wrong ones per client."""
+def _noisy(
+    labels: Ints, owner: Ids, chosen: Bools, label_noise: ChangeLabels
+) -> tuple[Tensor, Floats]:
+    """Return all labels, noisy where ``chosen``, and the intended share of wrong ones per
+    client."""
     out = labels.copy()
     out[chosen], share = label_noise(labels[chosen], owner[chosen])
     return torch.from_numpy(out), np.asarray(share, np.float64)
@@ -403,8 +538,12 @@ def _traffic_note(traffic: StatisticsTraffic | None) -> Mapping[str, str]:
     if traffic is None or not traffic.up_bits.any():
         return {}
     count = int(np.count_nonzero(traffic.up_bits))
-    up, down = int(traffic.up_bits.sum()), traffic.down_bits * count
-    return {"statistics": f"{count} clients sent statistics of their training rows once: {up:,} bits up, {down:,} bits down"}
+    up = int(traffic.up_bits.sum())
+    down = traffic.down_bits * count
+    return {
+        "statistics": f"{count} clients sent statistics of their training rows once: {up:,} bits "
+        f"up, {down:,} bits down"
+    }
 
 
 def _take(rows: Ints, owner: Ids, chosen: Bools, population: int) -> Ragged:

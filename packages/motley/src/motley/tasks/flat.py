@@ -1,4 +1,5 @@
-"""Models as flat vectors: their state, modules whose parameters are views into one vector, and a network as a function of a state.
+"""Models as flat vectors: their state, modules whose parameters are views into one vector, and a
+network as a function of a state.
 
 Loading a model is three copies, reading it three clones; no ``state_dict`` is made.
 """
@@ -22,7 +23,16 @@ from motley.core.layout import Entry, Layout
 from motley.tasks.nn import set_stream
 from motley.tasks.precision import Precision, products, widened
 
-__all__ = ["FlatModule", "FlatNetwork", "LossGradient", "ModelState", "construct", "hooked", "initial", "layout_of"]
+__all__ = [
+    "FlatModule",
+    "FlatNetwork",
+    "LossGradient",
+    "ModelState",
+    "construct",
+    "hooked",
+    "initial",
+    "layout_of",
+]
 
 _BUILDING = threading.Lock()  # torch draws weights from one process-wide generator
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
@@ -37,7 +47,8 @@ class ModelState:
     Parameters
     ----------
     x: ``[D]`` trainable parameters in ``named_parameters()`` order.
-    buffers: ``[Bf]`` floating buffers (BatchNorm statistics), same dtype. counters: int64 ``[Bi]`` integer buffers.
+    buffers: ``[Bf]`` floating buffers (BatchNorm statistics), same dtype. counters: int64 ``[Bi]``
+    integer buffers.
     """
 
     x: Tensor
@@ -46,7 +57,8 @@ class ModelState:
 
 
 class LossGradient(NamedTuple):
-    """A scalar loss at a model, its gradient ``[D]``, and the model after the pass (its buffers change in training mode)."""
+    """A scalar loss at a model, its gradient ``[D]``, and the model after the pass (its buffers
+    change in training mode)."""
 
     loss: float
     gradient: Tensor
@@ -54,23 +66,30 @@ class LossGradient(NamedTuple):
 
 
 def layout_of(module: nn.Module) -> Layout:
-    """Return the position of each trainable parameter in the flat vector, in ``named_parameters()`` order.
+    """Return the position of each trainable parameter in the flat vector, in ``named_parameters()``
+    order.
 
-    A parameter shared by two layers occurs once, under its first name; frozen ones (``requires_grad=False``) do not occur.
+    A parameter shared by two layers occurs once, under its first name; frozen ones
+    (``requires_grad=False``) do not occur.
 
     Raises
     ------
-    ModelError: no trainable parameters, a lazy layer that was never called, complex weights, or two parameters that are
-    different objects over the same memory (they would become independent).
+    ModelError: no trainable parameters, a lazy layer that was never called, complex weights, or two
+    parameters that are different objects over the same memory (they would become independent).
     """
-    entries, start, memory = [], 0, []
+    entries = []
+    start = 0
+    memory = []
     for name, parameter in module.named_parameters():
         if isinstance(parameter, UninitializedParameter):
             raise ModelError(
-                f"parameter {name!r} has no shape yet; call the lazy module once on a sample before handing it over"
+                f"parameter {name!r} has no shape yet; call the lazy module once on a sample "
+                "before handing it over"
             )
         if not parameter.is_floating_point():
-            raise ModelError(f"parameter {name!r} is {parameter.dtype}; expected floating-point weights")
+            raise ModelError(
+                f"parameter {name!r} is {parameter.dtype}; expected floating-point weights"
+            )
         if parameter.requires_grad:
             layer = name.rpartition(".")[0]
             owner = module.get_submodule(layer)
@@ -80,7 +99,9 @@ def layout_of(module: nn.Module) -> Layout:
     if not start:
         raise ModelError(f"the {type(module).__name__} has no trainable parameters")
     _refuse_overlap(sorted(memory))
-    floating, whole, loose = ([_entry(b.full, b.owner, b.shape, b.place.start) for b in kind] for kind in _buffers(module))
+    floating, whole, loose = (
+        [_entry(b.full, b.owner, b.shape, b.place.start) for b in kind] for kind in _buffers(module)
+    )
     return Layout(tuple(entries), tuple(floating), (*whole, *loose))
 
 
@@ -92,11 +113,15 @@ def _entry(name: str, owner: nn.Module, shape: torch.Size, start: int) -> Entry:
 def _refuse_overlap(memory: list[tuple[int, int, str]]) -> None:
     for (_, end, first), (begin, _, second) in itertools.pairwise(memory):
         if begin < end:
-            raise ModelError(f"parameters {first!r} and {second!r} lie over the same memory; share one nn.Parameter instead")
+            raise ModelError(
+                f"parameters {first!r} and {second!r} lie over the same memory; share one "
+                "nn.Parameter instead"
+            )
 
 
 class _Buffer(NamedTuple):
-    """A registered buffer: its module, its name there, its full dotted name, and its position in the flat vector."""
+    """A registered buffer: its module, its name there, its full dotted name, and its position in
+    the flat vector."""
 
     owner: nn.Module
     name: str
@@ -110,18 +135,26 @@ class FlatModule:
 
     Parameters
     ----------
-    module: changed in place: its parameters and buffers are moved to ``dtype`` and ``device`` and become views.
+    module: changed in place: its parameters and buffers are moved to ``dtype`` and ``device`` and
+    become views.
     dtype, device: of the parameters, floating buffers and gradients.
 
     Attributes
     ----------
-    w: ``[D]`` parameters; writing to it changes the module. g: ``[D]`` gradients; ``backward`` adds to it (never set
-    ``parameter.grad`` to None, zero ``g`` instead). buffers: ``[Bf]``. counters: int64 ``[Bi]``. layout: names of ``w``.
+    w: ``[D]`` parameters; writing to it changes the module. g: ``[D]`` gradients; ``backward`` adds
+    to it (never set ``parameter.grad`` to None, zero ``g`` instead). buffers: ``[Bf]``. counters:
+    int64 ``[Bi]``. layout: names of ``w``.
 
-    Buffers registered with ``persistent=False`` and frozen parameters are constants of the module: they are not part of its state.
+    Buffers registered with ``persistent=False`` and frozen parameters are constants of the module:
+    they are not part of its state.
     """
 
-    def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> None:
         self.module = module.to(dtype=dtype, device=device)
         self.layout = layout_of(self.module)
         self.w = torch.empty(self.layout.size, dtype=dtype, device=device)
@@ -134,9 +167,13 @@ class FlatModule:
 
     @classmethod
     def of(
-        cls, factory: Callable[[], nn.Module], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+        cls,
+        factory: Callable[[], nn.Module],
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
     ) -> FlatModule:
-        """Return a fresh module whose constants (frozen parameters) are the same every time; load its weights before use."""
+        """Return a fresh module whose constants (frozen parameters) are the same every time; load
+        its weights before use."""
         return cls(construct(factory, 0), dtype, device)
 
     def _point_parameters(self) -> None:
@@ -166,7 +203,9 @@ class FlatModule:
             self.buffers.copy_(state.buffers)
             self.counters.copy_(state.counters)
             for buffer in self._loose:
-                getattr(buffer.owner, buffer.name).copy_(self.counters[buffer.place].view(buffer.shape))
+                getattr(buffer.owner, buffer.name).copy_(
+                    self.counters[buffer.place].view(buffer.shape)
+                )
 
     def state(self) -> ModelState:
         """Return a copy of the current weights and buffers."""
@@ -175,13 +214,15 @@ class FlatModule:
             return ModelState(self.w.clone(), self.buffers.clone(), self.counters.clone())
 
     def gradient(self, loss: Tensor) -> Tensor:
-        """Return the gradient of a scalar loss, ``[D]``: ``g`` itself, overwritten by the next call."""
+        """Return the gradient of a scalar loss, ``[D]``: ``g`` itself, overwritten by the next
+        call."""
         self.g.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         return self.g
 
     def _gather(self) -> None:
-        """Copy back buffers that the module replaced instead of changing in place, and integer ones that are not int64."""
+        """Copy back buffers that the module replaced instead of changing in place, and integer ones
+        that are not int64."""
         for buffer, view in self._views:
             now = getattr(buffer.owner, buffer.name)
             if now is not view:
@@ -202,13 +243,16 @@ def _named_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buffer]]:
-    """Return floating, int64 and other integer buffers; the positions of the last follow those of the second."""
+    """Return floating, int64 and other integer buffers; the positions of the last follow those of
+    the second."""
     kinds: tuple[list[_Buffer], list[_Buffer], list[_Buffer]] = ([], [], [])
     named = list(_named_buffers(module))
     ends = [0, 0, sum(value.numel() for _, value in named if value.dtype == torch.int64)]
     for name, value in named:
         if value.is_complex():
-            raise ModelError(f"buffer {name!r} is {value.dtype}; expected floating-point or whole numbers")
+            raise ModelError(
+                f"buffer {name!r} is {value.dtype}; expected floating-point or whole numbers"
+            )
         kind = 0 if value.is_floating_point() else 1 if value.dtype == torch.int64 else 2
         layer, _, short = name.rpartition(".")
         place = slice(ends[kind], ends[kind] + value.numel())
@@ -218,30 +262,37 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buf
 
 
 def hooked(module: nn.Module) -> bool:
-    """Return whether some layer has forward hooks (``weight_norm`` uses them), which its type does not show."""
+    """Return whether some layer has forward hooks (``weight_norm`` uses them), which its type does
+    not show."""
     return any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
 
 
 def construct(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Return a fresh module with weights drawn from ``seed``; torch's process-wide generator is restored."""
+    """Return a fresh module with weights drawn from ``seed``; torch's process-wide generator is
+    restored."""
     with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return factory()
 
 
-def initial(factory: Callable[[], nn.Module], key: Key, dtype: torch.dtype = torch.float32) -> ModelState:
-    """Return the initial model of a run: a function of the key alone, on the CPU; the same numbers in every ``dtype``."""
+def initial(
+    factory: Callable[[], nn.Module], key: Key, dtype: torch.dtype = torch.float32
+) -> ModelState:
+    """Return the initial model of a run: a function of the key alone, on the CPU; the same numbers
+    in every ``dtype``."""
     return FlatModule(construct(factory, key.words()[0] >> 1), dtype).state()
 
 
 class FlatNetwork:
-    """A network as a function of a model state, for server rules that compute outputs and gradients; one reusable module.
+    """A network as a function of a model state, for server rules that compute outputs and
+    gradients; one reusable module.
 
     States may be on any device; results are on ``device``.
 
     Parameters
     ----------
-    factory: makes fresh modules. dtype, device: of the arithmetic. precision: of matrix products and convolutions.
+    factory: makes fresh modules. dtype, device: of the arithmetic. precision: of matrix products
+    and convolutions.
     chunk: batch size of :meth:`outputs`.
 
     Example
@@ -262,7 +313,8 @@ class FlatNetwork:
         precision: Precision = "float32",
     ) -> None:
         self.flat = FlatModule.of(factory, dtype, device)
-        self.chunk, self.precision = chunk, precision
+        self.chunk = chunk
+        self.precision = precision
 
     def outputs(self, state: ModelState, inputs: Tensor) -> Tensor:
         """Return the outputs ``[B, ...]`` in eval mode, without gradients."""
@@ -276,9 +328,14 @@ class FlatNetwork:
             return widened(self.flat.module(inputs))
 
     def loss_gradient(
-        self, state: ModelState, inputs: Tensor, loss: Callable[[Tensor], Tensor], training: Key | None = None
+        self,
+        state: ModelState,
+        inputs: Tensor,
+        loss: Callable[[Tensor], Tensor],
+        training: Key | None = None,
     ) -> LossGradient:
-        """Return a scalar ``loss`` of the outputs and its gradient, in eval mode, or in training mode if a key for dropout is given.
+        """Return a scalar ``loss`` of the outputs and its gradient, in eval mode, or in training
+        mode if a key for dropout is given.
 
         A single sample has no variance, so it is evaluated in eval mode."""
         self.flat.load(state)

@@ -1,7 +1,9 @@
-"""Clients that are held out of every round: which ones, and the federation without their samples and with these alone.
+"""Clients that are held out of every round: which ones, and the federation without their samples
+and with these alone.
 
-They stand for clients that come after training. At the end of a run they are examined with the model that a new client receives, and
-after adapting it to their own training samples (:mod:`motley.rounds.new_clients`).
+They stand for clients that come after training. At the end of a run they are examined with the
+model that a new client receives, and after adapting it to their own training samples
+(:mod:`motley.rounds.new_clients`).
 
 >>> held_out_ids(Key(0).fold("split"), population=10, share=0.2).tolist()
 [0, 9]
@@ -24,7 +26,8 @@ __all__ = ["held_out_count", "held_out_ids", "hold_out_clients"]
 
 
 def held_out_count(population: int, share: float) -> int:
-    """Return how many of so many clients are held out: the nearest number to their share, at least one.
+    """Return how many of so many clients are held out: the nearest number to their share, at least
+    one.
 
     Raises
     ------
@@ -52,38 +55,54 @@ def held_out_ids(key: Key, population: int, share: float) -> Ids:
 
 
 def hold_out_clients(federation: Federation, ids: Ids) -> Federation:
-    """Return the federation in which these clients have no samples; ``held_out`` is the one in which they alone have theirs.
+    """Return the federation in which these clients have no samples; ``held_out`` is the one in
+    which they alone have theirs.
 
     Raises
     ------
-    ConfigError: the columns of a table were prepared with statistics of these clients' training rows.
+    ConfigError: the columns of a table were prepared with statistics of these clients' training
+    rows.
     """
     if not len(ids):
         return federation
     traffic = federation.statistics
     if traffic is not None and traffic.up_bits[ids].any():
-        said = "the columns of this table were prepared with statistics of all clients' training rows"
+        said = (
+            "the columns of this table were prepared with statistics of all clients' training rows"
+        )
         remedy = 'name the table in the file with scale = "federated", or prepare it beforehand'
         raise ConfigError(f"{said}; {remedy}", "split.holdout_clients")
     new = np.isin(np.arange(len(federation)), ids)
-    note = {"new clients": f"{len(ids)} of {len(federation)} clients are held out of every round and examined at the end"}
+    note = {
+        "new clients": f"{len(ids)} of {len(federation)} clients are held out of every round and "
+        "examined at the end"
+    }
     others = _with_samples_of(federation, ~new)
-    return dataclasses.replace(others, held_out=_with_samples_of(federation, new), notes={**federation.notes, **note})
+    return dataclasses.replace(
+        others, held_out=_with_samples_of(federation, new), notes={**federation.notes, **note}
+    )
 
 
 def _with_samples_of(federation: Federation, chosen: Bools) -> Federation:
     """Return the federation in which the other clients have no samples."""
-    train, validation = (torch.from_numpy(chosen[part.owner]) for part in (federation.train, federation.validation))
+    train, validation = (
+        torch.from_numpy(chosen[part.owner]) for part in (federation.train, federation.validation)
+    )
     held = federation.validation_labels
     return dataclasses.replace(
-        federation, train=_parts_of(federation.train, chosen), labels=federation.labels[train],
-        validation=_parts_of(federation.validation, chosen), validation_labels=None if held is None else held[validation],
+        federation,
+        train=_parts_of(federation.train, chosen),
+        labels=federation.labels[train],
+        validation=_parts_of(federation.validation, chosen),
+        validation_labels=None if held is None else held[validation],
         test=_parts_of(federation.test, chosen),
         window=None if federation.window is None else np.where(chosen, federation.window, 0),
-    )  # fmt: skip
+    )
 
 
 def _parts_of(parts: Ragged, chosen: Bools) -> Ragged:
     """Return the parts of the chosen clients; those of the others are empty."""
     sizes = np.where(chosen, parts.sizes, 0)
-    return Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), parts.values[chosen[parts.owner]])
+    return Ragged(
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), parts.values[chosen[parts.owner]]
+    )

@@ -30,7 +30,8 @@ from motley.tasks.public_data.places import places
 __all__ = ["Image", "digits"]
 
 _WHOLE_LIMIT = 2**30
-"""Data sets of fewer bytes are scaled as a whole; larger ones stay uint8 and each batch is scaled."""
+"""Data sets of fewer bytes are scaled as a whole; larger ones stay uint8 and each batch is
+scaled."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,25 @@ class Image(TaskSource):
 
     Parameters
     ----------
-    data: ``digits`` (scikit-learn's 8x8), a public data set (``mnist``, ``fashion_mnist``, ``femnist``, ``cifar10``, ``cifar100``,
-        ``emnist_balanced``, ...), or a path: a folder of MNIST IDX files, of CIFAR batches, of LEAF JSON files or of one
-        sub-folder of images per class, or an ``.npz`` file (relative paths are searched like data packs).
-    model: a name of :data:`motley.tasks.models.MODELS`, or its record, e.g. ``{ name = "mlp", hidden = [100] }``.
-    scale: ``standard``: mean 0 and standard deviation 1 per channel, measured on the data set's training half (READING: on all of
-        it if it has no halves, because the split is drawn later), which a private run refuses; ``unit``: pixels in [0, 1].
-    classes: of a path, the number of classes or the list of their names; left out: those that the labels show, which a private run
+    data: ``digits`` (scikit-learn's 8x8), a public data set (``mnist``, ``fashion_mnist``,
+    ``femnist``, ``cifar10``, ``cifar100``,
+        ``emnist_balanced``, ...), or a path: a folder of MNIST IDX files, of CIFAR batches, of LEAF
+        JSON files or of one sub-folder of images per class, or an ``.npz`` file (relative paths are
+        searched like data packs).
+    model: a name of :data:`motley.tasks.models.MODELS`, or its record, e.g.
+    ``{ name = "mlp", hidden = [100] }``.
+    scale: ``standard``: mean 0 and standard deviation 1 per channel, measured on the data set's
+    training half (READING: on all of
+        it if it has no halves, because the split is drawn later), which a private run refuses;
+        ``unit``: pixels in [0, 1].
+    classes: of a path, the number of classes or the list of their names; left out: those that the
+    labels show, which a private run
         refuses.
-    augment: ``crop_flip``: a random crop of the image padded by 4, and a random horizontal flip, in training only.
+    augment: ``crop_flip``: a random crop of the image padded by 4, and a random horizontal flip, in
+    training only.
     dropout: of the model, if it has dropout layers.
-    heads: number of each class's head, where groups of clients tell different classes apart, see :class:`motley.tasks.base.Task`.
+    heads: number of each class's head, where groups of clients tell different classes apart, see
+    :class:`motley.tasks.base.Task`.
     """
 
     data: str = "digits"
@@ -62,7 +71,9 @@ class Image(TaskSource):
 
     def __post_init__(self) -> None:
         if self.classes is not None and (self.data == "digits" or self.data in DATASETS):
-            raise ConfigError(f"the classes of {self.data!r} are known; leave this key out", "task.classes")
+            raise ConfigError(
+                f"the classes of {self.data!r} are known; leave this key out", "task.classes"
+            )
 
     @override
     def files_digest(self) -> str:
@@ -70,20 +81,27 @@ class Image(TaskSource):
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
-        """Return the images: float32 and scaled if they fit and nothing is augmented, else as stored."""
+        """Return the images: float32 and scaled if they fit and nothing is augmented, else as
+        stored."""
         dataset = self._read(folder)
         if dataset.test.all():
             raise DataError(f"{self.data} has test samples only; there is nothing to train on")
         if self.data != "digits" and self.data not in DATASETS:
             dataset = with_classes(dataset, self.classes, self.data)
         if self.scale == "standard":
-            measured = {"mean and deviation of the pixels are measured": ("task.scale", 'task.scale = "unit"')}
+            measured = {
+                "mean and deviation of the pixels are measured": (
+                    "task.scale",
+                    'task.scale = "unit"',
+                )
+            }
             dataset = dataclasses.replace(dataset, measured={**measured, **dataset.measured})
         floating = dataset.x.dtype == torch.float32  # scaling needs no more memory
         if self.augment == "none" and (floating or dataset.x.numel() * 4 < _WHOLE_LIMIT):
             scaling = self._scaling(dataset)
             black, white = (
-                (v - scaling.shift.double().numpy()) / scaling.scale.double().numpy() for v in (0.0, top(dataset.x))
+                (v - scaling.shift.double().numpy()) / scaling.scale.double().numpy()
+                for v in (0.0, top(dataset.x))
             )
             dataset = dataclasses.replace(dataset, preparation=_preparation(dataset, scaling))
             return dataclasses.replace(dataset, x=scaling(dataset.x), black_white=(black, white))
@@ -99,7 +117,8 @@ class Image(TaskSource):
             path = place / Path(self.data).expanduser()
             if self.data and no_file(path) != "does not exist":
                 return read(path)
-        known, meant = ["digits", *DATASETS], spelled(self.data)
+        known = ["digits", *DATASETS]
+        meant = spelled(self.data)
         near = f" (did you mean {meant!r}?)" if meant in DATASETS else suggest(self.data, known)
         raise DataError(
             f"{key}: got {self.data!r}{near}; expected one of: {', '.join(known)}, "
@@ -107,12 +126,19 @@ class Image(TaskSource):
         )
 
     @override
-    def public(self, dataset: Dataset, data: str, examples: int, key: Key, folder: Path | None = None) -> Tensor:
-        """Return images of another set's training half, with this task's scaling (READING: this data set's statistics)."""
-        mine, other = self._read(folder), dataclasses.replace(self, data=data, classes=None)._read(folder, "public.data")
+    def public(
+        self, dataset: Dataset, data: str, examples: int, key: Key, folder: Path | None = None
+    ) -> Tensor:
+        """Return images of another set's training half, with this task's scaling (READING: this
+        data set's statistics)."""
+        mine = self._read(folder)
+        other = dataclasses.replace(self, data=data, classes=None)._read(folder, "public.data")
         if other.x.shape[1:] != mine.x.shape[1:]:
             got, want = ("x".join(str(side) for side in x.shape[1:]) for x in (other.x, mine.x))
-            raise ConfigError(f"the images of {data!r} are {got} and the task's {want}; expected the same shape", "public.data")
+            raise ConfigError(
+                f"the images of {data!r} are {got} and the task's {want}; expected the same shape",
+                "public.data",
+            )
         rows = np.flatnonzero(~other.test)
         some = np.sort(key.numpy().permutation(rows)[:examples])
         x = _like(other.x[torch.from_numpy(some)], mine.x.dtype)
@@ -125,7 +151,8 @@ class Image(TaskSource):
 
     @override
     def transform(self, dataset: Dataset) -> Transform | None:
-        """Return the scaling (and augmentation) of batches; None if the data set was scaled as a whole."""
+        """Return the scaling (and augmentation) of batches; None if the data set was scaled as a
+        whole."""
         if self.augment == "none" and dataset.x.dtype == torch.float32:
             return None
         return ImageTransform(self._scaling(dataset), self.augment == "crop_flip")
@@ -144,12 +171,15 @@ def _like(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _preparation(dataset: Dataset, scaling: Scaling) -> ArrayPreparation:
     """Return the scaling of new pixels, which are in the units that the data set stores."""
-    shift, scale = (value.double().view(-1, 1, 1).numpy() for value in (scaling.shift, scaling.scale))
+    shift, scale = (
+        value.double().view(-1, 1, 1).numpy() for value in (scaling.shift, scaling.scale)
+    )
     return ArrayPreparation(tuple(dataset.x.shape[1:]), shift, scale)
 
 
 def digits() -> Dataset:
-    """Return scikit-learn's 1,797 digits of 8x8, float32 in [0, 1], ``[n, 1, 8, 8]``; the set has no test half."""
+    """Return scikit-learn's 1,797 digits of 8x8, float32 in [0, 1], ``[n, 1, 8, 8]``; the set has
+    no test half."""
     data = _read_digits()
     x = torch.from_numpy((data.images[:, None] / 16.0).astype(np.float32))
     y = torch.from_numpy(data.target.astype(np.int64))
@@ -159,7 +189,8 @@ def digits() -> Dataset:
 
 @cache
 def _read_digits() -> Any:
-    """Return scikit-learn's record of the digits, which it parses from a text file (1 MB): once in a process, for every run."""
+    """Return scikit-learn's record of the digits, which it parses from a text file (1 MB): once in
+    a process, for every run."""
     from sklearn.datasets import load_digits
 
     return load_digits()

@@ -1,4 +1,5 @@
-"""Initial weights from a file: read, checked against a module, and put into every module that a task makes.
+"""Initial weights from a file: read, checked against a module, and put into every module that a
+task makes.
 
 >>> from torch import nn
 >>> check(nn.Linear(2, 1), {"weight": torch.zeros(1, 2)}, ["*"], strict=True, said="x.pt")
@@ -32,11 +33,13 @@ SHOWN = 5
 """Names in a message."""
 
 _CLOCK_NS = 2_000_000_000
-"""File systems write times of change in steps of up to two seconds: a younger file is read each time."""
+"""File systems write times of change in steps of up to two seconds: a younger file is read each
+time."""
 
 
 def file_of(path: str | Path) -> Path:
-    """Return the file of weights at a path: the path itself, or the final model of the run whose folder it is.
+    """Return the file of weights at a path: the path itself, or the final model of the run whose
+    folder it is.
 
     Raises
     ------
@@ -46,14 +49,24 @@ def file_of(path: str | Path) -> Path:
     if is_folder(found):
         file = found / "model.safetensors"
         if not is_file(file):
-            finished = "is not finished" if (found / "run.json").is_file() else "is not the folder of a run"
+            finished = (
+                "is not finished"
+                if (found / "run.json").is_file()
+                else "is not the folder of a run"
+            )
             raise DataError(
-                f"{found} {finished} and has no model.safetensors; expected a run's folder, a .safetensors or a .pt file"
+                f"{found} {finished} and has no model.safetensors; expected a run's folder, a "
+                ".safetensors or a .pt file"
             )
         return file
     if not is_file(found):
-        near = suggest(found.name, [p.name for p in found.parent.iterdir()] if is_folder(found.parent) else [])
-        raise DataError(f"there is no file {str(found)!r}{near}; expected a run's folder, a .safetensors or a .pt file")
+        near = suggest(
+            found.name, [p.name for p in found.parent.iterdir()] if is_folder(found.parent) else []
+        )
+        raise DataError(
+            f"there is no file {str(found)!r}{near}; expected a run's folder, a .safetensors or a "
+            ".pt file"
+        )
     return found
 
 
@@ -62,8 +75,9 @@ def read(path: str | Path, only: Sequence[str] = ("*",)) -> dict[str, Tensor]:
 
     Parameters
     ----------
-    path: a run's folder, a ``.safetensors`` file, or a ``.pt`` file of ``torch.save(module.state_dict(), ...)``, which is read
-    without running code from it. only: patterns of names; the others are left out.
+    path: a run's folder, a ``.safetensors`` file, or a ``.pt`` file of
+    ``torch.save(module.state_dict(), ...)``, which is read without running code from it. only:
+    patterns of names; the others are left out.
 
     Raises
     ------
@@ -79,69 +93,99 @@ def read(path: str | Path, only: Sequence[str] = ("*",)) -> dict[str, Tensor]:
 
 def _tensors(file: Path) -> dict[str, Tensor]:
     try:
-        found = read_weights(file) if file.suffix == ".safetensors" else torch.load(file, map_location="cpu", weights_only=True)
+        found = (
+            read_weights(file)
+            if file.suffix == ".safetensors"
+            else torch.load(file, map_location="cpu", weights_only=True)
+        )
     except DataError:
         raise
     except Exception as error:  # whatever damaged files make their readers raise
         reason = (str(error).splitlines() or [""])[0]
         raise DataError(
-            f"{file} is not a file of weights alone ({reason}); save them by torch.save(module.state_dict(), ...) or safetensors"
+            f"{file} is not a file of weights alone ({reason}); save them by "
+            "torch.save(module.state_dict(), ...) or safetensors"
         ) from None
-    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
-        held = f"keys {_some([str(key) for key in found])}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
-        raise DataError(f"{file} holds {held}; expected the tensors of module.state_dict() and nothing else")
+    if not isinstance(found, Mapping) or not all(
+        isinstance(value, Tensor) for value in found.values()
+    ):
+        held = (
+            f"keys {_some([str(key) for key in found])}"
+            if isinstance(found, Mapping)
+            else f"a {type(found).__name__}"
+        )
+        raise DataError(
+            f"{file} holds {held}; expected the tensors of module.state_dict() and nothing else"
+        )
     return {str(name): value.detach() for name, value in found.items()}
 
 
 def digest(path: str | Path, only: Sequence[str] = ("*",)) -> str:
-    """Return a hash of the names, types and values of the weights that are read, the same for either kind of file.
+    """Return a hash of the names, types and values of the weights that are read, the same for
+    either kind of file.
 
     Raises
     ------
     DataError: as for :func:`read`.
     """
     stat = file_of(path).stat()
-    fresh = abs(time.time_ns() - stat.st_mtime_ns) < _CLOCK_NS  # another change may bear the same time
-    return (_digest.__wrapped__ if fresh else _digest)(str(path), tuple(only), stat.st_mtime_ns, stat.st_size)
+    # another change may bear the same time
+    fresh = abs(time.time_ns() - stat.st_mtime_ns) < _CLOCK_NS
+    return (_digest.__wrapped__ if fresh else _digest)(
+        str(path), tuple(only), stat.st_mtime_ns, stat.st_size
+    )
 
 
 @lru_cache(maxsize=64)
 def _digest(path: str, only: tuple[str, ...], changed_ns: int, size: int) -> str:
     """Return the digest; read once as long as time of change and size stay."""
-    return fingerprint(sorted((name, value.contiguous()) for name, value in read(path, only).items()))
+    return fingerprint(
+        sorted((name, value.contiguous()) for name, value in read(path, only).items())
+    )
 
 
-def check(module: nn.Module, weights: Mapping[str, Tensor], only: Sequence[str], strict: bool, said: str) -> str:
+def check(
+    module: nn.Module, weights: Mapping[str, Tensor], only: Sequence[str], strict: bool, said: str
+) -> str:
     """Check weights against a module and return what is loaded, in words.
 
     Parameters
     ----------
-    only: patterns of the names that are meant. strict: refuse names that the module or the file lacks. said: the file, for messages.
+    only: patterns of the names that are meant. strict: refuse names that the module or the file
+    lacks. said: the file, for messages.
 
     Raises
     ------
     ModelError: names that are missing or too many, other shapes, or nothing that fits.
     """
-    own, kind = module.state_dict(), type(module).__name__
+    own = module.state_dict()
+    kind = type(module).__name__
     fitting = [name for name in weights if name in own]
     missing = [name for name in own if name not in weights and _matches(name, only)]
     extra = [name for name in weights if name not in own]
     lists = {"it lacks": missing, "it has": extra}
     if strict and (missing or extra):
         what = " and ".join(f"{verb} {_some(names)}" for verb, names in lists.items() if names)
-        hint = f", or only = [{', '.join(f'{name!r}' for name in fitting[:1])}]".replace("'", '"') if fitting else ""
+        hint = (
+            f", or only = [{', '.join(f'{name!r}' for name in fitting[:1])}]".replace("'", '"')
+            if fitting
+            else ""
+        )
         raise ModelError(
-            f'{said} does not fit the {kind}: {what}; write init = {{ path = "{said}", strict = false }} to load what fits{hint}'
+            f'{said} does not fit the {kind}: {what}; write init = {{ path = "{said}", strict = '
+            f"false }} to load what fits{hint}"
         )
     if not fitting:
         raise ModelError(
-            f"{said} has no name of the {kind}; the file has {_some(list(weights))}, the module {_some(list(own))}"
+            f"{said} has no name of the {kind}; the file has {_some(list(weights))}, the module "
+            f"{_some(list(own))}"
         )
     for name in fitting:
         if weights[name].shape != own[name].shape:
             got, want = (list(value.shape) for value in (weights[name], own[name]))
             raise ModelError(
-                f"{said} has {name} of shape {got}, the {kind} of {want}; leave it out by only = [...], patterns of the names to load"
+                f"{said} has {name} of shape {got}, the {kind} of {want}; leave it out by only = "
+                "[...], patterns of the names to load"
             )
     fresh = [name for name in own if name not in weights]
     rest = f"; drawn as usual: {_some(fresh)}" if fresh else ""
@@ -149,8 +193,11 @@ def check(module: nn.Module, weights: Mapping[str, Tensor], only: Sequence[str],
     return f"{len(fitting)} of {len(own)} entries of the model from {said}{rest}{unused}"
 
 
-def start_from(task: Task, path: str | Path, only: Sequence[str] = ("*",), strict: bool = True) -> Task:
-    """Return the task with modules that begin with the weights of a file, frozen ones and buffers among them; a note says which.
+def start_from(
+    task: Task, path: str | Path, only: Sequence[str] = ("*",), strict: bool = True
+) -> Task:
+    """Return the task with modules that begin with the weights of a file, frozen ones and buffers
+    among them; a note says which.
 
     Raises
     ------
@@ -160,8 +207,12 @@ def start_from(task: Task, path: str | Path, only: Sequence[str] = ("*",), stric
     module = construct(task.model, 0)
     note = check(module, weights, only, strict, str(path))
     fitting = {name: weights[name] for name in module.state_dict().keys() & weights.keys()}
-    federation = dataclasses.replace(task.federation, notes={**task.federation.notes, "initial weights": note})
-    return dataclasses.replace(task, model=partial(_filled, task.model, fitting), federation=federation)
+    federation = dataclasses.replace(
+        task.federation, notes={**task.federation.notes, "initial weights": note}
+    )
+    return dataclasses.replace(
+        task, model=partial(_filled, task.model, fitting), federation=federation
+    )
 
 
 def _filled(model: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> nn.Module:

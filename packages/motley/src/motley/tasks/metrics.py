@@ -1,6 +1,8 @@
-"""Metrics: figures of a model on samples, by name (through scikit-learn and SciPy) or as functions of one's own.
+"""Metrics: figures of a model on samples, by name (through scikit-learn and SciPy) or as functions
+of one's own.
 
-A metric is undefined where its formula says nothing (the AUROC of samples of one class): its value is NaN.
+A metric is undefined where its formula says nothing (the AUROC of samples of one class): its value
+is NaN.
 
 =====================  ================================================  =======================
 name                   figure                                            targets
@@ -59,9 +61,11 @@ class Metric:
 
     Parameters
     ----------
-    name: under which it is reported. function: of outputs ``[n, ...]`` and targets ``[n, ...]`` (tensors), returns a number; NaN, or a
-    ValueError, means that it is undefined for these samples. None: the metric of this module with that name.
-    higher_is_better: which values are good. share: whether values lie in [0, 1] and are shown in percent.
+    name: under which it is reported. function: of outputs ``[n, ...]`` and targets ``[n, ...]``
+    (tensors), returns a number; NaN, or a ValueError, means that it is undefined for these samples.
+    None: the metric of this module with that name.
+    higher_is_better: which values are good. share: whether values lie in [0, 1] and are shown in
+    percent.
     """
 
     name: str
@@ -74,13 +78,15 @@ class Metric:
         """What an engine measures for it (:func:`motley.engines.scores.measured`)."""
         return "outputs" if self.function is not None else _rule(self.name).needs
 
-    def value(self, found: NDArray[Any], targets: NDArray[Any], weight: Ints | None = None) -> float:
+    def value(
+        self, found: NDArray[Any], targets: NDArray[Any], weight: Ints | None = None
+    ) -> float:
         """Return the metric over n samples; NaN where it is undefined.
 
         Parameters
         ----------
-        found: what :attr:`needs` says, ``[n, ...]``. targets: ``[n, ...]``. weight: positions of each sample ``[n]``, where samples
-        have positions.
+        found: what :attr:`needs` says, ``[n, ...]``. targets: ``[n, ...]``. weight: positions of
+        each sample ``[n]``, where samples have positions.
 
         Raises
         ------
@@ -96,12 +102,16 @@ class Metric:
 def known(targets: Targets) -> list[str]:
     """Return the names of metrics for such targets, ``top5`` for all ``top<k>``."""
     return sorted(
-        [*(name for name, rule in _RULES.items() if targets in rule.targets), *(["top5"] if targets in _CLASSES else [])]
+        [
+            *(name for name, rule in _RULES.items() if targets in rule.targets),
+            *(["top5"] if targets in _CLASSES else []),
+        ]
     )
 
 
 def as_metric(given: Any) -> Metric:
-    """Return a name, a function, an object with ``update``, ``compute`` and ``reset`` (torchmetrics), or a Metric, as a Metric.
+    """Return a name, a function, an object with ``update``, ``compute`` and ``reset``
+    (torchmetrics), or a Metric, as a Metric.
 
     Raises
     ------
@@ -117,20 +127,26 @@ def as_metric(given: Any) -> Metric:
         return Metric(_snake(type(given).__name__), _Accumulated(given), better is not False)
     if not callable(given):
         raise ModelError(
-            f"got the metric {given!r}; expected a name, or a function of outputs and targets that returns a number"
+            f"got the metric {given!r}; expected a name, or a function of outputs and targets that "
+            "returns a number"
         )
     name = getattr(given, "__name__", type(given).__name__)
     return Metric(_snake(name) if name.isidentifier() else "metric", given, better is not False)
 
 
 def chosen(
-    given: Sequence[Any], targets: Targets, classes: int | None, own: Iterable[Metric] = (), key: str = "metrics"
+    given: Sequence[Any],
+    targets: Targets,
+    classes: int | None,
+    own: Iterable[Metric] = (),
+    key: str = "metrics",
 ) -> tuple[str, tuple[Metric, ...]]:
     """Return the name of the first metric, the headline, and all but loss and accuracy.
 
     Parameters
     ----------
-    given: names, functions or Metrics, at least one. own: the task's, which may be named. key: of messages.
+    given: names, functions or Metrics, at least one. own: the task's, which may be named. key: of
+    messages.
 
     Raises
     ------
@@ -144,10 +160,17 @@ def chosen(
         found.append(named[one] if isinstance(one, str) and one in named else as_metric(one))
     names = [metric.name for metric in found]
     twice = [
-        name for name in names if names.count(name) > 1 or (name in COLUMNS and found[names.index(name)].function is not None)
+        name
+        for name in names
+        if names.count(name) > 1
+        or (name in COLUMNS and found[names.index(name)].function is not None)
     ]
     if twice:
-        raise ConfigError(f"got two metrics called {twice[0]!r}; give one a name of its own, Metric('name', function)", key)
+        raise ConfigError(
+            f"got two metrics called {twice[0]!r}; give one a name of its own, Metric('name', "
+            "function)",
+            key,
+        )
     return names[0], tuple(metric for metric in found if metric.name not in COLUMNS)
 
 
@@ -155,26 +178,32 @@ def _check(name: str, targets: Targets, classes: int | None, own: Sequence[str],
     """Refuse a name that is unknown or means nothing for these targets."""
     fitting = [*own, *known(targets)]
     if not _TOP.fullmatch(name) and name not in _RULES:
-        raise ConfigError(f"got {name!r}{suggest(name, fitting)}; expected some of: {', '.join(fitting)}", key)
+        raise ConfigError(
+            f"got {name!r}{suggest(name, fitting)}; expected some of: {', '.join(fitting)}", key
+        )
     rule = _rule(name)
     if targets not in rule.targets:
         of = " or ".join(dict.fromkeys(SAID[kind] for kind in rule.targets))
         raise ConfigError(
-            f"got {name!r}, which is of {of}, and the targets of this task are {SAID[targets]}; use some of: {', '.join(fitting)}",
+            f"got {name!r}, which is of {of}, and the targets of this task are {SAID[targets]}; "
+            f"use some of: {', '.join(fitting)}",
             key,
         )
     top = _TOP.fullmatch(name)
     if top and int(top[1]) >= (classes or 0):
         raise ConfigError(
-            f"got {name!r}, and there are {classes} classes; every sample would be right, take a smaller number", key
+            f"got {name!r}, and there are {classes} classes; every sample would be right, take a "
+            "smaller number",
+            key,
         )
 
 
-# ---------------------------------------------------------------------------------------------- metrics by name
+# ---------------------------------------------------------------------------------- metrics by name
 
 
 class _Rule(NamedTuple):
-    """What an engine measures, the metric of it, whether more is better, whether it is a share, and its kinds of targets."""
+    """What an engine measures, the metric of it, whether more is better, whether it is a share, and
+    its kinds of targets."""
 
     needs: str
     compute: Callable[[NDArray[Any], NDArray[Any], Ints | None], float]
@@ -193,7 +222,8 @@ def _perplexity(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None)
 
 
 def _counted(found: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return targets and predicted classes of all positions in a row; several labels stay ``[n, C]``."""
+    """Return targets and predicted classes of all positions in a row; several labels stay
+    ``[n, C]``."""
     if targets.dtype.kind == "f":
         return targets.astype(np.int64), found.astype(np.int64)
     keep = targets != IGNORED
@@ -204,7 +234,9 @@ def _balanced_accuracy(found: NDArray[Any], targets: NDArray[Any], weight: Ints 
     from sklearn.metrics import recall_score
 
     true, said = _counted(found, targets)
-    return float(recall_score(true, said, labels=np.unique(true), average="macro", zero_division=np.nan))
+    return float(
+        recall_score(true, said, labels=np.unique(true), average="macro", zero_division=np.nan)
+    )
 
 
 def _macro_f1(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
@@ -219,7 +251,8 @@ def _macro_f1(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -
 
 
 def _auroc(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
-    """Return the mean area under the ROC curves by the rank statistic of Mann and Whitney, ties counted as a half."""
+    """Return the mean area under the ROC curves by the rank statistic of Mann and Whitney, ties
+    counted as a half."""
     from scipy.special import softmax
     from scipy.stats import rankdata
 
@@ -227,7 +260,11 @@ def _auroc(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> f
     if targets.ndim > 1:
         positive = targets > 0.5
     else:
-        scores = softmax(scores, axis=1) if scores.shape[1] > 1 else np.concatenate([-scores, scores], axis=1)
+        scores = (
+            softmax(scores, axis=1)
+            if scores.shape[1] > 1
+            else np.concatenate([-scores, scores], axis=1)
+        )
         positive = targets[:, None] == np.arange(scores.shape[1])
     if not np.isfinite(scores).all():
         return float("nan")
@@ -240,8 +277,11 @@ def _auroc(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> f
     return float(((ranks - hits * (hits + 1) / 2) / (hits * (len(scores) - hits))).mean())
 
 
-def _of_sklearn(name: str, least: int = 1, **options: Any) -> Callable[[NDArray[Any], NDArray[Any], Ints | None], float]:
-    """Return a metric of numbers of scikit-learn; undefined for fewer than ``least`` samples or where it is not finite."""
+def _of_sklearn(
+    name: str, least: int = 1, **options: Any
+) -> Callable[[NDArray[Any], NDArray[Any], Ints | None], float]:
+    """Return a metric of numbers of scikit-learn; undefined for fewer than ``least`` samples or
+    where it is not finite."""
 
     def compute(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
         from sklearn import metrics
@@ -278,11 +318,14 @@ def _rule(name: str) -> _Rule:
     if _TOP.fullmatch(name):
         return _Rule(name, _mean, True, True, _CLASSES)
     if name not in _RULES:
-        raise ConfigError(f"got {name!r}{suggest(name, [*_RULES, 'top5'])}; expected one of: {', '.join(_RULES)}, top5")
+        raise ConfigError(
+            f"got {name!r}{suggest(name, [*_RULES, 'top5'])}; expected one of: "
+            f"{', '.join(_RULES)}, top5"
+        )
     return _RULES[name]
 
 
-# ---------------------------------------------------------------------------------------------- metrics of one's own
+# ----------------------------------------------------------------------------- metrics of one's own
 
 
 @dataclass(frozen=True)
@@ -298,7 +341,9 @@ class _Accumulated:
         return fresh.compute()
 
 
-def _own(name: str, function: MetricFunction, outputs: NDArray[Any], targets: Floats | Ints) -> float:
+def _own(
+    name: str, function: MetricFunction, outputs: NDArray[Any], targets: Floats | Ints
+) -> float:
     """Return the value of a user's function; a ValueError means that it is undefined."""
     try:
         with warnings.catch_warnings():
@@ -313,7 +358,9 @@ def _own(name: str, function: MetricFunction, outputs: NDArray[Any], targets: Fl
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
-        raise ModelError(f"the metric {name!r} gives {type(value).__name__}; expected one number") from None
+        raise ModelError(
+            f"the metric {name!r} gives {type(value).__name__}; expected one number"
+        ) from None
 
 
 def _snake(name: str) -> str:

@@ -1,7 +1,8 @@
 """The models of the papers, adapted to the data's shape and number of classes.
 
-Parameter counts are those of docs/methods/models-and-data.md#models; layers have biases, and no dropout unless asked for. Stacks of
-linear layers are plain ``nn.Sequential(Flatten, Linear, ReLU, ...)`` so that the batched engine recognises them.
+Parameter counts are those of docs/methods/models-and-data.md#models; layers have biases, and no
+dropout unless asked for. Stacks of linear layers are plain
+``nn.Sequential(Flatten, Linear, ReLU, ...)`` so that the batched engine recognises them.
 """
 
 from __future__ import annotations
@@ -66,16 +67,19 @@ def factory(
     dropout: float = 0.0,
     sequences: bool = False,
 ) -> Callable[[], nn.Module]:
-    """Return a function that makes fresh modules of a model: a name, ``{"name": "mlp", "hidden": [100]}``, or an object.
+    """Return a function that makes fresh modules of a model: a name,
+    ``{"name": "mlp", "hidden": [100]}``, or an object.
 
     Parameters
     ----------
-    shape: of one sample. outputs: of the last layer. dropout: set in the record if above 0; an object says its own.
+    shape: of one sample. outputs: of the last layer. dropout: set in the record if above 0; an
+    object says its own.
     sequences: whether samples are sequences of whole numbers, which take models of their own.
 
     Raises
     ------
-    ConfigError: unknown model or option (also dropout for a model without dropout layers), or a model that does not fit the shape.
+    ConfigError: unknown model or option (also dropout for a model without dropout layers), or a
+    model that does not fit the shape.
     """
     if isinstance(record, Model):
         model: Model = record
@@ -83,13 +87,18 @@ def factory(
         full: dict[str, Any] = {"name": record} if isinstance(record, str) else dict(record)
         model = MODELS.build({"dropout": dropout, **full} if dropout else full, "task.model")
     if _sequences(model) != sequences:
-        fit = ", ".join(name for name in MODELS.names() if _sequences(MODELS.get(name)) == sequences)
+        fit = ", ".join(
+            name for name in MODELS.names() if _sequences(MODELS.get(name)) == sequences
+        )
         kinds = ("sequences of characters", "numbers")
         got, want = kinds[::-1] if sequences else kinds
         name = MODELS.name_of(type(model))
-        raise ConfigError(f"got {name!r}, a model of {got}; this task has {want}, use one of: {fit}", "task.model")
+        raise ConfigError(
+            f"got {name!r}, a model of {got}; this task has {want}, use one of: {fit}", "task.model"
+        )
     build = partial(_keyed, model, shape, outputs)
-    with torch.device("meta"):  # refuses a model that does not fit, without allocating or drawing anything
+    # refuses a model that does not fit, without allocating or drawing anything
+    with torch.device("meta"):
         build()
     return build
 
@@ -106,14 +115,16 @@ def _sequences(model: object) -> bool:
 class Model(ABC):
     """A named architecture: a frozen dataclass of options.
 
-    ``sequences``: whether its inputs are sequences of whole numbers (characters, words), else numbers.
+    ``sequences``: whether its inputs are sequences of whole numbers (characters, words), else
+    numbers.
     """
 
     sequences: ClassVar[bool] = False
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
-        """Return a fresh module for samples of ``shape`` (without the batch; images ``(C, H, W)``) with so many outputs.
+        """Return a fresh module for samples of ``shape`` (without the batch; images ``(C, H, W)``)
+        with so many outputs.
 
         Raises
         ------
@@ -127,12 +138,21 @@ def _check_dropout(dropout: float) -> None:
 
 
 def _stack(
-    inputs: int, hidden: tuple[int, ...], outputs: int, dropout: float, bias: bool = True, norm: bool = False
+    inputs: int,
+    hidden: tuple[int, ...],
+    outputs: int,
+    dropout: float,
+    bias: bool = True,
+    norm: bool = False,
 ) -> nn.Sequential:
     """Return Flatten and linear layers with (BatchNorm and) ReLU (and dropout) between them."""
     layers: list[nn.Module] = [nn.Flatten()]
     for width in hidden:
-        layers += [nn.Linear(inputs, width, bias=bias), *([nn.BatchNorm1d(width)] if norm else []), nn.ReLU()]
+        layers += [
+            nn.Linear(inputs, width, bias=bias),
+            *([nn.BatchNorm1d(width)] if norm else []),
+            nn.ReLU(),
+        ]
         if dropout:
             layers.append(Dropout(dropout))
         inputs = width
@@ -161,7 +181,8 @@ class LogisticRegression(Model):
 
 @dataclass(frozen=True)
 class MLP(Model):
-    """784-200-200-10 with ReLU on MNIST, 199,210 parameters; with ``norm = "batch"``, BatchNorm before each ReLU."""
+    """784-200-200-10 with ReLU on MNIST, 199,210 parameters; with ``norm = "batch"``, BatchNorm
+    before each ReLU."""
 
     hidden: tuple[int, ...] = (200, 200)
     dropout: float = 0.0
@@ -174,7 +195,9 @@ class MLP(Model):
 
     @override
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
-        return _stack(math.prod(shape), self.hidden, outputs, self.dropout, norm=self.norm == "batch")
+        return _stack(
+            math.prod(shape), self.hidden, outputs, self.dropout, norm=self.norm == "batch"
+        )
 
 
 @dataclass(frozen=True)
@@ -198,11 +221,17 @@ class _Convolutional(Model):
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
         name = type(self).__name__
         if len(shape) != 3:
-            said = f"{name} needs images [C, H, W]; this data has samples of shape {list(shape)}; try mlp"
+            said = (
+                f"{name} needs images [C, H, W]; this data has samples of shape {list(shape)}; "
+                "try mlp"
+            )
             raise ConfigError(said, "task.model")
         if min(shape[1:]) < self.smallest:
             least = self.smallest
-            said = f"{name} needs images of at least {least} x {least}; got {shape[1]} x {shape[2]}; try mlp"
+            said = (
+                f"{name} needs images of at least {least} x {least}; got {shape[1]} x "
+                f"{shape[2]}; try mlp"
+            )
             raise ConfigError(said, "task.model")
         return self._build(shape[0], shape[1], shape[2], outputs)
 
@@ -220,7 +249,8 @@ class _Convolutional(Model):
 
 @dataclass(frozen=True)
 class CNN(_Convolutional):
-    """conv5x5(32)-pool-conv5x5(64)-pool-fc128-fc10 without padding: 259,914 parameters on CIFAR-10."""
+    """conv5x5(32)-pool-conv5x5(64)-pool-fc128-fc10 without padding: 259,914 parameters on
+    CIFAR-10."""
 
     smallest: ClassVar[int] = 16
 
@@ -228,15 +258,21 @@ class CNN(_Convolutional):
     def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
         h, w = (((side - 4) // 2 - 4) // 2 for side in (height, width))
         return nn.Sequential(
-            nn.Conv2d(channels, 32, 5), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), *self._head(64 * h * w, 128, outputs),
-        )  # fmt: skip
+            nn.Conv2d(channels, 32, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            *self._head(64 * h * w, 128, outputs),
+        )
 
 
 @dataclass(frozen=True)
 class SimpleCNN(_Convolutional):
-    """conv3x3(32)-conv3x3(64)-pool-fc128-fc10 without padding, of pfl-research's benchmarks: 1,626,442 parameters on CIFAR-10."""
+    """conv3x3(32)-conv3x3(64)-pool-fc128-fc10 without padding, of pfl-research's benchmarks:
+    1,626,442 parameters on CIFAR-10."""
 
     smallest: ClassVar[int] = 6
 
@@ -244,32 +280,43 @@ class SimpleCNN(_Convolutional):
     def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
         h, w = ((side - 4) // 2 for side in (height, width))
         return nn.Sequential(
-            nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), *self._head(64 * h * w, 128, outputs),
-        )  # fmt: skip
+            nn.Conv2d(channels, 32, 3),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            *self._head(64 * h * w, 128, outputs),
+        )
 
 
 @dataclass(frozen=True)
 class LeafCNN(_Convolutional):
-    """conv5x5(32, same)-pool-conv5x5(64, same)-pool-fc2048-fc62: 6,603,710 parameters on FEMNIST."""
+    """conv5x5(32, same)-pool-conv5x5(64, same)-pool-fc2048-fc62: 6,603,710 parameters on
+    FEMNIST."""
 
     smallest: ClassVar[int] = 4
 
     @override
     def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
         return nn.Sequential(
-            nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), *self._head(64 * (height // 4) * (width // 4), 2048, outputs),
-        )  # fmt: skip
+            nn.Conv2d(channels, 32, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            *self._head(64 * (height // 4) * (width // 4), 2048, outputs),
+        )
 
 
 @dataclass(frozen=True)
 class AlexNet(_Convolutional):
     """The small AlexNet of HeteRo-Select v2's logs: 2,781,514 parameters on CIFAR-10.
 
-    READING: 3x3 kernels with padding 1 throughout, the first with stride 2; 2x2 pools (32 -> 16 -> 8 -> 4 -> 2), so that the
-    first linear layer has the stated 1,024 inputs.
+    READING: 3x3 kernels with padding 1 throughout, the first with stride 2; 2x2 pools (32 -> 16 ->
+    8 -> 4 -> 2), so that the first linear layer has the stated 1,024 inputs.
     """
 
     smallest: ClassVar[int] = 15
@@ -278,18 +325,32 @@ class AlexNet(_Convolutional):
     def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
         h, w = (((side + 1) // 2) // 8 for side in (height, width))
         return nn.Sequential(
-            nn.Conv2d(channels, 64, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(64, 192, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(),
-            nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(),
-            nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), *self._head(256 * h * w, 512, outputs),
-        )  # fmt: skip
+            nn.Conv2d(channels, 64, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(64, 192, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(192, 384, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(384, 256, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(256, 256, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            *self._head(256 * h * w, 512, outputs),
+        )
 
 
 def _unit(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
-    """Return a 3x3 convolution (with bias), batch normalisation, ReLU, and optionally a 2x2 pool."""
-    layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+    """Return a 3x3 convolution (with bias), batch normalisation, ReLU, and optionally a 2x2
+    pool."""
+    layers: list[nn.Module] = [
+        nn.Conv2d(inputs, outputs, 3, padding=1),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    ]
     return nn.Sequential(*layers, *([nn.MaxPool2d(2)] if pool else []))
 
 
@@ -316,7 +377,9 @@ class BasicBlock(nn.Module):
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
         same = stride == 1 and inputs == outputs
-        project = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        project = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+        )
         self.shortcut = nn.Sequential() if same else project
 
     @override
@@ -328,10 +391,12 @@ class BasicBlock(nn.Module):
 
 @dataclass(frozen=True)
 class ResNet9(_Convolutional):
-    """conv+BN 64, 128, residual [128 x2], 256, 512, residual [512 x2], Linear(512, C): 6,621,540 parameters on CIFAR-100.
+    """conv+BN 64, 128, residual [128 x2], 256, 512, residual [512 x2], Linear(512, C): 6,621,540
+    parameters on CIFAR-100.
 
-    READING: HeteRo-Select v2's network; convolutions keep their bias beside the normalisation, as the stated count implies (6,619,300
-    without); 2x2 pools after the units of 128, 256 and 512, then one maximum over the rest.
+    READING: HeteRo-Select v2's network; convolutions keep their bias beside the normalisation, as
+    the stated count implies (6,619,300 without); 2x2 pools after the units of 128, 256 and 512,
+    then one maximum over the rest.
     """
 
     smallest: ClassVar[int] = 8
@@ -354,7 +419,8 @@ class ResNet9(_Convolutional):
 
 @dataclass(frozen=True)
 class ResNet18(_Convolutional):
-    """ResNet-18 with a 3x3 stem of stride 1 and no first pool: 11,173,962 parameters for 10 classes, 11,271,432 for 200."""
+    """ResNet-18 with a 3x3 stem of stride 1 and no first pool: 11,173,962 parameters for 10
+    classes, 11,271,432 for 200."""
 
     smallest: ClassVar[int] = 8
 
@@ -367,4 +433,6 @@ class ResNet18(_Convolutional):
             inputs = size
         stem = (nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
         dropout = [Dropout(self.dropout)] if self.dropout else []
-        return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), *dropout, nn.Linear(512, outputs))
+        return nn.Sequential(
+            *stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), *dropout, nn.Linear(512, outputs)
+        )

@@ -1,4 +1,5 @@
-"""Layers that draw random numbers from a job's own key instead of torch's process-wide generator."""
+"""Layers that draw random numbers from a job's own key instead of torch's process-wide
+generator."""
 
 from __future__ import annotations
 
@@ -26,15 +27,18 @@ __all__ = [
 
 
 class Dropout(nn.Module):
-    """``torch.nn.Dropout`` whose masks come from the job's own key: the same job has the same masks on any thread.
+    """``torch.nn.Dropout`` whose masks come from the job's own key: the same job has the same masks
+    on any thread.
 
     Parameters
     ----------
     p: share of values set to zero, in [0, 1); the others are divided by ``1 - p``.
-    channels: drop whole channels of ``[B, C, ...]`` (``torch.nn.Dropout1d``, ``2d``, ``3d``) instead of single values.
+    channels: drop whole channels of ``[B, C, ...]`` (``torch.nn.Dropout1d``, ``2d``, ``3d``)
+    instead of single values.
 
-    Before training, :func:`set_stream` gives every such layer of a module its generator, which then draws the masks of all steps.
-    Masks are drawn in float32 whatever the dtype, so that float32 and float64 runs have the same ones.
+    Before training, :func:`set_stream` gives every such layer of a module its generator, which then
+    draws the masks of all steps. Masks are drawn in float32 whatever the dtype, so that float32 and
+    float64 runs have the same ones.
     """
 
     def __init__(self, p: float = 0.5, channels: bool = False) -> None:
@@ -54,14 +58,18 @@ class Dropout(nn.Module):
 
     def _stream(self, device: torch.device) -> torch.Generator:
         if self._seed is None:
-            raise ModelError("a Dropout in training mode has no key; call motley.tasks.nn.set_stream(module, key) first")
+            raise ModelError(
+                "a Dropout in training mode has no key; call motley.tasks.nn.set_stream(module, "
+                "key) first"
+            )
         if self._generator is None or self._generator.device != device:
             self._generator = torch.Generator(device).manual_seed(self._seed)
         return self._generator
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` in evaluation mode, the masked and rescaled ``x`` in training mode; any shape with the batch first."""
+        """Return ``x`` in evaluation mode, the masked and rescaled ``x`` in training mode; any
+        shape with the batch first."""
         if not self.training or self.p == 0.0:
             return x
         shape = (*x.shape[:2], *(1,) * (x.dim() - 2)) if self.channels else x.shape
@@ -82,14 +90,18 @@ def attention(
     mask: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Return scaled dot-product attention, ``[..., T, E]``, whose dropped weights come from the job's own key.
+    """Return scaled dot-product attention, ``[..., T, E]``, whose dropped weights come from the
+    job's own key.
 
-    It takes the place of ``torch.nn.functional.scaled_dot_product_attention`` where that has a ``dropout_p``.
+    It takes the place of ``torch.nn.functional.scaled_dot_product_attention`` where that has a
+    ``dropout_p``.
 
     Parameters
     ----------
-    query: ``[..., T, E]``. key, value: ``[..., S, E]``. dropout: a layer of the module that calls this; None: nothing is dropped.
-    mask: broadcast to ``[..., T, S]``; bool, True where a query may attend to a key; or numbers that are added to the scores.
+    query: ``[..., T, E]``. key, value: ``[..., S, E]``. dropout: a layer of the module that calls
+    this; None: nothing is dropped.
+    mask: broadcast to ``[..., T, S]``; bool, True where a query may attend to a key; or numbers
+    that are added to the scores.
     causal: position t attends to the positions 0 .. t alone; needs T = S.
 
     >>> x = torch.eye(3).expand(1, 3, 3)
@@ -98,7 +110,9 @@ def attention(
     """
     scores = query @ key.mT / math.sqrt(query.shape[-1])
     if causal:
-        scores = scores.masked_fill(scores.new_ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
+        scores = scores.masked_fill(
+            scores.new_ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf
+        )
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
     weights = scores.softmax(-1)
@@ -106,9 +120,11 @@ def attention(
 
 
 class KeyedAttention(nn.MultiheadAttention):
-    """``torch.nn.MultiheadAttention`` whose dropped attention weights come from the job's own key; the same parameters.
+    """``torch.nn.MultiheadAttention`` whose dropped attention weights come from the job's own key;
+    the same parameters.
 
-    :func:`replace_stochastic` turns torch's layers with dropout into these. In evaluation mode it is torch's own.
+    :func:`replace_stochastic` turns torch's layers with dropout into these. In evaluation mode it
+    is torch's own.
     """
 
     weight_dropout: Dropout
@@ -125,13 +141,24 @@ class KeyedAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the attended values in the form of ``query``, and None for the weights, which are not returned in training."""
+        """Return the attended values in the form of ``query``, and None for the weights, which are
+        not returned in training."""
         if not self.training:
             return super().forward(
-                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+                query,
+                key,
+                value,
+                key_padding_mask,
+                need_weights,
+                attn_mask,
+                average_attn_weights,
+                is_causal,
             )
         if query.dim() != 3:
-            raise ModelError(f"attention got samples of shape {list(query.shape)}; expected a batch of sequences, 3 dimensions")
+            raise ModelError(
+                f"attention got samples of shape {list(query.shape)}; expected a batch of "
+                "sequences, 3 dimensions"
+            )
         q, k, v = (self._heads(x, i) for i, x in enumerate((query, key, value)))
         mask = _added(attn_mask, q)
         if mask is not None and mask.dim() == 3:
@@ -153,14 +180,16 @@ class KeyedAttention(nn.MultiheadAttention):
 
 
 def _added(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """Return a mask in torch's attention layers (True: not to be attended to) as numbers to add to the scores."""
+    """Return a mask in torch's attention layers (True: not to be attended to) as numbers to add to
+    the scores."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -math.inf)
 
 
 class _KeyedRecurrent(nn.RNNBase):
-    """A recurrent layer of torch whose dropout between its layers comes from the job's own key; the same parameters."""
+    """A recurrent layer of torch whose dropout between its layers comes from the job's own key; the
+    same parameters."""
 
     between: Dropout
 
@@ -171,19 +200,25 @@ class _KeyedRecurrent(nn.RNNBase):
             return super().forward(input, hx)
         if not isinstance(input, Tensor) or input.dim() != 3:
             raise ModelError(
-                "a recurrent layer with dropout takes padded batches of 3 dimensions; a packed or single sequence needs "
-                "dropout = 0 and motley.tasks.nn.Dropout between single layers"
+                "a recurrent layer with dropout takes padded batches of 3 dimensions; a packed or "
+                "single sequence needs dropout = 0 and motley.tasks.nn.Dropout between single "
+                "layers"
             )
         function = getattr(torch, self.mode.lower())
         options = (self.bias, 1, 0.0, True, self.bidirectional, self.batch_first)
         directions = 2 if self.bidirectional else 1
         states = self._begin(input) if hx is None else hx if isinstance(hx, tuple) else (hx,)
-        out, each, last = input, len(self._flat_weights) // self.num_layers, []
+        out = input
+        each = len(self._flat_weights) // self.num_layers
+        last = []
         for layer in range(self.num_layers):
             weights = self._flat_weights[layer * each : (layer + 1) * each]
             begin = [state[layer * directions : (layer + 1) * directions] for state in states]
             out, *end = function(
-                self.between(out) if layer else out, begin if self.mode == "LSTM" else begin[0], weights, *options
+                self.between(out) if layer else out,
+                begin if self.mode == "LSTM" else begin[0],
+                weights,
+                *options,
             )
             last.append(end)
         joined = tuple(torch.cat(parts) for parts in zip(*last, strict=True))
@@ -194,7 +229,10 @@ class _KeyedRecurrent(nn.RNNBase):
         count = self.num_layers * (2 if self.bidirectional else 1)
         batch = input.shape[0 if self.batch_first else 1]
         widths = [self.proj_size or self.hidden_size, self.hidden_size]
-        return tuple(input.new_zeros(count, batch, width) for width in widths[: 2 if self.mode == "LSTM" else 1])
+        return tuple(
+            input.new_zeros(count, batch, width)
+            for width in widths[: 2 if self.mode == "LSTM" else 1]
+        )
 
 
 class _KeyedLSTM(_KeyedRecurrent, nn.LSTM): ...
@@ -207,25 +245,33 @@ class _KeyedRNN(_KeyedRecurrent, nn.RNN): ...
 
 
 def stochastic_layers(module: nn.Module) -> list[Dropout]:
-    """Return the layers of a module that draw random numbers in training; empty for a deterministic module."""
+    """Return the layers of a module that draw random numbers in training; empty for a deterministic
+    module."""
     return [layer for layer in module.modules() if isinstance(layer, Dropout) and layer.p > 0]
 
 
 def set_stream(module: nn.Module, key: Key) -> None:
-    """Give every random layer of a module its own key, folded from ``key`` (a job's key of purpose ``dropout``)."""
+    """Give every random layer of a module its own key, folded from ``key`` (a job's key of purpose
+    ``dropout``)."""
     for index, layer in enumerate(stochastic_layers(module)):
         layer.reseed(key.fold(index))
 
 
 _CHANNELS = {nn.Dropout: False, nn.Dropout1d: True, nn.Dropout2d: True, nn.Dropout3d: True}
-_RECURRENT: dict[type, type[_KeyedRecurrent]] = {nn.LSTM: _KeyedLSTM, nn.GRU: _KeyedGRU, nn.RNN: _KeyedRNN}
+_RECURRENT: dict[type, type[_KeyedRecurrent]] = {
+    nn.LSTM: _KeyedLSTM,
+    nn.GRU: _KeyedGRU,
+    nn.RNN: _KeyedRNN,
+}
 
 
 def replace_stochastic(module: nn.Module) -> nn.Module:
-    """Replace torch's dropout layers in a module by :class:`Dropout`, in place, and return the module.
+    """Replace torch's dropout layers in a module by :class:`Dropout`, in place, and return the
+    module.
 
-    Dropout inside ``nn.MultiheadAttention`` (so of torch's transformers, too) and between the layers of ``nn.LSTM``, ``nn.GRU`` and
-    ``nn.RNN`` is tied to the key as well; their parameters stay what they are.
+    Dropout inside ``nn.MultiheadAttention`` (so of torch's transformers, too) and between the
+    layers of ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` is tied to the key as well; their parameters
+    stay what they are.
 
     Raises
     ------
@@ -241,8 +287,9 @@ def replace_stochastic(module: nn.Module) -> nn.Module:
         reason = _unkeyed(layer)
         if reason:
             raise ModelError(
-                f"layer {name or 'the module itself'!r} ({type(layer).__name__}) {reason}, which cannot be tied to a client's "
-                "own seed; set its dropout to 0 and put motley.tasks.nn.Dropout around it, or remove it"
+                f"layer {name or 'the module itself'!r} ({type(layer).__name__}) {reason}, which "
+                "cannot be tied to a client's own seed; set its dropout to 0 and put "
+                "motley.tasks.nn.Dropout around it, or remove it"
             )
     return module
 
@@ -253,8 +300,14 @@ def _keyed(layer: nn.Module) -> Dropout:
 
 
 def _key_inside(layer: nn.Module) -> None:
-    """Turn a layer of torch that drops values inside itself into the one whose masks come from the key, in place."""
-    if type(layer) is nn.MultiheadAttention and layer.dropout > 0 and layer.bias_k is None and not layer.add_zero_attn:
+    """Turn a layer of torch that drops values inside itself into the one whose masks come from the
+    key, in place."""
+    if (
+        type(layer) is nn.MultiheadAttention
+        and layer.dropout > 0
+        and layer.bias_k is None
+        and not layer.add_zero_attn
+    ):
         layer.__class__ = KeyedAttention
         layer.weight_dropout = Dropout(layer.dropout).train(layer.training)
     if type(layer) in _RECURRENT and layer.dropout > 0 and layer.num_layers > 1:  # type: ignore[operator]
@@ -270,17 +323,28 @@ def _unkeyed(layer: nn.Module) -> str | None:
         return "draws random slopes"
     if isinstance(layer, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d):
         return "pools at random places"
-    if isinstance(layer, nn.MultiheadAttention) and layer.dropout > 0 and not isinstance(layer, KeyedAttention):
+    if (
+        isinstance(layer, nn.MultiheadAttention)
+        and layer.dropout > 0
+        and not isinstance(layer, KeyedAttention)
+    ):
         return f"drops attention weights (dropout = {layer.dropout})"
-    if isinstance(layer, nn.RNNBase) and layer.dropout > 0 and layer.num_layers > 1 and not isinstance(layer, _KeyedRecurrent):
+    if (
+        isinstance(layer, nn.RNNBase)
+        and layer.dropout > 0
+        and layer.num_layers > 1
+        and not isinstance(layer, _KeyedRecurrent)
+    ):
         return f"drops values between its layers (dropout = {layer.dropout})"
     return None
 
 
 def require_keyed(module: nn.Module, forward: Callable[[nn.Module], object]) -> None:
-    """Run ``forward`` on the module in training mode; raise ModelError if it used torch's process-wide generator.
+    """Run ``forward`` on the module in training mode; raise ModelError if it used torch's
+    process-wide generator.
 
-    This finds cases that no list of layer types can: ``F.dropout`` or ``torch.rand`` inside a module's own ``forward``.
+    This finds cases that no list of layer types can: ``F.dropout`` or ``torch.rand`` inside a
+    module's own ``forward``.
     """
     set_stream(module, Key(0))
     training = module.training
@@ -291,7 +355,8 @@ def require_keyed(module: nn.Module, forward: Callable[[nn.Module], object]) -> 
     module.train(training)
     if drawn:
         raise ModelError(
-            f"the {type(module).__name__} draws from torch's process-wide generator in its forward (F.dropout, torch.rand, "
-            "scaled_dot_product_attention), which cannot be tied to a client's own seed; use a layer instead, self.drop = "
-            "motley.tasks.nn.Dropout(0.1), and for attention motley.tasks.nn.attention(q, k, v, self.drop)"
+            f"the {type(module).__name__} draws from torch's process-wide generator in its forward "
+            "(F.dropout, torch.rand, scaled_dot_product_attention), which cannot be tied to a "
+            "client's own seed; use a layer instead, self.drop = motley.tasks.nn.Dropout(0.1), and "
+            "for attention motley.tasks.nn.attention(q, k, v, self.drop)"
         )

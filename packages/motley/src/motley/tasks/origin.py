@@ -1,4 +1,5 @@
-"""Where a row of a data set came from, in words: its client by name, and its number, counted from 1."""
+"""Where a row of a data set came from, in words: its client by name, and its number, counted from
+1."""
 
 from __future__ import annotations
 
@@ -25,8 +26,10 @@ class Origin:
 
     Parameters
     ----------
-    where: the whole, e.g. a file. owner: ``[n]``, the client of each row; None: rows have none. client: a client in words.
-    parts: what each client's own file or samples are called, where rows are counted within these; empty: within the whole.
+    where: the whole, e.g. a file. owner: ``[n]``, the client of each row; None: rows have none.
+    client: a client in words.
+    parts: what each client's own file or samples are called, where rows are counted within these;
+    empty: within the whole.
 
     Example
     -------
@@ -42,7 +45,9 @@ class Origin:
     parts: str = ""
 
     @classmethod
-    def of_clients(cls, where: str, owner: Ints | None, names: Sequence[str], parts: str = "") -> Origin:
+    def of_clients(
+        cls, where: str, owner: Ints | None, names: Sequence[str], parts: str = ""
+    ) -> Origin:
         """Return the origin of rows whose clients have names, which may be empty."""
         return cls(where, owner, partial(client_in_words, names=names), parts)
 

@@ -1,4 +1,5 @@
-"""Models of your own, any ``nn.Module``, with federations of your own (:mod:`motley.tasks.own_federation`).
+"""Models of your own, any ``nn.Module``, with federations of your own
+(:mod:`motley.tasks.own_federation`).
 
 >>> import numpy as np
 >>> from torch import nn
@@ -36,16 +37,27 @@ from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, checked_loss
 from motley.tasks.unscaled import warn_of_unscaled
 
-__all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "outputs_of", "own_task", "sample_outputs"]
+__all__ = [
+    "Own",
+    "fingerprint",
+    "from_arrays",
+    "from_clients",
+    "from_files",
+    "outputs_of",
+    "own_task",
+    "sample_outputs",
+]
 
 
 @dataclass(frozen=True)
 class Own(TaskSource):
-    """Data and a model made in Python, passed beside the experiment: ``motley.run(experiment, task=own_task(...))``.
+    """Data and a model made in Python, passed beside the experiment:
+    ``motley.run(experiment, task=own_task(...))``.
 
     Parameters
     ----------
-    fingerprint: hash of data, weights and code, set by ``motley.run``, so that the run id depends on them.
+    fingerprint: hash of data, weights and code, set by ``motley.run``, so that the run id depends
+    on them.
     """
 
     has_clients: ClassVar[bool] = True
@@ -64,33 +76,51 @@ class Own(TaskSource):
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
         raise ConfigError(
-            "this task's data and model are Python objects; use motley.run(experiment, task=own_task(...))", "task"
+            "this task's data and model are Python objects; use motley.run(experiment, "
+            "task=own_task(...))",
+            "task",
         )
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
         raise ConfigError(
-            "this task's data and model are Python objects; use motley.run(experiment, task=own_task(...))", "task"
+            "this task's data and model are Python objects; use motley.run(experiment, "
+            "task=own_task(...))",
+            "task",
         )
 
 
 def fingerprint(task: Task) -> str:
-    """Return a hash of a task: its data, initial weights, trainable parameters, structure, and the code and values of its functions.
+    """Return a hash of a task: its data, initial weights, trainable parameters, structure, and the
+    code and values of its functions.
 
-    Weights are those that the factory makes under one fixed seed of torch. Where something has no fingerprint (an open file, a lock, a
-    factory that draws from another generator than torch's), the result is :data:`~motley.core.fingerprint.UNKNOWN` and the reason.
+    Weights are those that the factory makes under one fixed seed of torch. Where something has no
+    fingerprint (an open file, a lock, a factory that draws from another generator than torch's),
+    the result is :data:`~motley.core.fingerprint.UNKNOWN` and the reason.
     """
+    # none: the hash of before
     said = [
         "notes",
         "measured",
         "shares",
         *([] if task.federation.client_names else ["client_names"]),
-    ]  # none: the hash of before
-    data = {one.name: getattr(task.federation, one.name) for one in fields(task.federation) if one.name not in said}
-    parts = {one.name: getattr(task, one.name) for one in fields(task) if one.name not in ("name", "federation")}
+    ]
+    data = {
+        one.name: getattr(task.federation, one.name)
+        for one in fields(task.federation)
+        if one.name not in said
+    }
+    parts = {
+        one.name: getattr(task, one.name)
+        for one in fields(task)
+        if one.name not in ("name", "federation")
+    }
     weights, again = (fingerprint_or_reason(construct(task.model, 0)) for _ in range(2))
     if weights != again:
-        return f"{UNKNOWN}the model has other weights each time it is made with the same seed of torch (numpy.random, random)"
+        return (
+            f"{UNKNOWN}the model has other weights each time it is made with the same seed of "
+            "torch (numpy.random, random)"
+        )
     found = [weights, *map(fingerprint_or_reason, (data, parts))]
     return next((one for one in found if one.startswith(UNKNOWN)), hash_of(found))
 
@@ -108,26 +138,34 @@ def own_task(
 
     Parameters
     ----------
-    model: makes a fresh module; torch's dropout layers in it are replaced by layers that draw from the job's key.
-    loss: name, or name and options (``{"name": "huber", "delta": 2.0}``), or a function of outputs ``[B, ...]`` and targets
-    ``[B, ...]`` that returns the loss of each sample ``[B]``, or their mean, which is then computed sample by sample. Unless given,
-    ``cross_entropy`` for classes, ``bce`` for several labels per sample or one output for two classes, ``half_squared_error`` for
+    model: makes a fresh module; torch's dropout layers in it are replaced by layers that draw from
+    the job's key.
+    loss: name, or name and options (``{"name": "huber", "delta": 2.0}``), or a function of outputs
+    ``[B, ...]`` and targets ``[B, ...]`` that returns the loss of each sample ``[B]``, or their
+    mean, which is then computed sample by sample. Unless given, ``cross_entropy`` for classes,
+    ``bce`` for several labels per sample or one output for two classes, ``half_squared_error`` for
     numbers.
-    metric: one or several of: names (:mod:`motley.tasks.metrics`), functions of outputs ``[n, ...]`` and targets ``[n, ...]`` that
-    return a number, :class:`~motley.tasks.metrics.Metric`, objects of torchmetrics. The first is the headline; unless given,
-    ``accuracy`` or, in regression, ``loss``, which are always measured.
+    metric: one or several of: names (:mod:`motley.tasks.metrics`), functions of outputs
+    ``[n, ...]`` and targets ``[n, ...]`` that return a number,
+    :class:`~motley.tasks.metrics.Metric`, objects of torchmetrics. The first is the headline;
+    unless given, ``accuracy`` or, in regression, ``loss``, which are always measured.
     transform: maps a raw batch to model input; see :data:`~motley.tasks.base.Transform`.
 
-    Samples of whole numbers (int64: characters, words, categories) reach the model as they are if it takes them, for example in an
-    ``nn.Embedding``; a model that does not take them gets floating-point numbers.
+    Samples of whole numbers (int64: characters, words, categories) reach the model as they are if
+    it takes them, for example in an ``nn.Embedding``; a model that does not take them gets
+    floating-point numbers.
 
     Raises
     ------
-    ModelError: a random layer that cannot be tied to a key, a module that cannot take the data, outputs of the wrong shape, or a loss
-    that fails, has no gradient, or depends on more than one sample.
+    ModelError: a random layer that cannot be tied to a key, a module that cannot take the data,
+    outputs of the wrong shape, or a loss that fails, has no gradient, or depends on more than one
+    sample.
     """
     if isinstance(model, nn.Module):
-        raise ModelError("got a module; give a function that makes a fresh one, e.g. lambda: copy.deepcopy(module)")
+        raise ModelError(
+            "got a module; give a function that makes a fresh one, e.g. lambda: "
+            "copy.deepcopy(module)"
+        )
 
     if not callable(model):
         raise ModelError(f"got {model!r}; give a function that makes a fresh module")
@@ -141,7 +179,13 @@ def own_task(
     is_torch_loss = isinstance(loss, nn.CrossEntropyLoss)
     if loss is None:
         single = kind == "classes" and outputs.shape[-1] == 1
-        loss = "bce" if single or kind == "multilabel" else "half_squared_error" if kind == "numbers" else "cross_entropy"
+        loss = (
+            "bce"
+            if single or kind == "multilabel"
+            else "half_squared_error"
+            if kind == "numbers"
+            else "cross_entropy"
+        )
     elif not isinstance(loss, str | Mapping):
         loss = checked_loss(loss, outputs, _targets(federation))
     name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
@@ -156,12 +200,14 @@ def own_task(
 
 
 def _warn_of_probabilities(outputs: Tensor) -> None:
-    """Warn where outputs ``[B, ..., C]`` are probabilities, of which cross-entropy would make probabilities once more."""
+    """Warn where outputs ``[B, ..., C]`` are probabilities, of which cross-entropy would make
+    probabilities once more."""
     positive = outputs.shape[-1] > 1 and bool((outputs >= 0).all())
     if positive and torch.allclose(outputs.sum(-1), torch.ones(()), atol=1e-4):
         warnings.warn(
-            "the model gives probabilities (numbers that sum to 1), and cross_entropy takes logits, of which it makes probabilities "
-            "itself; such a model learns slowly: leave the Softmax at its end out",
+            "the model gives probabilities (numbers that sum to 1), and cross_entropy takes "
+            "logits, of which it makes probabilities itself; such a model learns slowly: leave the "
+            "Softmax at its end out",
             stacklevel=3,
         )
 
@@ -170,51 +216,73 @@ def _made(model: Callable[[], nn.Module]) -> nn.Module:
     """Return a fresh module whose random layers draw from keys."""
     made = model()
     if not isinstance(made, nn.Module):
-        raise ModelError(f"the function that makes the model gave {type(made).__name__}; expected a torch.nn.Module")
+        raise ModelError(
+            f"the function that makes the model gave {type(made).__name__}; expected a "
+            "torch.nn.Module"
+        )
     return replace_stochastic(made)
 
 
-def _tried(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> tuple[Federation, Tensor]:
-    """Return the federation with samples that the model takes, whole numbers as they are or, failing that, as float32; and outputs."""
+def _tried(
+    make: Callable[[], nn.Module], federation: Federation, transform: Transform | None
+) -> tuple[Federation, Tensor]:
+    """Return the federation with samples that the model takes, whole numbers as they are or,
+    failing that, as float32; and outputs."""
     whole = federation.x.dtype == torch.int64
     try:
         return federation, _try(make, federation, transform)
     except ModelError:
-        embeds = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in make().modules())
+        embeds = any(
+            isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in make().modules()
+        )
         if not whole or embeds:  # an embedding's own message says what is wrong with the numbers
             raise
         federation = dataclasses.replace(federation, x=federation.x.float())
     return federation, _try(make, federation, transform)
 
 
-def _try(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> Tensor:
-    """Return outputs of two samples; two fresh modules with the same weights must give the same in training mode."""
+def _try(
+    make: Callable[[], nn.Module], federation: Federation, transform: Transform | None
+) -> Tensor:
+    """Return outputs of two samples; two fresh modules with the same weights must give the same in
+    training mode."""
     batch = _two_samples(federation, transform)
-    want = (*(federation.y.shape[1:] if federation.targets == "positions" else ()), federation.classes or federation.y.shape[1])
-    least = 1 if federation.targets == "classes" and want == (2,) else want[-1]  # one logit tells two classes apart
+    want = (
+        *(federation.y.shape[1:] if federation.targets == "positions" else ()),
+        federation.classes or federation.y.shape[1],
+    )
+    # one logit tells two classes apart
+    least = 1 if federation.targets == "classes" and want == (2,) else want[-1]
     labelled = federation.targets in ("classes", "positions")
-    first, second = (outputs_of(construct(make, 0), batch, want, 1 if labelled else least) for _ in range(2))
+    first, second = (
+        outputs_of(construct(make, 0), batch, want, 1 if labelled else least) for _ in range(2)
+    )
     if first.shape[-1] < least:
         raise _too_few_outputs(federation, first.shape[-1], want[-1])
     if not torch.allclose(first, second, equal_nan=True):
         raise ModelError(
-            "two modules of the same weights give different outputs for the same batch: something in them draws random numbers "
-            "(numpy.random, random); use a motley.tasks.nn.Dropout layer instead"
+            "two modules of the same weights give different outputs for the same batch: something "
+            "in them draws random numbers (numpy.random, random); use a motley.tasks.nn.Dropout "
+            "layer instead"
         )
     return first
 
 
 def _too_few_outputs(federation: Federation, outputs: int, classes: int) -> UserError:
-    """Return the error that a model has fewer outputs than there are classes, with the first label that has none."""
+    """Return the error that a model has fewer outputs than there are classes, with the first label
+    that has none."""
     beyond = (federation.y >= outputs).reshape(len(federation.y), -1)
     rows = beyond.any(1).nonzero()[:, 0].tolist()
     said = f"the model has {outputs} output{'s' if outputs > 1 else ''}"
     if not rows:
-        return ModelError(f"{said}, and the data has {classes} classes; give the model {classes} outputs")
+        return ModelError(
+            f"{said}, and the data has {classes} classes; give the model {classes} outputs"
+        )
     label = int(federation.y[rows[0]].reshape(-1)[beyond[rows[0]]][0])
     return DataError(
-        f"{federation.row(rows[0])}: got the label {label}, and {said}, for labels 0 to {outputs - 1} (so in {len(rows)} of "
-        f"{len(beyond)} rows); mend the label, or give the model {max(classes, label + 1)} outputs"
+        f"{federation.row(rows[0])}: got the label {label}, and {said}, for labels 0 to "
+        f"{outputs - 1} (so in {len(rows)} of {len(beyond)} rows); mend the label, or give the "
+        f"model {max(classes, label + 1)} outputs"
     )
 
 
@@ -229,27 +297,36 @@ def sample_outputs(task: Task) -> tuple[Tensor, Tensor]:
 def _targets(federation: Federation) -> Tensor:
     """Return at least two targets, different ones if there are any, at most four."""
     rows = federation.train.values if len(federation.train.values) else np.arange(len(federation.y))
-    some: Tensor = torch.unique(federation.y[torch.from_numpy(rows[:: max(1, len(rows) // 1000)])], dim=0)[:4]
+    some: Tensor = torch.unique(
+        federation.y[torch.from_numpy(rows[:: max(1, len(rows) // 1000)])], dim=0
+    )[:4]
     return some if len(some) > 1 else some[[0, 0]]
 
 
 def _two_samples(federation: Federation, transform: Transform | None) -> Tensor:
     mine = federation.train.values[:2]
-    batch = federation.x[torch.from_numpy(mine)] if len(mine) else federation.x[:2]  # a federation with test samples only
+    # a federation with test samples only
+    batch = federation.x[torch.from_numpy(mine)] if len(mine) else federation.x[:2]
     shape = list(batch.shape)
     try:
         batch = transform(batch, None) if transform else batch
-        return model_input(batch if len(batch) > 1 else batch.repeat(2, *(1,) * (batch.dim() - 1)), torch.float32)
+        return model_input(
+            batch if len(batch) > 1 else batch.repeat(2, *(1,) * (batch.dim() - 1)), torch.float32
+        )
     except Exception as error:  # a user's transform may raise or return anything
-        raise ModelError(f"the transform cannot take a batch of shape {shape}: {_reason(error)}") from error
+        raise ModelError(
+            f"the transform cannot take a batch of shape {shape}: {_reason(error)}"
+        ) from error
 
 
 def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: int) -> Tensor:
-    """Return the module's outputs for a batch, ``[B, *want]``, or another width of at least ``least``.
+    """Return the module's outputs for a batch, ``[B, *want]``, or another width of at least
+    ``least``.
 
     Raises
     ------
-    ModelError: it cannot take the batch, gives another shape, draws from torch's process-wide generator, or has no gradient.
+    ModelError: it cannot take the batch, gives another shape, draws from torch's process-wide
+    generator, or has no gradient.
     """
     found: list[Any] = []
 
@@ -263,18 +340,31 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
     except ModelError:
         raise
     except Exception as error:  # a user's forward may raise anything
-        raise ModelError(f"the {kind} cannot take a batch of shape {list(batch.shape)}: {_reason(error)}") from error
-    out, expected = found[0], [len(batch), *want]
-    if not isinstance(out, Tensor) or list(out.shape[:-1]) != expected[:-1] or out.shape[-1] < least:
+        raise ModelError(
+            f"the {kind} cannot take a batch of shape {list(batch.shape)}: {_reason(error)}"
+        ) from error
+    out = found[0]
+    expected = [len(batch), *want]
+    if (
+        not isinstance(out, Tensor)
+        or list(out.shape[:-1]) != expected[:-1]
+        or out.shape[-1] < least
+    ):
         got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
         why = (
-            " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True; of one-hot labels give y.argmax(1))"
+            " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True; of one-hot "
+            "labels give y.argmax(1))"
             if len(want) > 1
             else ""
         )
-        raise ModelError(f"the {kind} gives {got} for a batch of {len(batch)}; expected {expected}{why}")
+        raise ModelError(
+            f"the {kind} gives {got} for a batch of {len(batch)}; expected {expected}{why}"
+        )
     if not out.requires_grad:
-        raise ModelError(f"the outputs of the {kind} do not depend on its parameters (detach, no_grad, whole numbers)")
+        raise ModelError(
+            f"the outputs of the {kind} do not depend on its parameters (detach, no_grad, whole "
+            "numbers)"
+        )
     return out.detach()
 
 

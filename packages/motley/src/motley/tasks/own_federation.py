@@ -1,4 +1,5 @@
-"""Federations of your own data: arrays per client, one array with client ids, or one file per client.
+"""Federations of your own data: arrays per client, one array with client ids, or one file per
+client.
 
 >>> import numpy as np
 >>> clients = {name: (np.ones((20, 3)), np.arange(20) % 2) for name in ("alder", "birch")}
@@ -35,7 +36,7 @@ from motley.tasks.client_parts import (
     mapped_arrays,
     owners,
     table_options,
-)  # fmt: skip
+)
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
@@ -63,27 +64,33 @@ def from_arrays(
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """Return a federation from one array or DataFrame, with a client id per row or the position at which each client's rows begin.
+    """Return a federation from one array or DataFrame, with a client id per row or the position at
+    which each client's rows begin.
 
     Parameters
     ----------
-    x: ``[n, ...]`` model inputs; whole numbers (but uint8) stay so where the model takes them, see :func:`own_task`. Or a table: a
-    DataFrame of pandas or Polars, an Arrow table, a mapping of columns. A memory-mapped array of float32, uint8 or int64
-    (``numpy.load(..., mmap_mode="c")``) is not copied, so the samples may be larger than memory.
-    y: ``[n]`` classes (numbers 0 .. C - 1, or strings); ``[n, T]`` a class per position (-100: none);
-    numbers ``[n]``, ``[n, d]`` with ``regression``; labels 0 or 1 ``[n, C]`` with ``multilabel``, any number of them per sample.
-    client: ``[n]`` numbers or strings; clients are numbered in sorted order, and strings are their names. y and client may be names
-    of columns of a table.
-    offsets: ``[K + 1]`` in place of ``client``: rows ``offsets[k] .. offsets[k + 1] - 1`` are client k's.
-    table: how columns become inputs, e.g. ``{"scale": "federated"}`` for columns with gaps or words, see
-    :class:`~motley.tasks.raw_table.TableOptions`; left out: they are complete numbers, and stay as they are.
-    classes: their number, or the list of their names; left out: those that the labels show, which a private run refuses.
+    x: ``[n, ...]`` model inputs; whole numbers (but uint8) stay so where the model takes them, see
+    :func:`own_task`. Or a table: a DataFrame of pandas or Polars, an Arrow table, a mapping of
+    columns. A memory-mapped array of float32, uint8 or int64 (``numpy.load(..., mmap_mode="c")``)
+    is not copied, so the samples may be larger than memory.
+    y: ``[n]`` classes (numbers 0 .. C - 1, or strings); ``[n, T]`` a class per position (-100:
+    none); numbers ``[n]``, ``[n, d]`` with ``regression``; labels 0 or 1 ``[n, C]`` with
+    ``multilabel``, any number of them per sample.
+    client: ``[n]`` numbers or strings; clients are numbered in sorted order, and strings are their
+    names. y and client may be names of columns of a table.
+    offsets: ``[K + 1]`` in place of ``client``: rows ``offsets[k] .. offsets[k + 1] - 1`` are
+    client k's.
+    table: how columns become inputs, e.g. ``{"scale": "federated"}`` for columns with gaps or
+    words, see :class:`~motley.tasks.raw_table.TableOptions`; left out: they are complete numbers,
+    and stay as they are.
+    classes: their number, or the list of their names; left out: those that the labels show, which a
+    private run refuses.
     test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
 
     Raises
     ------
-    DataError: a column that cannot be used, NaN features, labels out of range, lengths that differ. ConfigError: shares out of range;
-    words or gaps that ``table`` does not allow.
+    DataError: a column that cannot be used, NaN features, labels out of range, lengths that differ.
+    ConfigError: shares out of range; words or gaps that ``table`` does not allow.
 
     Example
     -------
@@ -94,16 +101,27 @@ def from_arrays(
     inputs, targets = _taken(inputs_of(x), y)
     if (client is None) == (offsets is None):
         raise DataError(
-            f"got {'neither client nor' if client is None else 'both client and'} offsets; give one of them: the client of each "
-            "row, or offsets, the positions at which the clients' rows begin"
+            f"got {'neither client nor' if client is None else 'both client and'} offsets; give "
+            "one of them: the client of each row, or offsets, the positions at which the clients' "
+            "rows begin"
         )
     inputs, ids = _taken(inputs, owners(offsets, len(targets)) if client is None else client)
     where = "the table given" if is_table(inputs) else "the arrays given"
     column = client if isinstance(client, str) else None
     dataset = make_dataset(
-        inputs, targets, ids, not regression, where, multilabel, whole=True, options=table_options(table), column=column
+        inputs,
+        targets,
+        ids,
+        not regression,
+        where,
+        multilabel,
+        whole=True,
+        options=table_options(table),
+        column=column,
     )
-    return _federation(with_classes(dataset, classes, where, _LINE), Split(test, test_fraction, validation), seed)
+    return _federation(
+        with_classes(dataset, classes, where, _LINE), Split(test, test_fraction, validation), seed
+    )
 
 
 def from_clients(
@@ -118,14 +136,16 @@ def from_clients(
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """Return a federation from a list of ``(x, y)``, or a generator of them, client 0 first; or from a mapping of them by name.
+    """Return a federation from a list of ``(x, y)``, or a generator of them, client 0 first; or
+    from a mapping of them by name.
 
     Parameters
     ----------
-    clients: samples and targets of each client; those of a generator are asked for once, and no object is kept for each.
-    test: what a share of them is set aside for, or a second list or generator: the samples and targets that each client tests on.
-    Then ``clients`` holds training (and validation) samples only, and ``test_fraction`` means nothing.
-    Other parameters as in :func:`from_arrays`.
+    clients: samples and targets of each client; those of a generator are asked for once, and no
+    object is kept for each.
+    test: what a share of them is set aside for, or a second list or generator: the samples and
+    targets that each client tests on. Then ``clients`` holds training (and validation) samples
+    only, and ``test_fraction`` means nothing. Other parameters as in :func:`from_arrays`.
 
     Raises
     ------
@@ -139,13 +159,16 @@ def from_clients(
     >>> from_clients(train, test=test).test.sizes.tolist()
     [2, 3]
     """
-    options, asked = table_options(table), [0, 0]
+    options = table_options(table)
+    asked = [0, 0]
     names = tuple(map(str, clients)) if isinstance(clients, Mapping) else ()
     test = _by_name(test, clients)
 
     def words(part: int) -> str:
         late = part >= asked[0]
-        return f"{'the test part of ' if late else ''}{client_in_words(part - asked[0] * late, names)}"
+        return (
+            f"{'the test part of ' if late else ''}{client_in_words(part - asked[0] * late, names)}"
+        )
 
     def parts(pairs: Iterable[Any], kind: int, said: str) -> Iterator[Part]:
         for number, pair in enumerate(pairs):
@@ -155,7 +178,9 @@ def from_clients(
     given = parts(clients.values() if isinstance(clients, Mapping) else clients, 0, "")
     if isinstance(test, str):
         dataset = join_parts(given, regression, multilabel, options, words, "its samples")
-        dataset = with_classes(dataclasses.replace(dataset, client_names=names), classes, "the clients given", _LINE)
+        dataset = with_classes(
+            dataclasses.replace(dataset, client_names=names), classes, "the clients given", _LINE
+        )
         return _federation(dataset, Split(test, test_fraction, validation), seed)
     _check_test(test, clients)
     both = chain(given, parts(test, 1, "the test part of "))
@@ -163,17 +188,22 @@ def from_clients(
     count, tests = asked
     if count != tests:
         raise _other_number(tests, count)
-    number = np.zeros(0, np.int64) if dataset.groups is None else dataset.groups  # of the part: the training parts come first
+    # of the part: the training parts come first
+    number = np.zeros(0, np.int64) if dataset.groups is None else dataset.groups
     dataset = with_classes(dataset, classes, "the clients given", _LINE)
-    dataset = dataclasses.replace(dataset, test=number >= count, groups=number % count, client_names=names)
+    dataset = dataclasses.replace(
+        dataset, test=number >= count, groups=number % count, client_names=names
+    )
     return _federation(dataset, Split("client", validation=validation), seed)
 
 
 def _check_test(test: Any, clients: Any) -> None:
-    """Refuse test parts that are no list or generator, or of another number than the clients where both are known."""
+    """Refuse test parts that are no list or generator, or of another number than the clients where
+    both are known."""
     if not isinstance(test, Iterable):
         raise DataError(
-            f'got {type(test).__name__} as test; expected "client", "global", or a list with a pair (x, y) per client'
+            f'got {type(test).__name__} as test; expected "client", "global", or a list with a '
+            "pair (x, y) per client"
         )
     if isinstance(test, Sized) and isinstance(clients, Sized) and len(test) != len(clients):
         raise _other_number(len(test), len(clients))
@@ -190,17 +220,24 @@ def _by_name(test: Any, clients: Any) -> Any:
     if isinstance(test, str) or not any(named):
         return test
     if not all(named):
-        raise DataError("got clients by name and test parts without, or the other way; give both as mappings, or both as lists")
+        raise DataError(
+            "got clients by name and test parts without, or the other way; give both as mappings, "
+            "or both as lists"
+        )
     for name in (*clients, *test):
         if name not in clients or name not in test:
             raise DataError(
-                f"got {name!r} among the {'clients' if name in clients else 'test parts'} only; expected it in both"
+                f"got {name!r} among the {'clients' if name in clients else 'test parts'} only; "
+                "expected it in both"
             )
     return [test[name] for name in clients]
 
 
 def _other_number(tests: int, clients: int) -> DataError:
-    return DataError(f"got {tests} test parts and {clients} clients; expected a pair (x, y) per client, in the same order")
+    return DataError(
+        f"got {tests} test parts and {clients} clients; expected a pair (x, y) per client, in the "
+        "same order"
+    )
 
 
 def from_files(
@@ -216,20 +253,34 @@ def from_files(
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """Return a federation from a folder with one file or one sub-folder of files per client, in the order of their names.
+    """Return a federation from a folder with one file or one sub-folder of files per client, in the
+    order of their names.
 
-    Files are ``.npz`` (arrays ``x``, ``y``), ``.parquet`` or ``.csv``. Of many clients: a folder with ``x.npy``, ``y.npy`` and
-    ``offsets.npy`` or ``client.npy``, as in :func:`from_arrays`; the samples are memory-mapped.
+    Files are ``.npz`` (arrays ``x``, ``y``), ``.parquet`` or ``.csv``. Of many clients: a folder
+    with ``x.npy``, ``y.npy`` and ``offsets.npy`` or ``client.npy``, as in :func:`from_arrays`; the
+    samples are memory-mapped.
 
     Parameters
     ----------
-    label: the column of targets in ``.parquet`` and ``.csv``. Other parameters as in :func:`from_arrays`.
+    label: the column of targets in ``.parquet`` and ``.csv``. Other parameters as in
+    :func:`from_arrays`.
     """
     root = Path(folder)
     if (root / "x.npy").is_file():
-        common: dict[str, Any] = {"regression": regression, "multilabel": multilabel, "table": table, "test": test}
+        common: dict[str, Any] = {
+            "regression": regression,
+            "multilabel": multilabel,
+            "table": table,
+            "test": test,
+        }
         common["classes"] = classes
-        return from_arrays(**mapped_arrays(root), **common, test_fraction=test_fraction, validation=validation, seed=seed)
+        return from_arrays(
+            **mapped_arrays(root),
+            **common,
+            test_fraction=test_fraction,
+            validation=validation,
+            seed=seed,
+        )
     files = [(name, path) for name, paths in client_files(root) for path in paths]
     parts = [(*read_columns(path, label)[:2], f"client {name}") for name, path in files]
     names = tuple(dict.fromkeys(name for name, _ in files))
@@ -239,14 +290,23 @@ def from_files(
             check_columns(x, first, str(path))
     options = table_options(table)
     try:
-        dataset = join_parts(parts, regression, multilabel, options, partial(client_in_words, names=names), "its file")
+        dataset = join_parts(
+            parts,
+            regression,
+            multilabel,
+            options,
+            partial(client_in_words, names=names),
+            "its file",
+        )
     except DataError:
         for (name, path), (x, _, _) in zip(files, parts, strict=True):
             if is_table(x):
                 origin = Origin.of_clients(str(path), np.zeros(len(x), np.int64), [name])
                 raw_table(x, options, origin)  # says in which file
         raise
-    dataset = with_classes(dataclasses.replace(dataset, client_names=names), classes, str(root), _LINE)
+    dataset = with_classes(
+        dataclasses.replace(dataset, client_names=names), classes, str(root), _LINE
+    )
     return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
@@ -255,7 +315,10 @@ def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
     if not isinstance(given, str):
         return inputs, array_of(given)
     if not is_table(inputs):
-        raise DataError(f"got {given!r} as the name of a column, and x is an array; give an array, or x as a DataFrame")
+        raise DataError(
+            f"got {given!r} as the name of a column, and x is an array; give an array, or x as a "
+            "DataFrame"
+        )
     rest, values, _ = take_columns(inputs, given, None, "the table given")
     return rest, values
 
@@ -279,9 +342,15 @@ def client_files(root: Path) -> list[tuple[str, list[Path]]]:
     found = [(name, paths) for name, paths in (*single, *nested) if paths]
     twice = [name for name, times in Counter(name for name, _ in found).items() if times > 1]
     if twice:
-        raise DataError(f"{root} has two clients of the name {twice[0]!r}; give each client one file, or one folder of files")
+        raise DataError(
+            f"{root} has two clients of the name {twice[0]!r}; give each client one file, or one "
+            "folder of files"
+        )
     if not found:
-        raise DataError(f"{root} has no files of clients; expected one .npz, .parquet or .csv file (or sub-folder) per client")
+        raise DataError(
+            f"{root} has no files of clients; expected one .npz, .parquet or .csv file (or "
+            "sub-folder) per client"
+        )
     return found
 
 
@@ -291,5 +360,13 @@ def _federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     rows = partition_input(dataset, split, key)
     owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)
     order = np.argsort(owner, kind="stable")
-    sizes = np.bincount(owner, minlength=int(dataset.groups.max()) + 1 if dataset.groups is not None else 1)
-    return federate(dataset, rows, Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), order), split, key)
+    sizes = np.bincount(
+        owner, minlength=int(dataset.groups.max()) + 1 if dataset.groups is not None else 1
+    )
+    return federate(
+        dataset,
+        rows,
+        Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), order),
+        split,
+        key,
+    )

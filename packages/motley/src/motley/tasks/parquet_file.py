@@ -10,8 +10,10 @@ from motley.core.files import check_file
 
 __all__ = ["read_parquet"]
 
-_SUSPICIOUS, _MOST_PACKED = 2**30, 1000
-"""A file that unpacks to more bytes than the first and more than so many times its own size is refused."""
+_SUSPICIOUS = 2**30
+_MOST_PACKED = 1000
+"""A file that unpacks to more bytes than the first and more than so many times its own size is
+refused."""
 
 
 def read_parquet(path: Path) -> Any:
@@ -19,17 +21,22 @@ def read_parquet(path: Path) -> Any:
 
     Raises
     ------
-    DataError: it would take more than 1 GiB and more than 1,000 times its size. ArrowException, OSError: it cannot be read.
+    DataError: it would take more than 1 GiB and more than 1,000 times its size. ArrowException,
+    OSError: it cannot be read.
     """
     from pyarrow import parquet
 
     check_file(path)
-    metadata, size = parquet.read_metadata(path), path.stat().st_size
-    written = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+    metadata = parquet.read_metadata(path)
+    size = path.stat().st_size
+    written = sum(
+        metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
+    )
     unpacked = max(8 * metadata.num_rows * metadata.num_columns, written)
     if unpacked > max(_SUSPICIOUS, _MOST_PACKED * size):
         raise DataError(
-            f"{path} of {size:,} bytes unpacks to about {unpacked:,}, more than {_SUSPICIOUS / 2**30:.0f} GiB and {_MOST_PACKED:,} "
-            "times its size; if it is sound, write it with compression='none' and use_dictionary=False, and it is read"
+            f"{path} of {size:,} bytes unpacks to about {unpacked:,}, more than "
+            f"{_SUSPICIOUS / 2**30:.0f} GiB and {_MOST_PACKED:,} times its size; if it is sound, "
+            "write it with compression='none' and use_dictionary=False, and it is read"
         )
     return parquet.read_table(path)

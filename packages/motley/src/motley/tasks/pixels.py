@@ -1,4 +1,5 @@
-"""From pixels to model input: scaling and augmentation of whole batches, on the batch's own device."""
+"""From pixels to model input: scaling and augmentation of whole batches, on the batch's own
+device."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def top(x: Tensor) -> float:
 
 
 def statistics(x: Tensor, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Return mean and deviation per channel of these rows of ``[n, C, H, W]``, in stored units, float64 ``[C]``; exact for uint8."""
+    """Return mean and deviation per channel of these rows of ``[n, C, H, W]``, in stored units,
+    float64 ``[C]``; exact for uint8."""
     channels = x.shape[1]
     if x.dtype == torch.uint8:
         values = np.arange(256, dtype=np.float64)
@@ -40,7 +42,8 @@ def statistics(x: Tensor, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Scaling:
-    """``(x - shift) / scale`` per channel; ``shift`` and ``scale`` float32 ``[C]``, in stored units."""
+    """``(x - shift) / scale`` per channel; ``shift`` and ``scale`` float32 ``[C]``, in stored
+    units."""
 
     shift: Tensor
     scale: Tensor
@@ -52,7 +55,8 @@ class Scaling:
 
     @classmethod
     def standard(cls, x: Tensor, rows: NDArray[np.int64]) -> Scaling:
-        """Return the scaling of each channel to mean 0 and standard deviation 1 over ``rows``; a constant channel is only centred."""
+        """Return the scaling of each channel to mean 0 and standard deviation 1 over ``rows``; a
+        constant channel is only centred."""
         mean, deviation = statistics(x, rows)
         return cls(mean.float(), torch.where(deviation > 0, deviation, 1.0).float())
 
@@ -69,7 +73,8 @@ class Scaling:
 
 
 def crop_flip(x: Tensor, key: Key, padding: int = 4) -> Tensor:
-    """Return randomly cropped images (of the image padded with black) with random horizontal flips, drawn for each image.
+    """Return randomly cropped images (of the image padded with black) with random horizontal flips,
+    drawn for each image.
 
     ``x``: ``[B, C, H, W]``, any dtype, 0 being black; the result has the same shape and dtype.
     """
@@ -81,7 +86,9 @@ def crop_flip(x: Tensor, key: Key, padding: int = 4) -> Tensor:
     column = torch.arange(width, device=x.device).expand(batch, width)
     row = torch.arange(height, device=x.device) + down
     column = torch.where(flip > 0, width - 1 - column, column) + right
-    inside = ((row >= 0) & (row < height))[:, :, None] & ((column >= 0) & (column < width))[:, None, :]
+    inside = ((row >= 0) & (row < height))[:, :, None] & ((column >= 0) & (column < width))[
+        :, None, :
+    ]
     source = row.clamp(0, height - 1)[:, :, None] * width + column.clamp(0, width - 1)[:, None, :]
     index = source.view(batch, 1, -1).expand(batch, channels, -1)
     out = x.flatten(2).gather(2, index).view(x.shape)

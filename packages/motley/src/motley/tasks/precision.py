@@ -1,8 +1,9 @@
-"""In which number format matrix products and convolutions are computed: float32, or bfloat16 with float32 around them.
+"""In which number format matrix products and convolutions are computed: float32, or bfloat16 with
+float32 around them.
 
-bfloat16 has float32's range and 8 bits of its mantissa. A product rounds its operands to it and adds up in float32, which processors
-and GPUs with instructions for it do several times faster. Weights, optimizer state, sums over samples and losses stay float32
-(docs/decisions.md#precision).
+bfloat16 has float32's range and 8 bits of its mantissa. A product rounds its operands to it and
+adds up in float32, which processors and GPUs with instructions for it do several times faster.
+Weights, optimizer state, sums over samples and losses stay float32 (docs/decisions.md#precision).
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Precision", "bfloat16_instructions", "precise", "products", "slower", "uncomputable", "widened"]
+__all__ = [
+    "Precision",
+    "bfloat16_instructions",
+    "precise",
+    "products",
+    "slower",
+    "uncomputable",
+    "widened",
+]
 
 Precision = Literal["float32", "bfloat16"]
 """Format of the operands of matrix products and convolutions; ``float32``: that of the weights."""
@@ -27,30 +36,48 @@ Precision = Literal["float32", "bfloat16"]
 def products(precision: Precision, device: str | torch.device) -> Iterator[None]:
     """Compute the matrix products and convolutions of the block in a precision, in this thread.
 
-    Only the forward pass belongs in the block: gradients are computed as it was. Normalisation of layers and groups and softmax are
-    computed in float32; BatchNorm takes bfloat16 and keeps its statistics in float32. Weights are converted at every use, for copies
-    that torch keeps would outlive a step that changes them in place.
+    Only the forward pass belongs in the block: gradients are computed as it was. Normalisation of
+    layers and groups and softmax are computed in float32; BatchNorm takes bfloat16 and keeps its
+    statistics in float32. Weights are converted at every use, for copies that torch keeps would
+    outlive a step that changes them in place.
     """
     if precision == "float32":
         yield
         return
-    with _InFloat32(), torch.autocast(torch.device(device).type, torch.bfloat16, cache_enabled=False):
+    with (
+        _InFloat32(),
+        torch.autocast(torch.device(device).type, torch.bfloat16, cache_enabled=False),
+    ):
         yield
 
 
 _WIDE = frozenset(
     {
-        F.layer_norm, F.group_norm, F.rms_norm, F.softmax, F.log_softmax, torch.softmax, torch.log_softmax, torch.logsumexp,
-        Tensor.softmax, Tensor.log_softmax, Tensor.logsumexp,
+        F.layer_norm,
+        F.group_norm,
+        F.rms_norm,
+        F.softmax,
+        F.log_softmax,
+        torch.softmax,
+        torch.log_softmax,
+        torch.logsumexp,
+        Tensor.softmax,
+        Tensor.log_softmax,
+        Tensor.logsumexp,
     }
-)  # fmt: skip
+)
 
 
 class _InFloat32(TorchFunctionMode):
-    """Computes the functions of ``_WIDE`` in float32, which torch's autocast does on a GPU alone."""
+    """Computes the functions of ``_WIDE`` in float32, which torch's autocast does on a GPU
+    alone."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call a function of torch."""
         if func in _WIDE:
@@ -60,9 +87,11 @@ class _InFloat32(TorchFunctionMode):
 
 @contextmanager
 def precise() -> Iterator[None]:
-    """Compute the block in the types of its tensors, also where the caller has switched on torch's autocast.
+    """Compute the block in the types of its tensors, also where the caller has switched on torch's
+    autocast.
 
-    Autocast belongs to one Python thread: without this, results would depend on which thread computes them."""
+    Autocast belongs to one Python thread: without this, results would depend on which thread
+    computes them."""
     kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
     before = {kind: torch.get_autocast_dtype(kind) for kind in kinds}
     for kind in kinds:
@@ -81,7 +110,8 @@ def widened(values: Tensor) -> Tensor:
 
 
 def bfloat16_instructions(device: str | torch.device) -> str | None:
-    """Return the name of the instructions with which a device multiplies in bfloat16; None if it has none and emulates them."""
+    """Return the name of the instructions with which a device multiplies in bfloat16; None if it
+    has none and emulates them."""
     if torch.device(device).type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else None
     if torch.cpu._is_amx_tile_supported():
@@ -97,15 +127,19 @@ def slower(precision: Precision, device: str | torch.device) -> str | None:
     if precision == "float32" or bfloat16_instructions(device) is not None:
         return None
     return (
-        f"{'this GPU' if torch.device(device).type == 'cuda' else 'this processor'} has no instructions for bfloat16 "
-        '(avx512_bf16, amx_bf16, bf16 of ARM), so precision = "bfloat16" is slower here than "float32"'
+        f"{'this GPU' if torch.device(device).type == 'cuda' else 'this processor'} has no "
+        "instructions for bfloat16 "
+        '(avx512_bf16, amx_bf16, bf16 of ARM), so precision = "bfloat16" is slower here than '
+        '"float32"'
     )
 
 
 def uncomputable(precision: Precision, device: str | torch.device, module: nn.Module) -> str | None:
-    """Return why a processor cannot compute a module in a precision, in one sentence; None if it can.
+    """Return why a processor cannot compute a module in a precision, in one sentence; None if it
+    can.
 
-    Recurrent layers alone have no bfloat16 form on every processor, and each is tried on one number.
+    Recurrent layers alone have no bfloat16 form on every processor, and each is tried on one
+    number.
     """
     if precision == "float32" or torch.device(device).type != "cpu":
         return None

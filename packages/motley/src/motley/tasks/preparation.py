@@ -1,6 +1,8 @@
-"""Preparations: the map from raw samples, as users have them, to model inputs. Fitted once, saved with the run, used on new rows.
+"""Preparations: the map from raw samples, as users have them, to model inputs. Fitted once, saved
+with the run, used on new rows.
 
-A table's numbers are filled, centred and divided by their deviation; words become one input per category, 1 where a row holds it.
+A table's numbers are filled, centred and divided by their deviation; words become one input per
+category, 1 where a row holds it.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ __all__ = [
 
 
 class StatisticsTraffic(NamedTuple):
-    """What the one-off exchange of statistics costs: bits down to each client, and bits up from each, ``[K]``."""
+    """What the one-off exchange of statistics costs: bits down to each client, and bits up from
+    each, ``[K]``."""
 
     down_bits: int
     up_bits: Ids
@@ -45,7 +48,8 @@ class Preparation(ABC):
 
     @abstractmethod
     def __call__(self, raw: Any, client: int | None = None) -> Tensor:
-        """Return the model inputs of raw samples, ``[n, ...]``; ``client``: by whose own statistics, where clients have their own.
+        """Return the model inputs of raw samples, ``[n, ...]``; ``client``: by whose own
+        statistics, where clients have their own.
 
         Raises
         ------
@@ -73,24 +77,35 @@ class ArrayPreparation(Preparation):
     @override
     def __call__(self, raw: Any, client: int | None = None) -> Tensor:
         x = np.asarray(raw.detach().cpu() if isinstance(raw, Tensor) else raw)
-        flat = len(self.shape) > 1 and self.shape[0] == 1 and x.shape[1:] == self.shape[1:]  # images without their one channel
+        # images without their one channel
+        flat = len(self.shape) > 1 and self.shape[0] == 1 and x.shape[1:] == self.shape[1:]
         if x.dtype.kind not in "biuf" or (x.shape[1:] != self.shape and not flat):
-            raise DataError(f"got samples of shape {list(x.shape)} ({x.dtype}); expected numbers of shape {['n', *self.shape]}")
+            raise DataError(
+                f"got samples of shape {list(x.shape)} ({x.dtype}); expected numbers of shape "
+                f"{['n', *self.shape]}"
+            )
         wide = x.reshape(len(x), *self.shape).astype(np.float64)
         return torch.from_numpy(((wide - self.shift) / self.scale).astype(np.float32))
 
     @override
     def save(self) -> dict[str, Any]:
-        return {"kind": "array", "shape": list(self.shape), "shift": self.shift.tolist(), "scale": self.scale.tolist()}
+        return {
+            "kind": "array",
+            "shape": list(self.shape),
+            "shift": self.shift.tolist(),
+            "scale": self.scale.tolist(),
+        }
 
 
 @dataclass(frozen=True)
 class TextPreparation(Preparation):
-    """Characters as places in an alphabet; others take the place after its last, where there is one.
+    """Characters as places in an alphabet; others take the place after its last, where there is
+    one.
 
     Parameters
     ----------
-    alphabet: the known characters. window: the most characters that a model reads; of longer texts it reads the last ones.
+    alphabet: the known characters. window: the most characters that a model reads; of longer texts
+    it reads the last ones.
     unknown: whether other characters have a place.
     """
 
@@ -101,23 +116,43 @@ class TextPreparation(Preparation):
     @override
     def __call__(self, raw: Any, client: int | None = None) -> Tensor:
         texts = [raw] if isinstance(raw, str) else raw
-        if not (isinstance(texts, list | tuple) and texts and all(isinstance(text, str) and text for text in texts)):
-            raise DataError(f"got a {type(raw).__name__}; expected a text, or a list of texts that are not empty")
+        if not (
+            isinstance(texts, list | tuple)
+            and texts
+            and all(isinstance(text, str) and text for text in texts)
+        ):
+            raise DataError(
+                f"got a {type(raw).__name__}; expected a text, or a list of texts that are not "
+                "empty"
+            )
         if len({len(text) for text in texts}) > 1:
-            raise DataError("got texts of different lengths; expected equally long ones, or give them one by one")
+            raise DataError(
+                "got texts of different lengths; expected equally long ones, or give them one by "
+                "one"
+            )
         place = {letter: at for at, letter in enumerate(self.alphabet)}
         strange = sorted(set("".join(texts)) - place.keys())
         if strange and not self.unknown:
-            raise DataError(f"got the character {strange[0]!r}, which is not in the alphabet of the data")
-        return torch.tensor([[place.get(letter, len(place)) for letter in text[-self.window :]] for text in texts])
+            raise DataError(
+                f"got the character {strange[0]!r}, which is not in the alphabet of the data"
+            )
+        return torch.tensor(
+            [[place.get(letter, len(place)) for letter in text[-self.window :]] for text in texts]
+        )
 
     @override
     def save(self) -> dict[str, Any]:
-        return {"kind": "text", "alphabet": self.alphabet, "window": self.window, "unknown": self.unknown}
+        return {
+            "kind": "text",
+            "alphabet": self.alphabet,
+            "window": self.window,
+            "unknown": self.unknown,
+        }
 
 
 class NumberColumn(NamedTuple):
-    """A column of numbers: what fills its gaps, its mean and its deviation, ``[1]`` for all clients or ``[K]``, one for each."""
+    """A column of numbers: what fills its gaps, its mean and its deviation, ``[1]`` for all clients
+    or ``[K]``, one for each."""
 
     name: str
     fill: Floats
@@ -136,7 +171,8 @@ class NumberColumn(NamedTuple):
 
 
 class WordColumn(NamedTuple):
-    """A column of words: its categories, whether other words share an input, and the word that fills gaps."""
+    """A column of words: its categories, whether other words share an input, and the word that
+    fills gaps."""
 
     name: str
     categories: tuple[str, ...]
@@ -145,10 +181,14 @@ class WordColumn(NamedTuple):
 
     def inputs(self) -> tuple[str, ...]:
         """Return the names of its inputs."""
-        return tuple(f"{self.name}={word}" for word in (*self.categories, *(("other",) if self.other else ())))
+        return tuple(
+            f"{self.name}={word}"
+            for word in (*self.categories, *(("other",) if self.other else ()))
+        )
 
     def encode(self, column: RawColumn, client: Ids) -> Floats:
-        """Return 1 at each row's category ``[n, C]``; a word of no category is ``other``, or 0 everywhere where there is none."""
+        """Return 1 at each row's category ``[n, C]``; a word of no category is ``other``, or 0
+        everywhere where there is none."""
         width = len(self.categories) + self.other
         place = {word: at for at, word in enumerate(self.categories)}
         fallback = len(self.categories) if self.other else -1
@@ -167,7 +207,8 @@ class TablePreparation(Preparation):
 
     Parameters
     ----------
-    columns: in the table's order. clients: whether each client has statistics of its own. gaps: texts that stand for a missing entry.
+    columns: in the table's order. clients: whether each client has statistics of its own. gaps:
+    texts that stand for a missing entry.
     """
 
     columns: tuple[NumberColumn | WordColumn, ...]
@@ -180,24 +221,37 @@ class TablePreparation(Preparation):
         return tuple(column.name for column in self.columns)
 
     def inputs(self, table: RawTable | tuple[RawColumn, ...], client: Ids | None = None) -> Tensor:
-        """Return the model inputs of all rows, float32 ``[n, inputs]``; ``client`` ``[n]``: whose statistics, where they differ."""
+        """Return the model inputs of all rows, float32 ``[n, inputs]``; ``client`` ``[n]``: whose
+        statistics, where they differ."""
         raw = table.columns if isinstance(table, RawTable) else table
         whose = np.zeros(len(raw[0].values), np.int64) if client is None else client
-        parts = [column.encode(values, whose) for column, values in zip(self.columns, raw, strict=True)]
+        parts = [
+            column.encode(values, whose) for column, values in zip(self.columns, raw, strict=True)
+        ]
         return torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
 
     @override
     def __call__(self, raw: Any, client: int | None = None) -> Tensor:
         if self.clients and client is None:
-            raise ConfigError('each client scales by its own rows (scale = "client"); use run.clients()[k].predict(x)')
+            raise ConfigError(
+                'each client scales by its own rows (scale = "client"); use '
+                "run.clients()[k].predict(x)"
+            )
         table = _read_rows(raw, self.names)
         for name in self.names:
             if name not in table.column_names:
                 known = ", ".join(table.column_names)
-                raise DataError(f"the rows have no column {name!r}{suggest(name, table.column_names)}; their columns: {known}")
+                raise DataError(
+                    f"the rows have no column {name!r}{suggest(name, table.column_names)}; their "
+                    f"columns: {known}"
+                )
         rows = tuple(
             read_column(
-                table.column(column.name), column.name, "words" if isinstance(column, WordColumn) else "numbers", self.gaps, "x"
+                table.column(column.name),
+                column.name,
+                "words" if isinstance(column, WordColumn) else "numbers",
+                self.gaps,
+                "x",
             )
             for column in self.columns
         )
@@ -210,10 +264,17 @@ class TablePreparation(Preparation):
         for column in self.columns:
             if isinstance(column, WordColumn):
                 columns.append(
-                    {"name": column.name, "kind": "words", **column._asdict(), "categories": list(column.categories)}
+                    {
+                        "name": column.name,
+                        "kind": "words",
+                        **column._asdict(),
+                        "categories": list(column.categories),
+                    }
                 )
             else:
-                numbers = {key: self._plain(getattr(column, key)) for key in ("fill", "mean", "deviation")}
+                numbers = {
+                    key: self._plain(getattr(column, key)) for key in ("fill", "mean", "deviation")
+                }
                 columns.append({"name": column.name, "kind": "numbers", **numbers})
         inputs = [name for column in self.columns for name in column.inputs()]
         return {
@@ -229,7 +290,8 @@ class TablePreparation(Preparation):
 
 
 def fixed_preparation(table: RawTable) -> TablePreparation:
-    """Return the preparation that a table's option ``fixed`` says; columns that it does not name stay as they are."""
+    """Return the preparation that a table's option ``fixed`` says; columns that it does not name
+    stay as they are."""
     options = table.options
     columns: list[NumberColumn | WordColumn] = []
     for raw in table.columns:
@@ -237,17 +299,25 @@ def fixed_preparation(table: RawTable) -> TablePreparation:
             words = tuple(sorted(str(word) for word in options.fixed[raw.name]))
             columns.append(WordColumn(raw.name, words, True, "missing"))
         else:
-            mean, deviation = (np.array([float(v)]) for v in options.fixed.get(raw.name, (0.0, 1.0)))
+            mean, deviation = (
+                np.array([float(v)]) for v in options.fixed.get(raw.name, (0.0, 1.0))
+            )
             columns.append(NumberColumn(raw.name, mean, mean, deviation))
     return TablePreparation(tuple(columns), clients=False, gaps=options.gaps)
 
 
 def _read_rows(raw: Any, names: tuple[str, ...]) -> Any:
-    """Return new rows as an Arrow table: a path, a list of records, or what :func:`arrow_table` takes."""
+    """Return new rows as an Arrow table: a path, a list of records, or what :func:`arrow_table`
+    takes."""
     if isinstance(raw, str | Path):
         return read_arrow(Path(raw).expanduser())
     if isinstance(raw, list) and raw and isinstance(raw[0], Mapping):
-        return arrow_table({name: [row.get(name) for row in raw] for name in {key: None for row in raw for key in row}})
+        return arrow_table(
+            {
+                name: [row.get(name) for row in raw]
+                for name in {key: None for row in raw for key in row}
+            }
+        )
     return arrow_table(raw.detach().cpu().numpy() if isinstance(raw, Tensor) else raw, names)
 
 
@@ -267,12 +337,21 @@ def restore_preparation(saved: Mapping[str, Any]) -> Preparation:
         columns: list[NumberColumn | WordColumn] = []
         for column in saved["columns"]:
             if column["kind"] == "words":
-                columns.append(WordColumn(column["name"], tuple(column["categories"]), column["other"], column["fill"]))
+                columns.append(
+                    WordColumn(
+                        column["name"], tuple(column["categories"]), column["other"], column["fill"]
+                    )
+                )
             else:
                 fill, mean, deviation = (
-                    np.atleast_1d(np.asarray(column[key], np.float64)) for key in ("fill", "mean", "deviation")
+                    np.atleast_1d(np.asarray(column[key], np.float64))
+                    for key in ("fill", "mean", "deviation")
                 )
                 columns.append(NumberColumn(column["name"], fill, mean, deviation))
-        return TablePreparation(tuple(columns), saved["statistics"] == "client", tuple(saved["gaps"]))
+        return TablePreparation(
+            tuple(columns), saved["statistics"] == "client", tuple(saved["gaps"])
+        )
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"the saved preparation is damaged ({type(error).__name__} {error})") from None
+        raise DataError(
+            f"the saved preparation is damaged ({type(error).__name__} {error})"
+        ) from None

@@ -1,4 +1,5 @@
-"""Classes that are known before anybody looks at the data: their number, or a list of their names."""
+"""Classes that are known before anybody looks at the data: their number, or a list of their
+names."""
 
 from __future__ import annotations
 
@@ -16,41 +17,58 @@ Classes = int | tuple[str, ...] | None
 """A number of classes, their names, or None: as many as the labels of all clients show."""
 
 
-def with_classes(dataset: Dataset, classes: int | Sequence[str] | None, where: str, line: str = "task.classes = 10") -> Dataset:
-    """Return the data set with these classes; None: with those that its labels show, which is then noted as measured.
+def with_classes(
+    dataset: Dataset,
+    classes: int | Sequence[str] | None,
+    where: str,
+    line: str = "task.classes = 10",
+) -> Dataset:
+    """Return the data set with these classes; None: with those that its labels show, which is then
+    noted as measured.
 
     Parameters
     ----------
-    classes: their number, or their names in the order of their numbers. line: what a private run should write.
+    classes: their number, or their names in the order of their numbers. line: what a private run
+    should write.
 
     Raises
     ------
-    DataError: a label of no class. ConfigError: words as labels, and no names; fewer than two classes.
+    DataError: a label of no class. ConfigError: words as labels, and no names; fewer than two
+    classes.
     """
     if dataset.targets in ("numbers", "multilabel"):
         if classes is not None:
             raise ConfigError("these targets are no classes; leave classes out", "task.classes")
         return dataset
     if classes is None:
-        said = {"the classes are collected": ("task.classes", f"{line}, or the list of their names")}
+        said = {
+            "the classes are collected": ("task.classes", f"{line}, or the list of their names")
+        }
         return dataclasses.replace(dataset, measured={**dataset.measured, **said})
     names = () if isinstance(classes, int) else tuple(str(name) for name in classes)
     count = classes if isinstance(classes, int) else len(names)
     if count < 2 or len(set(names)) < len(names):
-        raise ConfigError(f"got {classes!r}; expected at least two classes, each once", "task.classes")
+        raise ConfigError(
+            f"got {classes!r}; expected at least two classes, each once", "task.classes"
+        )
     if dataset.names and not names:
         known = ", ".join(repr(name) for name in dataset.names[:3])
-        raise ConfigError(f"got {classes}, and the labels are words ({known}); give the list of their names", "task.classes")
+        raise ConfigError(
+            f"got {classes}, and the labels are words ({known}); give the list of their names",
+            "task.classes",
+        )
     if not dataset.names:
         if dataset.classes is not None and dataset.classes > count:
             raise DataError(
-                f"{where}: labels up to {dataset.classes - 1}; task.classes has {count}, so expected up to {count - 1}"
+                f"{where}: labels up to {dataset.classes - 1}; task.classes has {count}, so "
+                f"expected up to {count - 1}"
             )
         return dataclasses.replace(dataset, classes=count, names=names)
     for name in dataset.names:
         if name not in names:
             raise DataError(
-                f"{where}: the label {name!r}{suggest(name, names)} is not in task.classes; add it, or drop its rows"
+                f"{where}: the label {name!r}{suggest(name, names)} is not in task.classes; add "
+                "it, or drop its rows"
             )
     place = torch.tensor([names.index(name) for name in dataset.names])
     return dataclasses.replace(dataset, y=place[dataset.y], classes=count, names=names)

@@ -1,8 +1,10 @@
-"""Clients with quadratic objectives, whose limits are known in closed form: ``task = { name = "quadratic" }``.
+"""Clients with quadratic objectives, whose limits are known in closed form:
+``task = { name = "quadratic" }``.
 
-Client k minimises ``f_k(w) = a_k / 2 * ||w - m_k||^2``. It is represented by a linear layer without bias from one input to d
-outputs (so ``w`` is its weight), the sample ``x = sqrt(a_k)``, ``y = sqrt(a_k) m_k`` and half the squared error:
-``||w x - y||^2 / 2 = a_k / 2 * ||w - m_k||^2``. Engines treat it like any other model.
+Client k minimises ``f_k(w) = a_k / 2 * ||w - m_k||^2``. It is represented by a linear layer without
+bias from one input to d outputs (so ``w`` is its weight), the sample ``x = sqrt(a_k)``,
+``y = sqrt(a_k) m_k`` and half the squared error: ``||w x - y||^2 / 2 = a_k / 2 * ||w - m_k||^2``.
+Engines treat it like any other model.
 """
 
 from __future__ import annotations
@@ -35,10 +37,12 @@ class Quadratic(TaskSource):
     Parameters
     ----------
     dim: d. curvatures: ``a_k``, one per client; empty: all 1.
-    minima: ``m_k``, ``population * dim`` numbers client by client; empty: standard normal numbers times ``spread``.
+    minima: ``m_k``, ``population * dim`` numbers client by client; empty: standard normal numbers
+    times ``spread``.
     examples: equal samples per client (its ``n_k``); empty: one each.
 
-    Each client also has one test row, a copy of its sample, so that the mean test loss is the mean of the ``f_k``.
+    Each client also has one test row, a copy of its sample, so that the mean test loss is the mean
+    of the ``f_k``.
     """
 
     loss: ClassVar[str] = "half_squared_error"
@@ -61,9 +65,12 @@ class Quadratic(TaskSource):
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
-        """Return ``n_k`` equal training rows and one test row per client; float64, so that closed forms hold up to rounding."""
+        """Return ``n_k`` equal training rows and one test row per client; float64, so that closed
+        forms hold up to rounding."""
         a = self._per_client("curvatures", self.curvatures, np.ones(population))
-        minima = self._per_client("minima", self.minima, self.spread * key.normal(np.arange(population), self.dim).ravel())
+        minima = self._per_client(
+            "minima", self.minima, self.spread * key.normal(np.arange(population), self.dim).ravel()
+        )
         count = self._per_client("examples", self.examples, np.ones(population)).astype(np.int64)
         client = np.concatenate([np.repeat(np.arange(population), count), np.arange(population)])
         test = np.arange(len(client)) >= count.sum()
@@ -75,7 +82,9 @@ class Quadratic(TaskSource):
     @staticmethod
     def _per_client(name: str, given: tuple[float, ...], default: Floats) -> Floats:
         if given and len(given) != len(default):
-            raise ConfigError(f"got {len(given)} numbers; this population needs {len(default)}", f"task.{name}")
+            raise ConfigError(
+                f"got {len(given)} numbers; this population needs {len(default)}", f"task.{name}"
+            )
         return np.asarray(given, dtype=np.float64) if given else default
 
     @override
@@ -84,24 +93,37 @@ class Quadratic(TaskSource):
 
 
 def minimum(p: ArrayLike, a: ArrayLike, m: ArrayLike) -> Floats:
-    """Return the minimum of ``sum p_k f_k``: ``sum p_k a_k m_k / sum p_k a_k``; ``p``, ``a`` ``[K]``, ``m`` ``[K]`` or ``[K, d]``."""
-    return np.asarray(np.average(np.asarray(m, float), axis=0, weights=np.asarray(p, float) * np.asarray(a, float)))
+    """Return the minimum of ``sum p_k f_k``: ``sum p_k a_k m_k / sum p_k a_k``; ``p``, ``a``
+    ``[K]``, ``m`` ``[K]`` or ``[K, d]``."""
+    return np.asarray(
+        np.average(
+            np.asarray(m, float), axis=0, weights=np.asarray(p, float) * np.asarray(a, float)
+        )
+    )
 
 
-def fedavg_round(w: ArrayLike, p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLike, lr: float) -> Floats:
-    """Return the model after one round of FedAvg in which client k takes ``steps_k`` full-batch steps, weights ``p`` (summing to 1).
+def fedavg_round(
+    w: ArrayLike, p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLike, lr: float
+) -> Floats:
+    """Return the model after one round of FedAvg in which client k takes ``steps_k`` full-batch
+    steps, weights ``p`` (summing to 1).
 
-    A step is ``w - lr a_k (w - m_k)``, so after tau of them ``w_k = m_k + (1 - lr a_k)^tau (w - m_k)``.
+    A step is ``w - lr a_k (w - m_k)``, so after tau of them
+    ``w_k = m_k + (1 - lr a_k)^tau (w - m_k)``.
     """
-    start, target = np.asarray(w, float), np.asarray(m, float)
+    start = np.asarray(w, float)
+    target = np.asarray(m, float)
     left = (1.0 - lr * np.asarray(a, float)) ** np.asarray(steps)
     after = target + np.expand_dims(left, tuple(range(1, target.ndim))) * (start - target)
     return np.asarray(np.tensordot(np.asarray(p, float), after, 1))
 
 
-def fedavg_fixed_point(p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLike, lr: float) -> Floats:
+def fedavg_fixed_point(
+    p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLike, lr: float
+) -> Floats:
     """Return the fixed point of FedAvg with all clients and weights ``p``:
-    ``sum p_k (1 - (1 - lr a_k)^tau_k) m_k / sum p_k (1 - (1 - lr a_k)^tau_k)`` (docs/methods/algorithms.md#fedavg).
+    ``sum p_k (1 - (1 - lr a_k)^tau_k) m_k / sum p_k (1 - (1 - lr a_k)^tau_k)``
+    (docs/methods/algorithms.md#fedavg).
 
     Example
     -------
@@ -112,8 +134,11 @@ def fedavg_fixed_point(p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLik
     return minimum(p, moved, m)
 
 
-def fednova_fixed_point(p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLike, lr: float) -> Floats:
-    """Return the fixed point of FedNova, which divides each client's progress by its steps (A4, test iii).
+def fednova_fixed_point(
+    p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLike, lr: float
+) -> Floats:
+    """Return the fixed point of FedNova, which divides each client's progress by its steps (A4,
+    test iii).
 
     Example
     -------

@@ -1,8 +1,10 @@
-"""Narrower models: which units of a network belong together, and the same network with fewer of them.
+"""Narrower models: which units of a network belong together, and the same network with fewer of
+them.
 
-The structure is read from the module's graph (torch.fx): which layer's outputs are the inputs of which other, and which are added,
-so that they must keep the same units. Linear layers, convolutions without groups, BatchNorm, pools, activations without weights,
-flattening and sums are known; a network with anything else is refused.
+The structure is read from the module's graph (torch.fx): which layer's outputs are the inputs of
+which other, and which are added, so that they must keep the same units. Linear layers, convolutions
+without groups, BatchNorm, pools, activations without weights, flattening and sums are known; a
+network with anything else is refused.
 """
 
 from __future__ import annotations
@@ -30,13 +32,45 @@ from motley.tasks.nn import Dropout
 __all__ = ["cuttable", "narrowed", "operations"]
 
 _KEEPS_UNITS = (
-    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Softplus, nn.Identity,
-    _DropoutNd, Dropout, _AvgPoolNd, _MaxPoolNd, _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd,
-)  # fmt: skip
-_KEEPS_UNITS_TOO: frozenset[Any] = frozenset({
-    F.relu, torch.relu, F.leaky_relu, F.elu, F.gelu, F.silu, torch.tanh, torch.sigmoid, F.max_pool2d, F.avg_pool2d,
-    F.adaptive_avg_pool2d, F.adaptive_max_pool2d, F.dropout, "relu", "tanh", "sigmoid", "contiguous",
-})  # fmt: skip
+    nn.ReLU,
+    nn.ReLU6,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.Hardtanh,
+    nn.Softplus,
+    nn.Identity,
+    _DropoutNd,
+    Dropout,
+    _AvgPoolNd,
+    _MaxPoolNd,
+    _AdaptiveAvgPoolNd,
+    _AdaptiveMaxPoolNd,
+)
+_KEEPS_UNITS_TOO: frozenset[Any] = frozenset(
+    {
+        F.relu,
+        torch.relu,
+        F.leaky_relu,
+        F.elu,
+        F.gelu,
+        F.silu,
+        torch.tanh,
+        torch.sigmoid,
+        F.max_pool2d,
+        F.avg_pool2d,
+        F.adaptive_avg_pool2d,
+        F.adaptive_max_pool2d,
+        F.dropout,
+        "relu",
+        "tanh",
+        "sigmoid",
+        "contiguous",
+    }
+)
 _SUMS: frozenset[Any] = frozenset({operator.add, operator.iadd, torch.add, "add", "add_"})
 _FLATTENS: frozenset[Any] = frozenset({torch.flatten, "flatten"})
 _WHOLE = 0
@@ -44,7 +78,8 @@ _WHOLE = 0
 
 
 class _Flow(NamedTuple):
-    """What passes between two layers: the group of its units, and whether they are features (last axis) or channels (second axis)."""
+    """What passes between two layers: the group of its units, and whether they are features (last
+    axis) or channels (second axis)."""
 
     group: int
     features: bool
@@ -55,7 +90,9 @@ class _Tracer(fx.Tracer):
 
     @override
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return not isinstance(m, nn.Sequential) and (m.__module__.startswith("torch.nn") or not any(True for _ in m.children()))
+        return not isinstance(m, nn.Sequential) and (
+            m.__module__.startswith("torch.nn") or not any(True for _ in m.children())
+        )
 
 
 class _Structure:
@@ -89,7 +126,8 @@ class _Structure:
         """Return how an axis is cut; None: never."""
         if found is None or self.group(found[0]) == _WHOLE:
             return None
-        group, units = self.group(found[0]), self.units[self.group(found[0])] or 1
+        group = self.group(found[0])
+        units = self.units[self.group(found[0])] or 1
         return Axis(group, units, found[1] // units)
 
     def _join(self, one: int, other: int) -> None:
@@ -133,7 +171,11 @@ class _Structure:
             for kind in ("weight", "bias", "running_mean", "running_var"):
                 self.axes[f"{name}.{kind}"] = [(came.group, layer.num_features)]
             return came
-        convolves = isinstance(layer, _ConvNd) and not isinstance(layer, _ConvTransposeNd) and layer.groups == 1
+        convolves = (
+            isinstance(layer, _ConvNd)
+            and not isinstance(layer, _ConvTransposeNd)
+            and layer.groups == 1
+        )
         if type(layer) is nn.Linear or convolves:
             return self._weights(name, layer, came)
         raise ModelError(f"it has a layer {type(layer).__name__}, {name!r}")
@@ -148,13 +190,19 @@ class _Structure:
         group = len(self.units)
         self.units.append(units)
         self.joined.append(group)
-        self.axes[f"{name}.weight"] = [(group, units), (came.group, inputs), *[None for _ in kernel]]
+        self.axes[f"{name}.weight"] = [
+            (group, units),
+            (came.group, inputs),
+            *[None for _ in kernel],
+        ]
         self.axes[f"{name}.bias"] = [(group, units)]
         return _Flow(group, linear)
 
     def _check(self, came: _Flow, length: int, name: str) -> None:
         if length % (self.units[self.group(came.group)] or 1):
-            raise ModelError(f"the {length} inputs of {name!r} are not those of the layer before it")
+            raise ModelError(
+                f"the {length} inputs of {name!r} are not those of the layer before it"
+            )
 
 
 def _traced(module: nn.Module) -> fx.Graph:
@@ -162,17 +210,21 @@ def _traced(module: nn.Module) -> fx.Graph:
         return _Tracer().trace(module)
     except Exception as error:  # control flow, or whatever else the module does while it is traced
         what = str(error).partition(". ")[0].splitlines()
-        raise ModelError(f"its graph cannot be read ({what[0] if what else type(error).__name__})") from None
+        raise ModelError(
+            f"its graph cannot be read ({what[0] if what else type(error).__name__})"
+        ) from None
 
 
 def cuttable(layout: Layout, module: nn.Module) -> Layout:
-    """Return the layout of a module with the units along each axis, so that :meth:`Layout.slices` works.
+    """Return the layout of a module with the units along each axis, so that :meth:`Layout.slices`
+    works.
 
     All units of inputs and outputs stay; hidden layers whose outputs are added share their units.
 
     Raises
     ------
-    ModelError: the structure cannot be derived, some parameters are frozen, or no hidden layer could be narrower.
+    ModelError: the structure cannot be derived, some parameters are frozen, or no hidden layer
+    could be narrower.
 
     Example
     -------
@@ -188,13 +240,17 @@ def cuttable(layout: Layout, module: nn.Module) -> Layout:
     try:
         structure = _Structure(copy.deepcopy(module))
     except ModelError as error:
-        raise ModelError(f"{said}: {error}; linear layers, convolutions and residual sums can be cut") from None
+        raise ModelError(
+            f"{said}: {error}; linear layers, convolutions and residual sums can be cut"
+        ) from None
 
     def known(entries: tuple[Entry, ...]) -> Iterator[Entry]:
         for entry in entries:
             if entry.name not in structure.axes:
                 raise ModelError(f"{said}: it is not known which units {entry.name!r} belongs to")
-            yield dataclasses.replace(entry, axes=tuple(map(structure.axis, structure.axes[entry.name])))
+            yield dataclasses.replace(
+                entry, axes=tuple(map(structure.axis, structure.axes[entry.name]))
+            )
 
     found = Layout(tuple(known(layout.entries)), tuple(known(layout.buffers)), layout.counters)
     if not any(axis for entry in found for axis in entry.axes or ()):
@@ -202,53 +258,82 @@ def cuttable(layout: Layout, module: nn.Module) -> Layout:
     return found
 
 
-_SIZES = {"in_features": 1, "out_features": 0, "in_channels": 1, "out_channels": 0, "num_features": 0}
+_SIZES = {
+    "in_features": 1,
+    "out_features": 0,
+    "in_channels": 1,
+    "out_channels": 0,
+    "num_features": 0,
+}
 """Attribute of a layer -> the axis of its weight whose length it tells."""
 
 
-def narrowed(factory: Callable[[], nn.Module], layout: Layout, width: float, divided: bool) -> nn.Module:
-    """Return a fresh module that is ``width`` times as wide, with the first units of every hidden layer.
+def narrowed(
+    factory: Callable[[], nn.Module], layout: Layout, width: float, divided: bool
+) -> nn.Module:
+    """Return a fresh module that is ``width`` times as wide, with the first units of every hidden
+    layer.
 
     Parameters
     ----------
-    factory, layout: of the whole model, the layout from :func:`cuttable`. divided: whether in training the outputs of hidden linear
-    layers and convolutions are divided by the width, so that they are about as large as the whole model's.
+    factory, layout: of the whole model, the layout from :func:`cuttable`. divided: whether in
+    training the outputs of hidden linear layers and convolutions are divided by the width, so that
+    they are about as large as the whole model's.
     """
     module = factory()
     for entry in (*layout.entries, *layout.buffers):
-        owner, name = module.get_submodule(entry.layer), entry.name.rpartition(".")[2]
+        owner = module.get_submodule(entry.layer)
+        name = entry.name.rpartition(".")[2]
         value = getattr(owner, name).detach()
         for axis, index in enumerate(entry.kept(width)):
             value = value.index_select(axis, torch.from_numpy(index))
-        setattr(owner, name, nn.Parameter(value) if isinstance(getattr(owner, name), nn.Parameter) else value)
+        setattr(
+            owner,
+            name,
+            nn.Parameter(value) if isinstance(getattr(owner, name), nn.Parameter) else value,
+        )
         if name == "weight":
             for attribute, axis in _SIZES.items():
                 if hasattr(owner, attribute):
                     setattr(owner, attribute, value.shape[axis])
-            if divided and entry.axes is not None and len(entry.axes) > 1 and entry.axes[0] is not None:
+            if (
+                divided
+                and entry.axes is not None
+                and len(entry.axes) > 1
+                and entry.axes[0] is not None
+            ):
                 owner.forward = _Divided(owner, width)
     return module
 
 
 class _Divided:
-    """What a linear layer or convolution computes, divided by the width of its model in training alone.
+    """What a linear layer or convolution computes, divided by the width of its model in training
+    alone.
 
     The weights are divided, which are fewer numbers than the outputs."""
 
     def __init__(self, layer: Any, width: float) -> None:
-        self.layer, self.width = layer, width
+        self.layer = layer
+        self.width = width
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        layer, scale = self.layer, self.width if self.layer.training else 1.0
-        weight, bias = (value if value is None or scale == 1.0 else value / scale for value in (layer.weight, layer.bias))
+        layer = self.layer
+        scale = self.width if self.layer.training else 1.0
+        weight, bias = (
+            value if value is None or scale == 1.0 else value / scale
+            for value in (layer.weight, layer.bias)
+        )
         outputs: Tensor = (
-            F.linear(inputs, weight, bias) if isinstance(layer, nn.Linear) else layer._conv_forward(inputs, weight, bias)
+            F.linear(inputs, weight, bias)
+            if isinstance(layer, nn.Linear)
+            else layer._conv_forward(inputs, weight, bias)
         )
         return outputs
 
 
 def operations(module: nn.Module, sample: Tensor) -> int:
-    """Return the floating-point operations of linear layers and convolutions in a forward pass of ``sample`` ``[1, ...]``."""
+    """Return the floating-point operations of linear layers and convolutions in a forward pass of
+    ``sample`` ``[1, ...]``."""
     module.eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         module(sample)

@@ -1,9 +1,11 @@
-"""Statistics of the training rows of a table: what each client measures, their sums, and the preparation that follows from them.
+"""Statistics of the training rows of a table: what each client measures, their sums, and the
+preparation that follows from them.
 
-Under ``scale = "federated"`` every client sends once, for its training rows: their number; for each column of numbers the number of
-entries, their sum, and the sum of their squared distances from the client's own mean; for each column of words the count of each
-word. Sums over clients then give what pooled rows give. Distances are squared around the client's mean because the sum of the
-squares themselves loses all digits where a mean is large beside its deviation:
+Under ``scale = "federated"`` every client sends once, for its training rows: their number; for each
+column of numbers the number of entries, their sum, and the sum of their squared distances from the
+client's own mean; for each column of words the count of each word. Sums over clients then give what
+pooled rows give. Distances are squared around the client's mean because the sum of the squares
+themselves loses all digits where a mean is large beside its deviation:
 
     n = sum n_k;  m = sum s_k / n;  Q = sum Q_k + sum n_k (s_k / n_k - m)^2
     (Chan, Golub, LeVeque, 1983)
@@ -31,8 +33,8 @@ _BITS = 64
 
 
 class ClientSums(NamedTuple):
-    """What clients tell of a column of numbers, ``[K]`` each: training rows, entries, their sum, and their squared distances from
-    the client's mean, summed."""
+    """What clients tell of a column of numbers, ``[K]`` each: training rows, entries, their sum,
+    and their squared distances from the client's mean, summed."""
 
     rows: Floats
     entries: Floats
@@ -43,7 +45,8 @@ class ClientSums(NamedTuple):
 def client_sums(values: Floats, owner: Ids, population: int) -> ClientSums:
     """Return the sums of every client; ``values`` ``[n]`` with NaN for gaps, ``owner`` ``[n]``."""
     there = ~np.isnan(values)
-    mine, found = owner[there], values[there]
+    mine = owner[there]
+    found = values[there]
     count = np.bincount(mine, minlength=population).astype(np.float64)
     total = np.bincount(mine, found, population)
     distance = found - (total / np.maximum(count, 1.0))[mine]
@@ -54,28 +57,37 @@ def client_sums(values: Floats, owner: Ids, population: int) -> ClientSums:
 
 def pooled(sums: ClientSums) -> ClientSums:
     """Return the sums of all clients together, ``[1]`` each."""
-    count, total = sums.entries.sum(), sums.total.sum()
+    count = sums.entries.sum()
+    total = sums.total.sum()
     own = sums.total / np.maximum(sums.entries, 1.0)
     squares = sums.squares.sum() + (sums.entries * (own - total / max(count, 1.0)) ** 2).sum()
     return ClientSums(*(np.array([value]) for value in (sums.rows.sum(), count, total, squares)))
 
 
 def fit(
-    table: RawTable, rows: Ints, owner: Ids, train: Bools, population: int, names: Sequence[str] = ()
+    table: RawTable,
+    rows: Ints,
+    owner: Ids,
+    train: Bools,
+    population: int,
+    names: Sequence[str] = (),
 ) -> tuple[TablePreparation, StatisticsTraffic]:
     """Return the preparation of a table by its training rows, and what their exchange costs.
 
     Parameters
     ----------
-    rows, owner: ``[m]`` the rows that clients hold, and whose they are. train: ``[m]`` which of them train. names: of the clients.
+    rows, owner: ``[m]`` the rows that clients hold, and whose they are. train: ``[m]`` which of
+    them train. names: of the clients.
 
     Raises
     ------
     DataError: a column without an entry to measure.
     """
-    at, mine = rows[train], owner[train]
+    at = rows[train]
+    mine = owner[train]
     own = table.options.scale == "client"
-    down, up = 0, np.zeros(population, np.int64)
+    down = 0
+    up = np.zeros(population, np.int64)
     columns: list[NumberColumn | WordColumn] = []
     for raw in table.columns:
         values = RawColumn(raw.name, raw.values[at], raw.words)
@@ -84,15 +96,20 @@ def fit(
             _refuse_empty(raw.name, sums, table, names)
             columns.append(_numbers(values, sums, mine, table.options))
             if not own:
-                down, up = down + 2 * _BITS, up + 3 * _BITS
+                down = down + 2 * _BITS
+                up = up + 3 * _BITS
         else:
             words = _words(values, table.options, str(table.where))
             columns.append(words)
-            down += sum(_word_bits(word) for word in (*words.categories, *(["other"] if words.other else []), words.fill))
+            down += sum(
+                _word_bits(word)
+                for word in (*words.categories, *(["other"] if words.other else []), words.fill)
+            )
             up += _count_bits(values, mine, population)
     if not own and any(raw.words is None for raw in table.columns):
         up += _BITS  # the number of rows
-    up = np.where(np.bincount(mine, minlength=population) > 0, up, 0)  # a client without training rows sends nothing
+    # a client without training rows sends nothing
+    up = np.where(np.bincount(mine, minlength=population) > 0, up, 0)
     return TablePreparation(tuple(columns), own, table.options.gaps), StatisticsTraffic(down, up)
 
 
@@ -102,16 +119,24 @@ def _refuse_empty(name: str, sums: ClientSums, table: RawTable, names: Sequence[
     each = sums if own else pooled(sums)
     empty = np.flatnonzero((each.entries == 0) & (each.rows > 0))
     if len(empty):
-        whose = f"{client_in_words(int(empty[0]), names)} has no value" if own else "there is no value"
+        whose = (
+            f"{client_in_words(int(empty[0]), names)} has no value" if own else "there is no value"
+        )
         remedy = f'drop = ["{name}"]' + (', or scale = "federated"' if own else "")
-        raise DataError(f"{table.where}: {whose} of column {name!r} in its training rows; write {remedy}")
+        raise DataError(
+            f"{table.where}: {whose} of column {name!r} in its training rows; write {remedy}"
+        )
 
 
-def _numbers(column: RawColumn, sums: ClientSums, owner: Ids, options: TableOptions) -> NumberColumn:
-    """Return what fills and scales a column of numbers: means and deviations of its training rows after filling."""
+def _numbers(
+    column: RawColumn, sums: ClientSums, owner: Ids, options: TableOptions
+) -> NumberColumn:
+    """Return what fills and scales a column of numbers: means and deviations of its training rows
+    after filling."""
     population = len(sums.rows)
     sums = sums if options.scale == "client" else pooled(sums)
-    count, rows = np.maximum(sums.entries, 1.0), np.maximum(sums.rows, 1.0)
+    count = np.maximum(sums.entries, 1.0)
+    rows = np.maximum(sums.rows, 1.0)
     own_mean = sums.total / count
     fill = _medians(column.values, owner, population) if options.impute == "median" else own_mean
     gaps = sums.rows - sums.entries
@@ -125,34 +150,54 @@ def _numbers(column: RawColumn, sums: ClientSums, owner: Ids, options: TableOpti
 def _medians(values: Floats, owner: Ids, population: int) -> Floats:
     """Return the median of each client's entries; 0 for a client without any."""
     there = ~np.isnan(values)
-    found, mine = values[there], owner[there]
+    found = values[there]
+    mine = owner[there]
     ends = np.cumsum(np.bincount(mine, minlength=population))[:-1]
     parts = np.split(found[np.argsort(mine, kind="stable")], ends)
     return np.array([np.median(part) if len(part) else 0.0 for part in parts])
 
 
 def _words(column: RawColumn, options: TableOptions, where: str) -> WordColumn:
-    """Return the categories of a column of words: all, or the most frequent ones, ties in alphabetical order."""
+    """Return the categories of a column of words: all, or the most frequent ones, ties in
+    alphabetical order."""
     known = column.words or ()
     gone = np.isnan(column.values)
-    counts = dict(zip(known, np.bincount(column.values[~gone].astype(np.int64), minlength=len(known)).tolist(), strict=True))
+    counts = dict(
+        zip(
+            known,
+            np.bincount(column.values[~gone].astype(np.int64), minlength=len(known)).tolist(),
+            strict=True,
+        )
+    )
     if not any(counts.values()) and (options.missing == "most_frequent" or not gone.any()):
         raise DataError(
-            f'{where}: there is no value of column {column.name!r} in its training rows; write drop = ["{column.name}"]'
+            f"{where}: there is no value of column {column.name!r} in its training rows; write "
+            f'drop = ["{column.name}"]'
         )
-    fill = "missing" if options.missing == "category" else min(counts, key=lambda word: (-counts[word], word))
+    fill = (
+        "missing"
+        if options.missing == "category"
+        else min(counts, key=lambda word: (-counts[word], word))
+    )
     counts[fill] = counts.get(fill, 0) + int(gone.sum())
-    found = sorted((word for word in counts if counts[word]), key=lambda word: (-counts[word], word))
+    found = sorted(
+        (word for word in counts if counts[word]), key=lambda word: (-counts[word], word)
+    )
     other = len(found) > options.categories
-    return WordColumn(column.name, tuple(sorted(found[: options.categories - 1] if other else found)), other, fill)
+    return WordColumn(
+        column.name, tuple(sorted(found[: options.categories - 1] if other else found)), other, fill
+    )
 
 
 def _count_bits(column: RawColumn, owner: Ids, population: int) -> Ints:
-    """Return the bits ``[K]`` of each client's words with their counts; a gap counts as an empty word."""
+    """Return the bits ``[K]`` of each client's words with their counts; a gap counts as an empty
+    word."""
     sizes = np.array([_word_bits(word) for word in (*(column.words or ()), "")], np.int64) + _BITS
     code = np.where(np.isnan(column.values), len(sizes) - 1, column.values).astype(np.int64)
     pairs = np.unique(owner * len(sizes) + code)
-    out: Ints = np.bincount(pairs // len(sizes), sizes[pairs % len(sizes)], population).astype(np.int64)
+    out: Ints = np.bincount(pairs // len(sizes), sizes[pairs % len(sizes)], population).astype(
+        np.int64
+    )
     return out
 
 

@@ -1,8 +1,10 @@
-"""Synthetic(alpha, beta) of Li et al., MLSys 2020 (arXiv 1812.06127): ``task = { name = "synthetic", alpha = 1, beta = 1 }``.
+"""Synthetic(alpha, beta) of Li et al., MLSys 2020 (arXiv 1812.06127):
+``task = { name = "synthetic", alpha = 1, beta = 1 }``.
 
-For client k: ``u ~ N(0, alpha)``, ``B ~ N(0, beta)``; ``v_j ~ N(B, 1)``; ``W_ij, b_i ~ N(u, 1)``; a sample is
-``x ~ N(v, diag(j^-1.2))``, ``y = argmax(W x + b)``. The authors' code passes alpha and beta as standard deviations (the paper
-reads as variances; the same for 0 and 1): so does this. They set no seed, so their numbers cannot be repeated.
+For client k: ``u ~ N(0, alpha)``, ``B ~ N(0, beta)``; ``v_j ~ N(B, 1)``; ``W_ij, b_i ~ N(u, 1)``; a
+sample is ``x ~ N(v, diag(j^-1.2))``, ``y = argmax(W x + b)``. The authors' code passes alpha and
+beta as standard deviations (the paper reads as variances; the same for 0 and 1): so does this. They
+set no seed, so their numbers cannot be repeated.
 """
 
 from __future__ import annotations
@@ -29,16 +31,21 @@ __all__ = ["Synthetic"]
 
 @dataclass(frozen=True)
 class Synthetic(TaskSource):
-    """Clients with their own linear rule (alpha) and their own feature mean (beta); natural clients.
+    """Clients with their own linear rule (alpha) and their own feature mean (beta); natural
+    clients.
 
     Parameters
     ----------
-    alpha, beta: standard deviations of ``u`` and ``B``. Synthetic(0, 0) is still not IID: every client has its own ``W``.
+    alpha, beta: standard deviations of ``u`` and ``B``. Synthetic(0, 0) is still not IID: every
+    client has its own ``W``.
     iid: the authors' IID variant: ``v = 0`` and one ``W, b ~ N(0, 1)`` for all.
-    sizes: ``lognormal``: ``floor(lognormal(4, 2)) + 50`` samples, which is extreme (one client can hold most of all samples);
+    sizes: ``lognormal``: ``floor(lognormal(4, 2)) + 50`` samples, which is extreme (one client can
+    hold most of all samples);
         ``equal``: ``examples`` each.
-    examples: see ``sizes``. dim, classes: 60 and 10 in the paper. model: a name or record of a model.
-    own_test: the first nine tenths of a client's samples (rounded down) are for training, the rest is its own test part, as in the
+    examples: see ``sizes``. dim, classes: 60 and 10 in the paper. model: a name or record of a
+    model.
+    own_test: the first nine tenths of a client's samples (rounded down) are for training, the rest
+    is its own test part, as in the
         authors' code; False: ``split`` decides, as for other data.
 
     ``partition = "by_writer"`` keeps these clients; any other partition mixes their samples.
@@ -59,14 +66,17 @@ class Synthetic(TaskSource):
     def __post_init__(self) -> None:
         for name, value in (("alpha", self.alpha), ("beta", self.beta)):
             if not 0.0 <= value < float("inf"):
-                raise ConfigError(f"{name}: got {value}; expected a standard deviation of at least 0")
+                raise ConfigError(
+                    f"{name}: got {value}; expected a standard deviation of at least 0"
+                )
         for name, least in (("examples", 2), ("dim", 1), ("classes", 2)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}: got {getattr(self, name)}; expected at least {least}")
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
-        """Return all clients' samples, client by client; a client's samples depend on its id alone."""
+        """Return all clients' samples, client by client; a client's samples depend on its id
+        alone."""
         count = self._sizes(key.fold("sizes"), population)
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(count)])
         x = np.empty((starts[-1], self.dim), np.float32)
@@ -74,27 +84,37 @@ class Synthetic(TaskSource):
         u, centre = (key.fold(name).normal(np.arange(population))[:, 0] for name in ("u", "B"))
         for k in range(population):
             rows = slice(starts[k], starts[k + 1])
-            x[rows], y[rows] = self._client(key.fold("client", k), key, count[k], self.alpha * u[k], self.beta * centre[k])
+            x[rows], y[rows] = self._client(
+                key.fold("client", k), key, count[k], self.alpha * u[k], self.beta * centre[k]
+            )
         client = np.repeat(np.arange(population), count)
         place = np.arange(starts[-1]) - starts[client]
         test = self.own_test & (place >= np.floor(0.9 * count + 1e-6)[client])
         law = "IID" if self.iid else f"({self.alpha:g}, {self.beta:g})"
-        note = {"data": f"Synthetic {law}, {self.sizes} sizes, largest client {count.max()} of {starts[-1]} samples"}
-        return Dataset(torch.from_numpy(x), torch.from_numpy(y), self.classes, test, client, (), note)
+        note = {
+            "data": f"Synthetic {law}, {self.sizes} sizes, largest client {count.max()} of "
+            f"{starts[-1]} samples"
+        }
+        return Dataset(
+            torch.from_numpy(x), torch.from_numpy(y), self.classes, test, client, (), note
+        )
 
     def _sizes(self, key: Key, population: int) -> NDArray[np.int64]:
         if self.sizes == "equal":
             return np.full(population, self.examples, np.int64)
         return np.exp(4.0 + 2.0 * key.normal(np.arange(population))[:, 0]).astype(np.int64) + 50
 
-    def _client(self, key: Key, root: Key, n: int, u: float, centre: float) -> tuple[Floats, NDArray[np.int64]]:
+    def _client(
+        self, key: Key, root: Key, n: int, u: float, centre: float
+    ) -> tuple[Floats, NDArray[np.int64]]:
         """Return samples ``[n, dim]`` and labels ``[n]`` of one client."""
         rng = key.numpy()
         rule = root.fold("rule").numpy() if self.iid else rng
         v = np.zeros(self.dim) if self.iid else rng.normal(centre, 1.0, self.dim)
         w = rule.normal(0.0 if self.iid else u, 1.0, (self.dim, self.classes))
         b = rule.normal(0.0 if self.iid else u, 1.0, self.classes)
-        x = v + rng.standard_normal((n, self.dim)) * np.arange(1, self.dim + 1) ** -0.6  # standard deviation: root of j^-1.2
+        # standard deviation: root of j^-1.2
+        x = v + rng.standard_normal((n, self.dim)) * np.arange(1, self.dim + 1) ** -0.6
         return x, np.argmax(x @ w + b, axis=1)
 
     @override

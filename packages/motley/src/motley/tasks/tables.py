@@ -1,4 +1,5 @@
-"""Readers of tables with a column of labels: Parquet, CSV, ``.npz``, and scikit-learn's own small sets."""
+"""Readers of tables with a column of labels: Parquet, CSV, ``.npz``, and scikit-learn's own small
+sets."""
 
 from __future__ import annotations
 
@@ -17,16 +18,31 @@ from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped, multilabel
 from motley.tasks.formats.npz import arrays
 from motley.tasks.origin import Origin, row_of
-from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation, fixed_preparation
+from motley.tasks.preparation import (
+    ArrayPreparation,
+    NumberColumn,
+    Preparation,
+    TablePreparation,
+    fixed_preparation,
+)
 from motley.tasks.raw_table import RawTable, TableOptions, arrow_table, raw_table, read_arrow
 
-__all__ = ["BUILTIN", "Columns", "cut", "make_dataset", "read_columns", "read_table", "take_columns"]
+__all__ = [
+    "BUILTIN",
+    "Columns",
+    "cut",
+    "make_dataset",
+    "read_columns",
+    "read_table",
+    "take_columns",
+]
 
 BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
 """Data sets of scikit-learn; ``diabetes`` has a number as its target."""
 
 Columns = tuple[Any, NDArray[Any], NDArray[Any] | None]
-"""Features ``[n, ...]`` or an Arrow table of them, targets ``[n]`` or ``[n, d]``, client ids ``[n]`` or None."""
+"""Features ``[n, ...]`` or an Arrow table of them, targets ``[n]`` or ``[n, d]``, client ids
+``[n]`` or None."""
 
 
 def read_table(
@@ -37,41 +53,51 @@ def read_table(
     options: TableOptions | None = None,
     client_groups: int | None = None,
 ) -> Dataset:
-    """Return the data set of a name of :data:`BUILTIN` or a path to an ``.npz``, ``.parquet`` or ``.csv`` file.
+    """Return the data set of a name of :data:`BUILTIN` or a path to an ``.npz``, ``.parquet`` or
+    ``.csv`` file.
 
     Parameters
     ----------
     label, client: names of columns (an ``.npz`` always has the arrays ``y`` and ``client``).
-    classes: whether targets are classes; else numbers. options: how columns become inputs. client_groups: how many groups the numbers
-    of the column ``client`` are cut into; None: each of its entries is a client.
+    classes: whether targets are classes; else numbers. options: how columns become inputs.
+    client_groups: how many groups the numbers of the column ``client`` are cut into; None: each of
+    its entries is a client.
     """
     options = options or TableOptions()
     if data in BUILTIN:
         x, y, names = _builtin(data, classes)
-        where, table = f"scikit-learn's {data}", arrow_table(x, names)
+        where = f"scikit-learn's {data}"
+        table = arrow_table(x, names)
         inputs, ids = (
-            (table, None) if client is None else take_columns(table.append_column(label, [y]), label, client, where)[::2]
+            (table, None)
+            if client is None
+            else take_columns(table.append_column(label, [y]), label, client, where)[::2]
         )
-        ids, column = cut(ids, client_groups, where), client if client_groups is None else None
+        ids = cut(ids, client_groups, where)
+        column = client if client_groups is None else None
         return make_dataset(inputs, y, ids, classes, where, options=options, column=column)
     path = Path(data).expanduser()
     if is_folder(path):
         raise DataError(
-            f"task.data: {data} is a folder; this task reads one table, whose column task.client says whose a row is. A file for each "
-            f"client is read in Python: from_files({data!r}, label={label!r}) of motley.tasks"
+            f"task.data: {data} is a folder; this task reads one table, whose column task.client "
+            f"says whose a row is. A file for each client is read in Python: from_files({data!r}, "
+            f"label={label!r}) of motley.tasks"
         )
     if not is_file(path):
         raise DataError(
-            f"task.data: got {data!r}{suggest(data, BUILTIN)}; expected one of: {', '.join(BUILTIN)}, or the path of an .npz, "
-            f".parquet or .csv file that exists{where_paths_start(data)}"
+            f"task.data: got {data!r}{suggest(data, BUILTIN)}; expected one of: "
+            f"{', '.join(BUILTIN)}, or the path of an .npz, .parquet or .csv file that "
+            f"exists{where_paths_start(data)}"
         )
     inputs, targets, ids = read_columns(path, label, client)
-    ids, column = cut(ids, client_groups, str(path)), client if client_groups is None else None
+    ids = cut(ids, client_groups, str(path))
+    column = client if client_groups is None else None
     return make_dataset(inputs, targets, ids, classes, str(path), options=options, column=column)
 
 
 def cut(ids: NDArray[Any] | None, groups: int | None, where: str) -> NDArray[Any] | None:
-    """Return client ids as groups of about equal size, from the smallest numbers to the largest; equal numbers stay together.
+    """Return client ids as groups of about equal size, from the smallest numbers to the largest;
+    equal numbers stay together.
 
     Raises
     ------
@@ -83,7 +109,10 @@ def cut(ids: NDArray[Any] | None, groups: int | None, where: str) -> NDArray[Any
     if ids is None or groups is None:
         return ids
     if ids.dtype.kind not in "biuf":
-        raise DataError(f"{where}: the clients' column holds words, and client_groups cuts numbers; leave client_groups out")
+        raise DataError(
+            f"{where}: the clients' column holds words, and client_groups cuts numbers; leave "
+            "client_groups out"
+        )
     edges = np.quantile(ids, np.arange(1, groups) / groups)
     return np.asarray(np.searchsorted(edges, ids, side="left"))
 
@@ -103,10 +132,11 @@ def make_dataset(
 
     Parameters
     ----------
-    x: features, ``[n, ...]`` or an Arrow table. y: targets. client: client ids. several: a sample may have several labels, ``[n, C]``,
-    0 or 1 each. whole: whether an array of whole numbers stays so, as in :func:`~motley.tasks.formats.checks.features`.
-    options: how a table's columns become inputs; None: features must be complete numbers, and stay as they are. column: from which
-    the ids are, see :func:`~motley.tasks.formats.checks.grouped`.
+    x: features, ``[n, ...]`` or an Arrow table. y: targets. client: client ids. several: a sample
+    may have several labels, ``[n, C]``, 0 or 1 each. whole: whether an array of whole numbers stays
+    so, as in :func:`~motley.tasks.formats.checks.features`.
+    options: how a table's columns become inputs; None: features must be complete numbers, and stay
+    as they are. column: from which the ids are, see :func:`~motley.tasks.formats.checks.grouped`.
 
     Raises
     ------
@@ -114,39 +144,75 @@ def make_dataset(
     """
     options = options or TableOptions(scale="none")
     samples = len(x) if hasattr(x, "column_names") or np.ndim(x) else 0
-    groups, clients = (None, ()) if client is None else grouped(client, str(where), samples, column or "")
+    groups, clients = (
+        (None, ()) if client is None else grouped(client, str(where), samples, column or "")
+    )
     where = where if isinstance(where, Origin) else Origin.of_clients(where, groups, clients)
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
-    measured = {} if table is None and options.scale not in ("standard", "federated") else _measured(table, options)
+    measured = (
+        {}
+        if table is None and options.scale not in ("standard", "federated")
+        else _measured(table, options)
+    )
     if table is not None and not table.measured and options.scale == "fixed":
         preparation = fixed_preparation(table)
-        rows, table = preparation.inputs(table), None
+        rows = preparation.inputs(table)
+        table = None
     elif table is not None and table.measured:
         rows = torch.from_numpy(table.values())
     else:
-        rows, shift, scale = _scaled(features(x, where, whole) if table is None else features(table.values(), where), options)
+        rows, shift, scale = _scaled(
+            features(x, where, whole) if table is None else features(table.values(), where), options
+        )
         if table is not None:
-            preparation, table = _complete(table, shift, scale), None
+            preparation = _complete(table, shift, scale)
+            table = None
         elif options.scale == "standard":
             preparation = ArrayPreparation(tuple(rows.shape[1:]), shift, scale)
     target, count, names = _targets(y, classes, several, where, len(rows))
-    notes, test = {"data": Path(str(where)).name}, np.zeros(len(rows), bool)
+    notes = {"data": Path(str(where)).name}
+    test = np.zeros(len(rows), bool)
     return Dataset(
-        rows, target, count, test, groups, names, notes, preparation=preparation, table=table, measured=measured,
+        rows,
+        target,
+        count,
+        test,
+        groups,
+        names,
+        notes,
+        preparation=preparation,
+        table=table,
+        measured=measured,
         client_names=clients,
-    )  # fmt: skip
+    )
 
 
 def _measured(table: RawTable | None, options: TableOptions) -> dict[str, tuple[str, str]]:
-    """Return what the preparation of a table works out over the rows of all clients, as :class:`Dataset` says it."""
-    line = 'scale = "client", or scale = "fixed" and fixed = { age = [50.0, 15.0], job = ["clerk", "nurse"] }'
+    """Return what the preparation of a table works out over the rows of all clients, as
+    :class:`Dataset` says it."""
+    line = (
+        'scale = "client", or scale = "fixed" and fixed = { age = [50.0, 15.0], job = '
+        '["clerk", "nurse"] }'
+    )
     if options.scale in ("standard", "federated"):
-        return {"mean and deviation of the columns, and the categories of words, are measured": ("task.scale", line)}
-    words = [] if table is None else [column for column in table.columns if column.words is not None]
+        return {
+            "mean and deviation of the columns, and the categories of words, are measured": (
+                "task.scale",
+                line,
+            )
+        }
+    words = (
+        [] if table is None else [column for column in table.columns if column.words is not None]
+    )
     if options.scale == "client" and words:
         said = f"the categories of column {words[0].name!r} are collected"
-        return {said: ("task.scale", f'scale = "fixed" and fixed = {{ {words[0].name} = ["a", "b"] }}, with all columns')}
+        return {
+            said: (
+                "task.scale",
+                f'scale = "fixed" and fixed = {{ {words[0].name} = ["a", "b"] }}, with all columns',
+            )
+        }
     return {}
 
 
@@ -155,8 +221,14 @@ def _table_of(x: Any, options: TableOptions, where: str | Origin) -> RawTable | 
     if hasattr(x, "column_names"):
         return raw_table(x, options, where)
     array = np.asarray(x)
-    words = array.dtype.kind in "OUS" or (array.dtype.kind == "f" and array.size > 0 and bool(np.isnan(array.min())))
-    if array.ndim == 2 and array.size and (words or options.scale in ("federated", "client", "fixed")):
+    words = array.dtype.kind in "OUS" or (
+        array.dtype.kind == "f" and array.size > 0 and bool(np.isnan(array.min()))
+    )
+    if (
+        array.ndim == 2
+        and array.size
+        and (words or options.scale in ("federated", "client", "fixed"))
+    ):
         return raw_table(arrow_table(array), options, where)
     return None
 
@@ -171,11 +243,13 @@ def _complete(table: RawTable, shift: Floats, scale: Floats) -> TablePreparation
 
 
 def _scaled(x: torch.Tensor, options: TableOptions) -> tuple[torch.Tensor, Floats, Floats]:
-    """Return an array, its columns scaled to mean 0 and standard deviation 1 (float32) where asked for, with shift and scale."""
+    """Return an array, its columns scaled to mean 0 and standard deviation 1 (float32) where asked
+    for, with shift and scale."""
     if options.scale in ("none", "fixed"):
         return x, np.zeros(x.shape[1:]), np.ones(x.shape[1:])
     wide = x.double()
-    mean, deviation = wide.mean(0), wide.std(0, correction=0)
+    mean = wide.mean(0)
+    deviation = wide.std(0, correction=0)
     scale = torch.where(deviation > 0, deviation, 1.0)
     return ((wide - mean) / scale).float(), mean.numpy(), scale.numpy()
 
@@ -187,7 +261,8 @@ def _targets(
     if not classes and np.asarray(y).dtype.kind in "OUS":
         example = np.asarray(y).ravel()[0]
         raise DataError(
-            f"{where}: the labels are words (row 1 is {example!r}), and a regression predicts numbers; for classes write "
+            f"{where}: the labels are words (row 1 is {example!r}), and a regression predicts "
+            "numbers; for classes write "
             'task.name = "tabular", in Python regression=False'
         )
     if not classes:
@@ -200,7 +275,11 @@ def _targets(
     names: tuple[str, ...] = ()
     labels = np.asarray(y)
     if labels.dtype.kind == "O" and not all(isinstance(word, str) for word in labels.ravel()):
-        row = next(i for i, row in enumerate(labels.reshape(n, -1)) if not all(isinstance(word, str) for word in row))
+        row = next(
+            i
+            for i, row in enumerate(labels.reshape(n, -1))
+            if not all(isinstance(word, str) for word in row)
+        )
         raise DataError(f"{row_of(where, row)}: the label is missing; fill or drop such rows")
     if labels.dtype.kind in "UO":
         words, labels = np.unique(labels.astype(str), return_inverse=True)
@@ -212,17 +291,22 @@ def _builtin(name: str, classes: bool) -> tuple[NDArray[Any], NDArray[Any], tupl
     from sklearn import datasets
 
     if classes and name == "diabetes":
-        raise DataError("task.data: diabetes has a number as its target; use task.name = 'tabular_regression'")
+        raise DataError(
+            "task.data: diabetes has a number as its target; use task.name = 'tabular_regression'"
+        )
     loaders = {
-        "breast_cancer": datasets.load_breast_cancer, "diabetes": datasets.load_diabetes,
-        "iris": datasets.load_iris, "wine": datasets.load_wine,
-    }  # fmt: skip
+        "breast_cancer": datasets.load_breast_cancer,
+        "diabetes": datasets.load_diabetes,
+        "iris": datasets.load_iris,
+        "wine": datasets.load_wine,
+    }
     data = loaders[name]()
     return data.data, data.target, tuple(data.feature_names)
 
 
 def read_columns(path: Path, label: str = "y", client: str | None = None) -> Columns:
-    """Return features, targets and client ids of one file; every column that is neither label nor client is a feature.
+    """Return features, targets and client ids of one file; every column that is neither label nor
+    client is a feature.
 
     Raises
     ------
@@ -231,7 +315,9 @@ def read_columns(path: Path, label: str = "y", client: str | None = None) -> Col
     if path.suffix == ".npz":
         data = arrays(path)
         if "x" not in data or "y" not in data:
-            raise DataError(f"{path} holds {', '.join(sorted(data)) or 'nothing'}; expected arrays x and y")
+            raise DataError(
+                f"{path} holds {', '.join(sorted(data)) or 'nothing'}; expected arrays x and y"
+            )
         return data["x"], data["y"], data.get("client")
     return take_columns(read_arrow(path), label, client, str(path))
 
@@ -247,14 +333,17 @@ def take_columns(table: Any, label: str, client: str | None, where: str) -> Colu
     for column in (label, *([client] if client else [])):
         if column not in names:
             raise DataError(
-                f"{where} has no column {column!r}{suggest(column, names)}; its columns: {shortened(', '.join(names), 300)}"
+                f"{where} has no column {column!r}{suggest(column, names)}; its columns: "
+                f"{shortened(', '.join(names), 300)}"
             )
     others = [label, *([client] if client else [])]
     ids = _without_gaps(table, client, "client", where) if client else None
     return table.drop_columns(others), _without_gaps(table, label, "label", where, ids), ids
 
 
-def _without_gaps(table: Any, name: str, what: str, where: str, ids: NDArray[Any] | None = None) -> NDArray[Any]:
+def _without_gaps(
+    table: Any, name: str, what: str, where: str, ids: NDArray[Any] | None = None
+) -> NDArray[Any]:
     """Return a column as an array; one with a missing or empty entry is refused."""
     column = table.column(name)
     values: NDArray[Any] = column.to_numpy()
@@ -263,7 +352,7 @@ def _without_gaps(table: Any, name: str, what: str, where: str, ids: NDArray[Any
         row = int(gone.argmax())
         whose = "" if ids is None else f"client {ids[row]}, "
         raise DataError(
-            f"{whose}row {row + 1} of {where}: the {what} is missing in column {name!r} (in {int(gone.sum())} of {len(gone)} rows); "
-            "fill or drop these rows"
+            f"{whose}row {row + 1} of {where}: the {what} is missing in column {name!r} (in "
+            f"{int(gone.sum())} of {len(gone)} rows); fill or drop these rows"
         )
     return values

@@ -1,4 +1,5 @@
-"""Tables with a class or number to predict: ``task = { name = "tabular", data = "breast_cancer" }``."""
+"""Tables with a class or number to predict:
+``task = { name = "tabular", data = "breast_cancer" }``."""
 
 from __future__ import annotations
 
@@ -29,15 +30,21 @@ class Tabular(TaskSource):
 
     Parameters
     ----------
-    data: ``breast_cancer``, ``iris`` or ``wine`` (scikit-learn's), or the path of an ``.npz`` (arrays ``x``, ``y`` and
+    data: ``breast_cancer``, ``iris`` or ``wine`` (scikit-learn's), or the path of an ``.npz``
+    (arrays ``x``, ``y`` and
         perhaps ``client``), ``.parquet`` or ``.csv`` file.
-    label: the column of targets. client: the column of client ids, which define the natural clients; None: there are none.
-    client_groups: the column ``client`` holds numbers, which are cut into so many groups of about equal size, the clients; None: each
+    label: the column of targets. client: the column of client ids, which define the natural
+    clients; None: there are none.
+    client_groups: the column ``client`` holds numbers, which are cut into so many groups of about
+    equal size, the clients; None: each
         of its entries is a client.
-    model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, if it has dropout layers.
-    scale, impute, missing, categories, words, drop, gaps, fixed: how columns become model inputs, see
+    model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, if it
+    has dropout layers.
+    scale, impute, missing, categories, words, drop, gaps, fixed: how columns become model inputs,
+    see
         :class:`~motley.tasks.raw_table.TableOptions`.
-    classes: of a file, the number of classes or the list of their names; left out: those of its labels, which a private run refuses.
+    classes: of a file, the number of classes or the list of their names; left out: those of its
+    labels, which a private run refuses.
     heads: number of each class's head, see :class:`motley.tasks.base.Task`.
     """
 
@@ -64,12 +71,15 @@ class Tabular(TaskSource):
         self._options()
         if self.client_groups is not None and (self.client is None or self.client_groups < 2):
             raise ConfigError(
-                f"got client_groups = {self.client_groups} and client = {self.client!r}; expected at least 2 groups of the numbers of "
+                f"got client_groups = {self.client_groups} and client = {self.client!r}; expected "
+                "at least 2 groups of the numbers of "
                 'a column, e.g. client = "mean radius", client_groups = 20'
             )
 
     def _options(self) -> TableOptions:
-        return TableOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(TableOptions)})
+        return TableOptions(
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(TableOptions)}
+        )
 
     @override
     def files_digest(self) -> str:
@@ -77,21 +87,35 @@ class Tabular(TaskSource):
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
-        dataset = read_table(self.data, self.label, self.client, self._classes, self._options(), self.client_groups)
+        dataset = read_table(
+            self.data, self.label, self.client, self._classes, self._options(), self.client_groups
+        )
         if self._classes and dataset.y.dim() > 1:
-            raise DataError(f"{self.data}: labels of shape {list(dataset.y.shape)}; expected one class per row")
+            raise DataError(
+                f"{self.data}: labels of shape {list(dataset.y.shape)}; expected one class per row"
+            )
         if self.data not in BUILTIN or self.classes is not None:
             dataset = with_classes(dataset, self.classes, self.data)
-        return dataset if dataset.table is not None else dataclasses.replace(dataset, x=dataset.x.float())
+        return (
+            dataset
+            if dataset.table is not None
+            else dataclasses.replace(dataset, x=dataset.x.float())
+        )
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
-        return factory(self.model, tuple(dataset.x.shape[1:]), dataset.classes or dataset.y.shape[1], self.dropout)
+        return factory(
+            self.model,
+            tuple(dataset.x.shape[1:]),
+            dataset.classes or dataset.y.shape[1],
+            self.dropout,
+        )
 
 
 @dataclass(frozen=True)
 class TabularRegression(Tabular):
-    """Regression on rows of numbers (half the squared error); scikit-learn's ``diabetes`` by default.
+    """Regression on rows of numbers (half the squared error); scikit-learn's ``diabetes`` by
+    default.
 
     Targets are not scaled: scale them in the file if their size matters for the learning rate.
     """

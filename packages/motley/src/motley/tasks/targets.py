@@ -10,8 +10,8 @@ from torch import Tensor
 __all__ = ["IGNORED", "NO_CLASSES", "SAID", "Targets", "targets_of"]
 
 Targets = Literal["classes", "positions", "multilabel", "numbers"]
-"""The kind of targets: a class per sample ``[n]``; a class per position of a sample ``[n, T]``; any of C labels per sample, 0 or 1,
-``[n, C]``; numbers ``[n, d]``."""
+"""The kind of targets: a class per sample ``[n]``; a class per position of a sample ``[n, T]``; any
+of C labels per sample, 0 or 1, ``[n, C]``; numbers ``[n, d]``."""
 
 SAID: Mapping[Targets, str] = {
     "classes": "classes",
@@ -33,7 +33,8 @@ IGNORED = -100
 
 
 def targets_of(y: Tensor, classes: int | None) -> Targets:
-    """Return the kind of targets of a data set with targets ``y`` and so many classes (None: numbers)."""
+    """Return the kind of targets of a data set with targets ``y`` and so many classes (None:
+    numbers)."""
     if classes is None:
         return "numbers"
     return "multilabel" if y.is_floating_point() else "positions" if y.dim() > 1 else "classes"

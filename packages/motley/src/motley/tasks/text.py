@@ -35,23 +35,30 @@ __all__ = ["NextCharacter"]
 class NextCharacter(TaskSource):
     """The next character of texts by client, from windows of characters.
 
-    A window is ``window`` characters; its targets are the characters that follow each of them (``[n, T]``), or the one after the last
-    (``[n]``). What is left at the end of a text is not used, unless the whole text is shorter than a window: then it is one window,
-    whose empty places have no target. A client without a window in either half is left out.
+    A window is ``window`` characters; its targets are the characters that follow each of them
+    (``[n, T]``), or the one after the last (``[n]``). What is left at the end of a text is not
+    used, unless the whole text is shorter than a window: then it is one window, whose empty places
+    have no target. A client without a window in either half is left out.
 
-    The alphabet, in which models read and write, is the sorted set of the training characters, and one for all others; for
-    ``shakespeare`` it is the sorted set of all its characters, 76 in the pack. A private run needs one that ``alphabet`` names.
+    The alphabet, in which models read and write, is the sorted set of the training characters, and
+    one for all others; for ``shakespeare`` it is the sorted set of all its characters, 76 in the
+    pack. A private run needs one that ``alphabet`` names.
 
     Parameters
     ----------
-    data: ``shakespeare`` (one client per role), or the path of a folder of ``.txt`` files, one or one sub-folder for each client, or
-        of LEAF's JSON files (relative paths are searched like data packs). Data without halves test on each client's last fifth.
-    window: T, characters in a window. stride: characters between the starts of training windows (with ``targets = "last"`` of test
-        windows, too); left out: ``window``, so that they follow each other. Test windows of every character always do.
+    data: ``shakespeare`` (one client per role), or the path of a folder of ``.txt`` files, one or
+    one sub-folder for each client, or
+        of LEAF's JSON files (relative paths are searched like data packs). Data without halves test
+        on each client's last fifth.
+    window: T, characters in a window. stride: characters between the starts of training windows
+    (with ``targets = "last"`` of test
+        windows, too); left out: ``window``, so that they follow each other. Test windows of every
+        character always do.
     targets: ``every`` position's next character, or the ``last`` one's, as in LEAF.
     min_examples: clients with fewer training windows are left out.
     alphabet: the characters that have a place of their own; empty: those of the texts.
-    model: a model of sequences, ``leaf_lstm`` or ``transformer``, or its record. dropout: of the model.
+    model: a model of sequences, ``leaf_lstm`` or ``transformer``, or its record. dropout: of the
+    model.
     """
 
     has_clients: ClassVar[bool] = True
@@ -77,38 +84,59 @@ class NextCharacter(TaskSource):
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
-        """Return the windows, client after client: ``x`` int64 ``[n, T]``, ``y`` int64 ``[n, T]`` or ``[n]``."""
+        """Return the windows, client after client: ``x`` int64 ``[n, T]``, ``y`` int64 ``[n, T]``
+        or ``[n]``."""
         texts = self._read(folder)
         all_texts = texts.train + texts.test
         named = self.data == "shakespeare" and not self.alphabet
         letters = sorted(set(self.alphabet) or set().union(*(all_texts if named else texts.train)))
-        line = 'task.alphabet = " abcdefghijklmnopqrstuvwxyz.,", with all characters that shall count'
+        line = (
+            'task.alphabet = " abcdefghijklmnopqrstuvwxyz.,", with all characters that shall count'
+        )
         measured = {} if self.alphabet else {"the alphabet is collected": ("task.alphabet", line)}
         if not letters:
-            raise DataError(f"the texts of {self.data!r} are too short: no client has a character to train on")
+            raise DataError(
+                f"the texts of {self.data!r} are too short: no client has a character to train on"
+            )
         train_step = self.stride or self.window
         test_step = self.window if self.targets == "every" else train_step
         pairs = [
             (self._windows(train, letters, train_step), self._windows(test, letters, test_step))
             for train, test in zip(texts.train, texts.test, strict=True)
         ]
-        kept = [k for k, (train, test) in enumerate(pairs) if len(train) >= self.min_examples and len(test)]
+        kept = [
+            k
+            for k, (train, test) in enumerate(pairs)
+            if len(train) >= self.min_examples and len(test)
+        ]
         if not kept:
             raise DataError(
-                f"no client of {self.data!r} has {self.min_examples} training windows of {self.window} characters and a test window; "
-                "use a smaller window, stride or min_examples"
+                f"no client of {self.data!r} has {self.min_examples} training windows of "
+                f"{self.window} characters and a test window; use a smaller window, stride or "
+                "min_examples"
             )
         windows = np.concatenate([half for k in kept for half in pairs[k]])
         counts = np.array([[len(half) for half in pairs[k]] for k in kept])
-        names = tuple("\\n" if letter == "\n" else letter for letter in letters) + (() if named else ("unknown",))
-        x, y = torch.from_numpy(windows[:, :-1].clip(min=0)), windows[:, 1:] if self.targets == "every" else windows[:, -1]
+        names = tuple("\\n" if letter == "\n" else letter for letter in letters) + (
+            () if named else ("unknown",)
+        )
+        x = torch.from_numpy(windows[:, :-1].clip(min=0))
+        y = windows[:, 1:] if self.targets == "every" else windows[:, -1]
         test = np.repeat(np.tile([False, True], len(kept)), counts.ravel())
         groups = np.repeat(np.array(kept, np.int64), counts.sum(1))
         prepare = TextPreparation("".join(letters), self.window, unknown=not named)
         return Dataset(
-            x, torch.from_numpy(np.ascontiguousarray(y)), len(names), test, groups, names, self._notes(texts, names, kept),
-            preparation=prepare, measured=measured, client_names=texts.names,
-        )  # fmt: skip
+            x,
+            torch.from_numpy(np.ascontiguousarray(y)),
+            len(names),
+            test,
+            groups,
+            names,
+            self._notes(texts, names, kept),
+            preparation=prepare,
+            measured=measured,
+            client_names=texts.names,
+        )
 
     def _read(self, folder: Path | None) -> TextClients:
         if self.data == "shakespeare":
@@ -118,15 +146,19 @@ class NextCharacter(TaskSource):
             if self.data and is_folder(path):
                 return read_texts(path)
         raise DataError(
-            f"task.data: got {self.data!r}{suggest(self.data, ['shakespeare'])}; expected 'shakespeare', or the path of a folder of "
-            f".txt files (one, or one sub-folder, for each client) or of LEAF's JSON that exists{where_paths_start(self.data)}"
+            f"task.data: got {self.data!r}{suggest(self.data, ['shakespeare'])}; expected "
+            "'shakespeare', or the path of a folder of .txt files (one, or one sub-folder, for "
+            f"each client) or of LEAF's JSON that exists{where_paths_start(self.data)}"
         )
 
     def _windows(self, text: str, letters: list[str], step: int) -> NDArray[np.int64]:
-        """Return the windows of a text with the character after each, as places in the alphabet, ``[n, T + 1]``.
+        """Return the windows of a text with the character after each, as places in the alphabet,
+        ``[n, T + 1]``.
 
-        :data:`IGNORED` after the end of a text that is shorter than a window; none for a text without a character to predict."""
-        codes, width = _places(text, letters), self.window + 1
+        :data:`IGNORED` after the end of a text that is shorter than a window; none for a text
+        without a character to predict."""
+        codes = _places(text, letters)
+        width = self.window + 1
         if len(codes) >= width:
             return np.lib.stride_tricks.sliding_window_view(codes, width)[::step]
         if len(codes) < 2 or self.targets == "last":
@@ -140,16 +172,19 @@ class NextCharacter(TaskSource):
         return {
             "data": texts.note,
             "alphabet": f"{len(names)} characters{unknown}",
-            "clients": f"{len(kept)}; {left} left out, with fewer than {self.min_examples} training windows or no test window",
+            "clients": f"{len(kept)}; {left} left out, with fewer than {self.min_examples} "
+            "training windows or no test window",
         }
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
-        """Return a function that makes fresh modules; a model without an option ``targets`` says itself which positions it scores.
+        """Return a function that makes fresh modules; a model without an option ``targets`` says
+        itself which positions it scores.
 
         Raises
         ------
-        ConfigError, ModelError: a model of numbers, or one whose scores are not those of ``targets``.
+        ConfigError, ModelError: a model of numbers, or one whose scores are not those of
+        ``targets``.
         """
         classes = dataset.classes or 0
         make = factory(self._record(), (self.window,), classes, self.dropout, sequences=True)
@@ -159,15 +194,22 @@ class NextCharacter(TaskSource):
     @override
     def task(self, name: str, dataset: Dataset, federation: Federation) -> Task:
         """Return the task; perplexity is measured beside accuracy."""
-        return dataclasses.replace(super().task(name, dataset, federation), metrics=(as_metric("perplexity"),))
+        return dataclasses.replace(
+            super().task(name, dataset, federation), metrics=(as_metric("perplexity"),)
+        )
 
     def _record(self) -> Mapping[str, Any] | Model:
-        """Return the model's record with ``targets``, where it has this option; an object as it is."""
+        """Return the model's record with ``targets``, where it has this option; an object as it
+        is."""
         if isinstance(self.model, Model):
             return self.model
-        record: dict[str, Any] = {"name": self.model} if isinstance(self.model, str) else dict(self.model)
+        record: dict[str, Any] = (
+            {"name": self.model} if isinstance(self.model, str) else dict(self.model)
+        )
         name = record.get("name")
-        if name in MODELS.names() and any(option.name == "targets" for option in MODELS.options(str(name))):
+        if name in MODELS.names() and any(
+            option.name == "targets" for option in MODELS.options(str(name))
+        ):
             record.setdefault("targets", self.targets)
         return record
 

@@ -1,4 +1,5 @@
-"""Copies of arrays from the host to a device that the host does not wait for, and whether a device has room for them."""
+"""Copies of arrays from the host to a device that the host does not wait for, and whether a device
+has room for them."""
 
 from __future__ import annotations
 
@@ -19,13 +20,15 @@ _COPIED_AT_ONCE = ("cpu", "mps")
 def to_device(values: NDArray[Any], device: str | torch.device) -> Tensor:
     """Return an array as a tensor on a device; on a CPU the tensor shares the array's memory.
 
-    A GPU copies from page-locked memory while the host goes on, so that such a copy between two local steps stops neither of them.
+    A GPU copies from page-locked memory while the host goes on, so that such a copy between two
+    local steps stops neither of them.
 
     >>> import numpy as np
     >>> to_device(np.arange(3), "cpu")
     tensor([0, 1, 2])
     """
-    found, device = torch.from_numpy(values), torch.device(device)
+    found = torch.from_numpy(values)
+    device = torch.device(device)
     if device.type == "cuda":
         found = found.pin_memory()
     return found.to(device, non_blocking=device.type not in _COPIED_AT_ONCE)
@@ -38,7 +41,8 @@ def free_bytes(device: str | torch.device) -> int | None:
 
 
 def require_room(needed: int, device: str | torch.device) -> None:
-    """Refuse samples of so many bytes where they would take more than nine tenths of a GPU's free memory.
+    """Refuse samples of so many bytes where they would take more than nine tenths of a GPU's free
+    memory.
 
     Raises
     ------
@@ -46,5 +50,11 @@ def require_room(needed: int, device: str | torch.device) -> None:
     """
     free = free_bytes(device)
     if free is not None and needed > 0.9 * free:
-        said = f"the samples of the federation take {needed / 2**30:.1f} GiB on the device, of which {free / 2**30:.1f} GiB are free"
-        raise ConfigError(f'{said}; use another GPU, dtype = "float32", fewer samples, or device = "cpu"', "engine.device")
+        said = (
+            f"the samples of the federation take {needed / 2**30:.1f} GiB on the device, of "
+            f"which {free / 2**30:.1f} GiB are free"
+        )
+        raise ConfigError(
+            f'{said}; use another GPU, dtype = "float32", fewer samples, or device = "cpu"',
+            "engine.device",
+        )

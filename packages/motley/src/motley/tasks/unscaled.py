@@ -1,4 +1,5 @@
-"""A warning where a model of one's own is fed numbers that look unscaled: pixels of 0 to 255, incomes beside ages."""
+"""A warning where a model of one's own is fed numbers that look unscaled: pixels of 0 to 255,
+incomes beside ages."""
 
 from __future__ import annotations
 
@@ -14,15 +15,18 @@ from motley.tasks.base import Federation, Transform, model_input
 __all__ = ["UNSCALED", "warn_of_unscaled"]
 
 UNSCALED = 10.0
-"""Root mean square above which the inputs of a first layer look unscaled; it is 1 for standardized inputs, below 1 for those in
-[0, 1]."""
+"""Root mean square above which the inputs of a first layer look unscaled; it is 1 for standardized
+inputs, below 1 for those in [0, 1]."""
 SAMPLES = 64
 _NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
-def warn_of_unscaled(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> None:
-    """Warn where the first layer with parameters receives large numbers, unless it normalises them itself; the warning has the line
-    that scales them. Whole numbers that are looked up (``nn.Embedding``) have no scale.
+def warn_of_unscaled(
+    make: Callable[[], nn.Module], federation: Federation, transform: Transform | None
+) -> None:
+    """Warn where the first layer with parameters receives large numbers, unless it normalises them
+    itself; the warning has the line that scales them. Whole numbers that are looked up
+    (``nn.Embedding``) have no scale.
 
     Parameters
     ----------
@@ -32,25 +36,36 @@ def warn_of_unscaled(make: Callable[[], nn.Module], federation: Federation, tran
     if not len(rows) or federation.x.dtype == torch.int64:
         return
     some = federation.x[torch.from_numpy(rows[:: max(1, len(rows) // SAMPLES)][:SAMPLES])]
-    received = _first_inputs(make(), model_input(some if transform is None else transform(some, None), torch.float32))
+    received = _first_inputs(
+        make(), model_input(some if transform is None else transform(some, None), torch.float32)
+    )
     if received is None:
         return
-    size, most = float(received.double().square().mean().sqrt()), float(received.abs().max())
+    size = float(received.double().square().mean().sqrt())
+    most = float(received.abs().max())
     if size <= UNSCALED:
         return
-    mean, deviation = float(received.double().mean()), float(received.double().std())
+    mean = float(received.double().mean())
+    deviation = float(received.double().std())
     pixels = some.dtype == torch.uint8
     line = "x / 255" if pixels else f"(x - {mean:.3g}) / {deviation or 1.0:.3g}"
-    tables = "" if pixels else '; columns of a table: table={"scale": "federated"} in from_arrays, from_clients or from_files'
+    tables = (
+        ""
+        if pixels
+        else '; columns of a table: table={"scale": "federated"} in from_arrays, from_clients or '
+        "from_files"
+    )
     warnings.warn(
-        f"the model's first layer receives numbers up to {most:.3g} (root mean square {size:.3g}), and learns badly from inputs that "
-        f"are not scaled; write own_task(..., transform=lambda x, key: {line}){tables}",
+        f"the model's first layer receives numbers up to {most:.3g} (root mean square {size:.3g}), "
+        "and learns badly from inputs that are not scaled; write own_task(..., transform=lambda "
+        f"x, key: {line}){tables}",
         stacklevel=3,
     )
 
 
 def _first_inputs(module: nn.Module, batch: Tensor) -> Tensor | None:
-    """Return what the first layer with parameters receives; None where it normalises, or takes whole numbers."""
+    """Return what the first layer with parameters receives; None where it normalises, or takes
+    whole numbers."""
     found: list[tuple[nn.Module, Tensor]] = []
 
     def look(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -60,7 +75,8 @@ def _first_inputs(module: nn.Module, batch: Tensor) -> Tensor | None:
     for layer in module.modules():
         if next(layer.parameters(recurse=False), None) is not None:
             layer.register_forward_pre_hook(look)
-    with torch.no_grad(), suppress(Exception):  # whether the model takes the samples is tried elsewhere
+    # whether the model takes the samples is tried elsewhere
+    with torch.no_grad(), suppress(Exception):
         module.eval()(batch)
     layer, inputs = found[0] if found else (module, batch.new_zeros(0))
     usable = inputs.is_floating_point() and inputs.numel() and not isinstance(layer, _NORMS)

@@ -1,4 +1,5 @@
-"""Files of weights (safetensors) with a digest of what they hold, so that a changed bit is never another model.
+"""Files of weights (safetensors) with a digest of what they hold, so that a changed bit is never
+another model.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -38,7 +39,8 @@ def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file by name, after checking them against their digest; a file that others wrote has none.
+    """Return the tensors of a file by name, after checking them against their digest; a file that
+    others wrote has none.
 
     Raises
     ------
@@ -49,9 +51,15 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             written = (file.metadata() or {}).get("digest")
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (OSError, SafetensorError, ValueError) as error:
-        raise DataError(f"{path} is not a file of weights alone ({error}); restore it, or save the weights again") from None
+        raise DataError(
+            f"{path} is not a file of weights alone ({error}); restore it, or save the weights "
+            "again"
+        ) from None
     if written not in (None, _digest((name, found[name]) for name in sorted(found))):
-        raise DataError(f"{path} is damaged (the digest of its weights differs); restore it, or make the run again")
+        raise DataError(
+            f"{path} is damaged (the digest of its weights differs); restore it, or make the run "
+            "again"
+        )
     return found
 
 

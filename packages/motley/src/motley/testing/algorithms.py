@@ -1,14 +1,15 @@
 """The contract suite of algorithms, in one function: :func:`check_algorithm`.
 
-Eight clients of unequal size, three of which take part in a round, train a small network with the method, with and without
-BatchNorm, on every engine that accepts it. A method may keep layers with the clients. A method of your own is
-tested by one line:
+Eight clients of unequal size, three of which take part in a round, train a small network with the
+method, with and without BatchNorm, on every engine that accepts it. A method may keep layers with
+the clients. A method of your own is tested by one line:
 
 >>> from motley.algorithms.fedprox import FedProx
 >>> check_algorithm(FedProx(mu=0.1))
 
-Each point of the contract is a function of its own below, named in :data:`CHECKS`; a failure is an ``AssertionError`` that
-starts with the point's name. All computations are in float64; a method takes about a second.
+Each point of the contract is a function of its own below, named in :data:`CHECKS`; a failure is an
+``AssertionError`` that starts with the point's name. All computations are in float64; a method
+takes about a second.
 """
 
 from __future__ import annotations
@@ -73,10 +74,13 @@ MODELS: Mapping[str, Callable[[], nn.Module]] = {"an MLP": mlp, "an MLP with Bat
 
 
 def _federation() -> Federation:
-    count, key = sum(SIZES), Key(0).fold("contract")
+    count = sum(SIZES)
+    key = Key(0).fold("contract")
     x = torch.from_numpy(key.normal(np.arange(count), 6))
     y = torch.from_numpy((4 * key.fold("labels").uniform(np.arange(count))[:, 0]).astype(np.int64))
-    train = Ragged(np.concatenate([[0], np.cumsum(SIZES)]), key.fold("order").numpy().permutation(count))
+    train = Ragged(
+        np.concatenate([[0], np.cumsum(SIZES)]), key.fold("order").numpy().permutation(count)
+    )
     empty = Ragged(np.zeros(len(SIZES) + 1, np.int64), np.zeros(0, np.int64))
     return Federation(x, y, train, y[torch.from_numpy(train.values)].clone(), empty, empty, None, 4)
 
@@ -87,7 +91,8 @@ class Play:
 
     Parameters
     ----------
-    method: the method under test. weights: weighting of updates. solver: local optimiser. model: of :data:`MODELS`. engine: name.
+    method: the method under test. weights: weighting of updates. solver: local optimiser. model: of
+    :data:`MODELS`. engine: name.
     """
 
     method: Method
@@ -100,10 +105,17 @@ class Play:
 
     def __post_init__(self) -> None:
         task = Task("contract", _federation(), MODELS[self.model])
-        plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), AGGREGATORS.build("mean"), SERVERS.build("average"))
+        plain = Algorithm(
+            LOSSES.build("cross_entropy"),
+            Correction(),
+            AGGREGATORS.build("mean"),
+            SERVERS.build("average"),
+        )
         algorithm = self.method.change(plain)
         work = LocalWork(batch_size=5, epochs=2)
-        self.setting = Setting(task, algorithm, self.solver, work, Streams(3), torch.float64, threads=2)
+        self.setting = Setting(
+            task, algorithm, self.solver, work, Streams(3), torch.float64, threads=2
+        )
         self.algorithm = self.setting.algorithm  # bound to the model
         model = initial(task.model, Key(1), torch.float64)
         self.server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(SIZES))
@@ -115,19 +127,23 @@ class Play:
         return kind.refuses(self.setting)
 
     def jobs(self, number: int, cohort: tuple[int, ...]) -> list[Job]:
-        """Return jobs with all the local steps of each client, except that the last of the cohort has one step less; where clients
-        train slices, of several widths."""
+        """Return jobs with all the local steps of each client, except that the last of the cohort
+        has one step less; where clients train slices, of several widths."""
         steps = self.setting.work.total(np.array([SIZES[c] for c in cohort]))
         steps[-1] = max(1, steps[-1] - 1)
         cut = self.algorithm.correction.slices
         widths = [(1.0, 0.5, 0.25)[c % 3] if cut else 1.0 for c in cohort]
-        slices = [{"width": width, "offset": self.algorithm.correction.offset(number)} for width in widths]
+        slices = [
+            {"width": width, "offset": self.algorithm.correction.offset(number)} for width in widths
+        ]
         planned = zip(cohort, steps.tolist(), slices, strict=True)
         return [Job(c, 10 * number + i, s, 0.1, **part) for i, (c, s, part) in enumerate(planned)]  # type: ignore[arg-type]
 
     def kept(self, cohort: tuple[int, ...]) -> dict[int, ClientState | None]:
         """Return the cohort's client states."""
-        return {} if self.first is None else {c: self.client_states.get(c, self.first) for c in cohort}
+        return (
+            {} if self.first is None else {c: self.client_states.get(c, self.first) for c in cohort}
+        )
 
     def train(self, number: int, cohort: tuple[int, ...]) -> list[TrainResult]:
         """Return the results of one round's local training, in order of client id."""
@@ -135,14 +151,18 @@ class Play:
         engine = kind(self.setting)
         download = self.algorithm.correction.download(self.server)
         ordered = tuple(sorted(cohort))
-        done = list(engine.train(self.jobs(number, ordered), download, self.kept(ordered), frozenset()))
+        done = list(
+            engine.train(self.jobs(number, ordered), download, self.kept(ordered), frozenset())
+        )
         engine.close()
         return done
 
     def round(self, number: int, cohort: tuple[int, ...]) -> list[TrainResult]:
         """Run one round: train, aggregate, step the server, keep the client states."""
         done = self.train(number, cohort)
-        counted = {t.client: float(SIZES[t.client]) if self.weights == "examples" else 1.0 for t in done}
+        counted = {
+            t.client: float(SIZES[t.client]) if self.weights == "examples" else 1.0 for t in done
+        }
         uploads = [Upload(t.parts, counted[t.client], client=t.client) for t in done]
         total = aggregate(self.algorithm.aggregator, uploads, divide_by(self.weights))
         kept = {t.client: t.client_state for t in done if t.client_state is not None}
@@ -153,9 +173,12 @@ class Play:
         return done
 
     def context(self, number: int, accepted: int) -> ServerContext:
-        """Return the server context of a round: network, public samples, validation samples, and the clients' losses."""
-        setting, some = self.setting, np.arange(60)
-        task, key = setting.task, Key(4)
+        """Return the server context of a round: network, public samples, validation samples, and
+        the clients' losses."""
+        setting = self.setting
+        some = np.arange(60)
+        task = setting.task
+        key = Key(4)
         engine = ENGINES.get("sequential")(setting)
         return ServerContext(
             task.layout,
@@ -190,8 +213,12 @@ def _state(play: Play) -> dict[str, Tensor]:
     return out
 
 
-def _same(got: Mapping[str, Tensor], want: Mapping[str, Tensor], what: str, rtol: float = 0.0) -> None:
-    _require(got.keys() == want.keys(), f"{what}: {sorted(got.keys() ^ want.keys())} on one side only")
+def _same(
+    got: Mapping[str, Tensor], want: Mapping[str, Tensor], what: str, rtol: float = 0.0
+) -> None:
+    _require(
+        got.keys() == want.keys(), f"{what}: {sorted(got.keys() ^ want.keys())} on one side only"
+    )
     for name, value in want.items():
         if value.is_floating_point():
             scale = max(float(value.abs().max()) if value.numel() else 0.0, 1e-12)
@@ -207,7 +234,10 @@ def _declared(method: Method, weights: Weighting, solver: Solver) -> None:
     _require(bool(method.paper.key), "a method names its paper")
     algorithm = Play(method, weights, solver).algorithm
     for part in (algorithm.loss, algorithm.correction, algorithm.aggregator, algorithm.server):
-        _require(dataclasses.is_dataclass(part) or type(part) is Correction, f"{type(part).__name__} is no frozen dataclass")
+        _require(
+            dataclasses.is_dataclass(part) or type(part) is Correction,
+            f"{type(part).__name__} is no frozen dataclass",
+        )
         reason = part.refuses(algorithm, solver, weights)
         _require(reason is None, f"the method refuses itself: {reason}")
 
@@ -225,35 +255,56 @@ def _differs(phase: Phase) -> bool:
 def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
     for kind in MODELS:
         play = Play(method, weights, solver, kind)
-        correction, server, loss = play.algorithm.correction, play.algorithm.server, play.algorithm.loss
+        correction = play.algorithm.correction
+        server = play.algorithm.server
+        loss = play.algorithm.loss
         model = initial(play.setting.task.model, Key(1), torch.float64)
         other = ModelState(model.x + 1, model.buffers + 1, model.counters + 1)
         download = correction.download(play.server)
-        starts = [correction.start(download, correction.initial_state(state)) for state in (model, other)]
-        inputs, targets = play.setting.task.federation.x[:3], play.setting.task.federation.y[:3]
+        starts = [
+            correction.start(download, correction.initial_state(state)) for state in (model, other)
+        ]
+        inputs = play.setting.task.federation.x[:3]
+        targets = play.setting.task.federation.y[:3]
         network = FlatNetwork(play.setting.task.model, torch.float64)
-        empty = JobContext(model.x, download, correction.initial_state(model), 1, 0.1, 3, 1.0, play.setting.task.layout)
+        empty = JobContext(
+            model.x,
+            download,
+            correction.initial_state(model),
+            1,
+            0.1,
+            3,
+            1.0,
+            play.setting.task.layout,
+        )
         exchange = server.extra_exchange(len(inputs), 4)
         first = correction.initial_state(model)
         changed = None if first is None else {name: value + 1 for name, value in first.items()}
         used = [correction.examined(download, state) for state in (first, changed)]
-        chosen = [{**(first or {}), "choice": torch.tensor([j])} for j in range(correction.choices) if correction.choices > 1]
+        chosen = [
+            {**(first or {}), "choice": torch.tensor([j])}
+            for j in range(correction.choices)
+            if correction.choices > 1
+        ]
         starts += [correction.start(download, state) for state in chosen]
         used += [correction.examined(download, state) for state in chosen]
         found = {
             "personal_model": any(not torch.equal(used[0].x, one.x) for one in used),
-            "several_phases": any(map(_differs, correction.phases(empty))) or len(correction.phases(empty)) > 1,
+            "several_phases": any(map(_differs, correction.phases(empty)))
+            or len(correction.phases(empty)) > 1,
             "personal_start": any(not torch.equal(starts[0].x, one.x) for one in starts),
             "trains_before_examination": bool(correction.before_examination(empty)),
             "sends_whole_model": correction.sent(model).x.numel() == model.x.numel(),
             "keeps_state": correction.initial_state(model) is not None,
             "prepares": bool(loss.prepare(empty, partial(network.outputs, model), inputs, targets)),
-            "asks_clients": exchange != ExtraExchange() or _overrides(server, Server, "update_with_clients"),
+            "asks_clients": exchange != ExtraExchange()
+            or _overrides(server, Server, "update_with_clients"),
         }
         for name, value in found.items():
             part = next(part for part in (correction, loss, server) if hasattr(part, name))
             _require(
-                getattr(part, name) == value, f"{type(part).__name__} declares {name} = {not value}, which is not so; {kind}"
+                getattr(part, name) == value,
+                f"{type(part).__name__} declares {name} = {not value}, which is not so; {kind}",
             )
 
 
@@ -265,29 +316,50 @@ def _uploads(method: Method, weights: Weighting, solver: Solver) -> None:
             named = {name for name, part in trained.parts.items() if part.fold in UPDATES}
             declared = play.algorithm.correction.uploads
             _require(named == declared, f"uploads {sorted(named)}, but declares {sorted(declared)}")
-            sizes.add(tuple(sorted((name, part.value.numel()) for name, part in trained.parts.items())))
-        _require(len(sizes) == 1, "uploads of different lengths: what is billed would depend on the client")
+            sizes.add(
+                tuple(sorted((name, part.value.numel()) for name, part in trained.parts.items()))
+            )
+        _require(
+            len(sizes) == 1,
+            "uploads of different lengths: what is billed would depend on the client",
+        )
 
 
 def _layers_at_home(method: Method, weights: Weighting, solver: Solver) -> None:
     for kind in MODELS:
         play = Play(method, weights, solver, kind)
-        correction, model = play.algorithm.correction, initial(play.setting.task.model, Key(1), torch.float64)
+        correction = play.algorithm.correction
+        model = initial(play.setting.task.model, Key(1), torch.float64)
         if correction.sends_whole_model:
             continue
         first = correction.initial_state(model)
-        _require(first is not None, "some of the model is not sent, and initial_state keeps none of it")
+        _require(
+            first is not None, "some of the model is not sent, and initial_state keeps none of it"
+        )
         back = correction.start(correction.download(play.server), first)
-        _same(vars(back), vars(model), f"start does not put together again what sent and initial_state took apart, {kind}")
+        _same(
+            vars(back),
+            vars(model),
+            f"start does not put together again what sent and initial_state took apart, {kind}",
+        )
         lengths = {name: part.numel() for name, part in vars(correction.sent(model)).items()}
         for trained in play.round(0, COHORTS[0]):
             got = trained.parts["delta"].value.numel() if "delta" in trained.parts else lengths["x"]
-            _require(got == lengths["x"], f"delta has {got} entries, and sent keeps {lengths['x']}, {kind}")
+            _require(
+                got == lengths["x"],
+                f"delta has {got} entries, and sent keeps {lengths['x']}, {kind}",
+            )
             whole = correction.update(trained.parts)
             size = model.x.numel()
-            _require(whole.numel() == size, f"update has {whole.numel()} entries; expected the whole model's {size}, {kind}")
+            _require(
+                whole.numel() == size,
+                f"update has {whole.numel()} entries; expected the whole model's {size}, {kind}",
+            )
             change = int((whole != 0).sum())
-            _require(change <= lengths["x"], f"update changes {change} entries, and {lengths['x']} are shared, {kind}")
+            _require(
+                change <= lengths["x"],
+                f"update changes {change} entries, and {lengths['x']} are shared, {kind}",
+            )
 
 
 def _engines(method: Method, weights: Weighting, solver: Solver) -> None:
@@ -296,7 +368,12 @@ def _engines(method: Method, weights: Weighting, solver: Solver) -> None:
         for engine in BATCHED:
             play = Play(method, weights, solver, model, engine)
             if play.refuses() is None:
-                _same(_state(play.run()), reference, f"{engine} against the reference, {model}", rtol=1e-9)
+                _same(
+                    _state(play.run()),
+                    reference,
+                    f"{engine} against the reference, {model}",
+                    rtol=1e-9,
+                )
 
 
 def _client_states(method: Method, weights: Weighting, solver: Solver) -> None:
@@ -308,16 +385,26 @@ def _client_states(method: Method, weights: Weighting, solver: Solver) -> None:
             play.round(number, cohort)
             for client, client_state in before.items():
                 if client not in cohort:
-                    _same(play.client_states[client], client_state, f"client {client} did not take part, but its state changed")
+                    _same(
+                        play.client_states[client],
+                        client_state,
+                        f"client {client} did not take part, but its state changed",
+                    )
             if first is not None and play.first is not None:
-                _same(play.first, first, "the initial state, which all clients share, was changed in place")
+                _same(
+                    play.first,
+                    first,
+                    "the initial state, which all clients share, was changed in place",
+                )
 
 
 def _values(method: Method, weights: Weighting, solver: Solver) -> None:
     play = Play(method, weights, solver, "an MLP with BatchNorm")
     play.round(0, COHORTS[0])
-    server, sent = copy.deepcopy(play.server), play.algorithm.correction.download(play.server)
-    kept, before = copy.deepcopy(dict(sent)), play.server
+    server = copy.deepcopy(play.server)
+    sent = play.algorithm.correction.download(play.server)
+    kept = copy.deepcopy(dict(sent))
+    before = play.server
     play.round(1, COHORTS[1])
     _same(sent, kept, "a download was changed by training")
     _same(
@@ -343,11 +430,15 @@ def _resume(method: Method, weights: Weighting, solver: Solver) -> None:
 
 def _buffers(method: Method, weights: Weighting, solver: Solver) -> None:
     play = Play(method, weights, solver, "an MLP with BatchNorm")
-    size, kind = sum(entry.size for entry in play.setting.task.layout.buffers), play.server.model.counters.dtype
+    size = sum(entry.size for entry in play.setting.task.layout.buffers)
+    kind = play.server.model.counters.dtype
     for number, cohort in enumerate(COHORTS):
         play.round(number, cohort)
-        variance = play.server.model.buffers.view(-1, size)[:, size // 2 :]  # mean, then variance, perhaps of several widths
-        _require(bool((variance >= 0).all()), f"a running variance below 0 after round {number + 1}")
+        # mean, then variance, perhaps of several widths
+        variance = play.server.model.buffers.view(-1, size)[:, size // 2 :]
+        _require(
+            bool((variance >= 0).all()), f"a running variance below 0 after round {number + 1}"
+        )
         _require(play.server.model.counters.dtype == kind, "integer buffers lost their type")
 
 
@@ -374,19 +465,27 @@ CHECKS: dict[str, Callable[[Method, Weighting, Solver], None]] = {
 """The points of the contract: name -> check."""
 
 
-def check_algorithm(method: Method, weights: Weighting | None = None, solver: Solver | None = None) -> None:
+def check_algorithm(
+    method: Method, weights: Weighting | None = None, solver: Solver | None = None
+) -> None:
     """Check the whole contract.
 
     Parameters
     ----------
-    method: an instance, its options set. weights: weighting of updates; None: the method's own, else ``examples``.
+    method: an instance, its options set. weights: weighting of updates; None: the method's own,
+    else ``examples``.
     solver: local optimiser; None: SGD with learning rate 0.1.
 
     Raises
     ------
     AssertionError: a point of the contract is broken; the message starts with its name.
     """
-    plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), AGGREGATORS.build("mean"), SERVERS.build("average"))
+    plain = Algorithm(
+        LOSSES.build("cross_entropy"),
+        Correction(),
+        AGGREGATORS.build("mean"),
+        SERVERS.build("average"),
+    )
     wanted: Weighting = weights or method.change(plain).weights or "examples"  # type: ignore[assignment]
     for name, check in CHECKS.items():
         try:

@@ -1,13 +1,14 @@
-"""Contract suite of selection rules: :func:`check_selector` checks everything that a rule must guarantee.
+"""Contract suite of selection rules: :func:`check_selector` checks everything that a rule must
+guarantee.
 
-A small synthetic federation runs rounds with the rule and provides the signals that ``needs()`` names, so a rule of your own is
-tested by one line:
+A small synthetic federation runs rounds with the rule and provides the signals that ``needs()``
+names, so a rule of your own is tested by one line:
 
 >>> from motley.selectors.uniform import Uniform
 >>> check_selector(Uniform())
 
-Each requirement is one function below, named in :data:`CHECKS`; a failure is an ``AssertionError`` that begins with that name.
-Populations are small, so the whole suite takes milliseconds per rule.
+Each requirement is one function below, named in :data:`CHECKS`; a failure is an ``AssertionError``
+that begins with that name. Populations are small, so the whole suite takes milliseconds per rule.
 """
 
 from __future__ import annotations
@@ -27,12 +28,19 @@ from motley.core.keys import Key
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.selectors.base import SelectionRule, Selector
 
-__all__ = ["CHECKS", "SyntheticFederation", "assert_same_cohort", "assert_same_state", "check_selector"]
+__all__ = [
+    "CHECKS",
+    "SyntheticFederation",
+    "assert_same_cohort",
+    "assert_same_state",
+    "check_selector",
+]
 
 
 @dataclass(frozen=True)
 class SyntheticFederation:
-    """A made-up federation: every number is a function of (seed, signal, round, client), so any part can be repeated.
+    """A made-up federation: every number is a function of (seed, signal, round, client), so any
+    part can be repeated.
 
     Parameters
     ----------
@@ -54,7 +62,8 @@ class SyntheticFederation:
         return 3 * np.arange(self.clients, dtype=np.int64)
 
     def signal(self, name: str, round: int, ids: Ids) -> Floats:
-        """Return the values of one signal, ``[n]`` or ``[n, d]``: scalars are positive, counts are whole numbers."""
+        """Return the values of one signal, ``[n]`` or ``[n, d]``: scalars are positive, counts are
+        whole numbers."""
         key = Key(self.seed).fold("signal", name, round)
         if name == "label_histogram":
             return np.floor(50.0 * key.uniform(ids, self.classes))
@@ -64,7 +73,9 @@ class SyntheticFederation:
             return 1.0 + np.floor(100.0 * key.uniform(ids)[:, 0])
         return 0.1 + key.exponential(ids)[:, 0]
 
-    def reports(self, names: Sequence[str], round: int, ids: Ids, outcome: Outcome | NDArray[np.int8]) -> Reports:
+    def reports(
+        self, names: Sequence[str], round: int, ids: Ids, outcome: Outcome | NDArray[np.int8]
+    ) -> Reports:
         """Return the reports of these clients with these signals, times, steps and sizes."""
         key = Key(self.seed).fold("numbers", round)
         seconds = key.exponential(ids, 3).T
@@ -95,11 +106,16 @@ class SyntheticFederation:
         if names:
             selector.observe(0, self.reports(names, 0, ids, Outcome.ENROLLED))
 
-    def probe(self, selector: Selector[Any], round: int, available: Ids, m: int | None = None) -> Ids:
+    def probe(
+        self, selector: Selector[Any], round: int, available: Ids, m: int | None = None
+    ) -> Ids:
         """Report the signals of the clients that the selector probes; return their ids."""
         probed = selector.probe(round, available, self.m if m is None else m)
         if len(probed):
-            selector.observe(round, self.reports(sorted(selector.rule.needs().probed), round, probed, Outcome.PROBED))
+            selector.observe(
+                round,
+                self.reports(sorted(selector.rule.needs().probed), round, probed, Outcome.PROBED),
+            )
         return probed
 
     def play(
@@ -109,25 +125,42 @@ class SyntheticFederation:
         outcome: Callable[[int, Ids], NDArray[np.int8]] | None = None,
         available: Callable[[int], Ids] | None = None,
     ) -> list[Cohort]:
-        """Run whole rounds (probe, choice, reports with these outcomes, by default all accepted); return the cohorts in order."""
+        """Run whole rounds (probe, choice, reports with these outcomes, by default all accepted);
+        return the cohorts in order."""
         cohorts = []
         for t in rounds:
             ids = self.ids if available is None else available(t)
             probed = self.probe(selector, t, ids)
             cohort = selector.select(t, ids, self.m)
-            outcomes = np.full(len(cohort.ids), Outcome.ACCEPTED) if outcome is None else outcome(t, cohort.ids)
+            outcomes = (
+                np.full(len(cohort.ids), Outcome.ACCEPTED)
+                if outcome is None
+                else outcome(t, cohort.ids)
+            )
             self.finish(selector, t, probed, cohort, outcomes.astype(np.int8))
             cohorts.append(cohort)
         return cohorts
 
-    def finish(self, selector: Selector[Any], round: int, probed: Ids, cohort: Cohort, outcomes: NDArray[np.int8]) -> None:
-        """Report a cohort's outcomes; after a rehearsal first the signals of the ``probed`` at the rehearsed model."""
-        needs, accepted = selector.rule.needs(), outcomes == Outcome.ACCEPTED
+    def finish(
+        self,
+        selector: Selector[Any],
+        round: int,
+        probed: Ids,
+        cohort: Cohort,
+        outcomes: NDArray[np.int8],
+    ) -> None:
+        """Report a cohort's outcomes; after a rehearsal first the signals of the ``probed`` at the
+        rehearsed model."""
+        needs = selector.rule.needs()
+        accepted = outcomes == Outcome.ACCEPTED
         if cohort.rehearsal and accepted.any():
             outcomes = np.where(accepted, Outcome.REHEARSED, outcomes).astype(np.int8)
             if len(probed):
                 again = {name: self.signal(name, -round, probed) for name in needs.probed}
-                selector.observe(round, Reports(probed, np.full(len(probed), Outcome.PROBED, np.int8), signals=again))
+                selector.observe(
+                    round,
+                    Reports(probed, np.full(len(probed), Outcome.PROBED, np.int8), signals=again),
+                )
         selector.observe(round, self.reports(sorted(needs.reported), round, cohort.ids, outcomes))
 
 
@@ -140,7 +173,9 @@ class _Strict(SyntheticFederation):
         return super().selector(rule, seed)
 
     @override
-    def reports(self, names: Sequence[str], round: int, ids: Ids, outcome: Outcome | NDArray[np.int8]) -> Reports:
+    def reports(
+        self, names: Sequence[str], round: int, ids: Ids, outcome: Outcome | NDArray[np.int8]
+    ) -> Reports:
         columns: frozenset[str] = vars(self)["columns"]
         return super().reports(names, round, ids, outcome).keep(columns)
 
@@ -150,7 +185,8 @@ def check_selector(rule: SelectionRule[Any], federation: SyntheticFederation | N
 
     Parameters
     ----------
-    rule: the rule with the options to check. federation: its clients; by default 12 of them, 4 a round, for 20 rounds.
+    rule: the rule with the options to check. federation: its clients; by default 12 of them, 4 a
+    round, for 20 rounds.
 
     Raises
     ------
@@ -166,14 +202,19 @@ def check_selector(rule: SelectionRule[Any], federation: SyntheticFederation | N
 def assert_same_cohort(one: Cohort, other: Cohort) -> None:
     """Require that two cohorts are equal in every field, bit for bit."""
     for f in dataclasses.fields(Cohort):
-        a, b = getattr(one, f.name), getattr(other, f.name)
+        a = getattr(one, f.name)
+        b = getattr(other, f.name)
         same = np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b or repr(a) == repr(b)
         _require(same, f"{f.name} differs: {a} and {b}")
 
 
 def assert_same_state(one: object, other: object, where: str = "state") -> None:
-    """Require that two states are equal bit for bit (NaN equals NaN), in dataclasses, tables, mappings and sequences."""
-    _require(type(one) is type(other), f"{where} is a {type(one).__name__} here and a {type(other).__name__} there")
+    """Require that two states are equal bit for bit (NaN equals NaN), in dataclasses, tables,
+    mappings and sequences."""
+    _require(
+        type(one) is type(other),
+        f"{where} is a {type(one).__name__} here and a {type(other).__name__} there",
+    )
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         _require(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"), f"{where} differs")
     elif dataclasses.is_dataclass(one) and not isinstance(one, type):
@@ -188,7 +229,9 @@ def assert_same_state(one: object, other: object, where: str = "state") -> None:
         for i, (a, b) in enumerate(zip(one, other, strict=True)):
             assert_same_state(a, b, f"{where}[{i}]")
     else:
-        _require(one == other or (one != one and other != other), f"{where} differs: {one} and {other}")
+        _require(
+            one == other or (one != one and other != other), f"{where} differs: {one} and {other}"
+        )
 
 
 def _require(condition: Any, message: str) -> None:
@@ -199,7 +242,10 @@ def _require(condition: Any, message: str) -> None:
 
 def _sizes(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     few = federation.ids[:3]
-    cases = [(federation.ids, m) for m in (0, 1, federation.clients - 1, federation.clients, federation.clients + 5)]
+    cases = [
+        (federation.ids, m)
+        for m in (0, 1, federation.clients - 1, federation.clients, federation.clients + 5)
+    ]
     cases += [(few, federation.m), (few[:0], federation.m)]
     for t, (available, m) in enumerate(cases, start=1):
         selector = federation.selector(rule)
@@ -208,7 +254,9 @@ def _sizes(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
         size = rule.size(t, m, len(available)) if m and len(available) else 0
         got = int(cohort.multiplicity.sum()) if cohort.multiplicity is not None else len(cohort.ids)
         fits = got <= size if rule.takes_fewer else got == size
-        _require(fits, f"{got} clients where {size} were announced (m = {m}, {len(available)} available)")
+        _require(
+            fits, f"{got} clients where {size} were announced (m = {m}, {len(available)} available)"
+        )
         _require(np.isin(cohort.ids, available).all(), "a client that is not available")
         _require(len(np.unique(cohort.ids)) == len(cohort.ids), "a client twice")
 
@@ -216,19 +264,39 @@ def _sizes(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
 def _columns(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     for cohort in federation.play(federation.selector(rule), range(1, 6)):
         for name in sorted(rule.provides()):
-            _require(getattr(cohort, name) is not None, f"provides() names {name}, but the cohort has none")
-        for name in ("weights", "multiplicity", "scores", "local_steps", "upload_ratio", "lr_scale"):
+            _require(
+                getattr(cohort, name) is not None,
+                f"provides() names {name}, but the cohort has none",
+            )
+        for name in (
+            "weights",
+            "multiplicity",
+            "scores",
+            "local_steps",
+            "upload_ratio",
+            "lr_scale",
+        ):
             column = getattr(cohort, name)
-            _require(column is None or (len(column) == len(cohort.ids) and np.isfinite(column).all()), f"{name} is {column}")
-        _require(all(np.isfinite(value) for value in cohort.notes.values()), f"notes are {cohort.notes}")
+            _require(
+                column is None or (len(column) == len(cohort.ids) and np.isfinite(column).all()),
+                f"{name} is {column}",
+            )
+        _require(
+            all(np.isfinite(value) for value in cohort.notes.values()), f"notes are {cohort.notes}"
+        )
 
 
 def _undeclared(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
-    used, strict = rule.needs().columns, _Strict(**vars(federation))
+    used = rule.needs().columns
+    strict = _Strict(**vars(federation))
     strict_cohorts = strict.play(strict.selector(rule), range(1, 8))
-    for cohort, other in zip(federation.play(federation.selector(rule), range(1, 8)), strict_cohorts, strict=True):
+    for cohort, other in zip(
+        federation.play(federation.selector(rule), range(1, 8)), strict_cohorts, strict=True
+    ):
         same = np.array_equal(cohort.ids, other.ids)
-        _require(same, f"uses columns of reports that needs() does not name (columns = {sorted(used)})")
+        _require(
+            same, f"uses columns of reports that needs() does not name (columns = {sorted(used)})"
+        )
 
 
 def _twice(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
@@ -236,22 +304,31 @@ def _twice(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     federation.play(selector, range(1, 4))
     federation.probe(selector, 4, federation.ids)
     before = selector.to_bytes()
-    assert_same_cohort(selector.select(4, federation.ids, federation.m), selector.select(4, federation.ids, federation.m))
+    assert_same_cohort(
+        selector.select(4, federation.ids, federation.m),
+        selector.select(4, federation.ids, federation.m),
+    )
     _require(
-        np.array_equal(selector.probe(4, federation.ids, federation.m), selector.probe(4, federation.ids, federation.m)),
+        np.array_equal(
+            selector.probe(4, federation.ids, federation.m),
+            selector.probe(4, federation.ids, federation.m),
+        ),
         "probe differs",
     )
     _require(selector.to_bytes() == before, "probe or select changed the state")
 
 
 def _order(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
-    forward, backward = federation.selector(rule), federation.selector(rule)
+    forward = federation.selector(rule)
+    backward = federation.selector(rule)
     for t in range(1, 5):
         probed = federation.probe(forward, t, federation.ids)
         other = backward.probe(t, federation.ids[::-1], federation.m)
         _require(np.array_equal(probed, other), "the probed clients depend on the order of the ids")
         if len(other):
-            backward.observe(t, federation.reports(sorted(rule.needs().probed), t, other[::-1], Outcome.PROBED))
+            backward.observe(
+                t, federation.reports(sorted(rule.needs().probed), t, other[::-1], Outcome.PROBED)
+            )
         cohort = forward.select(t, federation.ids, federation.m)
         assert_same_cohort(cohort, backward.select(t, federation.ids[::-1], federation.m))
         reports = federation.reports(sorted(rule.needs().reported), t, cohort.ids, Outcome.ACCEPTED)
@@ -261,12 +338,15 @@ def _order(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
 
 
 def _rows(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
-    columns, rows = federation.selector(rule), federation.selector(rule)
+    columns = federation.selector(rule)
+    rows = federation.selector(rule)
     names = sorted(rule.needs().reported)
     for t in (1, 2):
         federation.probe(columns, t, federation.ids)
         federation.probe(rows, t, federation.ids)
-        reports = federation.reports(names, t, columns.select(t, federation.ids, federation.m).ids, Outcome.ACCEPTED)
+        reports = federation.reports(
+            names, t, columns.select(t, federation.ids, federation.m).ids, Outcome.ACCEPTED
+        )
         columns.observe(t, reports)
         rows.observe(t, list(reports.rows()))
     assert_same_state(columns.state, rows.state)
@@ -276,7 +356,9 @@ def _unseen(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     selector = federation.selector(rule)
     federation.play(selector, range(1, 4))
     newcomers = federation.ids[-1] + 1 + np.arange(5, dtype=np.int64)  # never enrolled
-    federation.play(selector, range(4, 7), available=lambda t: np.concatenate([federation.ids[::2], newcomers]))
+    federation.play(
+        selector, range(4, 7), available=lambda t: np.concatenate([federation.ids[::2], newcomers])
+    )
     federation.enrol(selector, newcomers)
     federation.play(selector, range(7, 9), available=lambda t: newcomers)  # all others are away
     federation.play(selector, range(9, 11))  # and available again
@@ -288,7 +370,8 @@ def _nobody_enrolled(rule: SelectionRule[Any], federation: SyntheticFederation) 
 
 def _unusable(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     for outcome in (Outcome.DROPPED, Outcome.LATE, Outcome.REJECTED):
-        full, bare = federation.selector(rule), federation.selector(rule)
+        full = federation.selector(rule)
+        bare = federation.selector(rule)
         names = sorted(rule.needs().reported)
         for t in (1, 2, 3):
             for selector in (full, bare):
@@ -297,15 +380,22 @@ def _unusable(rule: SelectionRule[Any], federation: SyntheticFederation) -> None
             assert_same_cohort(cohort, bare.select(t, federation.ids, federation.m))
             full.observe(t, federation.reports(names, t, cohort.ids, outcome))
             bare.observe(t, federation.reports([], t, cohort.ids, outcome))
-        assert_same_state(full.state, bare.state, f"state after signals of {outcome.name.lower()} clients")
+        assert_same_state(
+            full.state, bare.state, f"state after signals of {outcome.name.lower()} clients"
+        )
         federation.play(full, range(4, 6))
 
 
 def _empty(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     selector = federation.selector(rule)
     federation.play(selector, (1, 2))
-    _require(len(selector.probe(3, [], federation.m)) == 0, "a client is probed though none is available")
-    _require(len(selector.select(3, [], federation.m).ids) == 0, "a client is chosen though none is available")
+    _require(
+        len(selector.probe(3, [], federation.m)) == 0, "a client is probed though none is available"
+    )
+    _require(
+        len(selector.select(3, [], federation.m).ids) == 0,
+        "a client is chosen though none is available",
+    )
     selector.observe(3, [])
     selector.observe(4, Reports.empty())
     federation.play(selector, (5, 6))
@@ -318,7 +408,12 @@ def _non_finite(rule: SelectionRule[Any], federation: SyntheticFederation) -> No
         poison = (np.nan, np.inf, -np.inf)[t % 3]
         probed = selector.probe(t, federation.ids, federation.m)
         if len(probed):
-            selector.observe(t, _poisoned(federation.reports(sorted(needs.probed), t, probed, Outcome.PROBED), poison, t))
+            selector.observe(
+                t,
+                _poisoned(
+                    federation.reports(sorted(needs.probed), t, probed, Outcome.PROBED), poison, t
+                ),
+            )
         cohort = selector.select(t, federation.ids, federation.m)
         _require_finite(cohort)
         reports = federation.reports(sorted(needs.reported), t, cohort.ids, Outcome.ACCEPTED)
@@ -331,14 +426,20 @@ def _non_finite(rule: SelectionRule[Any], federation: SyntheticFederation) -> No
 def _poisoned(reports: Reports, poison: float, round: int, every: int = 2) -> Reports:
     """Return the reports with every second value of every signal replaced."""
     bad = np.arange(len(reports)) % every == round % every
-    signals = {name: np.where(bad.reshape(-1, *[1] * (v.ndim - 1)), poison, v) for name, v in reports.signals.items()}
+    signals = {
+        name: np.where(bad.reshape(-1, *[1] * (v.ndim - 1)), poison, v)
+        for name, v in reports.signals.items()
+    }
     return dataclasses.replace(reports, signals=signals)
 
 
 def _require_finite(cohort: Cohort) -> None:
     for name in ("weights", "scores"):
         column = getattr(cohort, name)
-        _require(column is None or np.isfinite(column).all(), f"{name} is {column} after a non-finite signal")
+        _require(
+            column is None or np.isfinite(column).all(),
+            f"{name} is {column} after a non-finite signal",
+        )
 
 
 def _bytes(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
@@ -346,7 +447,10 @@ def _bytes(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     federation.play(selector, range(1, 5))
     again = Selector.from_bytes(selector.to_bytes(), type(rule))
     _require(again.rule == rule, "other options after a round trip")
-    _require((again.seed, again.horizon) == (selector.seed, selector.horizon), "another seed or horizon after a round trip")
+    _require(
+        (again.seed, again.horizon) == (selector.seed, selector.horizon),
+        "another seed or horizon after a round trip",
+    )
     assert_same_state(again.state, selector.state)
     _require(again.to_bytes() == selector.to_bytes(), "other bytes after a round trip")
 
@@ -359,18 +463,23 @@ def _resume(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
         federation.play(selector, range(1, stop + 1), _mixed)
         selector = Selector.from_bytes(selector.to_bytes(), type(rule))
         probed = federation.probe(selector, stop + 1, federation.ids)
-        selector = Selector.from_bytes(selector.to_bytes(), type(rule)) if len(probed) else selector  # between probe and choice
+        # between probe and choice
+        selector = Selector.from_bytes(selector.to_bytes(), type(rule)) if len(probed) else selector
         cohort = selector.select(stop + 1, federation.ids, federation.m)
         assert_same_cohort(cohort, expected[stop])
         federation.finish(selector, stop + 1, probed, cohort, _mixed(stop + 1, cohort.ids))
-        for cohort, other in zip(federation.play(selector, range(stop + 2, 9), _mixed), expected[stop + 1 :], strict=True):
+        for cohort, other in zip(
+            federation.play(selector, range(stop + 2, 9), _mixed), expected[stop + 1 :], strict=True
+        ):
             assert_same_cohort(cohort, other)
         assert_same_state(selector.state, whole.state)
 
 
 def _mixed(round: int, ids: Ids) -> NDArray[np.int8]:
     """Return outcomes: most clients are accepted, some are late, dropped or rejected."""
-    kinds = np.array([Outcome.ACCEPTED] * 4 + [Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED], dtype=np.int8)
+    kinds = np.array(
+        [Outcome.ACCEPTED] * 4 + [Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED], dtype=np.int8
+    )
     return np.asarray(kinds[(ids + round) % len(kinds)])
 
 
@@ -386,7 +495,10 @@ def _values(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
 def _seeds(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     def cohorts(seed: int) -> list[list[int]]:
         return [
-            cohort.ids.tolist() for cohort in federation.play(federation.selector(rule, seed), range(1, federation.horizon + 1))
+            cohort.ids.tolist()
+            for cohort in federation.play(
+                federation.selector(rule, seed), range(1, federation.horizon + 1)
+            )
         ]
 
     first = cohorts(0)
@@ -412,7 +524,9 @@ def _declared(rule: SelectionRule[Any], federation: SyntheticFederation) -> None
     params = vars(type(rule)).get("__dataclass_params__")
     _require(params is not None and params.frozen, "a rule is a frozen dataclass of options")
     _require(rule.paper.key, "a rule names its paper")
-    _require(dataclasses.is_dataclass(rule.init()), "a state is a ClientTable or a frozen dataclass")
+    _require(
+        dataclasses.is_dataclass(rule.init()), "a state is a ClientTable or a frozen dataclass"
+    )
 
 
 CHECKS: dict[str, Callable[[SelectionRule[Any], SyntheticFederation], None]] = {

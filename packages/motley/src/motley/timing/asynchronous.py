@@ -5,15 +5,19 @@ docs/methods/timing-and-world.md#fedasync.
 
     alpha_t = alpha s(v - v_k);     x <- (1 - alpha_t) x + alpha_t w_k;     v <- v + 1
 
-Symbols: ``w_k`` the *model* of the client (not its update added to x: with a stale start these differ); ``alpha`` 0.6 or 0.9;
-``s`` the staleness discount: ``constant``, ``polynomial`` (a = 0.5) or ``hinge`` (a = 10, b = 4). The paper's clients minimise with a
-proximal term of 0.005 or 0.01: choose ``algorithm = { name = "fedprox", mu = 0.005 }``.
+Symbols: ``w_k`` the *model* of the client (not its update added to x: with a stale start these
+differ); ``alpha`` 0.6 or 0.9; ``s`` the staleness discount: ``constant``, ``polynomial`` (a = 0.5)
+or ``hinge`` (a = 10, b = 4). The paper's clients minimise with a proximal term of 0.005 or 0.01:
+choose ``algorithm = { name = "fedprox", mu = 0.005 }``.
 
 Deviations and readings
 -----------------------
-* ``alpha_t`` is computed from the constant alpha at every arrival; multiplying a stored alpha by s each time would let it decay.
-* Buffers are mixed with the same ``alpha_t``. Methods that upload more than an update are refused: their other parts cannot be mixed.
-* Updates older than ``max_staleness`` are discarded (their traffic is counted, they are reported as late).
+* ``alpha_t`` is computed from the constant alpha at every arrival; multiplying a stored alpha by s
+  each time would let it decay.
+* Buffers are mixed with the same ``alpha_t``. Methods that upload more than an update are refused:
+  their other parts cannot be mixed.
+* Updates older than ``max_staleness`` are discarded (their traffic is counted, they are reported as
+  late).
 
 >>> from motley.timing.asynchronous import Asynchronous
 >>> Asynchronous(alpha=0.9, staleness="hinge", a=10.0).alpha
@@ -40,8 +44,10 @@ class Asynchronous(Overlapping):
 
     Parameters
     ----------
-    alpha: share of a fresh model. staleness, a, b: the discount, see :mod:`motley.timing.overlapping`.
-    max_staleness: older models are discarded. idle_s: how long the server waits when no client is available.
+    alpha: share of a fresh model. staleness, a, b: the discount, see
+    :mod:`motley.timing.overlapping`.
+    max_staleness: older models are discarded. idle_s: how long the server waits when no client is
+    available.
     """
 
     alpha: float = 0.6
@@ -63,19 +69,30 @@ class Asynchronous(Overlapping):
 
     @override
     def refuses(self, uploads: frozenset[str], weights: str) -> str | None:
-        """Return why it cannot be used: uploads of more than an update, or coefficients that would scale the mixing."""
+        """Return why it cannot be used: uploads of more than an update, or coefficients that would
+        scale the mixing."""
         if "delta" not in uploads:
-            return "asynchronous mixing is defined for models, and this algorithm uploads none; use synchronous or deadline"
+            return (
+                "asynchronous mixing is defined for models, and this algorithm uploads none; "
+                "use synchronous or deadline"
+            )
         more = sorted(uploads - {"delta"})
         if more:
-            return f"asynchronous mixing is defined for models, but this algorithm also uploads {', '.join(more)}; use buffered"
+            return (
+                "asynchronous mixing is defined for models, but this algorithm also uploads "
+                f"{', '.join(more)}; use buffered"
+            )
         if weights in ("horvitz_thompson", "selector"):
-            return f'asynchronous mixing has its own alpha; weights = "{weights}" would scale it again, use "uniform"'
+            return (
+                f'asynchronous mixing has its own alpha; weights = "{weights}" would scale it '
+                'again, use "uniform"'
+            )
         return None
 
     @override
     def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
-        """Process one arrival at a time, in order of arrival and dispatch; then refill; then wait."""
+        """Process one arrival at a time, in order of arrival and dispatch; then refill; then
+        wait."""
         arrived = arrival_order(view, view.arrived)
         if not len(arrived):
             return refill(view, self.idle_s)

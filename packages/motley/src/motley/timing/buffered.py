@@ -1,27 +1,33 @@
-"""FedBuff: clients train without waiting for each other; the server steps whenever its buffer of updates is full.
+"""FedBuff: clients train without waiting for each other; the server steps whenever its buffer of
+updates is full.
 
-Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba: *Federated Learning with Buffered Asynchronous Aggregation*,
-AISTATS 2022 (arXiv:2106.06639). Reference: docs/methods/timing-and-world.md#fedbuff.
+Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba: *Federated Learning with Buffered Asynchronous
+Aggregation*, AISTATS 2022 (arXiv:2106.06639). Reference: docs/methods/timing-and-world.md#fedbuff.
 
     C clients in flight;  on each arrival (started from version v_k):  buffer += s(v - v_k) delta_k
     after K_b arrivals:   x <- x + lr_server buffer / K_b,   v <- v + 1;
     every arrival is replaced at once
 
-Symbols: ``K_b`` (``buffer``), 10 in the paper; ``C`` the experiment's cohort; ``s`` the staleness discount (default
-``(1 + tau)^-1/2``), tau counted in server steps. The divisor is K_b, not ``sum s``.
+Symbols: ``K_b`` (``buffer``), 10 in the paper; ``C`` the experiment's cohort; ``s`` the staleness
+discount (default ``(1 + tau)^-1/2``), tau counted in server steps. The divisor is K_b, not
+``sum s``.
 
 Deviations and readings
 -----------------------
-* The experiment's ``weights`` give the coefficients; left out they are ``uniform``, 1/K_b, as published.
-* An arrival is replaced by any client that is not under way, the one that has just delivered included: it may be in a buffer twice.
-  Two trainings of a client are in order, and the second starts from what the first left at the client; the selector hears of the last.
+* The experiment's ``weights`` give the coefficients; left out they are ``uniform``, 1/K_b, as
+  published.
+* An arrival is replaced by any client that is not under way, the one that has just delivered
+  included: it may be in a buffer twice. Two trainings of a client are in order, and the second
+  starts from what the first left at the client; the selector hears of the last.
 * READING a client that broke off is asked again after the next server step, so that there is one.
-* ``refill = "idle"``: a client whose update waits in the buffer is not sent out again before the server step, so that a client is in
-  a step once. Where few clients are idle the server then waits longer. Private runs and deployments need it.
-* Updates older than ``max_staleness`` are discarded (their traffic is counted, they are reported as late).
+* ``refill = "idle"``: a client whose update waits in the buffer is not sent out again before the
+  server step, so that a client is in a step once. Where few clients are idle the server then waits
+  longer. Private runs and deployments need it.
+* Updates older than ``max_staleness`` are discarded (their traffic is counted, they are reported as
+  late).
 * INTERPRETATION-D buffers (running statistics) are averaged with weights ``s / sum s``.
-* If no client is available and none is in flight, a round of ``idle_s`` without an update passes and counts; a part-filled buffer
-  waits.
+* If no client is available and none is in flight, a round of ``idle_s`` without an update passes
+  and counts; a part-filled buffer waits.
 
 >>> from motley.timing.buffered import Buffered
 >>> Buffered(buffer=5).buffer
@@ -49,9 +55,11 @@ class Buffered(Overlapping):
 
     Parameters
     ----------
-    buffer: K_b. staleness, a, b: the discount, see :mod:`motley.timing.overlapping`. max_staleness: older updates are discarded.
-    idle_s: how long the server waits when no client is available. refill: who may replace a client that has delivered: ``"at once"``
-    any client that is not under way, as published; ``"idle"`` none whose own update waits in the buffer.
+    buffer: K_b. staleness, a, b: the discount, see :mod:`motley.timing.overlapping`. max_staleness:
+    older updates are discarded.
+    idle_s: how long the server waits when no client is available. refill: who may replace a client
+    that has delivered: ``"at once"`` any client that is not under way, as published; ``"idle"``
+    none whose own update waits in the buffer.
     """
 
     published_weights: ClassVar[str | None] = "uniform"
@@ -90,12 +98,16 @@ class Buffered(Overlapping):
     def refuses(self, uploads: frozenset[str], weights: str) -> str | None:
         """Return why it cannot be used: clients that send no update which could be discounted."""
         if "delta" not in uploads:
-            return "a buffer discounts late updates, and this algorithm uploads none; use synchronous or deadline"
+            return (
+                "a buffer discounts late updates, and this algorithm uploads none; use "
+                "synchronous or deadline"
+            )
         return None
 
     @override
     def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
-        """Step when the buffer is full, else dispatch replacements, else wait for the next arrival."""
+        """Step when the buffer is full, else dispatch replacements, else wait for the next
+        arrival."""
         stale = view.arrived & self.too_stale(view)
         arrived = arrival_order(view, view.arrived & ~stale)
         if len(arrived) >= self.buffer:

@@ -1,25 +1,30 @@
-"""Deadline rounds: more clients are dispatched than needed, and the server waits for none of them beyond a deadline.
+"""Deadline rounds: more clients are dispatched than needed, and the server waits for none of them
+beyond a deadline.
 
-Bonawitz, Eichner, Grieskamp et al.: *Towards Federated Learning at Scale: System Design*, MLSys 2019 (arXiv:1902.01046).
+Bonawitz, Eichner, Grieskamp et al.: *Towards Federated Learning at Scale: System Design*, MLSys
+2019 (arXiv:1902.01046).
 Reference: docs/methods/timing-and-world.md#deadline.
 
     dispatch  min(K, ceil(o M))  clients;
     step      as soon as M or all have delivered, or D seconds have passed
 
-Symbols: ``M`` the cohort; ``o`` (``over_select``) 1.0, often 1.3; ``D`` (``seconds``), infinite by default;
-``min_uploads`` fewest uploads for a server step: with fewer the round is abandoned, the model stays, time and traffic are spent.
-Ties in time are broken by the number of the dispatch.
+Symbols: ``M`` the cohort; ``o`` (``over_select``) 1.0, often 1.3; ``D`` (``seconds``), infinite by
+default; ``min_uploads`` fewest uploads for a server step: with fewer the round is abandoned, the
+model stays, time and traffic are spent. Ties in time are broken by the number of the dispatch.
 
-``late = "drop"`` ignores clients that have not delivered. ``late = "partial"`` lets a client take only the steps it has time for,
-``floor((D - T_down - T_up) / step_s)``; with none it counts as dropped. Use it with FedProx or FedNova, else the updates of slow
-clients are smaller and silently count less.
+``late = "drop"`` ignores clients that have not delivered. ``late = "partial"`` lets a client take
+only the steps it has time for, ``floor((D - T_down - T_up) / step_s)``; with none it counts as
+dropped. Use it with FedProx or FedNova, else the updates of slow clients are smaller and silently
+count less.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D the upload of an update that is cancelled before it arrives is not billed; its download is.
-* The server cannot know that the remaining clients will be late: without over-selection it waits for D unless all have arrived.
-* Slow clients take part less often: the learned objective is the mixture weighted by speed. The report's participation panel
-  shows it.
+* INTERPRETATION-D the upload of an update that is cancelled before it arrives is not billed; its
+  download is.
+* The server cannot know that the remaining clients will be late: without over-selection it waits
+  for D unless all have arrived.
+* Slow clients take part less often: the learned objective is the mixture weighted by speed. The
+  report's participation panel shows it.
 
 >>> from motley.timing.deadline import Deadline
 >>> Deadline(seconds=10.0, over_select=1.3).over_select
@@ -48,8 +53,10 @@ class Deadline(Synchrony):
     Parameters
     ----------
     seconds: D, virtual seconds from the dispatch of a cohort; ``inf`` for none.
-    over_select: o, dispatched clients as a multiple of the cohort. late: the treatment of slow clients, see above.
-    min_uploads: fewest uploads for a server step. idle_s: how long a round lasts when no client is available.
+    over_select: o, dispatched clients as a multiple of the cohort. late: the treatment of slow
+    clients, see above.
+    min_uploads: fewest uploads for a server step. idle_s: how long a round lasts when no client is
+    available.
     """
 
     seconds: float = float("inf")
@@ -60,13 +67,21 @@ class Deadline(Synchrony):
 
     def __post_init__(self) -> None:
         if not self.seconds > 0:
-            raise ConfigError(f"got seconds = {self.seconds}; expected a positive number of virtual seconds, or inf")
+            raise ConfigError(
+                f"got seconds = {self.seconds}; expected a positive number of virtual seconds, or "
+                "inf"
+            )
         if not 1 <= self.over_select < np.inf:
-            raise ConfigError(f"got over_select = {self.over_select}; expected at least 1, e.g. 1.3 to ask 30% more")
+            raise ConfigError(
+                f"got over_select = {self.over_select}; expected at least 1, e.g. 1.3 to ask 30% "
+                "more"
+            )
         if self.late not in ("drop", "partial"):
             raise ConfigError(f"got late = {self.late!r}; expected 'drop' or 'partial'")
         if self.late == "partial" and not np.isfinite(self.seconds):
-            raise ConfigError('got late = "partial" without a deadline; set seconds to the time a client has')
+            raise ConfigError(
+                'got late = "partial" without a deadline; set seconds to the time a client has'
+            )
         if self.min_uploads < 1:
             raise ConfigError(f"got min_uploads = {self.min_uploads}; expected at least 1")
         check_idle(self.idle_s, zero=True)
@@ -82,7 +97,8 @@ class Deadline(Synchrony):
 
     @override
     def steps(self, planned: Ints, spare_s: Floats, step_s: Floats) -> Ints:
-        """Return at most so many steps as fit between download and upload; 0 where not even one does."""
+        """Return at most so many steps as fit between download and upload; 0 where not even one
+        does."""
         if self.late == "drop":
             return planned
         fit = np.floor((self.seconds + spare_s) / step_s + 1e-6)
@@ -90,23 +106,33 @@ class Deadline(Synchrony):
 
     @override
     def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
-        """Dispatch once per server step; step at the M-th arrival, the last one, or the deadline."""
+        """Dispatch once per server step; step at the M-th arrival, the last one, or the
+        deadline."""
         if not view.dispatched:
             return Dispatch(self.asked(view.cohort))
         in_flight = view.in_flight
         if not len(in_flight):
             end = view.dispatched_s + self.idle_s
-            return Wait(end) if end > view.now_s else ServerStep(np.zeros(0, bool), np.zeros(0, bool))
+            return (
+                Wait(end) if end > view.now_s else ServerStep(np.zeros(0, bool), np.zeros(0, bool))
+            )
         coming = np.flatnonzero(~in_flight.dropped)
         order = coming[np.lexsort((in_flight.dispatch[coming], in_flight.arrives_s[coming]))]
         deadline = view.dispatched_s + self.seconds
-        uncertain = in_flight.dropped.any() and np.isfinite(deadline)  # before it, dropped and late look the same to the server
+        # before it, dropped and late look the same to the server
+        uncertain = in_flight.dropped.any() and np.isfinite(deadline)
         last = deadline if uncertain else float(in_flight.arrives_s.max())
-        enough = float(in_flight.arrives_s[order[view.cohort - 1]]) if len(order) >= view.cohort else last
+        enough = (
+            float(in_flight.arrives_s[order[view.cohort - 1]])
+            if len(order) >= view.cohort
+            else last
+        )
         end = min(enough, last, deadline)
         if end > view.now_s:
             return Wait(end)
         arrived = order[in_flight.arrives_s[order] <= view.now_s][: view.cohort]
         accept = np.zeros(len(in_flight), bool)
         accept[arrived] = len(arrived) >= self.min_uploads
-        return ServerStep(accept, ~accept & ~(in_flight.dropped & (in_flight.arrives_s <= view.now_s)))
+        return ServerStep(
+            accept, ~accept & ~(in_flight.dropped & (in_flight.arrives_s <= view.now_s))
+        )

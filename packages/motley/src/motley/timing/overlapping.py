@@ -1,4 +1,5 @@
-"""What buffered and asynchronous servers share: m clients always in flight, and a discount on stale updates.
+"""What buffered and asynchronous servers share: m clients always in flight, and a discount on stale
+updates.
 
 The discount ``s(tau)``, where tau counts the model updates since the client received the model:
 
@@ -23,13 +24,15 @@ Discount = Literal["constant", "polynomial", "hinge"]
 
 
 class Overlapping(Synchrony):
-    """A synchrony that keeps m clients in flight, each from the model version that was newest when it was dispatched.
+    """A synchrony that keeps m clients in flight, each from the model version that was newest when
+    it was dispatched.
 
     A subclass is a frozen dataclass with these options.
 
     Parameters
     ----------
-    staleness, a, b: the discount, see the module. max_staleness: older updates are discarded; None: none are.
+    staleness, a, b: the discount, see the module. max_staleness: older updates are discarded; None:
+    none are.
     idle_s: virtual seconds a round lasts when no client is available.
     """
 
@@ -44,14 +47,17 @@ class Overlapping(Synchrony):
     def check_options(self) -> None:
         """Raise ConfigError for options outside their ranges."""
         if self.staleness not in ("constant", "polynomial", "hinge"):
-            raise ConfigError(f"got staleness = {self.staleness!r}; expected 'constant', 'polynomial' or 'hinge'")
+            raise ConfigError(
+                f"got staleness = {self.staleness!r}; expected 'constant', 'polynomial' or 'hinge'"
+            )
         if not 0 < self.a < np.inf:
             raise ConfigError(f"got a = {self.a}; expected a positive number")
         if not 0 <= self.b < np.inf:
             raise ConfigError(f"got b = {self.b}; expected at least 0 server steps")
         if self.max_staleness is not None and self.max_staleness < 0:
             raise ConfigError(
-                f"got max_staleness = {self.max_staleness}; expected at least 0 server steps, or none for no limit"
+                f"got max_staleness = {self.max_staleness}; expected at least 0 server steps, or "
+                "none for no limit"
             )
         check_idle(self.idle_s, zero=False)
 
@@ -61,7 +67,9 @@ class Overlapping(Synchrony):
 
     def too_stale(self, view: ServerView) -> Bools:
         """Return which updates in flight are older than ``max_staleness``, ``[n]``."""
-        return np.asarray(view.staleness > (np.inf if self.max_staleness is None else self.max_staleness))
+        return np.asarray(
+            view.staleness > (np.inf if self.max_staleness is None else self.max_staleness)
+        )
 
 
 def arrival_order(view: ServerView, which: Bools) -> Ints:
@@ -81,10 +89,11 @@ def discount(kind: Discount, tau: Ints, a: float, b: float) -> Floats:
 
 
 def refill(view: ServerView, idle_s: float) -> Dispatch | Wait | ServerStep:
-    """Return the decision that keeps ``view.cohort`` clients in flight: dispatch those missing, else wait for the next arrival.
+    """Return the decision that keeps ``view.cohort`` clients in flight: dispatch those missing,
+    else wait for the next arrival.
 
-    If no client is in flight and none is available, the server takes a step without any update after ``idle_s``, so that a run
-    ends.
+    If no client is in flight and none is available, the server takes a step without any update
+    after ``idle_s``, so that a run ends.
     """
     coming = view.in_flight.arrives_s[view.in_flight.arrives_s > view.now_s]
     idle_until = view.dispatched_s + idle_s

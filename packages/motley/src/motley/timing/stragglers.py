@@ -2,13 +2,15 @@
 
 Reference: docs/methods/algorithms.md#stragglers.
 
-FedProx's simulation of systems heterogeneity (Li et al., MLSys 2020): a share of every cohort are stragglers, which finish a number of
-whole epochs that is uniform from 1 to E - 1, while the others finish all E. FedProx aggregates the partial results (``keep``), FedAvg
-drops them (``drop``). The stragglers and their epochs are a function of the seed, the round and the client, so that all methods meet
-the same ones.
+FedProx's simulation of systems heterogeneity (Li et al., MLSys 2020): a share of every cohort are
+stragglers, which finish a number of whole epochs that is uniform from 1 to E - 1, while the others
+finish all E. FedProx aggregates the partial results (``keep``), FedAvg drops them (``drop``). The
+stragglers and their epochs are a function of the seed, the round and the client, so that all
+methods meet the same ones.
 
-A straggler is slow, not idle: its partial work takes as long as the whole work would (INTERPRETATION-D; the authors do not model
-time). With one epoch there is nothing between 1 and E - 1, and there are no stragglers.
+A straggler is slow, not idle: its partial work takes as long as the whole work would
+(INTERPRETATION-D; the authors do not model time). With one epoch there is nothing between 1 and E -
+1, and there are no stragglers.
 
 >>> rule = Stragglers(share=0.5)
 >>> sorted((rule.epochs(Key(0), np.arange(4), 1, 20) < 20).tolist())
@@ -35,7 +37,8 @@ class Stragglers:
     """Clients that finish only part of their epochs, FedProx's variable local work."""
 
     share: Proportion = 0.5
-    """Share of every cohort; they end a uniform number of whole epochs below ``epochs``, the same under every method."""
+    """Share of every cohort; they end a uniform number of whole epochs below ``epochs``, the same
+    under every method."""
     partial: Literal["keep", "drop"] = "keep"
     """What becomes of their results: FedProx keeps them, FedAvg drops them."""
 

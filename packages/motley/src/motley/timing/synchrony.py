@@ -1,15 +1,18 @@
-"""When the server takes a step: a pure decision on the state of the clients in flight. Time is planned before training.
+"""When the server takes a step: a pure decision on the state of the clients in flight. Time is
+planned before training.
 
-The round loop asks :meth:`Synchrony.decide` again and again. The answer is a :class:`Dispatch` (ask the selector for so many
-clients now), a :class:`Wait` (advance the clock) or a :class:`ServerStep` (aggregate these updates, discard those). A synchronous
-round is one Dispatch, Waits, and one ServerStep.
+The round loop asks :meth:`Synchrony.decide` again and again. The answer is a :class:`Dispatch` (ask
+the selector for so many clients now), a :class:`Wait` (advance the clock) or a :class:`ServerStep`
+(aggregate these updates, discard those). A synchronous round is one Dispatch, Waits, and one
+ServerStep.
 
-Events at the same time are processed in the order finish, timer, start (docs/methods/timing-and-world.md#clock): every update with
-``arrives_s <= now_s`` can be aggregated, so a mode that steps on arrivals returns ServerStep before Dispatch, and a client that is
-dispatched as a replacement starts from the newest version.
+Events at the same time are processed in the order finish, timer, start
+(docs/methods/timing-and-world.md#clock): every update with ``arrives_s <= now_s`` can be
+aggregated, so a mode that steps on arrivals returns ServerStep before Dispatch, and a client that
+is dispatched as a replacement starts from the newest version.
 
-A Dispatch may find no client (all are offline). ``dispatched_s`` records that it was tried at this time, so that a mode waits for a
-later time instead of asking for ever.
+A Dispatch may find no client (all are offline). ``dispatched_s`` records that it was tried at this
+time, so that a mode waits for a later time instead of asking for ever.
 """
 
 from __future__ import annotations
@@ -34,11 +37,14 @@ class ServerView:
 
     Parameters
     ----------
-    now_s: the clock. cohort: m, the number of clients wanted in flight. version: number of server steps done.
-    dispatched: whether a Dispatch was answered since the last server step (also if it found no client).
-    in_flight: timelines of all clients whose updates are under way or have arrived but are not aggregated, dropped ones included.
-    dispatched_s: when the last Dispatch was answered. model_updates: how often the model changed since each client was dispatched,
-    ``[n]``; None: at every server step.
+    now_s: the clock. cohort: m, the number of clients wanted in flight. version: number of server
+    steps done.
+    dispatched: whether a Dispatch was answered since the last server step (also if it found no
+    client).
+    in_flight: timelines of all clients whose updates are under way or have arrived but are not
+    aggregated, dropped ones included.
+    dispatched_s: when the last Dispatch was answered. model_updates: how often the model changed
+    since each client was dispatched, ``[n]``; None: at every server step.
     """
 
     now_s: float
@@ -51,8 +57,13 @@ class ServerView:
 
     @property
     def staleness(self) -> Ints:
-        """tau, ``[n]``: how often the model changed since the client received it; a server step without any update does not count."""
-        return self.version - self.in_flight.version if self.model_updates is None else self.model_updates
+        """tau, ``[n]``: how often the model changed since the client received it; a server step
+        without any update does not count."""
+        return (
+            self.version - self.in_flight.version
+            if self.model_updates is None
+            else self.model_updates
+        )
 
     @property
     def arrived(self) -> Bools:
@@ -80,11 +91,14 @@ class ServerStep:
 
     Parameters
     ----------
-    accept: the updates to aggregate ``[n]``. If there are none, the model stays as it is and the round counts.
-    cancel: the updates to discard (too late, too stale) ``[n]``. Clients that have dropped out by now leave the view without a
+    accept: the updates to aggregate ``[n]``. If there are none, the model stays as it is and the
+    round counts.
+    cancel: the updates to discard (too late, too stale) ``[n]``. Clients that have dropped out by
+    now leave the view without a
         mark; all others remain in flight.
     scale: factor on each update ``[n]`` (staleness; not in the divisor of the mean); None: 1.
-    mix: the aggregated update is ``scale`` times the way from the *newest* model to the client's model; buffers are mixed likewise.
+    mix: the aggregated update is ``scale`` times the way from the *newest* model to the client's
+    model; buffers are mixed likewise.
     """
 
     accept: Bools
@@ -97,24 +111,30 @@ class ServerStep:
 
         Raises
         ------
-        ContractError: an update that is both accepted and cancelled, or accepted without having arrived.
+        ContractError: an update that is both accepted and cancelled, or accepted without having
+        arrived.
         """
         in_flight = view.in_flight
         if (both := self.accept & self.cancel).any():
-            raise ContractError(f"clients {in_flight.client[both].tolist()} are both accepted and cancelled")
+            raise ContractError(
+                f"clients {in_flight.client[both].tolist()} are both accepted and cancelled"
+            )
         if (early := self.accept & ~view.arrived).any():
             raise ContractError(
-                f"clients {in_flight.client[early].tolist()} are accepted, but have not delivered at {view.now_s} s"
+                f"clients {in_flight.client[early].tolist()} are accepted, but have not delivered "
+                f"at {view.now_s} s"
             )
         gone = in_flight.dropped & (in_flight.arrives_s <= view.now_s)
         return np.asarray(~(self.accept | self.cancel | gone))
 
 
 class Synchrony(ABC):
-    """The rule that decides when clients are dispatched and when the server steps: a frozen dataclass of options.
+    """The rule that decides when clients are dispatched and when the server steps: a frozen
+    dataclass of options.
 
-    ``overlaps``: clients that train from different model versions are in flight at once. ``published_weights``: the weighting of
-    updates that the rule was published with; None: that of the algorithm.
+    ``overlaps``: clients that train from different model versions are in flight at once.
+    ``published_weights``: the weighting of updates that the rule was published with; None: that of
+    the algorithm.
     """
 
     overlaps: ClassVar[bool] = False
@@ -135,15 +155,18 @@ class Synchrony(ABC):
         return cohort
 
     def refuses(self, uploads: frozenset[str], weights: str) -> str | None:
-        """Return why it cannot be used with the algorithm's upload parts or with this weighting; None if it can."""
+        """Return why it cannot be used with the algorithm's upload parts or with this weighting;
+        None if it can."""
         return None
 
     def steps(self, planned: Ints, spare_s: Floats, step_s: Floats) -> Ints:
-        """Return the local steps of each client of a cohort, ``[n]``; 0 for a client that cannot deliver in time.
+        """Return the local steps of each client of a cohort, ``[n]``; 0 for a client that cannot
+        deliver in time.
 
         Parameters
         ----------
-        planned: the full local work in steps. spare_s: minus the seconds of the client's transfers. step_s: seconds per step.
+        planned: the full local work in steps. spare_s: minus the seconds of the client's transfers.
+        step_s: seconds per step.
         """
         return planned
 
@@ -158,7 +181,8 @@ class Synchronous(Synchrony):
 
     Parameters
     ----------
-    idle_s: virtual seconds a round lasts when no client is available, so that time passes and clients may come back.
+    idle_s: virtual seconds a round lasts when no client is available, so that time passes and
+    clients may come back.
     """
 
     idle_s: float = 60.0
@@ -168,17 +192,25 @@ class Synchronous(Synchrony):
 
     @override
     def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
-        """Dispatch once per server step, wait until the slowest client has delivered or dropped out, aggregate all arrivals."""
+        """Dispatch once per server step, wait until the slowest client has delivered or dropped
+        out, aggregate all arrivals."""
         if not view.dispatched:
             return Dispatch(view.cohort)
-        end = float(view.in_flight.arrives_s.max()) if len(view.in_flight) else view.dispatched_s + self.idle_s
+        end = (
+            float(view.in_flight.arrives_s.max())
+            if len(view.in_flight)
+            else view.dispatched_s + self.idle_s
+        )
         if end > view.now_s:
             return Wait(end)
         return ServerStep(accept=view.arrived, cancel=np.zeros(len(view.in_flight), bool))
 
 
 def check_idle(idle_s: float, zero: bool) -> None:
-    """Raise ConfigError unless ``idle_s`` is a finite number of seconds above 0 (``zero``: or 0)."""
+    """Raise ConfigError unless ``idle_s`` is a finite number of seconds above 0 (``zero``: or
+    0)."""
     if not (0 < idle_s < np.inf or (zero and idle_s == 0)):
-        expected = "a finite number of seconds, at least 0" if zero else "a positive number of seconds"
+        expected = (
+            "a finite number of seconds, at least 0" if zero else "a positive number of seconds"
+        )
         raise ConfigError(f"got idle_s = {idle_s}; expected {expected}")

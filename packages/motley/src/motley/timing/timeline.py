@@ -1,10 +1,12 @@
-"""Virtual time: the clock, and when each dispatched client receives, computes and delivers, planned before any training.
+"""Virtual time: the clock, and when each dispatched client receives, computes and delivers, planned
+before any training.
 
     download  bits_down / (down_mbps 10^6)
     compute   steps * step_s
     upload    bits_up / (up_mbps 10^6)
 
-one after the other (docs/methods/timing-and-world.md#clock); a megabit is 10^6 bits, an infinite link takes no time.
+one after the other (docs/methods/timing-and-world.md#clock); a megabit is 10^6 bits, an infinite
+link takes no time.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from motley.core.errors import ConfigError, ContractError
 __all__ = ["FORWARD", "Timelines", "VirtualClock", "plan", "probe_s", "transfer_s"]
 
 FORWARD = 1.0 / 3.0
-"""A forward pass over a batch, as a share of a local step on it (the backward pass costs twice the forward)."""
+"""A forward pass over a batch, as a share of a local step on it (the backward pass costs twice the
+forward)."""
 
 
 class VirtualClock:
@@ -52,10 +55,14 @@ class VirtualClock:
 
         Raises
         ------
-        ContractError: a time before now. ConfigError: an infinite or undefined time, because a device or link never finishes.
+        ContractError: a time before now. ConfigError: an infinite or undefined time, because a
+        device or link never finishes.
         """
         if not math.isfinite(to_s):
-            said = f"at {self._now_s} s of virtual time the next event would be at {to_s} s; expected a finite time"
+            said = (
+                f"at {self._now_s} s of virtual time the next event would be at {to_s} s; "
+                "expected a finite time"
+            )
             raise ConfigError(f"{said}: look at the options of device and network")
         if to_s < self._now_s:
             raise ContractError(f"the clock at {self._now_s} s was asked to go back to {to_s} s")
@@ -68,9 +75,11 @@ class Timelines:
 
     Parameters
     ----------
-    client, dispatch, version, steps: int64 ``[n]``; version is the model version the client trains from.
-    start_s, downloaded_s, computed_s, arrives_s: float64 ``[n]``, seconds since the start of the run. The upload of a dropped
-    client never arrives: its ``arrives_s`` is the time at which it drops out.
+    client, dispatch, version, steps: int64 ``[n]``; version is the model version the client trains
+    from.
+    start_s, downloaded_s, computed_s, arrives_s: float64 ``[n]``, seconds since the start of the
+    run. The upload of a dropped client never arrives: its ``arrives_s`` is the time at which it
+    drops out.
     dropped: bool ``[n]``.
     """
 
@@ -94,17 +103,24 @@ class Timelines:
     @classmethod
     def empty(cls) -> Timelines:
         """Return timelines without rows."""
-        ints, floats = np.zeros(0, np.int64), np.zeros(0)
+        ints = np.zeros(0, np.int64)
+        floats = np.zeros(0)
         return cls(ints, ints, ints, ints, floats, floats, floats, floats, np.zeros(0, bool))
 
     @classmethod
     def concat(cls, first: Timelines, second: Timelines) -> Timelines:
         """Return the rows of ``first`` followed by those of ``second``."""
-        return cls(*(np.concatenate([getattr(first, f.name), getattr(second, f.name)]) for f in fields(cls)))
+        return cls(
+            *(
+                np.concatenate([getattr(first, f.name), getattr(second, f.name)])
+                for f in fields(cls)
+            )
+        )
 
 
 def transfer_s(bits: ArrayLike, mbps: ArrayLike) -> Floats:
-    """Return the seconds that so many bits take on links of so many megabits a second; arguments broadcast."""
+    """Return the seconds that so many bits take on links of so many megabits a second; arguments
+    broadcast."""
     with np.errstate(over="ignore"):  # the clock refuses an infinite time
         return np.asarray(bits, np.float64) / (np.asarray(mbps, np.float64) * 1e6)
 
@@ -127,10 +143,13 @@ def plan(
     Parameters
     ----------
     client: ids ``[n]``. Everything else is ``[n]`` or one number for all.
-    dispatch, version, steps: number of the dispatch, version of the model received, local steps to take.
+    dispatch, version, steps: number of the dispatch, version of the model received, local steps to
+    take.
     start_s: when the download begins. step_s: seconds per local step.
-    bits_down, down_mbps, bits_up, up_mbps: message sizes (0 down for a client that holds this version already) and links.
-    drop_at: share of the local work after which the client drops out, in [0, 1]; NaN if it does not.
+    bits_down, down_mbps, bits_up, up_mbps: message sizes (0 down for a client that holds this
+    version already) and links.
+    drop_at: share of the local work after which the client drops out, in [0, 1]; NaN if it does
+    not.
     """
     client = np.atleast_1d(np.asarray(client, np.int64))
 
@@ -146,7 +165,17 @@ def plan(
     downloaded = start + transfer_s(column(bits_down), down_mbps)
     computed = downloaded + whole(steps) * column(step_s) * np.where(dropped, drop_share, 1.0)
     arrives = np.where(dropped, computed, computed + transfer_s(column(bits_up), up_mbps))
-    return Timelines(client, whole(dispatch), whole(version), whole(steps), start, downloaded, computed, arrives, dropped)
+    return Timelines(
+        client,
+        whole(dispatch),
+        whole(version),
+        whole(steps),
+        start,
+        downloaded,
+        computed,
+        arrives,
+        dropped,
+    )
 
 
 def probe_s(
@@ -159,9 +188,9 @@ def probe_s(
 ) -> Floats:
     """Return the seconds that each probed client needs, ``[n]``.
 
-    The client downloads the model (0 bits where it holds it already), does a forward pass over ``batches`` batches at a third of
-    a local step each, and uploads the measured numbers. The probing phase lasts as long as its slowest client:
-    ``probe_s(...).max(initial=0.0)``.
+    The client downloads the model (0 bits where it holds it already), does a forward pass over
+    ``batches`` batches at a third of a local step each, and uploads the measured numbers. The
+    probing phase lasts as long as its slowest client: ``probe_s(...).max(initial=0.0)``.
     """
     forward = np.asarray(batches, np.float64) * FORWARD * np.asarray(step_s, np.float64)
     return np.atleast_1d(transfer_s(bits_down, down_mbps) + forward + transfer_s(bits_up, up_mbps))

@@ -1,4 +1,5 @@
-"""Communication: compressors, error feedback, upload budgets and allocators, the wire format and the traffic ledger."""
+"""Communication: compressors, error feedback, upload budgets and allocators, the wire format and
+the traffic ledger."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Error feedback around any compressor: the client keeps what was not sent and adds it to a later update.
+"""Error feedback around any compressor: the client keeps what was not sent and adds it to a later
+update.
 
-Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (memory); Masud, Jahin, Hasan: HeteRo-Select, arXiv:2508.06692v2
-(decay); Richtarik, Sokolov, Fatkhullin: *EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback*, NeurIPS
+Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (memory); Masud, Jahin, Hasan:
+HeteRo-Select, arXiv:2508.06692v2 (decay); Richtarik, Sokolov, Fatkhullin: *EF21: A New, Simpler,
+Theoretically Better, and Practically Faster Error Feedback*, NeurIPS
 2021. Reference: docs/methods/compression.md#error-feedback, docs/methods/compression.md#ef21.
 
     none      v = delta                         keeps nothing
@@ -11,18 +13,21 @@ Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (memory); M
     ef21      v = delta - g,   g <- g + C(v)
               the server keeps the mean of all g: mean <- mean + 1/K sum C(v)
 
-Symbols: ``delta`` update of the trainable parameters, ``C`` the compressor's decoded output, after quantisation; ``e``, ``g`` the
-client's state ``[D]``, from 0; K all clients.
+Symbols: ``delta`` update of the trainable parameters, ``C`` the compressor's decoded output, after
+quantisation; ``e``, ``g`` the client's state ``[D]``, from 0; K all clients.
 
-:func:`compress_update` returns the packet, its decoded vector and the client's next state. The next state replaces the old one when
-the upload is accepted: after a lost, late or rejected upload the old one stays, and e decays only when its client takes part.
+:func:`compress_update` returns the packet, its decoded vector and the client's next state. The next
+state replaces the old one when the upload is accepted: after a lost, late or rejected upload the
+old one stays, and e decays only when its client takes part.
 
 Deviations and readings
 -----------------------
 * For a sparsifier ``sent + kept = v`` holds bit for bit before the decay; at theta = 1, e = 0.
-* HeteRo-Select calls b < 1 "the EF21 condition"; EF21 has no decay (docs/methods/compression.md#error-feedback).
-* INTERPRETATION-D EF21 tracks the update in place of a gradient; a client that does not take part keeps g, which still counts in the
-  server's mean (EF21-PP). With a falling learning rate g is in old units.
+* HeteRo-Select calls b < 1 "the EF21 condition"; EF21 has no decay
+  (docs/methods/compression.md#error-feedback).
+* INTERPRETATION-D EF21 tracks the update in place of a gradient; a client that does not take part
+  keeps g, which still counts in the server's mean (EF21-PP). With a falling learning rate g is in
+  old units.
 * Random-k scaled up, unit signs and the like do not contract: :meth:`Feedback.refuses` says so.
 
 >>> import torch
@@ -58,7 +63,15 @@ from motley.transport.compressors.base import NONE, Compressor, Tensors, require
 from motley.transport.compressors.topk import TopK
 from motley.transport.packet import Codes, Packet
 
-__all__ = ["EF21", "Adaptive", "CompressedUpdate", "Feedback", "Fixed", "NoFeedback", "compress_update"]
+__all__ = [
+    "EF21",
+    "Adaptive",
+    "CompressedUpdate",
+    "Feedback",
+    "Fixed",
+    "NoFeedback",
+    "compress_update",
+]
 
 
 class CompressedUpdate(NamedTuple):
@@ -66,8 +79,9 @@ class CompressedUpdate(NamedTuple):
 
     Parameters
     ----------
-    packet: the packet that is sent. update: ``[D]``, the update that the server decodes from it. client_state: the client's next
-    state, if the upload is accepted; empty if there is nothing to keep.
+    packet: the packet that is sent. update: ``[D]``, the update that the server decodes from it.
+    client_state: the client's next state, if the upload is accepted; empty if there is nothing to
+    keep.
     """
 
     packet: Packet
@@ -78,25 +92,29 @@ class CompressedUpdate(NamedTuple):
 class Feedback(ABC):
     """An error-feedback rule. Subclasses are frozen dataclasses of options.
 
-    ``state_name``: name of its vector in the client's state, None if it keeps nothing. ``incremental``: whether uploads are increments
-    of a vector that the server tracks, and not updates.
+    ``state_name``: name of its vector in the client's state, None if it keeps nothing.
+    ``incremental``: whether uploads are increments of a vector that the server tracks, and not
+    updates.
     """
 
     paper: ClassVar[Paper | None] = None
     state_name: ClassVar[str | None] = None  # the name of its vector in the client's memory
-    incremental: ClassVar[bool] = False  # True: what arrives changes a vector that the server keeps, and is no update itself
+    # True: what arrives changes a vector that the server keeps, and is no update itself
+    incremental: ClassVar[bool] = False
 
     @abstractmethod
     def vector(self, delta: Tensor, state: Tensor | None) -> Tensor:
         """Return the vector to compress, ``[D]``, from the update and the client's vector."""
 
     @abstractmethod
-    def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> Tensor | None:
+    def next_state(
+        self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float
+    ) -> Tensor | None:
         """Return the client's next vector, ``[D]``; ``budget``: theta_t of the round."""
 
     def update_mean(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:
-        """Return the mean of all clients' vectors, which the server of an ``incremental`` rule tracks, after a step whose unweighted
-        increments add up to ``changes`` ``[D]``."""
+        """Return the mean of all clients' vectors, which the server of an ``incremental`` rule
+        tracks, after a step whose unweighted increments add up to ``changes`` ``[D]``."""
         raise NotImplementedError(f"{type(self).__name__} sends no increments")
 
     def refuses(self, compressor: Compressor) -> str | None:
@@ -113,7 +131,9 @@ class NoFeedback(Feedback):
         return delta
 
     @override
-    def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> None:
+    def next_state(
+        self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float
+    ) -> None:
         pass
 
 
@@ -131,9 +151,12 @@ class _ErrorMemory(Feedback):
         return delta if state is None else delta + state
 
     @override
-    def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> Tensor:
+    def next_state(
+        self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float
+    ) -> Tensor:
         if isinstance(packet.places, Tensor) and not isinstance(packet.values, Codes):
-            left = v.clone().index_fill_(0, packet.places, 0.0)  # the same numbers as below, without a dense vector
+            # the same numbers as below, without a dense vector
+            left = v.clone().index_fill_(0, packet.places, 0.0)
         else:
             left = v - update
         b = self.factor(budget)
@@ -142,7 +165,8 @@ class _ErrorMemory(Feedback):
 
 @dataclass(frozen=True)
 class Fixed(_ErrorMemory):
-    """Error feedback with a constant ``decay`` b: 1 loses nothing, 0.9 is HeteRo-Select's static ablation."""
+    """Error feedback with a constant ``decay`` b: 1 loses nothing, 0.9 is HeteRo-Select's static
+    ablation."""
 
     paper: ClassVar[Paper] = TopK.paper
     decay: float = 1.0
@@ -150,7 +174,8 @@ class Fixed(_ErrorMemory):
     def __post_init__(self) -> None:
         if not 0 < self.decay <= 1:
             raise ConfigError(
-                f'got decay = {self.decay}; expected above 0, at most 1 (for no error feedback: feedback = "none")'
+                f"got decay = {self.decay}; expected above 0, at most 1 (for no error feedback: "
+                'feedback = "none")'
             )
 
     @override
@@ -160,7 +185,8 @@ class Fixed(_ErrorMemory):
 
 @dataclass(frozen=True)
 class Adaptive(_ErrorMemory):
-    """Error feedback whose decay factor grows as the budget shrinks: ``low`` at theta = 1, ``high`` at theta = 0."""
+    """Error feedback whose decay factor grows as the budget shrinks: ``low`` at theta = 1, ``high``
+    at theta = 0."""
 
     paper: ClassVar[Paper] = cite("masud2025heteroselect")
     low: float = 0.85
@@ -169,7 +195,8 @@ class Adaptive(_ErrorMemory):
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high <= 1:
             raise ConfigError(
-                f"got low = {self.low}, high = {self.high}; expected 0 < low <= high <= 1, 0.85 and 0.97 in the paper"
+                f"got low = {self.low}, high = {self.high}; expected 0 < low <= high <= 1, 0.85 "
+                "and 0.97 in the paper"
             )
 
     @override
@@ -179,7 +206,8 @@ class Adaptive(_ErrorMemory):
 
 @dataclass(frozen=True)
 class EF21(Feedback):
-    """EF21: compress the difference between the update and a vector that client and server both keep."""
+    """EF21: compress the difference between the update and a vector that client and server both
+    keep."""
 
     paper: ClassVar[Paper] = cite("richtarik2021ef21")
     state_name: ClassVar[str | None] = "g"
@@ -190,7 +218,9 @@ class EF21(Feedback):
         return delta if state is None else delta - state
 
     @override
-    def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> Tensor:
+    def next_state(
+        self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float
+    ) -> Tensor:
         return update.clone() if state is None else state + update
 
     def update_mean(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:
@@ -213,14 +243,21 @@ def compress_update(
 
     Parameters
     ----------
-    delta: ``[D]``. client_state: the client's state after its last accepted upload. ratio: share of the vector that may be sent.
-    budget: theta_t of the round, which sets the adaptive decay. key: of the client's dispatch. curvature: by layer, if measured.
+    delta: ``[D]``. client_state: the client's state after its last accepted upload. ratio: share of
+    the vector that may be sent.
+    budget: theta_t of the round, which sets the adaptive decay. key: of the client's dispatch.
+    curvature: by layer, if measured.
 
     Raises
     ------
-    CodecError: an update that is not finite, or not after scaling; the client's state does not change.
+    CodecError: an update that is not finite, or not after scaling; the client's state does not
+    change.
     """
-    state = None if feedback.state_name is None or client_state is None else client_state.get(feedback.state_name)
+    state = (
+        None
+        if feedback.state_name is None or client_state is None
+        else client_state.get(feedback.state_name)
+    )
     v = feedback.vector(delta, state)
     packet = compressor.compress(v, ratio, layout, key, curvature)
     require_finite(packet.values.scales if isinstance(packet.values, Codes) else packet.values)

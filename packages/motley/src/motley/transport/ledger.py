@@ -1,9 +1,11 @@
 """The traffic ledger: bits by client, direction, purpose and round. Append-only.
 
-There are two accounts. The *wire* account counts everything that is sent, in both directions. The *paper* account follows
-the papers: uplink only, updates only, 32 bits per sent value; its entries come with the entries of updates (``paper_bits``).
+There are two accounts. The *wire* account counts everything that is sent, in both directions. The
+*paper* account follows the papers: uplink only, updates only, 32 bits per sent value; its entries
+come with the entries of updates (``paper_bits``).
 
-Totals are kept by kind and direction, single entries for the current round only, so memory does not grow with rounds.
+Totals are kept by kind and direction, single entries for the current round only, so memory does not
+grow with rounds.
 """
 
 from __future__ import annotations
@@ -18,13 +20,23 @@ from torch import Tensor
 from motley.core.arrays import Ids
 from motley.core.errors import ContractError, suggest
 
-__all__ = ["DIRECTIONS", "KINDS", "VALUE_BITS", "Direction", "Kind", "Ledger", "message_bits", "paper_bits"]
+__all__ = [
+    "DIRECTIONS",
+    "KINDS",
+    "VALUE_BITS",
+    "Direction",
+    "Kind",
+    "Ledger",
+    "message_bits",
+    "paper_bits",
+]
 
 Kind = Literal["model", "probe", "upload", "enrol", "recalibrate"]
 Direction = Literal["down", "up"]
 
 KINDS: tuple[Kind, ...] = ("model", "probe", "upload", "enrol", "recalibrate")
-"""The purposes of traffic: the model to a cohort, a probe (model down, numbers up), an update, enrolment, recalibration."""
+"""The purposes of traffic: the model to a cohort, a probe (model down, numbers up), an update,
+enrolment, recalibration."""
 
 DIRECTIONS: tuple[Direction, ...] = ("down", "up")
 
@@ -33,16 +45,20 @@ VALUE_BITS = 32
 
 
 def message_bits(message: Mapping[str, Tensor]) -> int:
-    """Return the bits of a message of named tensors: 32 for each real number, integers and flags at their own width (counters: 64)."""
+    """Return the bits of a message of named tensors: 32 for each real number, integers and flags at
+    their own width (counters: 64)."""
     return sum(
-        value.numel() * (VALUE_BITS if value.is_floating_point() else 8 * value.element_size()) for value in message.values()
+        value.numel() * (VALUE_BITS if value.is_floating_point() else 8 * value.element_size())
+        for value in message.values()
     )
 
 
 def paper_bits(message: Mapping[str, Tensor]) -> int:
-    """Return the bits of a message as papers count: 32 per real number, nothing else. Pass the parts of the update only, without
-    buffers."""
-    return sum(value.numel() * VALUE_BITS for value in message.values() if value.is_floating_point())
+    """Return the bits of a message as papers count: 32 per real number, nothing else. Pass the
+    parts of the update only, without buffers."""
+    return sum(
+        value.numel() * VALUE_BITS for value in message.values() if value.is_floating_point()
+    )
 
 
 class _Post(NamedTuple):
@@ -88,9 +104,10 @@ class Ledger:
 
         Parameters
         ----------
-        ids: ``[n]``. bits: ``[n]`` or one number for all; whole numbers, at least 0. round: never before the last one posted.
-        paper_bits: what the papers would count, ``[n]`` or one number for all; by default the bits of an ``upload`` and
-        nothing of anything else. Upward only.
+        ids: ``[n]``. bits: ``[n]`` or one number for all; whole numbers, at least 0. round: never
+        before the last one posted.
+        paper_bits: what the papers would count, ``[n]`` or one number for all; by default the bits
+        of an ``upload`` and nothing of anything else. Upward only.
 
         Raises
         ------
@@ -104,7 +121,10 @@ class Ledger:
             paper_bits = sent if (kind, direction) == ("upload", "up") else 0
         paper = int(_whole(paper_bits, len(clients), "paper_bits").sum())
         if paper and direction == "down":
-            raise ContractError("the papers' account counts uploads only; got paper_bits of a message that goes down")
+            raise ContractError(
+                "the papers' account counts uploads only; got paper_bits of a message that goes "
+                "down"
+            )
         self._turn_to(round)
         self._totals[kind, direction] += int(sent.sum())
         self._paper += paper
@@ -127,11 +147,17 @@ class Ledger:
 
     def total(self, kind: Kind | None = None, direction: Direction | None = None) -> int:
         """Return the bits since the start, of one kind and direction or of all."""
-        return sum(bits for (k, d), bits in self._totals.items() if kind in (None, k) and direction in (None, d))
+        return sum(
+            bits
+            for (k, d), bits in self._totals.items()
+            if kind in (None, k) and direction in (None, d)
+        )
 
     def current(self, kind: Kind | None = None, direction: Direction | None = None) -> int:
         """Return the bits of the current round, of one kind and direction or of all."""
-        posts = (p for p in self._tail if kind in (None, p.kind) and direction in (None, p.direction))
+        posts = (
+            p for p in self._tail if kind in (None, p.kind) and direction in (None, p.direction)
+        )
         return sum(int(post.bits.sum()) for post in posts)
 
     def of(self, ids: ArrayLike, direction: Direction) -> Ids:
@@ -141,8 +167,12 @@ class Ledger:
         out = np.zeros(len(wanted), np.int64)
         for post in self._tail:
             if post.direction == direction:
-                at = np.minimum(np.searchsorted(wanted, post.ids, sorter=order), max(len(wanted) - 1, 0))
-                known = wanted[order[at]] == post.ids if len(wanted) else np.zeros(len(post.ids), bool)
+                at = np.minimum(
+                    np.searchsorted(wanted, post.ids, sorter=order), max(len(wanted) - 1, 0)
+                )
+                known = (
+                    wanted[order[at]] == post.ids if len(wanted) else np.zeros(len(post.ids), bool)
+                )
                 np.add.at(out, order[at[known]], post.bits[known])
         return out
 
@@ -151,7 +181,9 @@ class Ledger:
         return {
             "round": self.round,
             "paper_bits": self._paper,
-            "totals": {f"{kind}/{direction}": bits for (kind, direction), bits in self._totals.items()},
+            "totals": {
+                f"{kind}/{direction}": bits for (kind, direction), bits in self._totals.items()
+            },
             "tail": [[p.kind, p.direction, p.ids, p.bits, p.paper] for p in self._tail],
         }
 
@@ -159,8 +191,12 @@ class Ledger:
     def restore(cls, saved: Mapping[str, Any]) -> Ledger:
         """Return a ledger from what :meth:`save` returned."""
         ledger = cls()
-        ledger.round, ledger._paper = saved["round"], saved["paper_bits"]
-        ledger._totals = {(kind, direction): saved["totals"][f"{kind}/{direction}"] for kind, direction in ledger._totals}
+        ledger.round = saved["round"]
+        ledger._paper = saved["paper_bits"]
+        ledger._totals = {
+            (kind, direction): saved["totals"][f"{kind}/{direction}"]
+            for kind, direction in ledger._totals
+        }
         ledger._tail = [
             _Post(kind, direction, np.asarray(ids, np.int64), np.asarray(bits, np.int64), paper)
             for kind, direction, ids, bits, paper in saved["tail"]
@@ -169,20 +205,27 @@ class Ledger:
 
     def _turn_to(self, round: int) -> None:
         if round < self.round:
-            raise ContractError(f"a post of round {round} after one of round {self.round}; the ledger only grows")
+            raise ContractError(
+                f"a post of round {round} after one of round {self.round}; the ledger only grows"
+            )
         if round > self.round:
-            self.round, self._tail = round, []
+            self.round = round
+            self._tail = []
 
 
 def _check_word(name: str, word: str, allowed: tuple[str, ...]) -> None:
     if word not in allowed:
-        raise ContractError(f"got {name} {word!r}{suggest(word, allowed)}; expected one of: {', '.join(allowed)}")
+        raise ContractError(
+            f"got {name} {word!r}{suggest(word, allowed)}; expected one of: {', '.join(allowed)}"
+        )
 
 
 def _whole(value: ArrayLike, n: int, name: str) -> Ids:
     given = np.asarray(value)
     if given.ndim and given.shape != (n,):
-        raise ContractError(f"got {name} of shape {list(given.shape)} for {n} clients; expected [{n}] or one number")
+        raise ContractError(
+            f"got {name} of shape {list(given.shape)} for {n} clients; expected [{n}] or one number"
+        )
     if not (np.isfinite(given).all() and (given >= 0).all() and (given == np.floor(given)).all()):
         raise ContractError(f"got {name} {given.tolist()}; expected whole numbers of at least 0")
     return np.broadcast_to(given.astype(np.int64), (n,))

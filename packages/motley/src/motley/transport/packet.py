@@ -1,13 +1,16 @@
-"""Packets: the values of one vector that are sent, and their places. Tensors only; bytes are :mod:`motley.transport.wire`'s.
+"""Packets: the values of one vector that are sent, and their places. Tensors only; bytes are
+:mod:`motley.transport.wire`'s.
 
-A :class:`Packet` holds ``kept`` values of a vector of ``size``; the others are zero. Places and values are independent:
+A :class:`Packet` holds ``kept`` values of a vector of ``size``; the others are zero. Places and
+values are independent:
 
     places   everywhere (None) | ascending indices | runs, half-open intervals (whole tensors)
              | a seed
     values   numbers in float32, float64 or int64 | :class:`Codes`, whole levels times a scale
              per group
 
-Its :class:`PacketSpec` holds all but the numbers. A spec is known before training, and so is its length in bytes.
+Its :class:`PacketSpec` holds all but the numbers. A spec is known before training, and so is its
+length in bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +26,18 @@ from torch import Tensor
 from motley.core.errors import CodecError, ContractError
 from motley.core.keys import Key
 
-__all__ = ["CODINGS", "PLACES", "Codes", "Coding", "Packet", "PacketSpec", "Places", "Runs", "drawn", "group_sizes"]
+__all__ = [
+    "CODINGS",
+    "PLACES",
+    "Codes",
+    "Coding",
+    "Packet",
+    "PacketSpec",
+    "Places",
+    "Runs",
+    "drawn",
+    "group_sizes",
+]
 
 Runs = tuple[tuple[int, int], ...]
 Places = Literal["all", "indices", "runs", "seed"]
@@ -48,8 +62,9 @@ class PacketSpec:
 
     Parameters
     ----------
-    size: of the vector. kept: number of values sent. places: encoding of their places; ``indices`` is written as a list or a
-    bitmap, whichever is shorter. runs: number of runs. coding: of the values. levels, group: of :class:`Codes`.
+    size: of the vector. kept: number of values sent. places: encoding of their places; ``indices``
+    is written as a list or a bitmap, whichever is shorter. runs: number of runs. coding: of the
+    values. levels, group: of :class:`Codes`.
     """
 
     size: int
@@ -64,7 +79,8 @@ class PacketSpec:
     def width(self) -> int:
         """The bits of one value."""
         if self.coding.startswith("codes"):
-            return 1 + self.levels.bit_length()  # bit_length(s) = ceil(log2(s + 1)); signs alone have s = 0
+            # bit_length(s) = ceil(log2(s + 1)); signs alone have s = 0
+            return 1 + self.levels.bit_length()
         return 64 if self.coding.endswith("64") else 32
 
     @property
@@ -75,19 +91,22 @@ class PacketSpec:
         return _groups(self.kept, self.group) * (64 if self.coding == "codes64" else 32)
 
     def values_bits(self, ratio: float | None = None) -> int:
-        """Return the bits of the values alone, as papers count them. ``ratio``: count ``ratio * size`` values, not rounded up."""
+        """Return the bits of the values alone, as papers count them. ``ratio``: count
+        ``ratio * size`` values, not rounded up."""
         count = self.kept if ratio is None else ratio * self.size
         return round(count * self.width) + self.scale_bits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Codes:
-    """Quantised values: whole levels ``q`` in ``-s..s``, which stand for ``scale q / s``; with ``s = 0`` for ``scale sign(q)``.
+    """Quantised values: whole levels ``q`` in ``-s..s``, which stand for ``scale q / s``; with
+    ``s = 0`` for ``scale sign(q)``.
 
     Parameters
     ----------
-    q: int8, int16 or int32 ``[kept]``, never 0 where s is 0. levels: s. scales: one for each group of
-    values. group: values per group (the last may be shorter), 0 for a single one, or the sizes of all groups.
+    q: int8, int16 or int32 ``[kept]``, never 0 where s is 0. levels: s. scales: one for each group
+    of values. group: values per group (the last may be shorter), 0 for a single one, or the sizes
+    of all groups.
     """
 
     q: Tensor
@@ -103,7 +122,9 @@ class Codes:
         sizes = group_sizes(len(share), self.group)
         if len(sizes) == 1:
             return share.mul_(self.scales[0])
-        return share.mul_(torch.repeat_interleave(self.scales, torch.from_numpy(sizes), output_size=len(share)))
+        return share.mul_(
+            torch.repeat_interleave(self.scales, torch.from_numpy(sizes), output_size=len(share))
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,8 +133,8 @@ class Packet:
 
     Parameters
     ----------
-    size: of the vector. values: ``[kept]`` or :class:`Codes`. places: see the module. drawn_at: the places drawn from a seed, if
-    known; they are not sent.
+    size: of the vector. values: ``[kept]`` or :class:`Codes`. places: see the module. drawn_at: the
+    places drawn from a seed, if known; they are not sent.
 
     Example
     -------
@@ -150,8 +171,12 @@ class Packet:
         if isinstance(self.places, Tensor):
             return self.places
         if isinstance(self.places, Key):
-            return drawn(self.places, self.size, self.kept) if self.drawn_at is None else self.drawn_at
-        return torch.cat([torch.arange(a, b) for a, b in self.places] or [torch.zeros(0, dtype=torch.int64)])
+            return (
+                drawn(self.places, self.size, self.kept) if self.drawn_at is None else self.drawn_at
+            )
+        return torch.cat(
+            [torch.arange(a, b) for a, b in self.places] or [torch.zeros(0, dtype=torch.int64)]
+        )
 
     def dense(self) -> Tensor:
         """Return the whole vector ``[size]``, zero where nothing was sent."""
@@ -160,7 +185,9 @@ class Packet:
             return numbers
         out = numbers.new_zeros(self.size)
         if isinstance(self.places, tuple):
-            for (a, b), part in zip(self.places, torch.split(numbers, [b - a for a, b in self.places]), strict=True):
+            for (a, b), part in zip(
+                self.places, torch.split(numbers, [b - a for a, b in self.places]), strict=True
+            ):
                 out[a:b] = part
             return out
         return out.index_copy_(0, self.indices(), numbers)
@@ -183,13 +210,16 @@ class Packet:
 
 
 def _groups(kept: int, group: int | tuple[int, ...]) -> int:
-    """Return the number of groups; without an array, for a stranger may announce any number of values."""
+    """Return the number of groups; without an array, for a stranger may announce any number of
+    values."""
     if isinstance(group, tuple):
         return len(group)
     return min(kept, 1) if group == 0 or group >= kept else math.ceil(kept / group)
 
 
-def group_sizes(kept: int, group: int | tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def group_sizes(
+    kept: int, group: int | tuple[int, ...]
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return the number of values in each group."""
     if isinstance(group, tuple):
         return np.asarray(group, np.int64)
@@ -201,9 +231,11 @@ def group_sizes(kept: int, group: int | tuple[int, ...]) -> np.ndarray[tuple[int
 
 
 def drawn(key: Key, size: int, kept: int) -> Tensor:
-    """Return a uniform random subset of ``kept`` of ``size`` places, ascending: those of the smallest hashed numbers.
+    """Return a uniform random subset of ``kept`` of ``size`` places, ascending: those of the
+    smallest hashed numbers.
 
-    The hash is :class:`~motley.core.keys.Key`'s own, so sender and receiver draw alike whatever versions they run.
+    The hash is :class:`~motley.core.keys.Key`'s own, so sender and receiver draw alike whatever
+    versions they run.
     """
     if not 0 <= kept <= size:
         raise ContractError(f"got {kept} of {size} places; expected at most all of them")

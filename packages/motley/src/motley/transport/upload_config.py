@@ -1,6 +1,7 @@
 """The configuration of uploads in a run, and the part of a client's state that it needs.
 
-A client's state holds the tensors of its algorithm and those of its uploads, the latter with a prefix (``sent.e``, ``sent.picked``).
+A client's state holds the tensors of its algorithm and those of its uploads, the latter with a
+prefix (``sent.e``, ``sent.picked``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _PREFIX = "sent."
 
 @dataclass(frozen=True)
 class UploadConfig:
-    """How updates are sent: compressor, error feedback, allocator of upload ratios to clients, and budget of the rounds."""
+    """How updates are sent: compressor, error feedback, allocator of upload ratios to clients, and
+    budget of the rounds."""
 
     compressor: Compressor = field(default_factory=Identity)
     feedback: Feedback = field(default_factory=NoFeedback)
@@ -40,28 +42,46 @@ class UploadConfig:
 
     def initial_state(self, layout: Layout, dtype: torch.dtype) -> dict[str, Tensor]:
         """Return the upload part of a client's state before its first accepted upload."""
-        kept = {} if self.feedback.state_name is None else {self.feedback.state_name: torch.zeros(layout.size, dtype=dtype)}
+        kept = (
+            {}
+            if self.feedback.state_name is None
+            else {self.feedback.state_name: torch.zeros(layout.size, dtype=dtype)}
+        )
         return merge_state({}, {**kept, **self.compressor.initial_state(layout)})
 
     def refuses(self) -> str | None:
-        """Return why these four do not go together, in one sentence with a remedy; None if they do."""
-        if not self.compressor.budgeted and (self.allocator != UniformAllocator() or self.budget != ConstantBudget()):
+        """Return why these four do not go together, in one sentence with a remedy; None if they
+        do."""
+        if not self.compressor.budgeted and (
+            self.allocator != UniformAllocator() or self.budget != ConstantBudget()
+        ):
             name = type(self.compressor).__name__
-            return f"{name} sends every value, so a budget has no effect; use topk, randomk or tensor_drop, or leave it out"
+            return (
+                f"{name} sends every value, so a budget has no effect; use topk, randomk or "
+                "tensor_drop, or leave it out"
+            )
         return self.feedback.refuses(self.compressor) or self.allocator.refuses(self.budget)
 
 
 def merge_state(own: Mapping[str, Tensor] | None, sent: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return one client state with the tensors of the algorithm (``own``) and those of the uploads (``sent``)."""
+    """Return one client state with the tensors of the algorithm (``own``) and those of the uploads
+    (``sent``)."""
     return {**(own or {}), **{_PREFIX + name: value for name, value in sent.items()}}
 
 
-def split_state(client_state: Mapping[str, Tensor] | None) -> tuple[dict[str, Tensor] | None, dict[str, Tensor]]:
-    """Return the algorithm's tensors of a client state, None if there are none, and those of the uploads.
+def split_state(
+    client_state: Mapping[str, Tensor] | None,
+) -> tuple[dict[str, Tensor] | None, dict[str, Tensor]]:
+    """Return the algorithm's tensors of a client state, None if there are none, and those of the
+    uploads.
 
     >>> split_state(merge_state({"c": torch.zeros(1)}, {"e": torch.ones(1)}))
     ({'c': tensor([0.])}, {'e': tensor([1.])})
     """
     client_state = client_state or {}
     own = {name: value for name, value in client_state.items() if not name.startswith(_PREFIX)}
-    return own or None, {name[len(_PREFIX) :]: value for name, value in client_state.items() if name.startswith(_PREFIX)}
+    return own or None, {
+        name[len(_PREFIX) :]: value
+        for name, value in client_state.items()
+        if name.startswith(_PREFIX)
+    }

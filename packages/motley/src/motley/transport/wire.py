@@ -6,18 +6,21 @@
     bodies   each: places, then scales, then values
     digest   blake2b of all before it, 8 bytes
 
-Little-endian. Places: nothing where all are sent; for ``indices`` the cheaper of a list (``ceil(log2 size)`` bits each) and a
-bitmap (``size`` bits), or, for plain numbers, all values with zeros between where even that is cheaper; 16 bytes for each run;
-8 bytes for a seed. Codes of b bits: the sign, then the level. Codes and indices are packed in planes: whole bytes first, the
+Little-endian. Places: nothing where all are sent; for ``indices`` the cheaper of a list
+(``ceil(log2 size)`` bits each) and a bitmap (``size`` bits), or, for plain numbers, all values with
+zeros between where even that is cheaper; 16 bytes for each run; 8 bytes for a seed. Codes of b
+bits: the sign, then the level. Codes and indices are packed in planes: whole bytes first, the
 remaining bits one by one, each plane padded to a byte.
 
-Every message has one form: :func:`decode` refuses padding bits that are set, fields of a part that its kind does not use
-unless they are 0, a zero with a sign among codes, and more values between zeros than were announced, so that
-``encode(decode(data)) == data`` for all bytes that it accepts, and nothing travels in them unseen.
+Every message has one form: :func:`decode` refuses padding bits that are set, fields of a part that
+its kind does not use unless they are 0, a zero with a sign among codes, and more values between
+zeros than were announced, so that ``encode(decode(data)) == data`` for all bytes that it accepts,
+and nothing travels in them unseen.
 
-Guarantees: ``len(encode(message)) == length({name: packet.spec})``, so a packet is billed by its spec before training.
-``decode(encode(message))`` gives the same vectors, bit for bit; bytes that are truncated or changed or hold a number that is not
-finite raise a :class:`~motley.core.errors.CodecError`, never a vector.
+Guarantees: ``len(encode(message)) == length({name: packet.spec})``, so a packet is billed by its
+spec before training. ``decode(encode(message))`` gives the same vectors, bit for bit; bytes that
+are truncated or changed or hold a number that is not finite raise a
+:class:`~motley.core.errors.CodecError`, never a vector.
 
 >>> import torch
 >>> data = encode({"delta": Packet(8, torch.tensor([0.5, -2.0]), torch.tensor([1, 6]))})
@@ -62,19 +65,32 @@ def encode(message: Mapping[str, Packet]) -> bytes:
 
     Raises
     ------
-    CodecError: values that are not finite or of another dtype, places out of order, parts that contradict themselves.
+    CodecError: values that are not finite or of another dtype, places out of order, parts that
+    contradict themselves.
     """
     specs = {name: packet.spec for name, packet in message.items()}
     total = length(specs)
     pieces = [_HEAD.pack(_MAGIC, VERSION, len(message), total)]
     for name, spec in specs.items():
         raw = _name(name)
-        count = spec.runs if spec.places == "runs" else len(spec.group) if isinstance(spec.group, tuple) else 0
+        count = (
+            spec.runs
+            if spec.places == "runs"
+            else len(spec.group)
+            if isinstance(spec.group, tuple)
+            else 0
+        )
         group = spec.group if isinstance(spec.group, int) else 2**64 - 1
         if spec.places == "runs" and isinstance(spec.group, tuple):
-            raise CodecError(f"part {name!r} has runs and groups of unequal size; expected one of the two")
+            raise CodecError(
+                f"part {name!r} has runs and groups of unequal size; expected one of the two"
+            )
         kinds = PLACES.index(spec.places), _CODINGS.index(spec.coding)
-        pieces += [bytes([len(raw)]), raw, _PART.pack(*kinds, spec.levels, spec.size, spec.kept, group, count)]
+        pieces += [
+            bytes([len(raw)]),
+            raw,
+            _PART.pack(*kinds, spec.levels, spec.size, spec.kept, group, count),
+        ]
     for name, packet in message.items():
         pieces += _body(name, packet, specs[name])
     data = b"".join(pieces)
@@ -82,20 +98,26 @@ def encode(message: Mapping[str, Packet]) -> bytes:
 
 
 def decode(data: bytes, expected: Mapping[str, PacketSpec] | None = None) -> dict[str, Packet]:
-    """Return the message of some bytes. ``expected``: the specs that were agreed on and billed; any others are refused.
+    """Return the message of some bytes. ``expected``: the specs that were agreed on and billed; any
+    others are refused.
 
     Raises
     ------
-    CodecError: bytes that were cut off or changed, of another version, of other specs than expected, or that hold what
-    :func:`encode` never writes.
+    CodecError: bytes that were cut off or changed, of another version, of other specs than
+    expected, or that hold what :func:`encode` never writes.
     """
     specs, at = _open(data, None if expected is None else len(expected))
     if expected is not None:
         agreed = {name: _announced(spec) for name, spec in expected.items()}
         if specs != agreed:
-            other = sorted(name for name in specs.keys() | agreed.keys() if specs.get(name) != agreed.get(name))[:2]
-            said, wanted = one_line(other), [agreed.get(n) for n in other]
-            raise CodecError(f"parts {said} are not of the spec that was agreed on; expected {wanted}")
+            other = sorted(
+                name for name in specs.keys() | agreed.keys() if specs.get(name) != agreed.get(name)
+            )[:2]
+            said = one_line(other)
+            wanted = [agreed.get(n) for n in other]
+            raise CodecError(
+                f"parts {said} are not of the spec that was agreed on; expected {wanted}"
+            )
     reader = _Reader(memoryview(data), at)
     return {name: _packet(name, spec, reader) for name, spec in specs.items()}
 
@@ -130,18 +152,23 @@ def _packed(n: int, width: int) -> int:
 
 
 def _filled(spec: PacketSpec) -> bool:
-    """Return whether all values, zeros included, take no more bytes than the kept values with their places."""
+    """Return whether all values, zeros included, take no more bytes than the kept values with their
+    places."""
     if spec.places != "indices":
         return False
     if spec.kept == spec.size:
         return True
     plain = not spec.coding.startswith("codes")
-    return plain and (spec.size - spec.kept) * spec.width // 8 <= min(places_bytes(spec.size, spec.kept))
+    return plain and (spec.size - spec.kept) * spec.width // 8 <= min(
+        places_bytes(spec.size, spec.kept)
+    )
 
 
 def _body_bytes(spec: PacketSpec) -> int:
     count = spec.size if _filled(spec) else spec.kept
-    values = _packed(count, spec.width) if spec.coding.startswith("codes") else count * spec.width // 8
+    values = (
+        _packed(count, spec.width) if spec.coding.startswith("codes") else count * spec.width // 8
+    )
     groups = 8 * len(spec.group) if isinstance(spec.group, tuple) else 0
     places = {"all": 0, "indices": 0 if _filled(spec) else min(places_bytes(spec.size, spec.kept))}
     places |= {"runs": 16 * spec.runs, "seed": 8}
@@ -158,7 +185,10 @@ def _digest(data: bytes | memoryview) -> bytes:
 def _body(name: str, packet: Packet, spec: PacketSpec) -> Iterator[Any]:
     values = packet.values.scales if isinstance(packet.values, Codes) else packet.values
     if not _finite(values):
-        raise CodecError(f"part {name!r} holds a number that is not finite; such an update is rejected, never sent")
+        raise CodecError(
+            f"part {name!r} holds a number that is not finite; such an update is rejected, never "
+            "sent"
+        )
     _check(name, spec)
     if _filled(spec):
         yield _plain(packet.dense()) if not isinstance(packet.values, Codes) else b""
@@ -188,7 +218,10 @@ def _written_places(name: str, packet: Packet, spec: PacketSpec) -> Iterator[Any
         yield runs.astype("<i8").tobytes()
     elif isinstance(places, Key):
         if places.path or not 0 <= places.seed < 2**64:
-            raise CodecError(f"part {name!r} draws its places from {places}; expected Key(seed), a seed of 64 bits")
+            raise CodecError(
+                f"part {name!r} draws its places from {places}; expected Key(seed), a seed of 64 "
+                "bits"
+            )
         yield int(places.seed).to_bytes(8, "little")
 
 
@@ -199,7 +232,10 @@ def _written_codes(name: str, codes: Codes) -> Iterator[Any]:
         raise CodecError(f"part {name!r} has levels outside -{codes.levels}..{codes.levels}")
     sizes = group_sizes(len(q), codes.group)
     if len(codes.scales) != len(sizes) or sizes.sum() != len(q):
-        raise CodecError(f"part {name!r} has {len(codes.scales)} scales and groups {sizes[:4].tolist()}... for {len(q)} values")
+        raise CodecError(
+            f"part {name!r} has {len(codes.scales)} scales and groups {sizes[:4].tolist()}... for "
+            f"{len(q)} values"
+        )
     if isinstance(codes.group, tuple):
         yield sizes.astype("<i8").tobytes()
     yield _plain(codes.scales)
@@ -214,7 +250,15 @@ def _written_codes(name: str, codes: Codes) -> Iterator[Any]:
 
 
 def _unsigned(width: int) -> Any:
-    return np.uint8 if width <= 8 else np.uint16 if width <= 16 else np.uint32 if width <= 32 else np.uint64
+    return (
+        np.uint8
+        if width <= 8
+        else np.uint16
+        if width <= 16
+        else np.uint32
+        if width <= 32
+        else np.uint64
+    )
 
 
 def _planes(codes: NDArray[Any], width: int) -> Iterator[Any]:
@@ -232,7 +276,11 @@ def _plain(values: Tensor) -> Any:
 
 
 def _finite(values: Tensor) -> bool:
-    return not values.numel() or not values.is_floating_point() or all(math.isfinite(float(v)) for v in values.aminmax())
+    return (
+        not values.numel()
+        or not values.is_floating_point()
+        or all(math.isfinite(float(v)) for v in values.aminmax())
+    )
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -242,7 +290,8 @@ class _Reader:
     """A reader of bytes whose length has been checked."""
 
     def __init__(self, data: memoryview, at: int) -> None:
-        self.data, self.at = data, at
+        self.data = data
+        self.at = at
 
     def take(self, n: int) -> memoryview:
         """Return the next ``n`` bytes."""
@@ -276,8 +325,8 @@ class _Reader:
 
 
 def _open(data: bytes, expected_parts: int | None) -> tuple[dict[str, PacketSpec], int]:
-    """Return the specs and the position of the bodies, after all checks that need no body; more parts than expected are refused
-    before one is read."""
+    """Return the specs and the position of the bodies, after all checks that need no body; more
+    parts than expected are refused before one is read."""
     if data[:4] != _MAGIC[: len(data[:4])] or not data:
         raise CodecError("these bytes are not a message of motley")
     if len(data) < _HEAD.size + _DIGEST:
@@ -286,7 +335,9 @@ def _open(data: bytes, expected_parts: int | None) -> tuple[dict[str, PacketSpec
     if version != VERSION:
         raise CodecError(f"got a message of version {version}, this motley reads version {VERSION}")
     if total != len(data):
-        raise CodecError(f"got {len(data)} bytes of a message of {total}: cut off, or changed on the way")
+        raise CodecError(
+            f"got {len(data)} bytes of a message of {total}: cut off, or changed on the way"
+        )
     if _digest(memoryview(data)[:-_DIGEST]) != data[-_DIGEST:]:
         raise CodecError(f"these {len(data)} bytes were changed on the way (checksum differs)")
     if expected_parts is not None and parts > expected_parts:
@@ -300,7 +351,8 @@ def _open(data: bytes, expected_parts: int | None) -> tuple[dict[str, PacketSpec
         UnicodeDecodeError,
         OverflowError,
         MemoryError,
-    ) as error:  # a valid checksum, but not written by encode
+    ) as error:
+        # a valid checksum, but not written by encode
         raise CodecError(f"these {len(data)} bytes cannot be read: {error}") from error
     if expected != total:
         raise CodecError(f"these {len(data)} bytes announce parts of {expected} bytes in all")
@@ -314,7 +366,8 @@ def _announced(spec: PacketSpec) -> PacketSpec:
 
 def _specs(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
     specs: dict[str, PacketSpec] = {}
-    at, room = _HEAD.size, len(data)
+    at = _HEAD.size
+    room = len(data)
     for _ in range(parts):
         end = at + 1 + data[at]
         name = data[at + 1 : end].decode()
@@ -322,15 +375,25 @@ def _specs(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
         at = end + _PART.size
         if name in specs or size > 2**48 or kept > 8 * len(data) or levels > 2**31 - 1:
             raise CodecError(f"part {name!r} comes twice or has impossible sizes")
-        unequal, runs = group == 2**64 - 1, PLACES[places] == "runs"
+        unequal = group == 2**64 - 1
+        runs = PLACES[places] == "runs"
         room -= 8 * count  # each run and each group takes at least 8 bytes of the bodies
         if room < 0:
             raise CodecError(f"part {name!r} announces {count} runs or groups")
         coded = _CODINGS[coding].startswith("codes")
-        if (not coded and (levels or group)) or unequal + runs > 1 or (count and not unequal + runs):
-            raise CodecError(f"part {name!r} has levels, groups or runs that its kind of values and places has not")
+        if (
+            (not coded and (levels or group))
+            or unequal + runs > 1
+            or (count and not unequal + runs)
+        ):
+            raise CodecError(
+                f"part {name!r} has levels, groups or runs that its kind of values and places has "
+                "not"
+            )
         groups: int | tuple[int, ...] = (0,) * count if unequal else group
-        specs[name] = PacketSpec(size, kept, PLACES[places], count if runs else 0, _CODINGS[coding], levels, groups)
+        specs[name] = PacketSpec(
+            size, kept, PLACES[places], count if runs else 0, _CODINGS[coding], levels, groups
+        )
         _check(name, specs[name])
     return specs, at
 
@@ -346,7 +409,9 @@ def _packet(name: str, spec: PacketSpec, reader: _Reader) -> Packet:
 
 
 def _numbers(name: str, reader: _Reader, coding: str, n: int) -> Tensor:
-    kind = {"float32": "<f4", "codes32": "<f4", "float64": "<f8", "codes64": "<f8", "int64": "<i8"}[coding]
+    kind = {"float32": "<f4", "codes32": "<f4", "float64": "<f8", "codes64": "<f8", "int64": "<i8"}[
+        coding
+    ]
     values = torch.from_numpy(reader.array(kind, n))
     if not _finite(values):
         raise CodecError(f"part {name!r} holds a number that is not finite")
@@ -354,7 +419,8 @@ def _numbers(name: str, reader: _Reader, coding: str, n: int) -> Tensor:
 
 
 def _between_zeros(name: str, spec: PacketSpec, values: Tensor) -> Packet:
-    """Return the packet of which all values were written. Which zeros were sent is not written: the first are taken."""
+    """Return the packet of which all values were written. Which zeros were sent is not written: the
+    first are taken."""
     bits = values.view(torch.int64 if values.element_size() == 8 else torch.int32)  # -0.0 was sent
     sent = bits != 0
     zeros = spec.kept - int(sent.sum())
@@ -396,7 +462,9 @@ def _read_codes(name: str, spec: PacketSpec, reader: _Reader) -> Codes:
     scales = _numbers(name, reader, spec.coding, len(group_sizes(spec.kept, group)))
     kind = np.int8 if spec.levels < 2**7 else np.int16 if spec.levels < 2**15 else np.int32
     if spec.levels == 0:
-        return Codes(torch.from_numpy(1 - 2 * reader.bits(spec.kept).astype(kind)), 0, scales, group)
+        return Codes(
+            torch.from_numpy(1 - 2 * reader.bits(spec.kept).astype(kind)), 0, scales, group
+        )
     width = spec.levels.bit_length()
     raw = reader.planes(spec.kept, width + 1)
     level = raw & raw.dtype.type((1 << width) - 1)
@@ -409,13 +477,15 @@ def _read_codes(name: str, spec: PacketSpec, reader: _Reader) -> Codes:
     return Codes(torch.from_numpy(q), spec.levels, scales, group)
 
 
-# ------------------------------------------------------------------------------------- checks of both ends
+# ------------------------------------------------------------------------------ checks of both ends
 
 
 def _check(name: str, spec: PacketSpec) -> None:
     whole = spec.places == "all"
     if spec.kept > spec.size or (whole and spec.kept != spec.size):
-        raise CodecError(f"part {name!r} sends {spec.kept} of {spec.size} values as {spec.places!r}")
+        raise CodecError(
+            f"part {name!r} sends {spec.kept} of {spec.size} values as {spec.places!r}"
+        )
 
 
 def _check_order(name: str, at: NDArray[Any], size: int) -> None:
@@ -425,6 +495,8 @@ def _check_order(name: str, at: NDArray[Any], size: int) -> None:
 
 def _check_runs(name: str, runs: NDArray[Any], spec: PacketSpec) -> None:
     bounds = runs.reshape(-1)
-    ordered = bool((bounds[1:] >= bounds[:-1]).all()) and (not len(bounds) or bool(bounds[0] >= 0 and bounds[-1] <= spec.size))
+    ordered = bool((bounds[1:] >= bounds[:-1]).all()) and (
+        not len(bounds) or bool(bounds[0] >= 0 and bounds[-1] <= spec.size)
+    )
     if not ordered or int((runs[:, 1] - runs[:, 0]).sum()) != spec.kept:
         raise CodecError(f"part {name!r} has runs that do not hold its {spec.kept} values")

@@ -1,6 +1,8 @@
-"""Objectives: what a trial is judged by, on validation samples, and the same measured on test samples at the end.
+"""Objectives: what a trial is judged by, on validation samples, and the same measured on test
+samples at the end.
 
-``accuracy`` (or another metric of the task), ``worst_tenth``, ``time_to:0.8`` in virtual seconds, ``traffic_to:0.8`` in MB.
+``accuracy`` (or another metric of the task), ``worst_tenth``, ``time_to:0.8`` in virtual seconds,
+``traffic_to:0.8`` in MB.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ __all__ = ["DIVERGED", "MISSED", "Objective", "ObjectiveValue", "mean_value", "p
 DIVERGED = 1e12
 """Order of a trial without a number, or with a larger loss than this: behind every other."""
 MISSED = 1e9
-"""Order of a trial that missed its target by nothing: behind every one that reached it; by its distance, a larger one."""
+"""Order of a trial that missed its target by nothing: behind every one that reached it; by its
+distance, a larger one."""
 Samples = Literal["validation", "test"]
 _COSTS = {"time_to": ("seconds", 1.0, "s"), "traffic_to": ("bits", MB, "MB")}
 
@@ -34,8 +37,9 @@ class ObjectiveValue:
 
     Parameters
     ----------
-    value: the metric, or the cost up to the target; NaN where training diverged. reached: whether there is a target that was missed
-    (False), so that ``value`` is a lower bound. order: what is compared; smaller is better.
+    value: the metric, or the cost up to the target; NaN where training diverged. reached: whether
+    there is a target that was missed (False), so that ``value`` is a lower bound. order: what is
+    compared; smaller is better.
     """
 
     value: float
@@ -50,15 +54,19 @@ class ObjectiveValue:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is compared. ``metric``: None for the task's headline. ``target``: of a cost, as a share where the metric
-    is one."""
+    """What is compared. ``metric``: None for the task's headline. ``target``: of a cost, as a share
+    where the metric is one."""
 
     kind: Literal["metric", "worst_tenth", "time_to", "traffic_to"] = "metric"
     metric: str | None = None
     target: float = nan
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.target:g}" if self.kind in _COSTS else self.metric or self.kind.replace("metric", "headline")
+        return (
+            f"{self.kind}:{self.target:g}"
+            if self.kind in _COSTS
+            else self.metric or self.kind.replace("metric", "headline")
+        )
 
     @property
     def unit(self) -> str:
@@ -66,8 +74,9 @@ class Objective:
         return _COSTS[self.kind][2] if self.kind in _COSTS else ""
 
     def measured(self, run: Run, samples: Samples) -> ObjectiveValue:
-        """Return the objective of a run: a metric in the mean of its last ten evaluations, the worst tenth of clients at
-        its last evaluation, a cost up to the first evaluation at the target."""
+        """Return the objective of a run: a metric in the mean of its last ten evaluations, the
+        worst tenth of clients at its last evaluation, a cost up to the first evaluation at the
+        target."""
         better = measures.better_of(run, self.metric or measures.metric_of(run)[0])
         if self.kind in _COSTS:
             return self._cost(run, samples, better)
@@ -77,7 +86,11 @@ class Objective:
         else:
             found = measures.ends(self._curve(run, samples, "round"), better).last_ten
         order = -found if better else found
-        return ObjectiveValue(found, True, order) if order < DIVERGED else ObjectiveValue(nan, True, DIVERGED)
+        return (
+            ObjectiveValue(found, True, order)
+            if order < DIVERGED
+            else ObjectiveValue(nan, True, DIVERGED)
+        )
 
     def _curve(self, run: Run, samples: Samples, axis: measures.Axis) -> measures.Curve:
         scope = measures.written_scope(run)
@@ -94,19 +107,23 @@ class Objective:
         cost = measures.to_target(along, self.target, better)
         best = float(along.y.max() if better else along.y.min())
         return ObjectiveValue(
-            cost.value / scale, cost.reached, cost.value / scale if cost.reached else MISSED * (1 + abs(self.target - best))
+            cost.value / scale,
+            cost.reached,
+            cost.value / scale if cost.reached else MISSED * (1 + abs(self.target - best)),
         )
 
 
 def mean_value(values: Sequence[ObjectiveValue]) -> ObjectiveValue:
-    """Return the mean over runs: diverged where one did; a lower bound where one missed the target, and then ordered by how many runs
-    missed it, and by how far."""
+    """Return the mean over runs: diverged where one did; a lower bound where one missed the target,
+    and then ordered by how many runs missed it, and by how far."""
     mean = float(np.mean([one.value for one in values]))
     if any(one.diverged for one in values):
         return ObjectiveValue(nan, False, DIVERGED)
     if all(one.reached for one in values):
         return ObjectiveValue(mean, True, float(np.mean([one.order for one in values])))
-    return ObjectiveValue(mean, False, float(np.sum([one.order for one in values if not one.reached])))
+    return ObjectiveValue(
+        mean, False, float(np.sum([one.order for one in values if not one.reached]))
+    )
 
 
 def parse_objective(text: str) -> Objective:
@@ -128,11 +145,16 @@ def parse_objective(text: str) -> Objective:
         except ValueError:
             number = nan
         if not isfinite(number):
-            raise ConfigError(f"got {text!r}; expected a target after a colon, e.g. {kind}:0.8", "objective")
+            raise ConfigError(
+                f"got {text!r}; expected a target after a colon, e.g. {kind}:0.8", "objective"
+            )
         return Objective("time_to" if kind == "time_to" else "traffic_to", None, number)
     if colon:
         near = suggest(kind, _COSTS)
-        raise ConfigError(f"got {text!r}{near}; expected a metric, worst_tenth, time_to:0.8 or traffic_to:0.8", "objective")
+        raise ConfigError(
+            f"got {text!r}{near}; expected a metric, worst_tenth, time_to:0.8 or traffic_to:0.8",
+            "objective",
+        )
     if kind == "worst_tenth":
         return Objective("worst_tenth")
     return Objective("metric", None if kind == "headline" else kind)

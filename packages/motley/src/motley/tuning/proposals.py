@@ -1,10 +1,12 @@
 """The values of a trial: proposed by Optuna, and kept in one journal for all methods of a study.
 
-A proposal is a function of (seed, method, number of the trial, results of the trials before): for every trial the sampler begins anew,
-from a key of its own. So a search that was interrupted goes on as if nothing had happened.
+A proposal is a function of (seed, method, number of the trial, results of the trials before): for
+every trial the sampler begins anew, from a key of its own. So a search that was interrupted goes on
+as if nothing had happened.
 
-The journal is a text file to which lines are appended, each durable before the next: a kill leaves at most half a line at its end,
-which is taken away. SQLite would do the same, with a database engine and its migrations in between.
+The journal is a text file to which lines are appended, each durable before the next: a kill leaves
+at most half a line at its end, which is taken away. SQLite would do the same, with a database
+engine and its migrations in between.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def need_optuna() -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[JournalStorage]:
-    """Yield the storage in a journal of which the caller has the folder to itself; Optuna is silent until the end.
+    """Yield the storage in a journal of which the caller has the folder to itself; Optuna is silent
+    until the end.
 
     Raises
     ------
@@ -99,7 +102,9 @@ def _mend(path: Path) -> None:
     if reason == "does not exist":
         return
     if reason is not None:
-        raise StoreError(f"{path} {reason}; expected a study's journal: choose another output folder")
+        raise StoreError(
+            f"{path} {reason}; expected a study's journal: choose another output folder"
+        )
     raw = path.read_bytes()
     whole = raw[: raw.rfind(b"\n") + 1]
     for number, line in enumerate(whole.splitlines(), 1):
@@ -115,7 +120,10 @@ def _mend(path: Path) -> None:
 
 
 def _damaged(path: Path, where: str) -> StoreError:
-    return StoreError(f"{path} is damaged ({where}); remove the study's folder {path.parent}, or choose another output folder")
+    return StoreError(
+        f"{path} is damaged ({where}); remove the study's folder {path.parent}, or choose another "
+        "output folder"
+    )
 
 
 class Proposals:
@@ -123,8 +131,9 @@ class Proposals:
 
     Parameters
     ----------
-    storage: of the study's folder. name: of the method. spaces: by key. key: of the study. objectives: their number. given: the
-    values that the file has, which the first trial takes where the spaces have them.
+    storage: of the study's folder. name: of the method. spaces: by key. key: of the study.
+    objectives: their number. given: the values that the file has, which the first trial takes where
+    the spaces have them.
     """
 
     def __init__(
@@ -142,9 +151,14 @@ class Proposals:
         try:
             self._study = optuna.load_study(study_name=name, storage=storage)
         except KeyError:
-            self._study = optuna.create_study(storage=storage, study_name=name, directions=["minimize"] * objectives)
-        self._spaces, self._objectives, self._given = spaces, objectives, given
-        self._key, self._own_key = key, key.fold(name)
+            self._study = optuna.create_study(
+                storage=storage, study_name=name, directions=["minimize"] * objectives
+            )
+        self._spaces = spaces
+        self._objectives = objectives
+        self._given = given
+        self._key = key
+        self._own_key = key.fold(name)
         self._values: list[dict[str, Any]] = []
         self._numbers: list[int] = []
         self._told: list[bool] = []
@@ -162,7 +176,9 @@ class Proposals:
         self._told.append(told)
 
     def _known(self, params: Mapping[str, Any]) -> bool:
-        return {key: space.value(params[key]) for key, space in self._spaces.items()} in self._values
+        return {
+            key: space.value(params[key]) for key, space in self._spaces.items()
+        } in self._values
 
     def told(self, number: int) -> bool:
         """Return whether the result of a trial is known."""
@@ -183,24 +199,36 @@ class Proposals:
         raise AssertionError("a value that was not tried is proposed at last")
 
     def _asked(self, number: int, attempt: int) -> Any:
-        """Return a new trial of Optuna's, whose values depend on the trials told, its number and the attempt alone."""
+        """Return a new trial of Optuna's, whose values depend on the trials told, its number and
+        the attempt alone."""
         import optuna
 
         seed = self._own_key.fold(number, attempt).words()[0] % 2**32
         fixed = (
-            self._untried(number) if attempt == _ATTEMPTS else self._spread(number) if number < SPREAD and not attempt else {}
+            self._untried(number)
+            if attempt == _ATTEMPTS
+            else self._spread(number)
+            if number < SPREAD and not attempt
+            else {}
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(
-                seed=seed, multivariate=self._objectives == 1, constant_liar=True, n_startup_trials=4
+                seed=seed,
+                multivariate=self._objectives == 1,
+                constant_liar=True,
+                n_startup_trials=4,
             )
-            self._study.sampler = optuna.samplers.PartialFixedSampler(fixed, sampler) if fixed else sampler
-            return self._study.ask({key: _distribution(space) for key, space in self._spaces.items()})
+            self._study.sampler = (
+                optuna.samplers.PartialFixedSampler(fixed, sampler) if fixed else sampler
+            )
+            return self._study.ask(
+                {key: _distribution(space) for key, space in self._spaces.items()}
+            )
 
     def _spread(self, number: int) -> dict[str, Any]:
-        """Return the params of one of the first trials: the file's own values, then points spread evenly (Kronecker's sequence with
-        the generalised golden ratio, from a random start)."""
+        """Return the params of one of the first trials: the file's own values, then points spread
+        evenly (Kronecker's sequence with the generalised golden ratio, from a random start)."""
         own = {key: space.number(self._given.get(key)) for key, space in self._spaces.items()}
         if not number and None not in own.values():
             return {key: _param(space, own[key] or 0.0) for key, space in self._spaces.items()}
@@ -214,14 +242,16 @@ class Proposals:
         return found
 
     def _untried(self, number: int) -> dict[str, Any]:
-        """Return the first combination that was not tried, from a random one on; only spaces without a continuum come here."""
+        """Return the first combination that was not tried, from a random one on; only spaces
+        without a continuum come here."""
         sizes = [space.size or 1000 for space in self._spaces.values()]
         total = 1
         for size in sizes:
             total *= size
         start = int(self._own_key.fold("untried", number).uniform([0])[0, 0] * total)
         for position in range(total):
-            left, params = (start + position) % total, {}
+            left = (start + position) % total
+            params = {}
             for (key, space), size in zip(self._spaces.items(), sizes, strict=True):
                 left, at = divmod(left, size)
                 params[key] = _param(space, space.at((at + 0.5) / size))
@@ -230,7 +260,8 @@ class Proposals:
         return {}
 
     def tell(self, number: int, orders: Sequence[float], record: Mapping[str, Any]) -> None:
-        """Keep the outcome of a trial's first part: what it is compared by, smaller is better, and its record."""
+        """Keep the outcome of a trial's first part: what it is compared by, smaller is better, and
+        its record."""
         self.keep(number, 0, record)
         self._study.tell(self._numbers[number], list(orders))
         self._told[number] = True

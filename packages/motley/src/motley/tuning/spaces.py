@@ -1,6 +1,7 @@
 """Spaces: the values that tuning may give to a key.
 
-``0.1..0.9`` (a number between), ``log:0.001..1`` (between, its logarithm evenly), ``int:1..10`` (a whole number), ``a,b,c`` (one of).
+``0.1..0.9`` (a number between), ``log:0.001..1`` (between, its logarithm evenly), ``int:1..10`` (a
+whole number), ``a,b,c`` (one of).
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ __all__ = ["ChoiceSpace", "NumberSpace", "Space", "parse_space", "parse_spaces"]
 
 _KINDS = "a..b, log:a..b, int:a..b, or x,y,z"
 _STEPS = 1000
-"""A number is rounded to about a thousandth of its range, or of itself where its logarithm is searched."""
+"""A number is rounded to about a thousandth of its range, or of itself where its logarithm is
+searched."""
 
 
 @dataclass(frozen=True)
 class NumberSpace:
-    """Numbers from ``low`` to ``high``, both included. ``log``: their logarithm is spread evenly. ``whole``: only whole numbers."""
+    """Numbers from ``low`` to ``high``, both included. ``log``: their logarithm is spread evenly.
+    ``whole``: only whole numbers."""
 
     low: float
     high: float
@@ -32,9 +35,15 @@ class NumberSpace:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ConfigError(f"got {self.low:g}..{self.high:g}; expected a smaller number, two points, a larger one")
+            raise ConfigError(
+                f"got {self.low:g}..{self.high:g}; expected a smaller number, two points, a larger "
+                "one"
+            )
         if self.log and self.low <= 0:
-            raise ConfigError(f"got log:{self.low:g}..{self.high:g}; a logarithm needs numbers above 0, e.g. log:0.001..1")
+            raise ConfigError(
+                f"got log:{self.low:g}..{self.high:g}; a logarithm needs numbers above 0, e.g. "
+                "log:0.001..1"
+            )
 
     @property
     def size(self) -> int | None:
@@ -47,11 +56,15 @@ class NumberSpace:
         return (self.value(self.low), self.value(self.high))
 
     def at(self, share: float) -> float:
-        """Return what lies at a share in (0, 1) of the way from low to high: a number for :meth:`value`."""
+        """Return what lies at a share in (0, 1) of the way from low to high: a number for
+        :meth:`value`."""
         if self.whole:
             return float(min(int(self.low + share * (self.high - self.low + 1)), int(self.high)))
         if self.log:
-            return min(max(self.low * math.exp(share * math.log(self.high / self.low)), self.low), self.high)
+            return min(
+                max(self.low * math.exp(share * math.log(self.high / self.low)), self.low),
+                self.high,
+            )
         return self.low + share * (self.high - self.low)
 
     def value(self, number: float) -> float:
@@ -64,7 +77,11 @@ class NumberSpace:
 
     def number(self, value: object) -> float | None:
         """Return the number of the search for a value of the key; None where the space lacks it."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not self.low <= value <= self.high
+        ):
             return None
         return None if self.whole and value != int(value) else value
 
@@ -81,7 +98,9 @@ class ChoiceSpace:
 
     def __post_init__(self) -> None:
         if len({repr(value) for value in self.values}) < max(2, len(self.values)):
-            raise ConfigError(f"got {', '.join(map(str, self.values))}; expected at least two different values")
+            raise ConfigError(
+                f"got {', '.join(map(str, self.values))}; expected at least two different values"
+            )
 
     @property
     def size(self) -> int | None:
@@ -104,7 +123,9 @@ class ChoiceSpace:
     def number(self, value: object) -> float | None:
         """Return the position of a value; None where it is not one of them."""
         found = [
-            i for i, one in enumerate(self.values) if one == value or (isinstance(value, Mapping) and one == value.get("name"))
+            i
+            for i, one in enumerate(self.values)
+            if one == value or (isinstance(value, Mapping) and one == value.get("name"))
         ]
         return found[0] if found else None
 
@@ -148,7 +169,9 @@ def _of_text(text: str, key: str) -> Space:
         if ".." in text or re.match(r"(log|int):", text.strip()):
             raise ConfigError(f"got {text!r}; expected {_KINDS}, e.g. log:0.001..1")
         return ChoiceSpace(tuple(parse_over(f"{key}={text}")[1]))
-    kind, low, high = found[1] or "", float(found[2]), float(found[3])
+    kind = found[1] or ""
+    low = float(found[2])
+    high = float(found[3])
     if kind not in ("", "log", "int"):
         raise ConfigError(f"got {text!r}; expected {_KINDS}, e.g. log:0.001..1")
     if kind == "int" and (low != int(low) or high != int(high)):
@@ -157,7 +180,8 @@ def _of_text(text: str, key: str) -> Space:
 
 
 def parse_spaces(texts: Sequence[str]) -> dict[str, str]:
-    """Return ``[METHOD:]KEY`` -> text of its space, of options like ``local.optimizer.lr=log:0.001..1``.
+    """Return ``[METHOD:]KEY`` -> text of its space, of options like
+    ``local.optimizer.lr=log:0.001..1``.
 
     Raises
     ------
@@ -167,7 +191,9 @@ def parse_spaces(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         key, equals, space = (piece.strip() for piece in text.partition("="))
         if not (key and equals and space):
-            raise ConfigError(f"got {text!r}; expected KEY=SPACE, e.g. local.optimizer.lr=log:0.001..1", "--over")
+            raise ConfigError(
+                f"got {text!r}; expected KEY=SPACE, e.g. local.optimizer.lr=log:0.001..1", "--over"
+            )
         if key in found:
             raise ConfigError(f"got {key!r} twice; give one space for it", "--over")
         found[key] = space

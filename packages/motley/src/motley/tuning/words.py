@@ -59,4 +59,10 @@ def with_interval(found: Interval, objective: Objective, sign: bool = False) -> 
 
 def long(seconds: float) -> str:
     """Return a time in a unit that a reader can picture."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )

@@ -1,4 +1,5 @@
-"""Heterogeneity of clients: data partitions and shifts, devices, networks, availability, capacity, failures and lies."""
+"""Heterogeneity of clients: data partitions and shifts, devices, networks, availability, capacity,
+failures and lies."""
 
 from __future__ import annotations
 
@@ -58,7 +59,10 @@ FEATURE_SHIFT = Catalogue(
 )
 CONCEPT_SHIFT = Catalogue(
     "concept_shift",
-    {"none": "motley.world.shift.concept_shift:NoConceptShift", "swap": "motley.world.shift.concept_shift:ClassSwap"},
+    {
+        "none": "motley.world.shift.concept_shift:NoConceptShift",
+        "swap": "motley.world.shift.concept_shift:ClassSwap",
+    },
     base="motley.world.base:ConceptShift",
 )
 DRIFT = Catalogue(
@@ -138,5 +142,16 @@ DISHONEST = Catalogue(
 
 
 def __getattr__(name: str) -> Any:
-    kinds = (PARTITIONS, LABEL_NOISE, FEATURE_SHIFT, CONCEPT_SHIFT, DRIFT, DEVICES, NETWORKS, AVAILABILITY, CAPACITY, FAILURES)
+    kinds = (
+        PARTITIONS,
+        LABEL_NOISE,
+        FEATURE_SHIFT,
+        CONCEPT_SHIFT,
+        DRIFT,
+        DEVICES,
+        NETWORKS,
+        AVAILABILITY,
+        CAPACITY,
+        FAILURES,
+    )
     return class_named((*kinds, DISHONEST), name)

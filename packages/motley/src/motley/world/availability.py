@@ -2,15 +2,18 @@
 
 Reference: docs/methods/timing-and-world.md#availability.
 
-Every model is a function of (key, client, time): times can be queried in any order, and nothing is saved. Time is divided into
-slots: ``slot_s`` virtual seconds each, or one per round if ``slot_s`` is left out. Selection sees only online clients; while no
-client is online, the synchrony lets time pass.
+Every model is a function of (key, client, time): times can be queried in any order, and nothing is
+saved. Time is divided into slots: ``slot_s`` virtual seconds each, or one per round if ``slot_s``
+is left out. Selection sees only online clients; while no client is online, the synchrony lets time
+pass.
 
-The Markov chain is evaluated without stored state. In slot s client k draws ``u``: below p_s the chain is switched on, at or above
-``1 - q`` it is switched off, whatever it was before; between the two it stays. So its state is that of the last slot that switched
-it, and its distribution is exact from slot 0 on (started in the past, it is stationary). A slot may switch with probability
-``c = max_s p_s + q``, independently, so the gaps between such slots are geometric: in blocks of ``4 / c`` slots they are drawn one
-after the other, and a block without a switch refers to the block before. The cost of a query does not depend on p and q.
+The Markov chain is evaluated without stored state. In slot s client k draws ``u``: below p_s the
+chain is switched on, at or above ``1 - q`` it is switched off, whatever it was before; between the
+two it stays. So its state is that of the last slot that switched it, and its distribution is exact
+from slot 0 on (started in the past, it is stationary). A slot may switch with probability
+``c = max_s p_s + q``, independently, so the gaps between such slots are geometric: in blocks of
+``4 / c`` slots they are drawn one after the other, and a block without a switch refers to the block
+before. The cost of a query does not depend on p and q.
 """
 
 from __future__ import annotations
@@ -28,7 +31,13 @@ from motley.world.base import Availability
 from motley.world.draws import check_positive, check_share
 from motley.world.traces import Assign, assigned, check_assign, columns
 
-__all__ = ["AlwaysOnline", "BernoulliAvailability", "DayNight", "MarkovAvailability", "TraceAvailability"]
+__all__ = [
+    "AlwaysOnline",
+    "BernoulliAvailability",
+    "DayNight",
+    "MarkovAvailability",
+    "TraceAvailability",
+]
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,8 @@ class BernoulliAvailability(Availability):
     Parameters
     ----------
     p: probability that a client is online, in (0, 1].
-    low: if given, each client's own probability is drawn once, uniformly in (``low``, ``p``): some are rarely online.
+    low: if given, each client's own probability is drawn once, uniformly in (``low``, ``p``): some
+    are rarely online.
     slot_s: see the module.
 
     Example
@@ -82,20 +92,27 @@ class BernoulliAvailability(Availability):
     @override
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
         slot = _slot(self.slot_s, round_index, time_s)
-        chance = self.p if self.low is None else self.low + (self.p - self.low) * key.fold("share").uniform(ids)[:, 0]
+        chance = (
+            self.p
+            if self.low is None
+            else self.low + (self.p - self.low) * key.fold("share").uniform(ids)[:, 0]
+        )
         return np.asarray(key.fold("slot", slot).uniform(ids)[:, 0] < chance)
 
 
 @dataclass(frozen=True)
 class MarkovAvailability(Availability):
-    """Clients switch between offline and online: on with probability ``p`` a slot, off with probability ``q``.
+    """Clients switch between offline and online: on with probability ``p`` a slot, off with
+    probability ``q``.
 
-    A share p / (p + q) is online, for 1 / q slots on average, then offline for 1 / p; neighbouring slots correlate by 1 - p - q.
+    A share p / (p + q) is online, for 1 / q slots on average, then offline for 1 / p; neighbouring
+    slots correlate by 1 - p - q.
 
     Parameters
     ----------
     p, q: in (0, 1], together at most 1. slot_s: see the module.
-    amplitude: by how much p follows the hour, ``p (1 + amplitude sin(2 pi (t / day_s + phi_k)))`` with a phase per client, in
+    amplitude: by how much p follows the hour, ``p (1 + amplitude sin(2 pi (t / day_s + phi_k)))``
+    with a phase per client, in
         [0, 1]; needs ``slot_s`` (0.5 for instance). day_s: seconds in a day.
 
     Example
@@ -120,12 +137,14 @@ class MarkovAvailability(Availability):
         _check_slot(self.slot_s)
         if self._switching > 1 + 1e-9:
             raise ConfigError(
-                f"got p = {self.p}, q = {self.q}, amplitude = {self.amplitude}; expected p (1 + amplitude) + q of at most 1 (at"
-                " which slots are independent): make slots shorter and both probabilities smaller"
+                f"got p = {self.p}, q = {self.q}, amplitude = {self.amplitude}; expected p (1 + "
+                "amplitude) + q of at most 1 (at which slots are independent): make slots shorter "
+                "and both probabilities smaller"
             )
         if self.amplitude and self.slot_s is None:
             raise ConfigError(
-                f"got amplitude = {self.amplitude} without slot_s; a day needs slots of seconds, e.g. slot_s = 600"
+                f"got amplitude = {self.amplitude} without slot_s; a day needs slots of seconds, "
+                "e.g. slot_s = 600"
             )
 
     @property
@@ -142,28 +161,41 @@ class MarkovAvailability(Availability):
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
         """Return the state after each client's last switch."""
         out = np.zeros(len(ids), bool)
-        slot, length = _slot(self.slot_s, round_index, time_s), int(np.ceil(4 / self._switching))
-        open_, block = np.arange(len(ids)), slot // length
+        slot = _slot(self.slot_s, round_index, time_s)
+        length = int(np.ceil(4 / self._switching))
+        open_ = np.arange(len(ids))
+        block = slot // length
         while len(open_):
             last = slot - block * length if block == slot // length else length - 1
             state = self._last_switch(key, np.asarray(ids)[open_], block, length, last)
             known = state >= 0
             out[open_[known]] = state[known] == 1
-            open_, block = open_[~known], block - 1
+            open_ = open_[~known]
+            block = block - 1
         return out
 
     def _last_switch(self, key: Key, ids: Ids, block: int, length: int, last: int) -> Ints:
         """Return the last switch in slots 0 to ``last`` of a block: 1 on, 0 off, -1 none."""
-        state, at = np.full(len(ids), -1), np.full(len(ids), -1)
-        open_, turn = np.arange(len(ids)), 0
-        stream, c = key.fold("block", block), min(self._switching, 1.0)
+        state = np.full(len(ids), -1)
+        at = np.full(len(ids), -1)
+        open_ = np.arange(len(ids))
+        turn = 0
+        stream = key.fold("block", block)
+        c = min(self._switching, 1.0)
         while len(open_):
             gap, kind = stream.fold(turn).uniform(ids[open_], 2).T
-            at[open_] += 1 + (np.floor(np.minimum(np.log(gap) / np.log1p(-c), length)).astype(np.int64) if c < 1 else 0)
+            at[open_] += 1 + (
+                np.floor(np.minimum(np.log(gap) / np.log1p(-c), length)).astype(np.int64)
+                if c < 1
+                else 0
+            )
             inside = at[open_] <= last
-            open_, kind = open_[inside], kind[inside]
+            open_ = open_[inside]
+            kind = kind[inside]
             rise = self._rise(key, ids[open_], block * length + at[open_]) / c
-            state[open_] = np.where(kind < rise, 1, np.where(kind >= 1 - self.q / c, 0, state[open_]))
+            state[open_] = np.where(
+                kind < rise, 1, np.where(kind >= 1 - self.q / c, 0, state[open_])
+            )
             turn += 1
         return state
 
@@ -181,7 +213,8 @@ class DayNight(Availability):
 
     Parameters
     ----------
-    share: of the day that a client is online, in (0, 1]. spread: share of a day over which the clients' intervals begin, in [0, 1]:
+    share: of the day that a client is online, in (0, 1]. spread: share of a day over which the
+    clients' intervals begin, in [0, 1]:
         1 is all time zones (as many online at any time), 0 is one time zone (all online or none).
     day_s: seconds in a day of virtual time.
 
@@ -214,7 +247,8 @@ class TraceAvailability(Availability):
 
     Parameters
     ----------
-    file: CSV or Parquet with a row per online interval: ``trace`` (its number), ``active_s``, ``inactive_s`` (from, to), and
+    file: CSV or Parquet with a row per online interval: ``trace`` (its number), ``active_s``,
+    ``inactive_s`` (from, to), and
         optionally ``finish_s`` (the period of this trace; left out: its last ``inactive_s``).
     assign: which client follows which trace, see :mod:`motley.world.traces`.
     """
@@ -232,20 +266,25 @@ class TraceAvailability(Availability):
 
     @override
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
-        """Return whether ``active <= u <= inactive`` for some interval, at ``u = time_s mod finish``; by bisection."""
+        """Return whether ``active <= u <= inactive`` for some interval, at
+        ``u = time_s mod finish``; by bisection."""
         active, inactive, first, finish = _intervals(self.file)
         trace = assigned(key, ids, len(finish), self.assign)
-        u, low, high = time_s % finish[trace], first[trace], first[trace + 1]
+        u = time_s % finish[trace]
+        low = first[trace]
+        high = first[trace + 1]
         begin = low
         while (going := low < high).any():  # the first interval that begins after u
             middle = (low + high) // 2
             before = going & (active[np.minimum(middle, len(active) - 1)] <= u)
-            low, high = np.where(before, middle + 1, low), np.where(going & ~before, middle, high)
+            low = np.where(before, middle + 1, low)
+            high = np.where(going & ~before, middle, high)
         return np.asarray((low > begin) & (u <= inactive[low - 1]))
 
 
 def _intervals(file: str) -> tuple[Floats, Floats, Ints, Floats]:
-    """Return start and end of all intervals by trace and time, each trace's first interval ``[T + 1]`` and its period ``[T]``."""
+    """Return start and end of all intervals by trace and time, each trace's first interval
+    ``[T + 1]`` and its period ``[T]``."""
     table = columns(file, ("trace", "active_s", "inactive_s"), ("finish_s",))
     order = np.lexsort((table["active_s"], table["trace"]))
     trace, active, inactive = (table[name][order] for name in ("trace", "active_s", "inactive_s"))
@@ -258,7 +297,9 @@ def _intervals(file: str) -> tuple[Floats, Floats, Ints, Floats]:
     if (follows & (active[1:] < inactive[:-1])).any():
         raise DataError(f"{file}: two intervals of one trace overlap; join them")
     if (finish < ends).any() or not (finish > 0).all():
-        raise DataError(f"{file}: finish_s must be above 0 and not before the last inactive_s of its trace")
+        raise DataError(
+            f"{file}: finish_s must be above 0 and not before the last inactive_s of its trace"
+        )
     return active, inactive, np.append(first, len(active)), finish
 
 

@@ -1,9 +1,9 @@
-"""Interfaces of everything that makes clients differ: data partitions, shifts, devices, networks, availability, failures and
-lies.
+"""Interfaces of everything that makes clients differ: data partitions, shifts, devices, networks,
+availability, failures and lies.
 
-Every model is a pure function of (key, ids, round, time): the same question always has the same answer, so nothing is saved.
-``round_index`` is the number of the round, from 1; a model with ``per = "client"`` ignores it, one with ``per = "round"`` folds it
-into the key.
+Every model is a pure function of (key, ids, round, time): the same question always has the same
+answer, so nothing is saved. ``round_index`` is the number of the round, from 1; a model with
+``per = "client"`` ignores it, one with ``per = "round"`` folds it into the key.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Partitioned:
 
     Parameters
     ----------
-    rows: row numbers of each client, sorted within a client. notes: what the partition did, for readers of the results.
+    rows: row numbers of each client, sorted within a client. notes: what the partition did, for
+    readers of the results.
     overlap: a row may belong to several clients (never twice to one).
     """
 
@@ -56,7 +57,8 @@ class Partitioned:
 class Partition(ABC):
     """A rule that divides samples among clients: a frozen dataclass of options.
 
-    ``fixes_population``: :meth:`fixed_population` returns a number, because the data itself has clients.
+    ``fixes_population``: :meth:`fixed_population` returns a number, because the data itself has
+    clients.
     """
 
     fixes_population: ClassVar[bool] = False
@@ -71,16 +73,20 @@ class Partition(ABC):
         return False
 
     def fixed_population(self, groups: Ids | None) -> int | None:
-        """Return the number of clients if the data determines it; None (the default) if the experiment does."""
+        """Return the number of clients if the data determines it; None (the default) if the
+        experiment does."""
         return None
 
     @abstractmethod
-    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
+    def split(
+        self, key: Key, labels: Ints, population: int, groups: Ids | None = None
+    ) -> Partitioned:
         """Divide the rows among the clients.
 
         Parameters
         ----------
-        labels: class of each row ``[n]``. population: number of clients. groups: natural client of each row ``[n]``, or None.
+        labels: class of each row ``[n]``. population: number of clients. groups: natural client of
+        each row ``[n]``, or None.
 
         Raises
         ------
@@ -89,11 +95,15 @@ class Partition(ABC):
 
 
 class LabelNoise(ABC):
-    """Wrong labels, drawn once per training sample when the federation is made; test labels stay clean."""
+    """Wrong labels, drawn once per training sample when the federation is made; test labels stay
+    clean."""
 
     @abstractmethod
-    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
-        """Return the new labels ``[n]`` and the intended share of wrong labels per client ``[population]``."""
+    def apply(
+        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+    ) -> tuple[Ints, Floats]:
+        """Return the new labels ``[n]`` and the intended share of wrong labels per client
+        ``[population]``."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,8 @@ class Appearance:
 
     Parameters
     ----------
-    degrees: rotation, counter-clockwise. blur: standard deviation in pixels. contrast, brightness: factors.
+    degrees: rotation, counter-clockwise. blur: standard deviation in pixels. contrast, brightness:
+    factors.
     noise: standard deviation, where white is 1.
     """
 
@@ -115,7 +126,8 @@ class Appearance:
     @classmethod
     def plain(cls, n: int) -> Appearance:
         """Return the appearance of ``n`` samples that are not transformed."""
-        zero, one = np.zeros(n), np.ones(n)
+        zero = np.zeros(n)
+        one = np.ones(n)
         return cls(zero, zero, one, one, zero)
 
     def __getitem__(self, which: Ids | slice) -> Appearance:
@@ -125,14 +137,20 @@ class Appearance:
     def needs_images(self) -> bool:
         """Whether any row asks for more than noise, which can be added to any features."""
         plain = Appearance.plain(len(self.noise))
-        return any((getattr(self, f.name) != getattr(plain, f.name)).any() for f in fields(self) if f.name != "noise")
+        return any(
+            (getattr(self, f.name) != getattr(plain, f.name)).any()
+            for f in fields(self)
+            if f.name != "noise"
+        )
 
 
 class FeatureShift(ABC):
-    """Features that differ between clients, drawn once; applied by :func:`motley.world.shift.feature_shift.shifted`."""
+    """Features that differ between clients, drawn once; applied by
+    :func:`motley.world.shift.feature_shift.shifted`."""
 
     def group(self, key: Key, ids: Ids, population: int) -> Ints:
-        """Return the domain of each client ``[len(ids)]``, by which results can be reported; all 0 by default."""
+        """Return the domain of each client ``[len(ids)]``, by which results can be reported; all 0
+        by default."""
         return np.zeros(len(ids), np.int64)
 
     @abstractmethod
@@ -141,7 +159,8 @@ class FeatureShift(ABC):
 
 
 class ConceptShift(ABC):
-    """Classes that carry other labels at other clients: true labels, for training and testing alike."""
+    """Classes that carry other labels at other clients: true labels, for training and testing
+    alike."""
 
     def group(self, key: Key, ids: Ids) -> Ints:
         """Return the cluster of each client ``[len(ids)]``; all 0 by default."""
@@ -151,17 +170,20 @@ class ConceptShift(ABC):
     def tables(self, key: Key, classes: int) -> Ints:
         """Return the label of each class in each cluster ``[J, C]``."""
 
-    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Ints]:
+    def apply(
+        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+    ) -> tuple[Ints, Ints]:
         """Return the new labels ``[n]`` and the cluster of each client ``[population]``."""
         cluster = self.group(key, np.arange(population))
         return self.tables(key, classes)[cluster[owner], labels], cluster
 
 
 class Drift(ABC):  # noqa: B024  (each kind overrides what changes; by default nothing does)
-    """A data distribution that changes during the run. Samples are ordered once; every dispatch asks for windows and tables.
+    """A data distribution that changes during the run. Samples are ordered once; every dispatch
+    asks for windows and tables.
 
-    ``moves_window``: :meth:`window` depends on time; ``renames_classes``: :meth:`tables` does. An override that is not declared is
-    refused when its class is defined.
+    ``moves_window``: :meth:`window` depends on time; ``renames_classes``: :meth:`tables` does. An
+    override that is not declared is refused when its class is defined.
     """
 
     moves_window: ClassVar[bool] = False
@@ -169,7 +191,8 @@ class Drift(ABC):  # noqa: B024  (each kind overrides what changes; by default n
 
     @property
     def follows_time(self) -> bool:
-        """Whether anything here depends on ``time_s``; a class that does not say otherwise is taken to do so."""
+        """Whether anything here depends on ``time_s``; a class that does not say otherwise is taken
+        to do so."""
         return self.moves_window or self.renames_classes
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -177,11 +200,15 @@ class Drift(ABC):  # noqa: B024  (each kind overrides what changes; by default n
         require_declared(cls, Drift, {"window": "moves_window", "tables": "renames_classes"})
 
     def order(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> Ints:
-        """Return positions of the training samples ``[n]``, client by client, in the order in which windows pass over them."""
+        """Return positions of the training samples ``[n]``, client by client, in the order in which
+        windows pass over them."""
         return np.argsort(owner, kind="stable")
 
-    def window(self, key: Key, ids: Ids, sizes: Ints, round_index: int, time_s: float) -> tuple[Ints, Ints]:
-        """Return the part of its samples that each client uses now: first position and length, ``[len(ids)]`` each.
+    def window(
+        self, key: Key, ids: Ids, sizes: Ints, round_index: int, time_s: float
+    ) -> tuple[Ints, Ints]:
+        """Return the part of its samples that each client uses now: first position and length,
+        ``[len(ids)]`` each.
 
         Positions wrap around at the client's size; the length never changes with time.
         """
@@ -195,15 +222,16 @@ class Drift(ABC):  # noqa: B024  (each kind overrides what changes; by default n
 class Device(ABC):
     """How long a client computes.
 
-    ``follows_examples``: seconds per step depend on the number of samples, so that time tells it. A class that does not say
-    otherwise is taken to do so, because private runs rely on it.
+    ``follows_examples``: seconds per step depend on the number of samples, so that time tells it. A
+    class that does not say otherwise is taken to do so, because private runs rely on it.
     """
 
     follows_examples: ClassVar[bool] = True
 
     @abstractmethod
     def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
-        """Return the seconds per local step ``[len(ids)]``; ``examples`` and ``steps``: each client's samples and full local work."""
+        """Return the seconds per local step ``[len(ids)]``; ``examples`` and ``steps``: each
+        client's samples and full local work."""
 
 
 class Network(ABC):
@@ -214,18 +242,22 @@ class Network(ABC):
         """Return the uplink of each client ``[len(ids)]``; infinity is allowed."""
 
     def wants(self) -> Mapping[str, int | None]:
-        """Return the signals that links depend on: name -> number of batches to measure on (None: all data); none by default.
+        """Return the signals that links depend on: name -> number of batches to measure on (None:
+        all data); none by default.
 
-        They are measured at all clients on the current model. This is the one way in which a world depends on learning.
+        They are measured at all clients on the current model. This is the one way in which a world
+        depends on learning.
         """
         return {}
 
     def coupled_mbps(self, key: Key, ids: Ids, round_index: int, losses: Floats) -> Floats:
-        """Return the uplink of the whole population ``ids`` given all clients' losses ``[len(ids)]``, NaN where unknown."""
+        """Return the uplink of the whole population ``ids`` given all clients' losses
+        ``[len(ids)]``, NaN where unknown."""
         return self.uplink_mbps(key, ids, round_index)
 
     def downlink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
-        """Return the downlink ``[len(ids)]``; infinity (the default): downloads take no time, but their traffic is counted."""
+        """Return the downlink ``[len(ids)]``; infinity (the default): downloads take no time, but
+        their traffic is counted."""
         return np.full(len(ids), np.inf)
 
 
@@ -234,7 +266,8 @@ class Availability(ABC):
 
     @property
     def follows_time(self) -> bool:
-        """Whether :meth:`online` depends on ``time_s``; a class that does not say otherwise is taken to do so."""
+        """Whether :meth:`online` depends on ``time_s``; a class that does not say otherwise is
+        taken to do so."""
         return True
 
     @abstractmethod
@@ -255,18 +288,21 @@ class Failures(ABC):  # noqa: B024  (each kind overrides what fails; by default 
         require_declared(cls, Failures, {"upload_factor": "corrupts_updates"})
 
     def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:
-        """Return the share of the local work after which each client drops out, in [0, 1]; NaN (the default): it does not."""
+        """Return the share of the local work after which each client drops out, in [0, 1]; NaN (the
+        default): it does not."""
         return np.full(len(ids), np.nan)
 
     def upload_factor(self, key: Key, ids: Ids, round_index: int) -> Floats:
-        """Return the factor on each client's update before it is sent; 1 (the default): honest; NaN: a non-finite update."""
+        """Return the factor on each client's update before it is sent; 1 (the default): honest;
+        NaN: a non-finite update."""
         return np.ones(len(ids))
 
 
 class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by default none does)
     """Which clients lie about themselves, about what, and what they claim.
 
-    ``lies``: :meth:`claims` can differ from the truth. ``hears_others``: :meth:`goal` depends on what honest clients say.
+    ``lies``: :meth:`claims` can differ from the truth. ``hears_others``: :meth:`goal` depends on
+    what honest clients say.
     """
 
     lies: ClassVar[bool] = False
@@ -277,7 +313,8 @@ class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by de
         require_declared(cls, Dishonest, {"claims": "lies", "goal": "hears_others"})
 
     def liars(self, key: Key, ids: Ids, round_index: int) -> Bools:
-        """Return which of these clients lie in this round ``[len(ids)]``; 0 is enrolment before round 1."""
+        """Return which of these clients lie in this round ``[len(ids)]``; 0 is enrolment before
+        round 1."""
         return np.zeros(len(ids), bool)
 
     def topics(self) -> frozenset[str]:
@@ -285,22 +322,25 @@ class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by de
         return frozenset()
 
     def goal(self, heard: Floats) -> float:
-        """Return the one number that liars orient themselves by, given the appeal of honest clients' numbers ``[k]``, k >= 1; NaN (the
-        default): none."""
+        """Return the one number that liars orient themselves by, given the appeal of honest
+        clients' numbers ``[k]``, k >= 1; NaN (the default): none."""
         return np.nan
 
     def claims(self, appeal: Floats, goal: float) -> Floats:
-        """Return the appeal of what liars claim, given that of the truth ``[n]``; ``goal`` is NaN before anything was heard."""
+        """Return the appeal of what liars claim, given that of the truth ``[n]``; ``goal`` is NaN
+        before anything was heard."""
         return appeal
 
 
 class Capacity(ABC):
-    """How much a client can hold: a share of the model's width, for methods whose clients train slices of it, or a batch size."""
+    """How much a client can hold: a share of the model's width, for methods whose clients train
+    slices of it, or a batch size."""
 
     @property
     @abstractmethod
     def levels(self) -> tuple[float, ...]:
-        """The shares of the width that a client may hold, falling; of no meaning with :attr:`batch_sizes`."""
+        """The shares of the width that a client may hold, falling; of no meaning with
+        :attr:`batch_sizes`."""
 
     @property
     @abstractmethod
@@ -313,27 +353,33 @@ class Capacity(ABC):
 
         Parameters
         ----------
-        step_s: seconds of a local step of the whole model on a whole batch, for each of these clients in this round. cost: share of
-        these seconds that a step takes at each level, falling.
+        step_s: seconds of a local step of the whole model on a whole batch, for each of these
+        clients in this round. cost: share of these seconds that a step takes at each level,
+        falling.
         """
 
     def widths(self, key: Key, ids: Ids, round_index: int, step_s: Floats) -> Floats:
-        """Return the share of the width of each client ``[len(ids)]``, in (0, 1]; ``step_s``: see :meth:`level`."""
+        """Return the share of the width of each client ``[len(ids)]``, in (0, 1]; ``step_s``: see
+        :meth:`level`."""
         if self.batch_sizes:
             return np.ones(len(ids))
         levels = np.array(self.levels)
-        return np.asarray(levels[self.level(key, ids, round_index, step_s, np.square(levels))], np.float64)
+        return np.asarray(
+            levels[self.level(key, ids, round_index, step_s, np.square(levels))], np.float64
+        )
 
     def held_batch_sizes(self, key: Key, ids: Ids, step_s: Floats, batch_size: int) -> Ids:
-        """Return the samples that each client takes in a step ``[len(ids)]``, at most ``batch_size``, the same in every round, where
-        there are :attr:`batch_sizes`; ``step_s``: see :meth:`level`, of round 1."""
+        """Return the samples that each client takes in a step ``[len(ids)]``, at most
+        ``batch_size``, the same in every round, where there are :attr:`batch_sizes`; ``step_s``:
+        see :meth:`level`, of round 1."""
         sizes = np.minimum(self.batch_sizes, batch_size)
         return np.asarray(sizes[self.level(key, ids, 1, step_s, sizes / batch_size)], np.int64)
 
 
 @dataclass(frozen=True)
 class World:
-    """The conditions of a run: one model of each kind; without a ``capacity`` every client holds the whole model."""
+    """The conditions of a run: one model of each kind; without a ``capacity`` every client holds
+    the whole model."""
 
     device: Device
     network: Network

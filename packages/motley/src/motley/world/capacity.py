@@ -1,12 +1,14 @@
 """Capacity models: how much of a model's width a client can hold, or how many samples of a batch.
 
-A share of the width is the same for a client throughout (``per = "client"``), or drawn anew for every round (``per = "round"``).
-Methods whose clients train slices of the model (``heterofl``, ``fedrolex``) read it: of n units of a hidden layer the share r is
-``ceil(r n)``, so a client sends, receives and computes about r squared of what the whole model takes.
+A share of the width is the same for a client throughout (``per = "client"``), or drawn anew for
+every round (``per = "round"``). Methods whose clients train slices of the model (``heterofl``,
+``fedrolex``) read it: of n units of a hidden layer the share r is ``ceil(r n)``, so a client sends,
+receives and computes about r squared of what the whole model takes.
 
-With ``batch_size`` or ``batch_sizes`` clients hold the whole model and so many samples of it at a time, under any method: their local
-steps are of the smaller of this and ``local.batch_size``, and an epoch of theirs has more steps. INTERPRETATION: a step on b samples
-in place of B takes b / B of the time. Messages stay as they are.
+With ``batch_size`` or ``batch_sizes`` clients hold the whole model and so many samples of it at a
+time, under any method: their local steps are of the smaller of this and ``local.batch_size``, and
+an epoch of theirs has more steps. INTERPRETATION: a step on b samples in place of B takes b / B of
+the time. Messages stay as they are.
 """
 
 from __future__ import annotations
@@ -34,17 +36,27 @@ def _check_levels(levels: tuple[float, ...], batch_sizes: tuple[int, ...]) -> No
     if batch_sizes and levels != WIDTHS:
         said = f"got levels = {list(levels)} and batch_sizes = {list(batch_sizes)}"
         raise ConfigError(f"{said}; expected one of them: levels are shares of the model's width")
-    if not levels or any(not 0 < level <= 1 for level in levels) or list(levels) != sorted(set(levels), reverse=True):
-        raise ConfigError(f"got levels = {list(levels)}; expected falling shares in (0, 1], e.g. [1.0, 0.5, 0.25]")
-    if any(size < 1 for size in batch_sizes) or list(batch_sizes) != sorted(set(batch_sizes), reverse=True):
+    if (
+        not levels
+        or any(not 0 < level <= 1 for level in levels)
+        or list(levels) != sorted(set(levels), reverse=True)
+    ):
         raise ConfigError(
-            f"got batch_sizes = {list(batch_sizes)}; expected falling whole numbers of at least 1, e.g. [32, 16, 8]"
+            f"got levels = {list(levels)}; expected falling shares in (0, 1], e.g. [1.0, 0.5, 0.25]"
+        )
+    if any(size < 1 for size in batch_sizes) or list(batch_sizes) != sorted(
+        set(batch_sizes), reverse=True
+    ):
+        raise ConfigError(
+            f"got batch_sizes = {list(batch_sizes)}; expected falling whole numbers of at least 1, "
+            "e.g. [32, 16, 8]"
         )
 
 
 @dataclass(frozen=True)
 class ConstantCapacity(Capacity):
-    """Every client can hold the same share ``width`` of the model's width, or the same ``batch_size`` of the whole model."""
+    """Every client can hold the same share ``width`` of the model's width, or the same
+    ``batch_size`` of the whole model."""
 
     width: float = 1.0
     batch_size: int | None = None
@@ -52,9 +64,14 @@ class ConstantCapacity(Capacity):
     def __post_init__(self) -> None:
         check_share("width", self.width, zero=False)
         if self.batch_size is not None and self.batch_size < 1:
-            raise ConfigError(f"got batch_size = {self.batch_size}; expected a whole number of at least 1")
+            raise ConfigError(
+                f"got batch_size = {self.batch_size}; expected a whole number of at least 1"
+            )
         if self.batch_size is not None and self.width < 1:
-            raise ConfigError(f"got width = {self.width:g} and batch_size = {self.batch_size}; expected one of them")
+            raise ConfigError(
+                f"got width = {self.width:g} and batch_size = {self.batch_size}; expected one of "
+                "them"
+            )
 
     @property
     @override
@@ -73,13 +90,13 @@ class ConstantCapacity(Capacity):
 
 @dataclass(frozen=True)
 class CapacityLevels(Capacity):
-    """Each client draws one of ``levels``, HeteroFL's by default, or of ``batch_sizes``; ``per = "client"`` is HeteroFL's `fix`,
-    ``per = "round"`` its `dynamic`.
+    """Each client draws one of ``levels``, HeteroFL's by default, or of ``batch_sizes``;
+    ``per = "client"`` is HeteroFL's `fix`, ``per = "round"`` its `dynamic`.
 
     Parameters
     ----------
-    levels: shares of the width, falling. weights: how likely each level is, at least 0; all alike if left out. batch_sizes: samples
-    of a batch in place of shares, falling.
+    levels: shares of the width, falling. weights: how likely each level is, at least 0; all alike
+    if left out. batch_sizes: samples of a batch in place of shares, falling.
     """
 
     levels: tuple[float, ...] = WIDTHS
@@ -92,12 +109,20 @@ class CapacityLevels(Capacity):
         check_per(self.per)
         if self.batch_sizes and self.per == "round":
             raise ConfigError(
-                'got per = "round" with batch_sizes; expected "client": a client\'s memory is the same in every round'
+                'got per = "round" with batch_sizes; expected "client": a client\'s memory is the '
+                "same in every round"
             )
         count = len(self._held)
-        good = len(self.weights) == count and all(0 <= w < math.inf for w in self.weights) and any(self.weights)
+        good = (
+            len(self.weights) == count
+            and all(0 <= w < math.inf for w in self.weights)
+            and any(self.weights)
+        )
         if self.weights and not good:
-            said = f"got weights = {list(self.weights)}; expected a number of at least 0 for each of the"
+            said = (
+                f"got weights = {list(self.weights)}; expected a number of at least 0 for each "
+                "of the"
+            )
             raise ConfigError(f"{said} {count} levels, not all 0")
 
     @property
@@ -108,22 +133,25 @@ class CapacityLevels(Capacity):
     def level(self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats) -> Ids:
         weights = np.array(self.weights or (1.0,) * len(self._held))
         ends = np.cumsum(weights) / weights.sum()
-        drawn = np.searchsorted(ends, key_of(key, self.per, round_index).uniform(ids)[:, 0], side="right")
+        drawn = np.searchsorted(
+            ends, key_of(key, self.per, round_index).uniform(ids)[:, 0], side="right"
+        )
         last = int(np.flatnonzero(weights)[-1])  # rounding may leave the last end below 1
         return np.minimum(drawn, last)
 
 
 @dataclass(frozen=True)
 class CapacityBySpeed(Capacity):
-    """Each client holds the widest of ``levels``, or the largest of ``batch_sizes``, with which a step takes it at most ``step_s``
-    seconds, else the least.
+    """Each client holds the widest of ``levels``, or the largest of ``batch_sizes``, with which a
+    step takes it at most ``step_s`` seconds, else the least.
 
-    A step of the whole model takes as long as ``device`` says, one of the share r about r squared of that.
+    A step of the whole model takes as long as ``device`` says, one of the share r about r squared
+    of that.
 
     Parameters
     ----------
-    step_s: seconds per local step, above 0. levels: shares of the width, falling. batch_sizes: samples of a batch in place of shares,
-    falling.
+    step_s: seconds per local step, above 0. levels: shares of the width, falling. batch_sizes:
+    samples of a batch in place of shares, falling.
     """
 
     step_s: float = 0.3

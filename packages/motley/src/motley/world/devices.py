@@ -18,10 +18,24 @@ from motley.core.errors import DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.world.base import Device
-from motley.world.draws import Per, check_per, check_positive, check_range, key_of, log_normal, uniform
+from motley.world.draws import (
+    Per,
+    check_per,
+    check_positive,
+    check_range,
+    key_of,
+    log_normal,
+    uniform,
+)
 from motley.world.traces import Assign, assigned, check_assign, columns
 
-__all__ = ["ConstantDevice", "LogNormalDevice", "ShiftedExponential", "TraceDevice", "UniformDevice"]
+__all__ = [
+    "ConstantDevice",
+    "LogNormalDevice",
+    "ShiftedExponential",
+    "TraceDevice",
+    "UniformDevice",
+]
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,8 @@ class ConstantDevice(Device):
 
 @dataclass(frozen=True)
 class UniformDevice(Device):
-    """Uniform in (``low``, ``high``) seconds per local step; U(0.1, 0.5) drawn per client in HeteRo-Select v2 and FedCG."""
+    """Uniform in (``low``, ``high``) seconds per local step; U(0.1, 0.5) drawn per client in
+    HeteRo-Select v2 and FedCG."""
 
     follows_examples: ClassVar[bool] = False
 
@@ -61,7 +76,8 @@ class UniformDevice(Device):
 
 @dataclass(frozen=True)
 class LogNormalDevice(Device):
-    """``median * exp(sigma Z)`` seconds per local step: a few very slow clients (FedScale's speeds have sigma 0.6)."""
+    """``median * exp(sigma Z)`` seconds per local step: a few very slow clients (FedScale's speeds
+    have sigma 0.6)."""
 
     follows_examples: ClassVar[bool] = False
 
@@ -81,13 +97,16 @@ class LogNormalDevice(Device):
 
 @dataclass(frozen=True)
 class ShiftedExponential(Device):
-    """FLASH's latency: full local work on N samples takes ``a_t N + Exp(mean lambda_t N)`` s, mean ``(a_t + lambda_t) N``.
+    """FLASH's latency: full local work on N samples takes ``a_t N + Exp(mean lambda_t N)`` s, mean
+    ``(a_t + lambda_t) N``.
 
-    READING: the paper's Exp(1 / lambda_T N_i) is a rate with N in the denominator. Partial work takes its share of the time.
+    READING: the paper's Exp(1 / lambda_T N_i) is a rate with N in the denominator. Partial work
+    takes its share of the time.
 
     Parameters
     ----------
-    a_t: constant seconds per sample. lambda_t: mean of the random seconds per sample (FLASH: 1, 10, 100).
+    a_t: constant seconds per sample. lambda_t: mean of the random seconds per sample (FLASH: 1, 10,
+    100).
     """
 
     follows_examples: ClassVar[bool] = True
@@ -104,7 +123,9 @@ class ShiftedExponential(Device):
     @override
     def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
         """Return the whole time divided by the full local steps; 0 for a client without work."""
-        per_sample = self.a_t + self.lambda_t * key_of(key, self.per, round_index).exponential(ids)[:, 0]
+        per_sample = (
+            self.a_t + self.lambda_t * key_of(key, self.per, round_index).exponential(ids)[:, 0]
+        )
         return np.asarray(per_sample * examples / np.maximum(steps, 1), np.float64)
 
 
@@ -114,7 +135,8 @@ class TraceDevice(Device):
 
     Parameters
     ----------
-    file: CSV or Parquet with a row per device and a column ``step_s``, seconds per local step (from FedScale's profiles:
+    file: CSV or Parquet with a row per device and a column ``step_s``, seconds per local step (from
+    FedScale's profiles:
         ``3 * batch size * milliseconds per sample / 1000``).
     assign: which client has which row, see :mod:`motley.world.traces`.
     """

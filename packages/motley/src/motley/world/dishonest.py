@@ -1,6 +1,7 @@
 """Clients that lie about themselves: their training is honest, what they report of it is not.
 
-A liar's claim takes the place of the truth wherever the server goes by the client's word. By topic (``signals``):
+A liar's claim takes the place of the truth wherever the server goes by the client's word. By topic
+(``signals``):
 
 ===================  ==============================================================================
 ``loss``             every loss that a client measures: ``loss``, ``arrival_loss``, ``loss_rms``,
@@ -16,12 +17,14 @@ A liar's claim takes the place of the truth wherever the server goes by the clie
 ``cosine``           as if the client reported it
 ===================  ==============================================================================
 
-Liars want to be chosen: they claim much, and of seconds little. The strategies are functions of the *appeal* of a number, which is the
-number itself, or one over it for seconds. The tables ``clients`` and ``rounds`` keep the truth; what was claimed stands beside it in
-the table ``claims``, and the notes of ``rounds`` count the liars among the chosen. Lies do not touch the allocator, losses that a
+Liars want to be chosen: they claim much, and of seconds little. The strategies are functions of the
+*appeal* of a number, which is the number itself, or one over it for seconds. The tables ``clients``
+and ``rounds`` keep the truth; what was claimed stands beside it in the table ``claims``, and the
+notes of ``rounds`` count the liars among the chosen. Lies do not touch the allocator, losses that a
 server rule asks for, uploads, traffic or time.
 
-Who lies is drawn as ``failures = "corrupted"`` draws: with the same share both are the same clients, with a smaller one some of them.
+Who lies is drawn as ``failures = "corrupted"`` draws: with the same share both are the same
+clients, with a smaller one some of them.
 """
 
 from __future__ import annotations
@@ -53,8 +56,10 @@ class Liars(Dishonest):
 
     Parameters
     ----------
-    share: of the clients that lie, in [0, 1], drawn independently for each client. clients: their ids, in place of a share.
-    start: the first round of lies; 1 includes enrolment. signals: topics, see above; ``["all"]`` is every one of them.
+    share: of the clients that lie, in [0, 1], drawn independently for each client. clients: their
+    ids, in place of a share.
+    start: the first round of lies; 1 includes enrolment. signals: topics, see above; ``["all"]`` is
+    every one of them.
     """
 
     share: float = 0.1
@@ -65,15 +70,22 @@ class Liars(Dishonest):
     def __post_init__(self) -> None:
         check_share("share", self.share)
         if self.start < 1:
-            raise ConfigError(f"got start = {self.start}; expected a round, from 1 (which includes enrolment)")
+            raise ConfigError(
+                f"got start = {self.start}; expected a round, from 1 (which includes enrolment)"
+            )
         if self.clients is not None and min(self.clients, default=0) < 0:
             raise ConfigError(f"got clients = {list(self.clients)}; expected ids of at least 0")
         if not self.signals:
-            raise ConfigError('got signals = []; name what clients lie about, e.g. signals = ["loss"]')
+            raise ConfigError(
+                'got signals = []; name what clients lie about, e.g. signals = ["loss"]'
+            )
         for topic in self.signals:
             if topic not in (*TOPICS, "all"):
                 known = ", ".join((*TOPICS, "all"))
-                raise ConfigError(f"got signals = {list(self.signals)}{suggest(topic, TOPICS)}; expected some of: {known}")
+                raise ConfigError(
+                    f"got signals = {list(self.signals)}{suggest(topic, TOPICS)}; expected some "
+                    f"of: {known}"
+                )
 
     @override
     def liars(self, key: Key, ids: Ids, round_index: int) -> Bools:
@@ -94,7 +106,8 @@ class ConstantClaim(Liars):
 
     Parameters
     ----------
-    value: the claim, in the unit of each signal; of seconds 1 / ``value``. It may be ``inf``, which selectors take for no answer.
+    value: the claim, in the unit of each signal; of seconds 1 / ``value``. It may be ``inf``, which
+    selectors take for no answer.
 
     Example
     -------
@@ -142,7 +155,8 @@ class ScaledClaim(Liars):
 
 @dataclass(frozen=True)
 class CopiedBest(Liars):
-    """Every liar claims what the most attractive honest client says at the same time; if none says anything, what one said last."""
+    """Every liar claims what the most attractive honest client says at the same time; if none says
+    anything, what one said last."""
 
     lies: ClassVar[bool] = True
     hears_others: ClassVar[bool] = True
@@ -158,10 +172,11 @@ class CopiedBest(Liars):
 
 @dataclass(frozen=True)
 class Coalition(Liars):
-    """All liars tell one story that no test of outliers catches: an upper quantile of what honest clients say.
+    """All liars tell one story that no test of outliers catches: an upper quantile of what honest
+    clients say.
 
-    A liar whose true number is larger tells the truth. Liars know what honest clients say at the same time; if none says anything,
-    what they said last.
+    A liar whose true number is larger tells the truth. Liars know what honest clients say at the
+    same time; if none says anything, what they said last.
 
     Parameters
     ----------

@@ -10,7 +10,16 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 
-__all__ = ["Per", "check_per", "check_positive", "check_range", "check_share", "key_of", "log_normal", "uniform"]
+__all__ = [
+    "Per",
+    "check_per",
+    "check_positive",
+    "check_range",
+    "check_share",
+    "key_of",
+    "log_normal",
+    "uniform",
+]
 
 Per = Literal["client", "round"]
 """Whether a number is drawn once per client, or anew for each client and round."""
@@ -18,7 +27,8 @@ Per = Literal["client", "round"]
 
 def key_of(key: Key, per: Per, round_index: int) -> Key:
     """Return the key of a draw; ``per = "client"`` ignores the round."""
-    return key if per == "client" else key.fold("moment", round_index)  # the string is part of published results
+    # the string is part of published results
+    return key if per == "client" else key.fold("moment", round_index)
 
 
 def uniform(key: Key, ids: Ids, low: float, high: float) -> Floats:
@@ -34,13 +44,18 @@ def log_normal(key: Key, ids: Ids, median: float, sigma: float) -> Floats:
 def check_per(per: str) -> None:
     """Raise ConfigError unless ``per`` is ``"client"`` or ``"round"``."""
     if per not in ("client", "round"):
-        raise ConfigError(f"got per = {per!r}; expected 'client' (drawn once) or 'round' (drawn anew each round)")
+        raise ConfigError(
+            f"got per = {per!r}; expected 'client' (drawn once) or 'round' (drawn anew each round)"
+        )
 
 
 def check_positive(name: str, value: float, unit: str, zero: bool = False) -> None:
     """Raise ConfigError unless the value is a finite number above (``zero``: at least) 0."""
     if not (0 < value < np.inf or (zero and value == 0)):
-        raise ConfigError(f"got {name} = {value}; expected a finite number {'of at least' if zero else 'above'} 0 {unit}")
+        raise ConfigError(
+            f"got {name} = {value}; expected a finite number {'of at least' if zero else 'above'} "
+            f"0 {unit}"
+        )
 
 
 def check_range(name: str, low: float, high: float, unit: str) -> None:

@@ -2,9 +2,10 @@
 
 Reference: docs/methods/timing-and-world.md#deadline, docs/methods/timing-and-world.md#availability.
 
-A failure is the share of the local work after which the client drops out (``drop_at``), or a factor on the update that it sends
-(``upload_factor``): -1 flips its sign, 10 scales it, NaN stands for diverged training. Wrong *labels* are a
-property of the data: ``label_noise = { name = "label_flip", share = 0.3 }``.
+A failure is the share of the local work after which the client drops out (``drop_at``), or a factor
+on the update that it sends (``upload_factor``): -1 flips its sign, 10 scales it, NaN stands for
+diverged training. Wrong *labels* are a property of the data:
+``label_noise = { name = "label_flip", share = 0.3 }``.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ class NoFailures(Failures):
 class DropOut(Failures):
     """Each dispatched client drops out with probability ``rate``, independently in every round.
 
-    READING: "time to failure uniform on [0, T_k]" is read as uniform over the local work; downloads and uploads do not fail.
+    READING: "time to failure uniform on [0, T_k]" is read as uniform over the local work; downloads
+    and uploads do not fail.
 
     Parameters
     ----------
-    rate: probability per client and round, in [0, 1]. at: share of the work done by then, in [0, 1]; None: uniform.
+    rate: probability per client and round, in [0, 1]. at: share of the work done by then, in [0,
+    1]; None: uniform.
     low: if given, each client's own rate is drawn once, uniformly in (``low``, ``rate``).
 
     Example
@@ -58,24 +61,33 @@ class DropOut(Failures):
         if self.low is not None:
             check_share("low", self.low)
             if self.low > self.rate:
-                raise ConfigError(f"got low = {self.low} above rate = {self.rate}; expected low <= rate")
+                raise ConfigError(
+                    f"got low = {self.low} above rate = {self.rate}; expected low <= rate"
+                )
 
     @override
     def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:
         fails, share = key.fold("drop", round_index).uniform(ids, 2).T
-        rate = self.rate if self.low is None else self.low + (self.rate - self.low) * key.fold("rate").uniform(ids)[:, 0]
+        rate = (
+            self.rate
+            if self.low is None
+            else self.low + (self.rate - self.low) * key.fold("rate").uniform(ids)[:, 0]
+        )
         return np.where(fails < rate, share if self.at is None else self.at, np.nan)
 
 
 @dataclass(frozen=True)
 class Crash(Failures):
-    """Each client crashes once, in a random round, and never delivers again; the server is not told.
+    """Each client crashes once, in a random round, and never delivers again; the server is not
+    told.
 
-    The round is geometric: of the remaining clients a share ``rate`` crashes each round, whether dispatched or not.
+    The round is geometric: of the remaining clients a share ``rate`` crashes each round, whether
+    dispatched or not.
 
     Parameters
     ----------
-    rate: probability per client and round, in [0, 1]. share: of the clients that ever crash, in [0, 1].
+    rate: probability per client and round, in [0, 1]. share: of the clients that ever crash, in [0,
+    1].
 
     Example
     -------
@@ -96,14 +108,19 @@ class Crash(Failures):
         """Return a uniform share of the work in the round of the crash, and 0 in later rounds."""
         ever, when, share = key.fold("crash").uniform(ids, 3).T
         with np.errstate(divide="ignore"):  # rate 0: never; rate 1: in the first round
-            rounds = np.ceil(np.log(when) / np.log1p(-self.rate)) if self.rate else np.full(len(ids), np.inf)
+            rounds = (
+                np.ceil(np.log(when) / np.log1p(-self.rate))
+                if self.rate
+                else np.full(len(ids), np.inf)
+            )
         rounds = np.where(ever < self.share, np.maximum(rounds, 1), np.inf)
         return np.where(round_index < rounds, np.nan, np.where(round_index == rounds, share, 0.0))
 
 
 @dataclass(frozen=True)
 class NonFinite(Failures):
-    """Each dispatched client sends NaN with probability ``rate``: the update is rejected, its traffic counted.
+    """Each dispatched client sends NaN with probability ``rate``: the update is rejected, its
+    traffic counted.
 
     Parameters
     ----------
@@ -119,7 +136,9 @@ class NonFinite(Failures):
 
     @override
     def upload_factor(self, key: Key, ids: Ids, round_index: int) -> Floats:
-        return np.where(key.fold("non_finite", round_index).uniform(ids)[:, 0] < self.rate, np.nan, 1.0)
+        return np.where(
+            key.fold("non_finite", round_index).uniform(ids)[:, 0] < self.rate, np.nan, 1.0
+        )
 
 
 @dataclass(frozen=True)
@@ -150,9 +169,15 @@ class Corrupted(Failures):
         if self.kind not in ("sign_flip", "scaling"):
             raise ConfigError(f"got kind = {self.kind!r}; expected 'sign_flip' or 'scaling'")
         if not 0 < self.scale < np.inf:
-            raise ConfigError(f"got scale = {self.scale}; expected a finite number above 0 (kind = 'sign_flip' sets the sign)")
+            raise ConfigError(
+                f"got scale = {self.scale}; expected a finite number above 0 (kind = 'sign_flip' "
+                "sets the sign)"
+            )
         if self.kind == "scaling" and self.scale == 1:
-            raise ConfigError('got scale = 1 with kind = "scaling", which changes nothing; set scale, e.g. scale = 10')
+            raise ConfigError(
+                'got scale = 1 with kind = "scaling", which changes nothing; set scale, e.g. scale '
+                "= 10"
+            )
 
     def corrupted(self, key: Key, ids: Ids) -> Bools:
         """Return which clients are corrupted ``[len(ids)]``."""
@@ -160,4 +185,6 @@ class Corrupted(Failures):
 
     @override
     def upload_factor(self, key: Key, ids: Ids, round_index: int) -> Floats:
-        return np.where(self.corrupted(key, ids), -self.scale if self.kind == "sign_flip" else self.scale, 1.0)
+        return np.where(
+            self.corrupted(key, ids), -self.scale if self.kind == "sign_flip" else self.scale, 1.0
+        )

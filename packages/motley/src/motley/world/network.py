@@ -2,8 +2,8 @@
 
 Reference: docs/methods/timing-and-world.md#speed.
 
-Bandwidth is drawn anew for every client and round unless ``per = "client"``. Without ``down_mbps`` downloads
-take no time; their traffic is counted all the same. Up and down are independent draws.
+Bandwidth is drawn anew for every client and round unless ``per = "client"``. Without ``down_mbps``
+downloads take no time; their traffic is counted all the same. Up and down are independent draws.
 """
 
 from __future__ import annotations
@@ -19,10 +19,25 @@ from motley.core.errors import ConfigError, DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.world.base import Network
-from motley.world.draws import Per, check_per, check_positive, check_range, key_of, log_normal, uniform
+from motley.world.draws import (
+    Per,
+    check_per,
+    check_positive,
+    check_range,
+    key_of,
+    log_normal,
+    uniform,
+)
 from motley.world.traces import Assign, assigned, check_assign, columns
 
-__all__ = ["ConstantNetwork", "InvertedNetwork", "LogNormalNetwork", "NoDelay", "TraceNetwork", "UniformNetwork"]
+__all__ = [
+    "ConstantNetwork",
+    "InvertedNetwork",
+    "LogNormalNetwork",
+    "NoDelay",
+    "TraceNetwork",
+    "UniformNetwork",
+]
 
 _UNIT = "megabits a second"
 
@@ -38,7 +53,8 @@ class NoDelay(Network):
 
 @dataclass(frozen=True)
 class ConstantNetwork(Network):
-    """Every client has the same link: ``up_mbps``, and ``down_mbps`` (None: downloads take no time)."""
+    """Every client has the same link: ``up_mbps``, and ``down_mbps`` (None: downloads take no
+    time)."""
 
     up_mbps: float
     down_mbps: float | None = None
@@ -63,7 +79,8 @@ class UniformNetwork(Network):
 
     Parameters
     ----------
-    up_mbps: lowest and highest uplink. down_mbps: the same for the downlink; None: downloads take no time. per: see the module.
+    up_mbps: lowest and highest uplink. down_mbps: the same for the downlink; None: downloads take
+    no time. per: see the module.
     """
 
     up_mbps: tuple[float, float] = (1.0, 5.0)
@@ -93,7 +110,8 @@ class LogNormalNetwork(Network):
 
     Parameters
     ----------
-    up_mbps: median uplink. down_mbps: median downlink; None: downloads take no time. sigma: of the logarithm.
+    up_mbps: median uplink. down_mbps: median downlink; None: downloads take no time. sigma: of the
+    logarithm.
     per: see the module.
     """
 
@@ -111,32 +129,39 @@ class LogNormalNetwork(Network):
 
     @override
     def uplink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
-        return log_normal(key_of(key, self.per, round_index).fold("up"), ids, self.up_mbps, self.sigma)
+        return log_normal(
+            key_of(key, self.per, round_index).fold("up"), ids, self.up_mbps, self.sigma
+        )
 
     @override
     def downlink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
         if self.down_mbps is None:
             return np.full(len(ids), np.inf)
-        return log_normal(key_of(key, self.per, round_index).fold("down"), ids, self.down_mbps, self.sigma)
+        return log_normal(
+            key_of(key, self.per, round_index).fold("down"), ids, self.down_mbps, self.sigma
+        )
 
 
 @dataclass(frozen=True)
 class InvertedNetwork(Network):
-    """The stress test of HeteRo-Select v2: clients with the highest loss have the slowest links; drawn anew each round.
+    """The stress test of HeteRo-Select v2: clients with the highest loss have the slowest links;
+    drawn anew each round.
 
-    ``law = "published"`` (its code): ``B_k = B_min + (B_max - B_min) (1 - L_k / max_j L_j)`` of the losses L of the current global
-    model. Losses are divided by the largest, so where they are similar *all* clients are slow: a uniform slowdown more than an
-    anti-correlation. ``law = "rank"`` (INTERPRETATION, to be reported beside it): uniform draws, sorted and assigned in reverse order
-    of loss, which keeps the distribution of the links. Ties go by the key.
+    ``law = "published"`` (its code): ``B_k = B_min + (B_max - B_min) (1 - L_k / max_j L_j)`` of the
+    losses L of the current global model. Losses are divided by the largest, so where they are
+    similar *all* clients are slow: a uniform slowdown more than an anti-correlation.
+    ``law = "rank"`` (INTERPRETATION, to be reported beside it): uniform draws, sorted and assigned
+    in reverse order of loss, which keeps the distribution of the links. Ties go by the key.
 
-    The losses are the only input that a world model takes from learning. A link depends on the losses of all clients: call it for the
-    whole population, then take the rows you need. INTERPRETATION: an unknown loss (NaN) counts as the mean
-    of the known, an infinite one as the largest of the finite; without any, links are plain uniform draws.
+    The losses are the only input that a world model takes from learning. A link depends on the
+    losses of all clients: call it for the whole population, then take the rows you need.
+    INTERPRETATION: an unknown loss (NaN) counts as the mean of the known, an infinite one as the
+    largest of the finite; without any, links are plain uniform draws.
 
     Parameters
     ----------
-    law: see above. up_mbps: lowest and highest uplink. batches: of its training data on which a client's loss is measured (not
-    billed, because only the network model sees it); None: all.
+    law: see above. up_mbps: lowest and highest uplink. batches: of its training data on which a
+    client's loss is measured (not billed, because only the network model sees it); None: all.
 
     Example
     -------
@@ -153,7 +178,9 @@ class InvertedNetwork(Network):
             raise ConfigError(f"got law = {self.law!r}; expected 'published' or 'rank'")
         check_range("up_mbps", *self.up_mbps, _UNIT)
         if self.batches is not None and self.batches < 1:
-            raise ConfigError(f"got batches = {self.batches}; expected at least 1, or none for all data")
+            raise ConfigError(
+                f"got batches = {self.batches}; expected at least 1, or none for all data"
+            )
 
     @override
     def wants(self) -> dict[str, int | None]:
@@ -172,7 +199,11 @@ class InvertedNetwork(Network):
         known = _known(np.asarray(losses, np.float64))
         if self.law == "rank":
             out = np.empty(len(ids))
-            out[np.lexsort((key_of(key, "round", round_index).fold("tie").uniform(ids)[:, 0], -known))] = np.sort(drawn)
+            out[
+                np.lexsort(
+                    (key_of(key, "round", round_index).fold("tie").uniform(ids)[:, 0], -known)
+                )
+            ] = np.sort(drawn)
             return out
         low, high = self.up_mbps
         largest = known.max()
@@ -193,7 +224,8 @@ class TraceNetwork(Network):
 
     Parameters
     ----------
-    file: CSV or Parquet with a row per device: ``up_mbps`` and, if downloads shall take time, ``down_mbps``.
+    file: CSV or Parquet with a row per device: ``up_mbps`` and, if downloads shall take time,
+    ``down_mbps``.
     assign: which client has which row, see :mod:`motley.world.traces`.
     """
 
@@ -218,7 +250,11 @@ class TraceNetwork(Network):
     @override
     def downlink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
         values = self._columns().get("down_mbps")
-        return np.full(len(ids), np.inf) if values is None else values[assigned(key, ids, len(values), self.assign)]
+        return (
+            np.full(len(ids), np.inf)
+            if values is None
+            else values[assigned(key, ids, len(values), self.assign)]
+        )
 
     def _columns(self) -> dict[str, Floats]:
         return columns(self.file, ("up_mbps",), ("down_mbps",))

@@ -1,7 +1,8 @@
 """Traces: columns of measured numbers from a CSV or Parquet file, read once and checked.
 
-Relative paths start at the current folder. Rows are assigned to clients in turn (client id modulo the
-number of rows, as FedScale does) or at random (``assign = "random"``: each client draws a row by its key).
+Relative paths start at the current folder. Rows are assigned to clients in turn (client id modulo
+the number of rows, as FedScale does) or at random (``assign = "random"``: each client draws a row
+by its key).
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ def columns(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> d
 
     Raises
     ------
-    DataError: no such file, not a CSV or Parquet file, a needed column is missing, no rows, or a value that is no number.
+    DataError: no such file, not a CSV or Parquet file, a needed column is missing, no rows, or a
+    value that is no number.
     """
     path = Path(file).expanduser()
     if not file or not is_file(path):
-        raise DataError(f"got {file!r}; expected the path of a .csv or .parquet file that exists{where_paths_start(file)}")
+        raise DataError(
+            f"got {file!r}; expected the path of a .csv or .parquet file that "
+            f"exists{where_paths_start(file)}"
+        )
     try:
         return _read(str(path.resolve()), path.stat().st_mtime_ns, tuple(needed), tuple(optional))
     except DataError as error:
@@ -40,7 +45,9 @@ def columns(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> d
 
 
 @lru_cache(maxsize=16)
-def _read(path: str, changed_ns: int, needed: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Floats]:
+def _read(
+    path: str, changed_ns: int, needed: tuple[str, ...], optional: tuple[str, ...]
+) -> dict[str, Floats]:
     """Read the file; again only when it has changed."""
     from pyarrow import ArrowException, csv, parquet
 
@@ -53,7 +60,10 @@ def _read(path: str, changed_ns: int, needed: tuple[str, ...], optional: tuple[s
     for name in needed:
         if name not in table.column_names:
             there = ", ".join(table.column_names) or "none"
-            raise DataError(f"there is no column {name!r}{suggest(name, table.column_names)}; its columns: {there}")
+            raise DataError(
+                f"there is no column {name!r}{suggest(name, table.column_names)}; its columns: "
+                f"{there}"
+            )
     for name in (*needed, *optional):
         if table.column_names.count(name) > 1:
             raise DataError(f"there is more than one column {name!r}; give each a name of its own")
@@ -66,7 +76,10 @@ def _read(path: str, changed_ns: int, needed: tuple[str, ...], optional: tuple[s
         except (TypeError, ValueError):
             raise DataError(f"column {name!r} holds a value that is no number") from None
         if np.isnan(values).any():
-            raise DataError(f"column {name!r} has no number in row {int(np.flatnonzero(np.isnan(values))[0]) + 1}")
+            raise DataError(
+                f"column {name!r} has no number in row "
+                f"{int(np.flatnonzero(np.isnan(values))[0]) + 1}"
+            )
         values.flags.writeable = False  # the same arrays are handed out again
         out[name] = values
     return out
@@ -82,4 +95,6 @@ def assigned(key: Key, ids: Ids, rows: int, assign: Assign) -> Ids:
 def check_assign(assign: str) -> None:
     """Raise ConfigError unless ``assign`` is ``"in_turn"`` or ``"random"``."""
     if assign not in ("in_turn", "random"):
-        raise ConfigError(f"got assign = {assign!r}; expected 'in_turn' (client id modulo the rows) or 'random'")
+        raise ConfigError(
+            f"got assign = {assign!r}; expected 'in_turn' (client id modulo the rows) or 'random'"
+        )

@@ -1,12 +1,14 @@
-"""The weighted mean of all uploads, and that of each cluster's, for a server that keeps a model for each cluster (IFCA).
+"""The weighted mean of all uploads, and that of each cluster's, for a server that keeps a model for
+each cluster (IFCA).
 
-An upload says in its part ``cluster`` (int64 ``[1]``) to which of k clusters it belongs. In addition to
-:class:`~motley.algorithms.aggregators.mean.Mean`, the total holds
+An upload says in its part ``cluster`` (int64 ``[1]``) to which of k clusters it belongs. In
+addition to :class:`~motley.algorithms.aggregators.mean.Mean`, the total holds
 
     <part>.<j>  the mean over the uploads of cluster j, for every j that has any
     sizes       int64 [k], how many uploads each cluster has
 
-State: none. Cost: a sum for each cluster beside that of all. Secure aggregation would have to add within clusters.
+State: none. Cost: a sum for each cluster beside that of all. Secure aggregation would have to add
+within clusters.
 
 >>> import torch
 >>> from motley.algorithms.base import Part, Upload, aggregate
@@ -37,7 +39,8 @@ __all__ = ["ClusterMeans"]
 
 @dataclass(frozen=True)
 class ClusterMeans(Mean):
-    """The weighted mean of all uploads and, under ``<part>.<j>``, of those of each cluster; ``sizes`` ``[k]`` counts these."""
+    """The weighted mean of all uploads and, under ``<part>.<j>``, of those of each cluster;
+    ``sizes`` ``[k]`` counts these."""
 
     plain_sum: ClassVar[bool] = False
     joins: ClassVar[bool] = False
@@ -52,7 +55,9 @@ class ClusterMeans(Mean):
     def add(self, total: Any, upload: Upload) -> Any:
         everybody, clusters = total
         j = int(upload.parts["cluster"].value.clamp(0, self.k - 1))
-        upload = upload._replace(parts={name: part for name, part in upload.parts.items() if name != "cluster"})
+        upload = upload._replace(
+            parts={name: part for name, part in upload.parts.items() if name != "cluster"}
+        )
         clusters[j] = super().add(clusters[j] if j in clusters else super().init(), upload)
         return super().add(everybody, upload), clusters
 
@@ -62,10 +67,13 @@ class ClusterMeans(Mean):
         clusters = {j: tree.folded() for j, tree in total[1].items()}
         out = self.divided(everybody, divide)
         if clusters:
-            out["sizes"] = torch.tensor([clusters[j].count if j in clusters else 0 for j in range(self.k)])
+            out["sizes"] = torch.tensor(
+                [clusters[j].count if j in clusters else 0 for j in range(self.k)]
+            )
         for j, sums in clusters.items():
             if self.average == "gradients":
-                sums.weight, sums.count = everybody.weight, everybody.count
+                sums.weight = everybody.weight
+                sums.count = everybody.count
             mean = self.divided(sums, divide)
             out |= {f"{name}.{j}": value for name, value in mean.items()}
         return out

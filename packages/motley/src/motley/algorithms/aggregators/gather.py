@@ -1,12 +1,15 @@
-"""The weighted mean and all single uploads, for server rules that need the clients' own models (FedDF, FedBiO, RHFL).
+"""The weighted mean and all single uploads, for server rules that need the clients' own models
+(FedDF, FedBiO, RHFL).
 
-In addition to :class:`~motley.algorithms.aggregators.mean.Mean`, the total holds one row per upload, in order of client id:
+In addition to :class:`~motley.algorithms.aggregators.mean.Mean`, the total holds one row per
+upload, in order of client id:
 
     each.client  int64 [M]
     each.weight  float64 [M]
     each.<part>  [M, ...] for every part of an upload
 
-State: none. Cost: all M uploads in memory at once. Single uploads are not available under secure aggregation.
+State: none. Cost: all M uploads in memory at once. Single uploads are not available under secure
+aggregation.
 
 >>> import torch
 >>> from motley.algorithms.base import Part, Upload, aggregate
@@ -61,24 +64,31 @@ class Gather(Mean):
             return {}
         out = super().finish(sums, divide)
         out["each.client"] = torch.tensor([upload.client for upload in uploads])
-        out["each.weight"] = torch.tensor([upload.weight for upload in uploads], dtype=torch.float64)
+        out["each.weight"] = torch.tensor(
+            [upload.weight for upload in uploads], dtype=torch.float64
+        )
         for name in uploads[0].parts:
             out[f"each.{name}"] = torch.stack([upload.parts[name].value for upload in uploads])
         return out
 
 
 def client_models(state: ServerState, total: Tensors) -> list[ModelState]:
-    """Return the clients' models after local work, in order of client id: the server's model plus the update, with the client's
-    buffers."""
+    """Return the clients' models after local work, in order of client id: the server's model plus
+    the update, with the client's buffers."""
     x = state.model.x
     rows = zip(total["each.delta"], total["each.buffers"], total["each.counters"], strict=True)
-    return [ModelState((x.double() + delta.double()).to(x.dtype), buffers, counters) for delta, buffers, counters in rows]
+    return [
+        ModelState((x.double() + delta.double()).to(x.dtype), buffers, counters)
+        for delta, buffers, counters in rows
+    ]
 
 
 def needs_gather(name: str, algorithm: Algorithm) -> str | None:
-    """Return why a server rule that needs single uploads does not go with this aggregator; None if it does."""
+    """Return why a server rule that needs single uploads does not go with this aggregator; None if
+    it does."""
     if isinstance(algorithm.aggregator, Gather):
         return None
     return (
-        f"{name} needs every single upload, and the aggregator {type(algorithm.aggregator).__name__} keeps none; leave it out"
+        f"{name} needs every single upload, and the aggregator "
+        f"{type(algorithm.aggregator).__name__} keeps none; leave it out"
     )

@@ -1,5 +1,5 @@
-"""The weighted mean, computed as uploads come in: sums in float64, added in the order of a fixed tree
-(:mod:`motley.algorithms.aggregators.sum_tree`)."""
+"""The weighted mean, computed as uploads come in: sums in float64, added in the order of a fixed
+tree (:mod:`motley.algorithms.aggregators.sum_tree`)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["Mean", "Sums"]
 
 @dataclass
 class Sums:
-    """Weighted sums by part name, the way each part is aggregated, and the sums of weights for the division, of ``covered`` parts for
-    each coordinate."""
+    """Weighted sums by part name, the way each part is aggregated, and the sums of weights for the
+    division, of ``covered`` parts for each coordinate."""
 
     parts: dict[str, Tensor] = field(default_factory=dict)
     weights: dict[str, Tensor] = field(default_factory=dict)
@@ -32,7 +32,8 @@ class Sums:
 
     def join(self, other: Sums) -> None:
         """Add the sums of later uploads to these, in place."""
-        self.weight, self.positive = self.weight + other.weight, self.positive + other.positive
+        self.weight = self.weight + other.weight
+        self.positive = self.positive + other.positive
         self.count += other.count
         self.folds |= other.folds
         for name, value in other.parts.items():
@@ -51,11 +52,13 @@ class Sums:
 
 @dataclass(frozen=True)
 class Mean(Aggregator):
-    """The weighted sum ``sum_k a_k part_k``, divided as the weighting says (``upload_visibility = "sum"``).
+    """The weighted sum ``sum_k a_k part_k``, divided as the weighting says
+    (``upload_visibility = "sum"``).
 
-    ``convex`` parts ignore negative weights. Where no weight is left, ``mean`` parts are zero and ``convex`` parts are left out. Of a
-    ``covered`` part every coordinate is divided by the weights of the clients that hold it; one that nobody holds is a negative zero,
-    so that ``x + total`` keeps it bit for bit. A coordinate of a ``convex`` part that nobody holds is NaN.
+    ``convex`` parts ignore negative weights. Where no weight is left, ``mean`` parts are zero and
+    ``convex`` parts are left out. Of a ``covered`` part every coordinate is divided by the weights
+    of the clients that hold it; one that nobody holds is a negative zero, so that ``x + total``
+    keeps it bit for bit. A coordinate of a ``convex`` part that nobody holds is NaN.
     """
 
     plain_sum: ClassVar[bool] = True
@@ -70,11 +73,15 @@ class Mean(Aggregator):
         tree: SumTree[Sums] = total
         sums = tree.at(upload.position)
         share = max(upload.weight * upload.scale, 0.0)
-        sums.weight, sums.positive, sums.count = sums.weight + upload.weight, sums.positive + share, sums.count + 1
+        sums.weight = sums.weight + upload.weight
+        sums.positive = sums.positive + share
+        sums.count = sums.count + 1
         for name, (value, fold, held) in upload.parts.items():
             sums.folds[name] = fold
             if fold == "max":
-                sums.parts[name] = torch.maximum(sums.parts[name], value) if name in sums.parts else value.clone()
+                sums.parts[name] = (
+                    torch.maximum(sums.parts[name], value) if name in sums.parts else value.clone()
+                )
                 continue
             if name not in sums.parts:
                 sums.parts[name] = torch.zeros_like(value, dtype=torch.float64)
@@ -107,13 +114,18 @@ class Mean(Aggregator):
         by = {"weight": sums.weight, "count": float(sums.count), "none": 1.0}[divide]
         for name, fold in sums.folds.items():
             if name in sums.weights:
-                weight, nobody = sums.weights[name], -0.0 if fold == "covered" else math.nan
+                weight = sums.weights[name]
+                nobody = -0.0 if fold == "covered" else math.nan
                 sums.parts[name] = torch.where(weight == 0, nobody, sums.parts[name] / weight)
                 continue
             divisor = {"mean": by, "convex": sums.positive, "sum": 1.0, "max": 1.0}[fold]
             if divisor not in (0.0, 1.0):
                 sums.parts[name] /= divisor
-        return {name: value for name, value in sums.parts.items() if sums.positive or sums.folds[name] != "convex"}
+        return {
+            name: value
+            for name, value in sums.parts.items()
+            if sums.positive or sums.folds[name] != "convex"
+        }
 
 
 def _cover(sums: Sums, name: str, held: Tensor | None, weight: float) -> None:

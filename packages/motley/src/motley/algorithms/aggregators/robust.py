@@ -1,9 +1,11 @@
-"""Robust aggregators, which limit the influence of broken or hostile uploads. ``Delta_k`` below is the decoded update of client k.
+"""Robust aggregators, which limit the influence of broken or hostile uploads. ``Delta_k`` below is
+the decoded update of client k.
 
-Yin, Chen, Kannan, Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates*, ICML 2018 (median,
-trimmed mean). Blanchard, El Mhamdi, Guerraoui, Stainer: *Machine Learning with Adversaries: Byzantine Tolerant Gradient
-Descent*, NeurIPS 2017 (Krum). Sun, Kairouz, Suresh, McMahan: *Can You Really Backdoor Federated Learning?*, 2019 (norm
-bounding). Reference: docs/methods/algorithms.md#robust.
+Yin, Chen, Kannan, Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical
+Rates*, ICML 2018 (median, trimmed mean). Blanchard, El Mhamdi, Guerraoui, Stainer: *Machine
+Learning with Adversaries: Byzantine Tolerant Gradient Descent*, NeurIPS 2017 (Krum). Sun, Kairouz,
+Suresh, McMahan: *Can You Really Backdoor Federated Learning?*, 2019 (norm bounding). Reference:
+docs/methods/algorithms.md#robust.
 
     median           coordinate by coordinate; an even count takes the mean of the two middle values
     trimmed_mean(b)  coordinate by coordinate, without the floor(b M) smallest and largest
@@ -12,15 +14,18 @@ bounding). Reference: docs/methods/algorithms.md#robust.
     multi_krum(f, k) the mean of the k best by that score (default k = M - f)
     norm_bound(c)    the mean of Delta_k min(1, c / ||Delta_k||)
 
-Symbols: M uploads of the round, f of which may be hostile. State: none. Cost: all M uploads in memory at once (M D numbers); Krum
-M^2 D operations. They need every single upload, which is not available under secure aggregation.
+Symbols: M uploads of the round, f of which may be hostile. State: none. Cost: all M uploads in
+memory at once (M D numbers); Krum M^2 D operations. They need every single upload, which is not
+available under secure aggregation.
 
 Deviations and readings
 -----------------------
-* Unweighted: ``weights = "uniform"`` is asked for, since a client can forge its size. None is unbiased.
-* With M < 2 f + 3 Krum is not defined: a smaller cohort is refused, and a round in which fewer uploads arrive does not change the
-  model.
-* Ties are broken by client id. Buffers are aggregated like the update; under norm_bound their plain mean is taken.
+* Unweighted: ``weights = "uniform"`` is asked for, since a client can forge its size. None is
+  unbiased.
+* With M < 2 f + 3 Krum is not defined: a smaller cohort is refused, and a round in which fewer
+  uploads arrive does not change the model.
+* Ties are broken by client id. Buffers are aggregated like the update; under norm_bound their plain
+  mean is taken.
 * INTERPRETATION-R for the constants (b = 0.1).
 
 >>> import torch
@@ -66,10 +71,16 @@ class _Robust(Aggregator):
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         name = type(self).__name__
         if weights != "uniform":
-            return f'{name} weighs all clients alike, since a size can be forged; got weights = "{weights}", use "uniform"'
+            return (
+                f"{name} weighs all clients alike, since a size can be forged; got weights = "
+                f'"{weights}", use "uniform"'
+            )
         more = sorted(algorithm.correction.uploads - {"delta"})
         if more:
-            return f"{name} compares plain updates, but {type(algorithm.correction).__name__} also uploads {', '.join(more)}; use mean"
+            return (
+                f"{name} compares plain updates, but {type(algorithm.correction).__name__} "
+                f"also uploads {', '.join(more)}; use mean"
+            )
         return None
 
 
@@ -112,7 +123,9 @@ class _Coordinates(_Collecting):
                 total[name] = torch.stack(rows).amax(0)
                 continue
             pieces = [
-                self.middle(torch.stack([row[at : at + _BLOCK] for row in rows]).double().sort(0).values)
+                self.middle(
+                    torch.stack([row[at : at + _BLOCK] for row in rows]).double().sort(0).values
+                )
                 for at in range(0, len(first), _BLOCK)
             ]
             total[name] = torch.cat(pieces) if pieces else first.double()
@@ -133,7 +146,8 @@ class Median(_Coordinates):
 
 @dataclass(frozen=True)
 class TrimmedMean(_Coordinates):
-    """The mean of every coordinate without its extremes: option ``trim`` (the share left out at either end, 0.1)."""
+    """The mean of every coordinate without its extremes: option ``trim`` (the share left out at
+    either end, 0.1)."""
 
     paper: ClassVar[Paper | None] = YIN_2018
     trim: float = 0.1
@@ -150,7 +164,8 @@ class TrimmedMean(_Coordinates):
 
 @dataclass(frozen=True)
 class Krum(_Collecting):
-    """The upload that is nearest to the others: option ``f`` (1), the number of uploads that may be hostile."""
+    """The upload that is nearest to the others: option ``f`` (1), the number of uploads that may be
+    hostile."""
 
     paper: ClassVar[Paper | None] = BLANCHARD_2017
     f: int = 1
@@ -165,21 +180,24 @@ class Krum(_Collecting):
         return 2 * self.f + 3
 
     def scores(self, updates: Tensor) -> Tensor:
-        """Return each update's sum of squared distances to its ``M - f - 2`` nearest others: ``[M, D]`` to ``[M]``, M at least
-        ``2 f + 3``."""
+        """Return each update's sum of squared distances to its ``M - f - 2`` nearest others:
+        ``[M, D]`` to ``[M]``, M at least ``2 f + 3``."""
         count = len(updates)
         square = torch.stack([(updates - one).square().sum(1) for one in updates])
         square.fill_diagonal_(torch.inf)
         return square.sort(1).values[:, : count - self.f - 2].sum(1)
 
     def kept(self, count: int) -> int:
-        """Return how many of ``count`` uploads are averaged, those with the lowest scores; ties by client id."""
+        """Return how many of ``count`` uploads are averaged, those with the lowest scores; ties by
+        client id."""
         return 1
 
     @override
     def combine(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
         updates = torch.stack([upload.parts["delta"].value for upload in uploads]).double()
-        chosen = sorted(torch.argsort(self.scores(updates), stable=True)[: self.kept(len(uploads))].tolist())
+        chosen = sorted(
+            torch.argsort(self.scores(updates), stable=True)[: self.kept(len(uploads))].tolist()
+        )
         return aggregate(Mean(), (uploads[i]._replace(weight=1.0) for i in chosen), "weight")
 
 
@@ -201,7 +219,8 @@ class MultiKrum(Krum):
 
 @dataclass(frozen=True)
 class NormBound(_Robust):
-    """The mean of updates shortened to the length ``c``, which depends on the model and has no default."""
+    """The mean of updates shortened to the length ``c``, which depends on the model and has no
+    default."""
 
     paper: ClassVar[Paper | None] = SUN_2019
     c: float

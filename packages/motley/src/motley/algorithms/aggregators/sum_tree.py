@@ -1,10 +1,10 @@
 """The order in which a step's uploads are added, which does not depend on who adds them.
 
 The sums of :data:`~motley.algorithms.upload.BLOCK` consecutive positions are the leaves of a binary
-tree over the numbers of blocks: a node is the sum of its two halves, and a node without a second half
-is its first. An accumulator holds the complete nodes from left to right, at most one for each level:
-adding a block is adding one to a binary counter. Whoever has all uploads of a node has its sum, so
-that several processes can add parts of the uploads and the total keeps its bits.
+tree over the numbers of blocks: a node is the sum of its two halves, and a node without a second
+half is its first. An accumulator holds the complete nodes from left to right, at most one for each
+level: adding a block is adding one to a binary counter. Whoever has all uploads of a node has its
+sum, so that several processes can add parts of the uploads and the total keeps its bits.
 
 Reference: docs/methods/index.md#sums.
 """
@@ -38,7 +38,8 @@ class SumTree(Generic[Sums]):
 
     Attributes
     ----------
-    nodes: runs with their sums, from left to right, of falling levels. end: position after the last.
+    nodes: runs with their sums, from left to right, of falling levels. end: position after the
+    last.
     """
 
     empty: Callable[[], Sums]
@@ -61,7 +62,8 @@ class SumTree(Generic[Sums]):
         self.end = run.positions.stop
 
     def _complete(self, block: int) -> None:
-        """Add nodes together as far as no later block can belong to them, now that ``block`` comes."""
+        """Add nodes together as far as no later block can belong to them, now that ``block``
+        comes."""
         while self.nodes:
             (level, number), sums = self.nodes[-1]
             if block >> (level + 1) == number >> 1:

@@ -1,7 +1,8 @@
-"""Trackers: the tools beside the tables to which a run reports its figures as it goes, ``log = ["tensorboard", "mlflow", "wandb"]``.
+"""Trackers: the tools beside the tables to which a run reports its figures as it goes,
+``log = ["tensorboard", "mlflow", "wandb"]``.
 
-Each is one file with one class (:class:`~motley.experiments.trackers.base.Tracker`). None of them opens a connection: they
-write files, which their own tools read or send later.
+Each is one file with one class (:class:`~motley.experiments.trackers.base.Tracker`). None of them
+opens a connection: they write files, which their own tools read or send later.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ Status = Literal["finished", "failed", "interrupted"]
 
 @dataclass(frozen=True)
 class RunGroup:
-    """The comparison or recipe to which a run belongs. ``folder``: of all its runs. ``label``: of this run, the same for all seeds."""
+    """The comparison or recipe to which a run belongs. ``folder``: of all its runs. ``label``: of
+    this run, the same for all seeds."""
 
     folder: Path
     label: str
@@ -30,10 +31,12 @@ class TrackedRun:
 
     Parameters
     ----------
-    experiment: name of the experiment. label: what tells the run from others of the experiment, seeds aside. kind: ``simulation`` or
-    ``deployment``. config: the resolved experiment. version: of Motley.
+    experiment: name of the experiment. label: what tells the run from others of the experiment,
+    seeds aside. kind: ``simulation`` or ``deployment``. config: the resolved experiment. version:
+    of Motley.
     folder: of the run. store: folder for what several runs share.
-    start: the round after which the run goes on; 0 for a new one. history: returns the figures of each round up to ``start``.
+    start: the round after which the run goes on; 0 for a new one. history: returns the figures of
+    each round up to ``start``.
     """
 
     experiment: str
@@ -55,11 +58,13 @@ class TrackedRun:
 
 
 class Tracker(ABC):
-    """Reports the figures of one run to one tool. Any of the three may raise: the run then goes on without this tracker."""
+    """Reports the figures of one run to one tool. Any of the three may raise: the run then goes on
+    without this tracker."""
 
     @abstractmethod
     def begin(self, run: TrackedRun) -> None:
-        """Begin with a run, or go on with it; what the tool holds is afterwards the history of the run, each round once."""
+        """Begin with a run, or go on with it; what the tool holds is afterwards the history of the
+        run, each round once."""
 
     @abstractmethod
     def log(self, round: int, figures: Figures) -> None:

@@ -25,11 +25,13 @@ _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
 class MLflow(Tracker):
-    """Writes into the folder ``mlruns`` that the runs of a comparison share: an MLflow experiment is the experiment's name, an MLflow
-    run a run, its parameters the keys that change results, its step the round.
+    """Writes into the folder ``mlruns`` that the runs of a comparison share: an MLflow experiment
+    is the experiment's name, an MLflow run a run, its parameters the keys that change results, its
+    step the round.
 
-    MLflow's own run id stays in ``mlflow.json`` in the run's folder, so that a run that is resumed goes on in the same MLflow run; of
-    its rounds those are written that the store does not hold yet, for it deletes nothing.
+    MLflow's own run id stays in ``mlflow.json`` in the run's folder, so that a run that is resumed
+    goes on in the same MLflow run; of its rounds those are written that the store does not hold
+    yet, for it deletes nothing.
     """
 
     _client: Any
@@ -39,25 +41,36 @@ class MLflow(Tracker):
     @override
     def begin(self, run: TrackedRun) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions would rather have a database
+        # newer versions would rather have a database
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow import MlflowClient
         from mlflow.entities import Metric
 
-        store, note = run.store.resolve() / "mlruns", run.folder / "mlflow.json"
+        store = run.store.resolve() / "mlruns"
+        note = run.folder / "mlflow.json"
         with _alone(store):
-            self._client, self._metric = MlflowClient(tracking_uri=store.as_uri()), Metric
+            self._client = MlflowClient(tracking_uri=store.as_uri())
+            self._metric = Metric
             found = self._client.get_experiment_by_name(run.experiment)
-            group = self._client.create_experiment(run.experiment) if found is None else found.experiment_id
+            group = (
+                self._client.create_experiment(run.experiment)
+                if found is None
+                else found.experiment_id
+            )
         self._id = self._old(note) or self._new(run, group, note)
         for key, value in _tags(run).items():
             self._client.set_tag(self._id, key, value)
         held = self._client.get_run(self._id).data.metrics
-        self._last = {name: max(point.step for point in self._client.get_metric_history(self._id, name)) for name in held}
+        self._last = {
+            name: max(point.step for point in self._client.get_metric_history(self._id, name))
+            for name in held
+        }
         for number, figures in run.history():
             self.log(number, figures)
 
     def _old(self, note: Path) -> str | None:
-        """Return the id of the MLflow run that a note names, which then goes on; None where there is none in this store."""
+        """Return the id of the MLflow run that a note names, which then goes on; None where there
+        is none in this store."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -73,16 +86,21 @@ class MLflow(Tracker):
 
         made = str(self._client.create_run(group, run_name=run.name).info.run_id)
         note.write_text(json.dumps({"run_id": made}), encoding="utf-8")
-        params = [Param(_key(name), value) for name, value in _flat(result_keys(run.config)).items()]
+        params = [
+            Param(_key(name), value) for name, value in _flat(result_keys(run.config)).items()
+        ]
         for first in range(0, len(params), _MOST):
             self._client.log_batch(made, params=params[first : first + _MOST])
         return made
 
     @override
     def log(self, round: int, figures: Figures) -> None:
-        now_ms, named = time.time_ns() // 10**6, {_key(name): value for name, value in figures.items()}
+        now_ms = time.time_ns() // 10**6
+        named = {_key(name): value for name, value in figures.items()}
         new = [name for name in named if round > self._last.get(name, -1)]
-        self._client.log_batch(self._id, metrics=[self._metric(name, named[name], now_ms, round) for name in new])
+        self._client.log_batch(
+            self._id, metrics=[self._metric(name, named[name], now_ms, round) for name in new]
+        )
         self._last |= dict.fromkeys(new, round)
 
     @override
@@ -102,11 +120,21 @@ def _alone(store: Path) -> Iterator[None]:
 
 
 def _tags(run: TrackedRun) -> dict[str, str]:
-    """Return what is told of a run beside its parameters: also what may change when it is resumed."""
+    """Return what is told of a run beside its parameters: also what may change when it is
+    resumed."""
     stop = {key: value for key, value in run.config["stop"].items() if value is not None}
-    about = {"label": run.label, "seed": run.seed, "run_id": run.run_id, "kind": run.kind, "version": run.version}
+    about = {
+        "label": run.label,
+        "seed": run.seed,
+        "run_id": run.run_id,
+        "kind": run.kind,
+        "version": run.version,
+    }
     told = {**about, "stop": json.dumps(stop), "folder": run.folder.resolve()}
-    return {"mlflow.source.name": "motley", **{f"motley.{key}": str(value) for key, value in told.items()}}
+    return {
+        "mlflow.source.name": "motley",
+        **{f"motley.{key}": str(value) for key, value in told.items()},
+    }
 
 
 def _key(name: str) -> str:

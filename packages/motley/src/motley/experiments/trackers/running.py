@@ -34,12 +34,17 @@ class Trackers:
     """
 
     def __init__(self, names: Sequence[str], run: TrackedRun) -> None:
-        self._names, self._run = names, run
+        self._names = names
+        self._run = run
         self._active: dict[str, Tracker] = {}
 
     def begin(self, start: int) -> None:
         """Begin, or go on after round ``start`` of the run's tables."""
-        run = replace(self._run, start=start, history=partial(_rounds_until, self._run, start) if start else tuple)
+        run = replace(
+            self._run,
+            start=start,
+            history=partial(_rounds_until, self._run, start) if start else tuple,
+        )
         for name in self._names:
             with self._guarded(name):
                 self._active[name] = TRACKERS.get(name)()
@@ -48,7 +53,11 @@ class Trackers:
     def log(self, done: RoundSummary, loop: RoundLoop) -> None:
         """Report a round."""
         evaluated = loop.config.evaluate.due(done.round) or loop.done
-        self._each(lambda one: one.log(done.round, round_figures(done, loop.state.newest if evaluated else {})))
+        self._each(
+            lambda one: one.log(
+                done.round, round_figures(done, loop.state.newest if evaluated else {})
+            )
+        )
 
     def finish(self, written: Mapping[str, Mark]) -> None:
         """Report that the run is finished; ``written``: what counts of its tables."""
@@ -97,19 +106,29 @@ def _sentence(name: str, error: Exception) -> str:
 
 
 @contextmanager
-def tracked(experiment: Experiment, path: Path, group: RunGroup | None = None, kind: str = "simulation") -> Iterator[Trackers]:
+def tracked(
+    experiment: Experiment, path: Path, group: RunGroup | None = None, kind: str = "simulation"
+) -> Iterator[Trackers]:
     """Yield the trackers of a run, which hear of it if the block ends by an error.
 
     Parameters
     ----------
-    path: folder of the run. group: the comparison that it belongs to; by default one of its own, in the folder above.
+    path: folder of the run. group: the comparison that it belongs to; by default one of its own, in
+    the folder above.
     kind: ``simulation`` or ``deployment``.
     """
     group = group or RunGroup(path.parent, experiment.method or experiment.name)
     about = TrackedRun(
-        experiment.name, group.label, experiment.seed, experiment.run_id(), kind, installed_versions().get("motley", "unknown"),
-        experiment.resolved(), path, group.folder,
-    )  # fmt: skip
+        experiment.name,
+        group.label,
+        experiment.seed,
+        experiment.run_id(),
+        kind,
+        installed_versions().get("motley", "unknown"),
+        experiment.resolved(),
+        path,
+        group.folder,
+    )
     trackers = Trackers(experiment.log, about)
     try:
         yield trackers

@@ -13,7 +13,8 @@ __all__ = ["TensorBoard"]
 
 
 class TensorBoard(Tracker):
-    """Writes event files into the folder ``tensorboard`` of the run; ``tensorboard --logdir runs`` shows all runs below a folder."""
+    """Writes event files into the folder ``tensorboard`` of the run; ``tensorboard --logdir runs``
+    shows all runs below a folder."""
 
     _writer: Any
 
@@ -23,7 +24,8 @@ class TensorBoard(Tracker):
 
         folder = run.folder / "tensorboard"
         if not run.start:
-            shutil.rmtree(folder, ignore_errors=True)  # of a run that was interrupted before its first checkpoint
+            # of a run that was interrupted before its first checkpoint
+            shutil.rmtree(folder, ignore_errors=True)
         new = not folder.exists()
         # points after purge_step, of rounds since the last checkpoint, are hidden
         self._writer = SummaryWriter(str(folder), purge_step=run.start + 1 if run.start else None)

@@ -1,4 +1,5 @@
-"""Weights & Biases: the figures of a run in an offline run in its folder, which ``wandb sync`` sends later."""
+"""Weights & Biases: the figures of a run in an offline run in its folder, which ``wandb sync``
+sends later."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ _LONGEST = 128
 
 
 class WandB(Tracker):
-    """Writes an offline run into the folder ``wandb`` of the run: its project is the experiment's name, its group the label, which
-    all seeds share, its step the round.
+    """Writes an offline run into the folder ``wandb`` of the run: its project is the experiment's
+    name, its group the label, which all seeds share, its step the round.
 
-    An offline run cannot be written into again. A run that is resumed writes its rounds so far into a fresh one with the same id,
-    which takes the place of the one before.
+    An offline run cannot be written into again. A run that is resumed writes its rounds so far into
+    a fresh one with the same id, which takes the place of the one before.
     """
 
     _run: Any
@@ -33,14 +34,19 @@ class WandB(Tracker):
     def begin(self, run: TrackedRun) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would tell its maker of errors
         if "wandb" not in sys.modules:
-            os.environ.pop("WANDB_SERVICE", None)  # that of a parent process would hold the run if this process is killed
+            # that of a parent process would hold the run if this process is killed
+            os.environ.pop("WANDB_SERVICE", None)
         import wandb
 
         folder = run.folder / "wandb"
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir()
-        told = {"run_id": run.run_id, "motley_version": run.version, "folder": str(run.folder.resolve())}
+        told = {
+            "run_id": run.run_id,
+            "motley_version": run.version,
+            "folder": str(run.folder.resolve()),
+        }
         self._run = wandb.init(
             project=re.sub(r"[/\\#?%:]", "-", run.experiment)[:_LONGEST],
             name=run.name[-_LONGEST:],
@@ -52,10 +58,15 @@ class WandB(Tracker):
             mode="offline",
             reinit="create_new",
             settings=wandb.Settings(
-                silent=True, console="off", disable_git=True, disable_code=True, symlink=False, x_disable_stats=True,
+                silent=True,
+                console="off",
+                disable_git=True,
+                disable_code=True,
+                symlink=False,
+                x_disable_stats=True,
                 x_disable_meta=True,
             ),
-        )  # fmt: skip
+        )
         for number, figures in run.history():
             self.log(number, figures)
 

@@ -5,11 +5,13 @@ Reference: docs/methods/flash.md#context.
     r_t(i) = |L^t - L^(t-1)| / tau(i)                                        reward
     x_t(i) = [ L^t / L^1,  CE^t(V_i) / CE^1(V_i),  tau(i),  r_(t-1)(i) ]     features, a context
 
-``L`` is a loss of the client's own evaluations: :class:`ContextualBandit` takes the noise-robust loss, probed or reported;
-:func:`loss_rewards` takes the loss of the received model before training, and needs no features. ``CE(V_i)`` is the loss on
-the client's validation part. ``tau(i)`` is the duration of the last round, its longest download to upload: :data:`Tau`.
+``L`` is a loss of the client's own evaluations: :class:`ContextualBandit` takes the noise-robust
+loss, probed or reported; :func:`loss_rewards` takes the loss of the received model before training,
+and needs no features. ``CE(V_i)`` is the loss on the client's validation part. ``tau(i)`` is the
+duration of the last round, its longest download to upload: :data:`Tau`.
 
-* r_t(i) is 0 before the second evaluation in :class:`ContextualBandit`, and absent in :func:`loss_rewards`.
+* r_t(i) is 0 before the second evaluation in :class:`ContextualBandit`, and absent in
+  :func:`loss_rewards`.
 * A loss that is not a number changes nothing; a ratio without a positive first loss is absent.
 * INTERPRETATION-D an unknown duration counts as the mean of those known (1 second while none is).
 * INTERPRETATION-D ratios and rewards beyond :data:`LARGEST`, of runs that diverge, count as it.
@@ -32,15 +34,26 @@ from motley.selectors.common.client_signals import DURATIONS, measured_s
 from motley.selectors.common.sampling import Ties
 
 __all__ = [
-    "LARGEST", "ContextualBandit", "Drop", "Feature", "FirstRound", "Probe", "Tau", "TrainingPairs",
-    "first_round_size", "loss_rewards", "reward_columns", "scaled_durations",
-]  # fmt: skip
+    "LARGEST",
+    "ContextualBandit",
+    "Drop",
+    "Feature",
+    "FirstRound",
+    "Probe",
+    "Tau",
+    "TrainingPairs",
+    "first_round_size",
+    "loss_rewards",
+    "reward_columns",
+    "scaled_durations",
+]
 
 S = TypeVar("S")
 Tau = Literal["round", "round_seconds", "mean", "seconds"]
-"""``"round"``: the last round's duration, that of its slowest client, over the mean of all clients' last durations (no unit); one
-number for everybody. ``"round_seconds"``: the same in seconds. ``"mean"``: the client's own last duration over the mean of all
-clients' (no unit). ``"seconds"``: the same in seconds."""
+"""``"round"``: the last round's duration, that of its slowest client, over the mean of all clients'
+last durations (no unit); one number for everybody. ``"round_seconds"``: the same in seconds.
+``"mean"``: the client's own last duration over the mean of all clients' (no unit). ``"seconds"``:
+the same in seconds."""
 Probe = Literal["all", "last_report"]
 FirstRound = Literal["all", "cohort"]
 """Round 1 takes everybody, as FLASH does, or m clients at random."""
@@ -59,13 +72,17 @@ def first_round_size(first_round: FirstRound, round: int, m: int, available: int
 def reward_columns() -> dict[str, float]:
     """Return the defaults of the columns of :func:`loss_rewards`.
 
-    ``loss`` and ``duration`` are a client's last known ones, ``round`` is the round of that duration.
+    ``loss`` and ``duration`` are a client's last known ones, ``round`` is the round of that
+    duration.
     """
     return {"loss": np.nan, "duration": np.nan, "round": 0.0}
 
 
-def loss_rewards(clients: ClientTable, round: int, accepted: Reports, signal: str, tau: Tau) -> tuple[ClientTable, Floats]:
-    """Return the table with this round's losses and durations, and the reporters' rewards ``[n]``; NaN where there is none."""
+def loss_rewards(
+    clients: ClientTable, round: int, accepted: Reports, signal: str, tau: Tau
+) -> tuple[ClientTable, Floats]:
+    """Return the table with this round's losses and durations, and the reporters' rewards ``[n]``;
+    NaN where there is none."""
     clients = _put_durations(clients, round, accepted)
     loss = accepted.signal(signal)
     rewards = _rewards(clients, accepted.ids, loss, tau)
@@ -93,8 +110,12 @@ def _put_durations(clients: ClientTable, round: int, accepted: Reports) -> Clien
     if not len(accepted):
         return clients
     seconds = measured_s(accepted)
-    seconds = np.where(seconds > 0, np.maximum(seconds, SHORTEST), np.nan)  # nothing is divided by 0
-    return clients.put(accepted.ids, {"duration": seconds, "round": np.where(np.isnan(seconds), np.nan, float(round))})
+    # nothing is divided by 0
+    seconds = np.where(seconds > 0, np.maximum(seconds, SHORTEST), np.nan)
+    return clients.put(
+        accepted.ids,
+        {"duration": seconds, "round": np.where(np.isnan(seconds), np.nan, float(round))},
+    )
 
 
 def _rewards(clients: ClientTable, ids: Ids, loss: Floats, tau: Tau) -> Floats:
@@ -106,7 +127,8 @@ def _rewards(clients: ClientTable, ids: Ids, loss: Floats, tau: Tau) -> Floats:
 
 
 class TrainingPairs(NamedTuple):
-    """New training data of a bandit: features ``x`` ``[n, d]`` and ``rewards`` ``[n]`` of clients that took part."""
+    """New training data of a bandit: features ``x`` ``[n, d]`` and ``rewards`` ``[n]`` of clients
+    that took part."""
 
     ids: Ids
     x: Floats
@@ -119,9 +141,12 @@ class ContextualBandit(SelectionRule[S]):
 
     Parameters
     ----------
-    tau: the duration in the features and the reward: the last round's, or each client's own, see :data:`Tau`.
-    probe: ``"all"``: every available client evaluates the model before the choice; ``"last_report"``: only the cohort does.
-    probe_batches: batches that a probe measures the robust loss on (``probe = "all"``); None is all training data.
+    tau: the duration in the features and the reward: the last round's, or each client's own, see
+    :data:`Tau`.
+    probe: ``"all"``: every available client evaluates the model before the choice;
+    ``"last_report"``: only the cohort does.
+    probe_batches: batches that a probe measures the robust loss on (``probe = "all"``); None is all
+    training data.
     drop: one feature to leave out, as in FLASH's ablations.
     first_round: ``"all"``, or ``"cohort"``: m clients at random.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
@@ -139,9 +164,14 @@ class ContextualBandit(SelectionRule[S]):
 
     def __post_init__(self) -> None:
         if self.probe_batches is not None and self.probe_batches < 1:
-            raise ConfigError(f"got probe_batches = {self.probe_batches}; expected at least 1, or none for all training data")
+            raise ConfigError(
+                f"got probe_batches = {self.probe_batches}; expected at least 1, or none for all "
+                "training data"
+            )
         if self.probe_batches is not None and self.probe == "last_report":
-            raise ConfigError("probe = 'last_report' measures nothing before the choice; leave probe_batches out")
+            raise ConfigError(
+                "probe = 'last_report' measures nothing before the choice; leave probe_batches out"
+            )
 
     @property
     def feature_names(self) -> tuple[Feature, ...]:
@@ -150,11 +180,17 @@ class ContextualBandit(SelectionRule[S]):
 
     @override
     def needs(self) -> SignalRequirements:
-        losses = frozenset({"robust_loss"} if self.drop == "val_loss" else {"robust_loss", "val_loss"})
+        losses = frozenset(
+            {"robust_loss"} if self.drop == "val_loss" else {"robust_loss", "val_loss"}
+        )
         if self.probe == "last_report":
             return SignalRequirements(reported=losses, columns=DURATIONS)
         return SignalRequirements(
-            probed={name: self.probe_batches if name == "robust_loss" else None for name in sorted(losses)}, columns=DURATIONS
+            probed={
+                name: self.probe_batches if name == "robust_loss" else None
+                for name in sorted(losses)
+            },
+            columns=DURATIONS,
         )
 
     @override
@@ -163,13 +199,19 @@ class ContextualBandit(SelectionRule[S]):
 
     @override
     def candidates(self, state: S, context: SelectionContext) -> Ids:
-        return context.available if self.probe == "all" and context.round > 1 else np.zeros(0, np.int64)
+        return (
+            context.available
+            if self.probe == "all" and context.round > 1
+            else np.zeros(0, np.int64)
+        )
 
     def feature_columns(self) -> dict[str, float]:
-        """Return the defaults of the columns: those of :func:`reward_columns`, where ``loss`` is the robust one, and
+        """Return the defaults of the columns: those of :func:`reward_columns`, where ``loss`` is
+        the robust one, and
 
-        ``val``, the last validation loss; ``first_loss`` and ``first_val``, the client's first ones; ``reward`` and ``before``, of
-        its last evaluation and of the one before; ``due``, 1 if it took part and was not measured since.
+        ``val``, the last validation loss; ``first_loss`` and ``first_val``, the client's first
+        ones; ``reward`` and ``before``, of its last evaluation and of the one before; ``due``, 1 if
+        it took part and was not measured since.
         """
         first = {"first_loss": np.nan, "val": np.nan, "first_val": np.nan}
         return reward_columns() | first | {"reward": 0.0, "before": 0.0, "due": 0.0}
@@ -178,19 +220,28 @@ class ContextualBandit(SelectionRule[S]):
         """Return the reports that carry the losses."""
         return reports.of(Outcome.ACCEPTED if self.probe == "last_report" else Outcome.PROBED)
 
-    def update_features(self, clients: ClientTable, round: int, reports: Reports) -> tuple[ClientTable, TrainingPairs]:
+    def update_features(
+        self, clients: ClientTable, round: int, reports: Reports
+    ) -> tuple[ClientTable, TrainingPairs]:
         """Return the table after these reports, and the new training pairs."""
-        enrolled, accepted = reports.of(Outcome.ENROLLED), reports.of(Outcome.ACCEPTED)
+        enrolled = reports.of(Outcome.ENROLLED)
+        accepted = reports.of(Outcome.ACCEPTED)
         clients = clients.grow(enrolled.ids) if len(enrolled) else clients
         if len(accepted):
             clients = _put_durations(clients, round, accepted).put(accepted.ids, {"due": 1.0})
         measured = self.measured(reports)
         if not len(measured):
-            return clients, TrainingPairs(measured.ids, np.zeros((0, len(self.feature_names))), np.zeros(0))
+            return clients, TrainingPairs(
+                measured.ids, np.zeros((0, len(self.feature_names))), np.zeros(0)
+            )
         return self._measure(clients, measured)
 
-    def _measure(self, clients: ClientTable, measured: Reports) -> tuple[ClientTable, TrainingPairs]:
-        ids, loss, val = measured.ids, measured.signal("robust_loss"), measured.signal("val_loss")
+    def _measure(
+        self, clients: ClientTable, measured: Reports
+    ) -> tuple[ClientTable, TrainingPairs]:
+        ids = measured.ids
+        loss = measured.signal("robust_loss")
+        val = measured.signal("val_loss")
         known = ~np.isnan(loss)
         rewards = _rewards(clients, ids, loss, self.tau)
         rewards[known & np.isnan(rewards)] = 0.0
@@ -201,19 +252,26 @@ class ContextualBandit(SelectionRule[S]):
         clients = clients.put(ids, {"loss": loss, "val": val, "reward": rewards, "before": before})
         took_part = ids[known & (clients.get("due", ids) > 0)]
         clients = clients.put(took_part, {"due": 0.0}) if len(took_part) else clients
-        return clients, TrainingPairs(took_part, self.features(clients, took_part), clients.get("reward", took_part))
+        return clients, TrainingPairs(
+            took_part, self.features(clients, took_part), clients.get("reward", took_part)
+        )
 
     def features(self, clients: ClientTable, ids: Ids) -> Floats:
         """Return the features of these clients, ``[n, d]``."""
         get = clients.get
-        out = np.empty((len(self.feature_names), len(ids)))  # the clients' values of one feature lie together in memory
+        # the clients' values of one feature lie together in memory
+        out = np.empty((len(self.feature_names), len(ids)))
         for row, name in zip(out, self.feature_names, strict=True):
             if name == "robust_loss":
                 row[:] = self._ratio(get("loss", ids), get("first_loss", ids))
             elif name == "val_loss":
                 row[:] = self._ratio(get("val", ids), get("first_val", ids))
             else:
-                row[:] = scaled_durations(clients, ids, self.tau) if name == "duration" else get("before", ids)
+                row[:] = (
+                    scaled_durations(clients, ids, self.tau)
+                    if name == "duration"
+                    else get("before", ids)
+                )
         return out.T
 
     def _ratio(self, now: Floats, first: Floats) -> Floats:

@@ -1,6 +1,8 @@
-"""Clustering of clients: k-means, and spectral clustering into coalitions, with a factor form for many clients.
+"""Clustering of clients: k-means, and spectral clustering into coalitions, with a factor form for
+many clients.
 
-Symbols: K clients, p coordinates, P coalitions; ``x_k`` a client's vector, ``W`` the similarity matrix ``[K, K]``.
+Symbols: K clients, p coordinates, P coalitions; ``x_k`` a client's vector, ``W`` the similarity
+matrix ``[K, K]``.
 
     gaussian   G_kj = exp(-g |x_k - x_j|^2),  W = (R + R^T) / 2 with R = G / its row sums
     cosine     W = <x_k, x_j>, of unit vectors
@@ -10,9 +12,9 @@ Symbols: K clients, p coordinates, P coalitions; ``x_k`` a client's vector, ``W`
     coalitions k-means of the embedding, started from a fixed key: the same vectors give the same
                coalitions
 
-Above ``exact_up_to`` clients no K x K matrix is made. Cosine: W = X X^T is a factor already. Gaussian: Nystroem's factor
-``G ~ F F^T``, ``F = G_KL G_LL^(-1/2)`` of L landmarks, drawn by the key among clients with distinct vectors (Williams,
-Seeger, NeurIPS 2001).
+Above ``exact_up_to`` clients no K x K matrix is made. Cosine: W = X X^T is a factor already.
+Gaussian: Nystroem's factor ``G ~ F F^T``, ``F = G_KL G_LL^(-1/2)`` of L landmarks, drawn by the key
+among clients with distinct vectors (Williams, Seeger, NeurIPS 2001).
 """
 
 from __future__ import annotations
@@ -30,7 +32,16 @@ from motley.core.keys import Key
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
-__all__ = ["Kernel", "coalitions", "embedding", "fill_empty", "k_means", "nearest", "similarity", "unit_rows"]
+__all__ = [
+    "Kernel",
+    "coalitions",
+    "embedding",
+    "fill_empty",
+    "k_means",
+    "nearest",
+    "similarity",
+    "unit_rows",
+]
 
 Kernel = Literal["gaussian", "cosine"]
 
@@ -40,10 +51,11 @@ _TINY = np.finfo(np.float64).tiny
 
 
 def k_means(points: Floats, count: int, key: Key, restarts: int = 1) -> Ints:
-    """Return a group ``0 .. count - 1`` for each row of ``points`` ``[n, d]``: scikit-learn's k-means, a function of its arguments.
+    """Return a group ``0 .. count - 1`` for each row of ``points`` ``[n, d]``: scikit-learn's
+    k-means, a function of its arguments.
 
-    k-means++ (Arthur, Vassilvitskii, SODA 2007) and Lloyd's steps until nothing changes; the best of ``restarts`` starts. A group
-    is empty only if there are fewer distinct points than groups.
+    k-means++ (Arthur, Vassilvitskii, SODA 2007) and Lloyd's steps until nothing changes; the best
+    of ``restarts`` starts. A group is empty only if there are fewer distinct points than groups.
     """
     from sklearn.cluster import KMeans  # slow to import, and only two rules cluster
     from sklearn.exceptions import ConvergenceWarning
@@ -51,7 +63,8 @@ def k_means(points: Floats, count: int, key: Key, restarts: int = 1) -> Ints:
     if not points.shape[1]:
         return np.zeros(len(points), np.int64)
     seed = int(key.numpy().integers(2**31))
-    with _threads().limit(limits=1), warnings.catch_warnings():  # one thread: the order of sums does not depend on the machine
+    # one thread: the order of sums does not depend on the machine
+    with _threads().limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than groups
         labels = KMeans(count, n_init=restarts, tol=0.0, random_state=seed).fit(points).labels_
     return np.asarray(labels, dtype=np.int64)
@@ -59,7 +72,8 @@ def k_means(points: Floats, count: int, key: Key, restarts: int = 1) -> Ints:
 
 @cache
 def _threads() -> ThreadpoolController:
-    """Return the controller of BLAS and OpenMP threads, made once: finding the libraries takes as long as a small k-means."""
+    """Return the controller of BLAS and OpenMP threads, made once: finding the libraries takes as
+    long as a small k-means."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -88,7 +102,9 @@ def similarity(x: Floats, kernel: Kernel, g: float = 1.0) -> Floats:
     return np.asarray(0.5 * (affinity + affinity.T))
 
 
-def embedding(x: Floats, count: int, kernel: Kernel, g: float, key: Key, exact_up_to: int, landmarks: int) -> Floats:
+def embedding(
+    x: Floats, count: int, kernel: Kernel, g: float, key: Key, exact_up_to: int, landmarks: int
+) -> Floats:
     """Return the spectral embedding: one unit row per client, ``[K, <= count]``."""
     if len(x) <= exact_up_to:
         w = similarity(x, kernel, g)
@@ -103,27 +119,38 @@ def embedding(x: Floats, count: int, kernel: Kernel, g: float, key: Key, exact_u
     column = f.sum(axis=0)
     r = f / np.maximum(f @ column, _TINY)[:, None]  # R = r f^T
     scale = np.sqrt(2.0 / np.maximum(r @ column + f @ r.sum(axis=0), _TINY))[:, None]
-    swap = 0.5 * np.roll(np.eye(2 * f.shape[1]), f.shape[1], axis=0)  # W = Z M Z^T, Z = (r, f), M = [[0, I], [I, 0]] / 2
+    # W = Z M Z^T, Z = (r, f), M = [[0, I], [I, 0]] / 2
+    swap = 0.5 * np.roll(np.eye(2 * f.shape[1]), f.shape[1], axis=0)
     return unit_rows(_leading(np.hstack([r, f]) * scale, swap, count))
 
 
 def coalitions(
-    x: Floats, count: int, kernel: Kernel, g: float, key: Key, exact_up_to: int = 1000, landmarks: int = 200
+    x: Floats,
+    count: int,
+    kernel: Kernel,
+    g: float,
+    key: Key,
+    exact_up_to: int = 1000,
+    landmarks: int = 200,
 ) -> Ints:
-    """Return the coalition of each client, ``[K]``: ``min(count, K)`` of them, none empty. A function of the arguments alone."""
+    """Return the coalition of each client, ``[K]``: ``min(count, K)`` of them, none empty. A
+    function of the arguments alone."""
     if count >= len(x):
         return np.arange(len(x))
     if count <= 1:
         return np.zeros(len(x), np.int64)
     points = embedding(x, count, kernel, g, key.fold("landmarks"), exact_up_to, landmarks)
-    return fill_empty(k_means(points, count, key.fold("k-means"), _RESTARTS if len(x) <= exact_up_to else 1), count)
+    return fill_empty(
+        k_means(points, count, key.fold("k-means"), _RESTARTS if len(x) <= exact_up_to else 1),
+        count,
+    )
 
 
 def fill_empty(labels: Ints, count: int) -> Ints:
     """Return the groups renumbered 0 .. count - 1 with none empty.
 
-    For each missing group the largest gives up the later half of its members. Needs ``count <= len(labels)`` and at most ``count``
-    groups.
+    For each missing group the largest gives up the later half of its members. Needs
+    ``count <= len(labels)`` and at most ``count`` groups.
     """
     labels = np.unique(labels, return_inverse=True)[1]
     for missing in range(int(labels.max(initial=-1)) + 1, count):
@@ -143,7 +170,8 @@ def _square_distances(x: Floats, y: Floats) -> Floats:
 
 def _nystroem(x: Floats, g: float, key: Key, landmarks: int) -> Floats:
     """Return F ``[K, <= landmarks]`` with ``G ~ F F^T``."""
-    shadow = x @ key.fold("shadow").normal(np.arange(x.shape[1]))[:, 0]  # equal vectors have equal projections
+    # equal vectors have equal projections
+    shadow = x @ key.fold("shadow").normal(np.arange(x.shape[1]))[:, 0]
     distinct = np.unique(shadow, return_index=True)[1]
     draw = key.uniform(distinct)[:, 0]
     chosen = np.sort(distinct[np.argsort(draw, kind="stable")[:landmarks]])
@@ -154,7 +182,8 @@ def _nystroem(x: Floats, g: float, key: Key, landmarks: int) -> Floats:
 
 
 def _leading(z: Floats, middle: Floats, count: int) -> Floats:
-    """Return the leading eigenvectors of ``Z M Z^T``, ``[K, <= count]``, by way of matrices of Z's width."""
+    """Return the leading eigenvectors of ``Z M Z^T``, ``[K, <= count]``, by way of matrices of Z's
+    width."""
     squares, v = np.linalg.eigh(z.T @ z)
     good = squares > _SMALL * squares[-1]
     size, v = np.sqrt(squares[good]), v[:, good]  # Z = U size V^T

@@ -1,11 +1,13 @@
-"""Covariances of K clients over many rounds without a K x K matrix: ``S^d = sum_s e_s^d (e_s^d)^T``, stored as the vectors e_s.
+"""Covariances of K clients over many rounds without a K x K matrix:
+``S^d = sum_s e_s^d (e_s^d)^T``, stored as the vectors e_s.
 
-K clients, D' coordinates; ``e_s`` is ``[K, D']``, the innovation of round s. Single entries of ``S^d`` follow from the vectors:
-``S^d_kj = sum_s e_s[k, d] e_s[j, d]``, K D' multiplications a round for one j per client.
+K clients, D' coordinates; ``e_s`` is ``[K, D']``, the innovation of round s. Single entries of
+``S^d`` follow from the vectors: ``S^d_kj = sum_s e_s[k, d] e_s[j, d]``, K D' multiplications a
+round for one j per client.
 
-A *block* is one e_s: the ids of the clients that may differ from zero and their rows in float32. A round in which few clients
-changed costs only these. Above a memory limit :func:`fold` replaces the older wide blocks by fewer linear combinations of them,
-which are blocks again.
+A *block* is one e_s: the ids of the clients that may differ from zero and their rows in float32. A
+round in which few clients changed costs only these. Above a memory limit :func:`fold` replaces the
+older wide blocks by fewer linear combinations of them, which are blocks again.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _MOST = 32  # blocks folded at once: a fold costs no more than a round or two
 
 
 def append(blocks: tuple[Block, ...], ids: Ids, innovation: Floats) -> tuple[Block, ...]:
-    """Return the blocks with one more, of ``innovation`` ``[K, D']``; rows of zeros are left out if they are the majority."""
+    """Return the blocks with one more, of ``innovation`` ``[K, D']``; rows of zeros are left out if
+    they are the majority."""
     changed = innovation.any(axis=1)
     count = np.count_nonzero(changed)
     if not count:
@@ -36,7 +39,8 @@ def append(blocks: tuple[Block, ...], ids: Ids, innovation: Floats) -> tuple[Blo
 
 
 def paired_products(blocks: tuple[Block, ...], ids: Ids, mate: Ids, width: int) -> Rows:
-    """Return ``sum_s e_s[k] * e_s[mate(k)]`` for every client, ``[K, D']``; ``mate``: positions ``[K]`` in the sorted ``ids``."""
+    """Return ``sum_s e_s[k] * e_s[mate(k)]`` for every client, ``[K, D']``; ``mate``: positions
+    ``[K]`` in the sorted ``ids``."""
     out = np.zeros((len(ids), width), np.float32)
     whole = []
     for block in blocks:
@@ -59,7 +63,8 @@ def paired_products(blocks: tuple[Block, ...], ids: Ids, mate: Ids, width: int) 
 
 
 def cohort_products(blocks: tuple[Block, ...], chosen: Ids, width: int) -> Floats:
-    """Return ``S^d`` of a few clients, ``sum_s e_s[i] e_s[j]``, ``[D', n, n]``, in the order of ``chosen``."""
+    """Return ``S^d`` of a few clients, ``sum_s e_s[i] e_s[j]``, ``[D', n, n]``, in the order of
+    ``chosen``."""
     out = np.zeros((width, len(chosen), len(chosen)))
     for block in blocks:
         rows = _rows(block, chosen).astype(np.float64).T
@@ -68,12 +73,15 @@ def cohort_products(blocks: tuple[Block, ...], chosen: Ids, width: int) -> Float
 
 
 def fold(blocks: tuple[Block, ...], limit_bytes: float) -> tuple[tuple[Block, ...], float]:
-    """Return the blocks within the memory limit, and the trace lost by folding, summed over the coordinates.
+    """Return the blocks within the memory limit, and the trace lost by folding, summed over the
+    coordinates.
 
-    The older half of the wide blocks (the oldest 32, if these are fewer), E ``[n, K D']``, becomes half as many rows ``Q^T E``,
-    with Q the leading eigenvectors of ``E E^T``: of all bases common to the coordinates the one that loses least trace. The loss,
-    ``sum_d E_d^T (I - Q Q^T) E_d``, is positive semidefinite, so losses of several folds add up, the trace bounds every other norm
-    of the error, and an entry is wrong by at most ``sqrt(lost_kk lost_jj)``. Narrow blocks and at least seven wide ones stay.
+    The older half of the wide blocks (the oldest 32, if these are fewer), E ``[n, K D']``, becomes
+    half as many rows ``Q^T E``, with Q the leading eigenvectors of ``E E^T``: of all bases common
+    to the coordinates the one that loses least trace. The loss, ``sum_d E_d^T (I - Q Q^T) E_d``, is
+    positive semidefinite, so losses of several folds add up, the trace bounds every other norm of
+    the error, and an entry is wrong by at most ``sqrt(lost_kk lost_jj)``. Narrow blocks and at
+    least seven wide ones stay.
     """
     if sum(rows.nbytes for _, rows in blocks) <= limit_bytes:
         return blocks, 0.0

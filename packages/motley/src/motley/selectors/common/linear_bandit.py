@@ -5,7 +5,8 @@
     V = L L^T;   theta = theta_hat + g L^-T z  has the law N(theta_hat, g^2 V^-1);
     x^T V^-1 x = |L^-1 x|^2
 
-Everything goes through the Cholesky factor; nothing is inverted. Shapes: ``x`` ``[n, d]``, ``V`` and ``L`` ``[d, d]``.
+Everything goes through the Cholesky factor; nothing is inverted. Shapes: ``x`` ``[n, d]``, ``V``
+and ``L`` ``[d, d]``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def learn(v: Floats, b: Floats, x: Floats, rewards: Floats) -> tuple[Floats, Flo
 
 
 def factor(v: Floats) -> Floats:
-    """Return L of ``V = L L^T``, lower triangular, of one V ``[d, d]`` or of many ``[n, d, d]``; reads V's lower triangle."""
+    """Return L of ``V = L L^T``, lower triangular, of one V ``[d, d]`` or of many ``[n, d, d]``;
+    reads V's lower triangle."""
     return np.asarray(np.linalg.cholesky(v), dtype=np.float64)
 
 
@@ -56,7 +58,9 @@ def posterior_mean(lower: Floats, b: Floats) -> Floats:
 
 def draw(lower: Floats, b: Floats, g: float, z: Floats) -> Floats:
     """Return ``theta_hat + g L^-T z``, ``[d]``, for a standard normal ``z``."""
-    return posterior_mean(lower, b) + g * np.asarray(solve_triangular(lower, z, trans="T", lower=True))
+    return posterior_mean(lower, b) + g * np.asarray(
+        solve_triangular(lower, z, trans="T", lower=True)
+    )
 
 
 def widths(lower: Floats, x: Floats) -> Floats:
@@ -67,7 +71,8 @@ def widths(lower: Floats, x: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class LinearBanditState:
-    """``clients``: the columns of :class:`ContextualBandit`. ``v``: V ``[d, d]``. ``b``: ``[d]``."""
+    """``clients``: the columns of :class:`ContextualBandit`. ``v``: V ``[d, d]``. ``b``:
+    ``[d]``."""
 
     clients: ClientTable
     v: Floats = field(default_factory=lambda: np.zeros((0, 0)))
@@ -105,17 +110,27 @@ class LinearBandit(ContextualBandit[LinearBanditState]):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.constant < math.inf:
-            raise ConfigError(f"got {self.constant} for exploration; expected a number of at least 0 (0 is greedy)")
+            raise ConfigError(
+                f"got {self.constant} for exploration; expected a number of at least 0 (0 is "
+                "greedy)"
+            )
         if not 0 < self.lam < math.inf:
-            raise ConfigError(f"got lam = {self.lam}; expected a positive number: V would have no Cholesky factor")
+            raise ConfigError(
+                f"got lam = {self.lam}; expected a positive number: V would have no Cholesky factor"
+            )
         if not 0 < self.delta < 1:
             raise ConfigError(f"got delta = {self.delta}; expected a number in (0, 1)")
         bounds = (self.noise, self.theta_norm, self.x_norm)
         if not all(0 < bound < math.inf for bound in bounds):
-            raise ConfigError(f"got noise, theta_norm, x_norm = {bounds}; expected positive numbers")
+            raise ConfigError(
+                f"got noise, theta_norm, x_norm = {bounds}; expected positive numbers"
+            )
         for schedule, numbers in (("constant", (self.constant,)), ("analysis", bounds)):
             if self.schedule != schedule and set(numbers) != {1.0}:
-                raise ConfigError(f"got {numbers}, which only schedule = {schedule!r} uses; got schedule = {self.schedule!r}")
+                raise ConfigError(
+                    f"got {numbers}, which only schedule = {schedule!r} uses; got schedule = "
+                    f"{self.schedule!r}"
+                )
 
     @property
     @abstractmethod
@@ -123,7 +138,8 @@ class LinearBandit(ContextualBandit[LinearBanditState]):
         """The exploration factor of ``schedule = "constant"``."""
 
     def exploration(self, s: int, d: int, clients: int) -> float:
-        """Return the exploration factor after ``s`` updates, with ``d`` features and K = ``clients``."""
+        """Return the exploration factor after ``s`` updates, with ``d`` features and K =
+        ``clients``."""
         if self.schedule == "constant":
             return self.constant
         if self.schedule == "algorithm":
@@ -134,7 +150,9 @@ class LinearBandit(ContextualBandit[LinearBanditState]):
     @override
     def init(self) -> LinearBanditState:
         d = len(self.feature_names)
-        return LinearBanditState(ClientTable(self.feature_columns()), self.lam * np.eye(d), np.zeros(d))
+        return LinearBanditState(
+            ClientTable(self.feature_columns()), self.lam * np.eye(d), np.zeros(d)
+        )
 
     @override
     def observe(self, state: LinearBanditState, round: int, reports: Reports) -> LinearBanditState:

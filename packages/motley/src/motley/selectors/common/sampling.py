@@ -1,13 +1,15 @@
-"""Drawing clients: softmax, Gumbel top-m, successive draws, draws with replacement, the m best, inclusion probabilities.
+"""Drawing clients: softmax, Gumbel top-m, successive draws, draws with replacement, the m best,
+inclusion probabilities.
 
-Symbols: K candidates, m wanted. Every function takes scores or weights ``[K]`` and returns *positions* ``0 .. K - 1``, which the
-caller maps to ids (``available[positions]``). Everything is one pass of array operations and a partition: a million candidates
-cost about ten milliseconds.
+Symbols: K candidates, m wanted. Every function takes scores or weights ``[K]`` and returns
+*positions* ``0 .. K - 1``, which the caller maps to ids (``available[positions]``). Everything is
+one pass of array operations and a partition: a million candidates cost about ten milliseconds.
 
-Weighted sampling without replacement means successive draws with renormalisation (docs/methods/selectors.md#draws): draw
-``i ~ p``, remove it, renormalise, repeat. It is drawn here in its exponential form: with ``E_i ~ Exp(1)`` the m smallest
-``E_i / p_i`` have exactly this law, order included (Efraimidis and Spirakis, 2006), as have the m largest
-``log p_i + Gumbel_i`` (Gumbel top-m; Kool, van Hoof, Welling, ICML 2019). Inclusion probabilities are *not* ``m p_i``.
+Weighted sampling without replacement means successive draws with renormalisation
+(docs/methods/selectors.md#draws): draw ``i ~ p``, remove it, renormalise, repeat. It is drawn here
+in its exponential form: with ``E_i ~ Exp(1)`` the m smallest ``E_i / p_i`` have exactly this law,
+order included (Efraimidis and Spirakis, 2006), as have the m largest ``log p_i + Gumbel_i`` (Gumbel
+top-m; Kool, van Hoof, Welling, ICML 2019). Inclusion probabilities are *not* ``m p_i``.
 """
 
 from __future__ import annotations
@@ -20,9 +22,16 @@ from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 
 __all__ = [
-    "EXACT_LIMIT", "Ties", "gumbel_top_m", "inclusion_probabilities", "probability_notes", "softmax", "successive_draws", "top_m",
+    "EXACT_LIMIT",
+    "Ties",
+    "gumbel_top_m",
+    "inclusion_probabilities",
+    "probability_notes",
+    "softmax",
+    "successive_draws",
+    "top_m",
     "with_replacement",
-]  # fmt: skip
+]
 
 Positions = Ints
 Ties = Literal["random", "lowest_id"]
@@ -32,7 +41,8 @@ EXACT_LIMIT = 12
 
 
 def softmax(scores: Floats, temperature: float = 1.0) -> Floats:
-    """Return ``exp(scores / temperature)`` normalised, ``[K]``; the maximum is subtracted first, so nothing overflows."""
+    """Return ``exp(scores / temperature)`` normalised, ``[K]``; the maximum is subtracted first, so
+    nothing overflows."""
     if not len(scores):
         return np.zeros(0)
     shifted = (scores - np.max(scores)) / temperature
@@ -42,12 +52,14 @@ def softmax(scores: Floats, temperature: float = 1.0) -> Floats:
 
 
 def probability_notes(p: Floats) -> dict[str, float]:
-    """Return the notes ``max_probability`` and ``cv_probability`` (standard deviation over mean) of probabilities ``[K]``."""
+    """Return the notes ``max_probability`` and ``cv_probability`` (standard deviation over mean) of
+    probabilities ``[K]``."""
     return {"max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))}
 
 
 def _best(keys: Floats, m: int) -> Positions:
-    """Return the positions of the m largest keys, largest first; keys are distinct with probability one."""
+    """Return the positions of the m largest keys, largest first; keys are distinct with probability
+    one."""
     if m >= len(keys):
         return np.argsort(-keys, kind="stable")
     front = np.argpartition(keys, len(keys) - m)[len(keys) - m :] if m else np.zeros(0, np.int64)
@@ -55,9 +67,11 @@ def _best(keys: Floats, m: int) -> Positions:
 
 
 def gumbel_top_m(log_weights: Floats, m: int, rng: np.random.Generator) -> Positions:
-    """Return ``min(m, K)`` successive draws without replacement with probabilities ``softmax(log_weights)``, in order of drawing.
+    """Return ``min(m, K)`` successive draws without replacement with probabilities
+    ``softmax(log_weights)``, in order of drawing.
 
-    A weight of ``-inf`` is never drawn before a finite one; candidates of weight ``-inf`` come in random order.
+    A weight of ``-inf`` is never drawn before a finite one; candidates of weight ``-inf`` come in
+    random order.
     """
     if not (np.isfinite(log_weights) | np.isneginf(log_weights)).all():
         raise ContractError("scores must be finite numbers before anything is drawn")
@@ -76,9 +90,11 @@ def gumbel_top_m(log_weights: Floats, m: int, rng: np.random.Generator) -> Posit
 
 
 def successive_draws(weights: Floats, m: int, rng: np.random.Generator) -> Positions:
-    """Return ``min(m, K)`` successive draws without replacement, probabilities proportional to ``weights >= 0``, in order.
+    """Return ``min(m, K)`` successive draws without replacement, probabilities proportional to
+    ``weights >= 0``, in order.
 
-    With fewer than m positive weights all of these are taken, and the rest is filled uniformly (docs/methods/selectors.md#draws).
+    With fewer than m positive weights all of these are taken, and the rest is filled uniformly
+    (docs/methods/selectors.md#draws).
 
     Raises
     ------
@@ -90,8 +106,11 @@ def successive_draws(weights: Floats, m: int, rng: np.random.Generator) -> Posit
         return gumbel_top_m(np.log(weights), m, rng)
 
 
-def with_replacement(weights: Floats, m: int, rng: np.random.Generator) -> tuple[Positions, Positions]:
-    """Draw m times independently with probabilities proportional to ``weights >= 0``; uniformly if all are 0.
+def with_replacement(
+    weights: Floats, m: int, rng: np.random.Generator
+) -> tuple[Positions, Positions]:
+    """Draw m times independently with probabilities proportional to ``weights >= 0``; uniformly if
+    all are 0.
 
     Returns the distinct positions, ascending, and how often each was drawn.
     """
@@ -101,16 +120,18 @@ def with_replacement(weights: Floats, m: int, rng: np.random.Generator) -> tuple
         raise ContractError("sampling weights must be numbers of at least 0")
     edges = np.cumsum(weights if weights.any() else np.ones(len(weights)))
     drawn = np.searchsorted(edges, rng.random(m) * edges[-1], side="right")
-    last = int(np.searchsorted(edges, edges[-1], side="left"))  # rounding must not land behind the last positive weight
+    # rounding must not land behind the last positive weight
+    last = int(np.searchsorted(edges, edges[-1], side="left"))
     positions, counts = np.unique(np.minimum(drawn, last), return_counts=True)
     return positions, counts
 
 
 def top_m(scores: Floats, m: int, rng: np.random.Generator, ties: Ties = "random") -> Positions:
-    """Return the positions of the ``min(m, K)`` largest scores, best first; ``+inf`` is allowed, NaN counts as ``-inf``.
+    """Return the positions of the ``min(m, K)`` largest scores, best first; ``+inf`` is allowed,
+    NaN counts as ``-inf``.
 
-    Ties (docs/methods/selectors.md#ties): a random permutation and a stable descending sort, or by lowest position. Only the scores
-    at or above the m-th are permuted, which has the same law.
+    Ties (docs/methods/selectors.md#ties): a random permutation and a stable descending sort, or by
+    lowest position. Only the scores at or above the m-th are permuted, which has the same law.
     """
     ranked = np.where(np.isnan(scores), -np.inf, scores)
     m = min(m, len(ranked))
@@ -123,13 +144,16 @@ def top_m(scores: Floats, m: int, rng: np.random.Generator, ties: Ties = "random
 
 
 def inclusion_probabilities(weights: Floats, m: int) -> Floats:
-    """Return the probability that each candidate is among m successive draws, ``[K]``; sums to m or the number of positive weights.
+    """Return the probability that each candidate is among m successive draws, ``[K]``; sums to m or
+    the number of positive weights.
 
-    Up to :data:`EXACT_LIMIT` candidates exactly, by summing over the sets that can have been drawn: ``P(S + i) += P(S)
-    p_i / (1 - p(S))``, which is O(2^K K). Above it by Rosen's limit (Annals of Mathematical Statistics 43, 1972):
-    ``pi_i = 1 - exp(-p_i s)`` with s such that they sum to m; its error vanishes as m and K - m grow (below 0.01 here).
+    Up to :data:`EXACT_LIMIT` candidates exactly, by summing over the sets that can have been drawn:
+    ``P(S + i) += P(S) p_i / (1 - p(S))``, which is O(2^K K). Above it by Rosen's limit (Annals of
+    Mathematical Statistics 43, 1972): ``pi_i = 1 - exp(-p_i s)`` with s such that they sum to m;
+    its error vanishes as m and K - m grow (below 0.01 here).
 
-    Candidates of weight 0 have probability 0 for any m (those that fill up a short draw are not counted).
+    Candidates of weight 0 have probability 0 for any m (those that fill up a short draw are not
+    counted).
     """
     positive = np.flatnonzero(weights > 0)
     out = np.zeros(len(weights))
@@ -144,7 +168,9 @@ def inclusion_probabilities(weights: Floats, m: int) -> Floats:
 def _exact_inclusion(p: Floats, m: int) -> Floats:
     sets = np.arange(1 << len(p))
     member = (sets[:, None] >> np.arange(len(p))) & 1 == 1  # [2^K, K]
-    size, mass, others = member.sum(1), member @ p, ~member @ p
+    size = member.sum(1)
+    mass = member @ p
+    others = ~member @ p
     chance = np.zeros(len(sets))
     chance[0] = 1.0
     for drawn in range(m):
@@ -152,14 +178,16 @@ def _exact_inclusion(p: Floats, m: int) -> Floats:
         for i in range(len(p)):
             grow = now[~member[now, i]]  # distinct sets stay distinct when i joins
             left = 1.0 - mass[grow]
-            left = np.where(left > 1e-9, left, others[grow])  # where one client has nearly all the mass
+            # where one client has nearly all the mass
+            left = np.where(left > 1e-9, left, others[grow])
             chance[grow | (1 << i)] += chance[grow] * p[i] / left
     last = size == m
     return np.asarray(chance[last] @ member[last])
 
 
 def _rosen_inclusion(p: Floats, m: int) -> Floats:
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while -np.expm1(-p * high).sum() < m:
         high *= 2.0
     s = 0.5 * (low + high)

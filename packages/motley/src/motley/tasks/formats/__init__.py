@@ -1,4 +1,5 @@
-"""Readers of image data on disk: MNIST IDX, CIFAR binary batches, LEAF JSON, folders of images, ``.npz``."""
+"""Readers of image data on disk: MNIST IDX, CIFAR binary batches, LEAF JSON, folders of images,
+``.npz``."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ __all__ = ["read"]
 
 
 def read(path: Path) -> Dataset:
-    """Return the samples under a path in any of these formats; pixels as stored, images ``[n, C, H, W]``.
+    """Return the samples under a path in any of these formats; pixels as stored, images
+    ``[n, C, H, W]``.
 
     Raises
     ------
@@ -25,7 +27,8 @@ def read(path: Path) -> Dataset:
         if path.suffix == ".npz":
             return npz.read(path)
         raise DataError(
-            f"{path.name} is of no known format; expected an .npz file or a folder (IDX, CIFAR, LEAF JSON, pictures)"
+            f"{path.name} is of no known format; expected an .npz file or a folder (IDX, CIFAR, "
+            "LEAF JSON, pictures)"
         )
     readers = (
         (binary.has_idx, binary.read_idx),
@@ -37,6 +40,6 @@ def read(path: Path) -> Dataset:
         if recognises(path):
             return reader(path)
     raise DataError(
-        f"{path} holds no known format; expected MNIST IDX files (*-images-idx3-ubyte), CIFAR binary batches (*.bin), "
-        "LEAF JSON (train/*.json), or one sub-folder of pictures per class"
+        f"{path} holds no known format; expected MNIST IDX files (*-images-idx3-ubyte), CIFAR "
+        "binary batches (*.bin), LEAF JSON (train/*.json), or one sub-folder of pictures per class"
     )

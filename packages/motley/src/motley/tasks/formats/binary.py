@@ -1,7 +1,8 @@
 """Readers of two binary formats: MNIST's IDX files and CIFAR's batches.
 
-IDX files may be plain or ``.gz`` (also Fashion-MNIST's and EMNIST's). CIFAR-10 and CIFAR-100 are read in their binary form
-(``data_batch_1.bin`` ..., ``train.bin``), or in their pickled form through an allow-list.
+IDX files may be plain or ``.gz`` (also Fashion-MNIST's and EMNIST's). CIFAR-10 and CIFAR-100 are
+read in their binary form (``data_batch_1.bin`` ..., ``train.bin``), or in their pickled form
+through an allow-list.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ from motley.tasks.formats.checks import class_labels
 
 __all__ = ["has_cifar", "has_idx", "read_cifar", "read_idx"]
 
-_IMAGES, _LABELS = 0x803, 0x801
+_IMAGES = 0x803
+_LABELS = 0x801
 
 
 def _files(folder: Path, what: str, prefix: str = "") -> list[Path]:
-    """Return the IDX files of images or labels, training files first; the unpacked one if both exist."""
+    """Return the IDX files of images or labels, training files first; the unpacked one if both
+    exist."""
     paths = [path for path in folder.glob(f"{prefix}*{what}*ubyte*") if path.suffix in ("", ".gz")]
     found = {path.name.removesuffix(".gz"): path for path in sorted(paths, reverse=True)}
-    return sorted(found.values(), key=lambda path: ("t10k" in path.name or "test" in path.name, path.name))
+    return sorted(
+        found.values(), key=lambda path: ("t10k" in path.name or "test" in path.name, path.name)
+    )
 
 
 def has_idx(folder: Path) -> bool:
@@ -40,17 +45,23 @@ def has_idx(folder: Path) -> bool:
 
 
 def read_idx(folder: Path, prefix: str = "") -> Dataset:
-    """Read the IDX training and test files of a folder whose names begin with ``prefix``, ``[n, 1, H, W]``.
+    """Read the IDX training and test files of a folder whose names begin with ``prefix``,
+    ``[n, 1, H, W]``.
 
     Raises
     ------
     DataError: a file without its partner, truncated, or not IDX.
     """
-    images, labels = _files(folder, "images", prefix), _files(folder, "labels", prefix)
-    stems = [path.name.replace("images", "labels").replace("idx3", "idx1").removesuffix(".gz") for path in images]
+    images = _files(folder, "images", prefix)
+    labels = _files(folder, "labels", prefix)
+    stems = [
+        path.name.replace("images", "labels").replace("idx3", "idx1").removesuffix(".gz")
+        for path in images
+    ]
     if stems != [path.name.removesuffix(".gz") for path in labels]:
         raise DataError(
-            f"{folder} has {len(images)} IDX files of images and {len(labels)} of labels; expected pairs: {stems[0]}"
+            f"{folder} has {len(images)} IDX files of images and {len(labels)} of labels; expected "
+            f"pairs: {stems[0]}"
         )
     x = [_array(path, _IMAGES) for path in images]
     y = [_array(path, _LABELS) for path in labels]
@@ -59,7 +70,12 @@ def read_idx(folder: Path, prefix: str = "") -> Dataset:
             raise DataError(f"{path} has {len(some)} images but {len(targets)} labels")
     pixels = torch.from_numpy(np.concatenate(x)[:, None])
     target, classes = class_labels(np.concatenate(y), str(folder), len(pixels))
-    test = np.concatenate([np.full(len(t), "t10k" in p.name or "test" in p.name) for p, t in zip(images, y, strict=True)])
+    test = np.concatenate(
+        [
+            np.full(len(t), "t10k" in p.name or "test" in p.name)
+            for p, t in zip(images, y, strict=True)
+        ]
+    )
     return Dataset(pixels, target, classes, test, None, (), {"data": f"IDX files of {folder.name}"})
 
 
@@ -71,7 +87,11 @@ def _array(path: Path, magic: int) -> NDArray[np.uint8]:
     """Return the array of one file; no more bytes are unpacked than its header promises."""
     dims = magic & 0xFF
     try:
-        with gzip.open(check_file(path)) if path.suffix == ".gz" else check_file(path).open("rb") as file:
+        with (
+            gzip.open(check_file(path))
+            if path.suffix == ".gz"
+            else check_file(path).open("rb") as file
+        ):
             head = file.read(4 + 4 * dims)
             if len(head) < 4 or struct.unpack(">I", head[:4])[0] != magic:
                 what = "images" if magic == _IMAGES else "labels"
@@ -79,16 +99,23 @@ def _array(path: Path, magic: int) -> NDArray[np.uint8]:
             shape = struct.unpack(f">{dims}I", head[4:]) if len(head) == 4 + 4 * dims else ()
             size = math.prod(shape)
             if 0 in shape[1:]:
-                raise DataError(f"{path} holds images of {' x '.join(map(str, shape[1:]))} pixels; expected at least one")
+                raise DataError(
+                    f"{path} holds images of {' x '.join(map(str, shape[1:]))} pixels; expected at "
+                    "least one"
+                )
             if size > _LARGEST:
-                raise DataError(f"{path} says that it holds {size / 2**30:.0f} GiB; expected at most {_LARGEST / 2**30:.0f}")
+                raise DataError(
+                    f"{path} says that it holds {size / 2**30:.0f} GiB; expected at most "
+                    f"{_LARGEST / 2**30:.0f}"
+                )
             raw = file.read(size + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read ({error}); it may be truncated") from None
     if not shape or len(raw) != size:
         more = "or more " if len(raw) > size else ""
         raise DataError(
-            f"{path} is truncated or damaged: {len(head) + len(raw)} {more}bytes for shape {list(shape)}; fetch it again"
+            f"{path} is truncated or damaged: {len(head) + len(raw)} {more}bytes for shape "
+            f"{list(shape)}; fetch it again"
         )
     return np.frombuffer(raw, np.uint8).reshape(shape)
 
@@ -105,15 +132,19 @@ def has_cifar(folder: Path) -> bool:
 
 
 def read_cifar(folder: Path) -> Dataset:
-    """Read both halves of CIFAR, ``[n, 3, 32, 32]`` uint8, training half first; CIFAR-100 with its 100 fine labels.
+    """Read both halves of CIFAR, ``[n, 3, 32, 32]`` uint8, training half first; CIFAR-100 with its
+    100 fine labels.
 
     Raises
     ------
-    DataError: a missing test file, a truncated file, a pickle that holds anything but such a batch, labels out of range.
+    DataError: a missing test file, a truncated file, a pickle that holds anything but such a batch,
+    labels out of range.
     """
     suffix = ".bin" if next(folder.glob("*.bin"), None) is not None else ""
     hundred = (folder / f"train{suffix}").is_file()
-    numbered = [path for path in sorted(folder.glob(f"data_batch_*{suffix}")) if path.suffix == suffix]
+    numbered = [
+        path for path in sorted(folder.glob(f"data_batch_*{suffix}")) if path.suffix == suffix
+    ]
     train = [folder / f"train{suffix}"] if hundred else numbered
     test = folder / (f"test{suffix}" if hundred else f"test_batch{suffix}")
     for path in (train[0] if train else folder / "data_batch_1.bin", test):
@@ -126,7 +157,15 @@ def read_cifar(folder: Path) -> Dataset:
     y, classes = class_labels(labels, str(folder), len(labels), 100 if hundred else 10)
     names = _names(folder, bool(suffix), hundred)
     held = np.arange(len(labels)) >= len(labels) - len(batches[-1][1])
-    return Dataset(images, y, classes, held, None, names if len(names) == classes else (), {"data": folder.name})
+    return Dataset(
+        images,
+        y,
+        classes,
+        held,
+        None,
+        names if len(names) == classes else (),
+        {"data": folder.name},
+    )
 
 
 def _pickled(path: Path, hundred: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -140,14 +179,21 @@ def _records(path: Path, hundred: bool) -> tuple[NDArray[np.uint8], NDArray[np.i
         raise DataError(f"{path} has {size:,} bytes, more than any of CIFAR's")
     raw = np.fromfile(path, np.uint8)
     if not len(raw) or len(raw) % (_PIXELS + extra):
-        raise DataError(f"{path} has {len(raw)} bytes, not a multiple of {_PIXELS + extra}; it is truncated or not CIFAR's")
+        raise DataError(
+            f"{path} has {len(raw)} bytes, not a multiple of {_PIXELS + extra}; it is truncated or "
+            "not CIFAR's"
+        )
     rows = raw.reshape(-1, _PIXELS + extra)
     return rows[:, extra:].reshape(-1, 3, 32, 32), rows[:, extra - 1].astype(np.int64)
 
 
 def _names(folder: Path, plain: bool, hundred: bool) -> tuple[str, ...]:
     if not plain:
-        path, key = (folder / "meta", "fine_label_names") if hundred else (folder / "batches.meta", "label_names")
+        path, key = (
+            (folder / "meta", "fine_label_names")
+            if hundred
+            else (folder / "batches.meta", "label_names")
+        )
         return cifar_pickles.read_names(path, key)
     path = folder / ("fine_label_names.txt" if hundred else "batches.meta.txt")
     text = path.read_text(encoding="utf-8", errors="replace") if is_file(path) else ""

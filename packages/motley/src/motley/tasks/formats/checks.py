@@ -22,7 +22,8 @@ REGRESSION = 'write task.name = "tabular_regression", in Python regression=True'
 
 
 def features(x: ArrayLike, where: str | Origin, whole: bool = False) -> Tensor:
-    """Return features ``[n, ...]``: uint8 as it is, other whole numbers as int64 if ``whole``, everything else as float32.
+    """Return features ``[n, ...]``: uint8 as it is, other whole numbers as int64 if ``whole``,
+    everything else as float32.
 
     A memory-mapped array of one of these types is not copied.
 
@@ -35,22 +36,33 @@ def features(x: ArrayLike, where: str | Origin, whole: bool = False) -> Tensor:
         raise DataError(f"{where}: the features are {_in_words(data)}; expected numbers")
     if data.ndim < 1 or not data.size:
         raise DataError(f"{where}: there are no samples (features of shape {list(data.shape)})")
-    low, high = (float(data.min()), float(data.max())) if data.dtype.kind == "f" else (0.0, 0.0)  # NaN where one is NaN
+    # NaN where one is NaN
+    low, high = (float(data.min()), float(data.max())) if data.dtype.kind == "f" else (0.0, 0.0)
     if not (np.isfinite(low) and np.isfinite(high)):
         bad = ~np.isfinite(data).reshape(len(data), -1).all(1)
         raise DataError(
-            f"{row_of(where, int(bad.argmax()))}: NaN or infinity among the features (in {int(bad.sum())} of {len(bad)} samples); "
-            "fill or drop them"
+            f"{row_of(where, int(bad.argmax()))}: NaN or infinity among the features (in "
+            f"{int(bad.sum())} of {len(bad)} samples); fill or drop them"
         )
     limit = float(np.finfo(np.float32).max)
     if max(-low, high) > limit:
-        raise DataError(f"{where}: features of up to {max(-low, high):.3g}; expected at most {limit:.3g} (float32)")
-    kind = np.uint8 if data.dtype == np.uint8 else np.int64 if whole and data.dtype.kind in "iu" else np.float32
+        raise DataError(
+            f"{where}: features of up to {max(-low, high):.3g}; expected at most {limit:.3g} "
+            "(float32)"
+        )
+    kind = (
+        np.uint8
+        if data.dtype == np.uint8
+        else np.int64
+        if whole and data.dtype.kind in "iu"
+        else np.float32
+    )
     kept = np.ascontiguousarray(data, kind)
     if np.may_share_memory(kept, data) and not _unchanging(data):
         kept = kept.copy()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # and nobody writes
+        # and nobody writes
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.from_numpy(kept)
 
 
@@ -63,7 +75,8 @@ def _in_words(data: NDArray[Any]) -> str:
 
 
 def _unchanging(data: NDArray[Any]) -> bool:
-    """Return whether an array need not be copied: it is memory-mapped, or read-only and no view of another."""
+    """Return whether an array need not be copied: it is memory-mapped, or read-only and no view of
+    another."""
     if data.base is None:
         return not data.flags.writeable
     base: Any = data
@@ -73,11 +86,17 @@ def _unchanging(data: NDArray[Any]) -> bool:
 
 
 def class_labels(
-    y: ArrayLike, where: str | Origin, count: int, classes: int | None = None, positions: bool = False
+    y: ArrayLike,
+    where: str | Origin,
+    count: int,
+    classes: int | None = None,
+    positions: bool = False,
 ) -> tuple[Tensor, int]:
-    """Return labels as int64 ``[n]`` and the number of classes (the largest label + 1, unless given).
+    """Return labels as int64 ``[n]`` and the number of classes (the largest label + 1, unless
+    given).
 
-    ``positions``: a class per position, ``[n, T]``, is allowed, too; :data:`~motley.tasks.base.IGNORED` where there is none.
+    ``positions``: a class per position, ``[n, T]``, is allowed, too;
+    :data:`~motley.tasks.base.IGNORED` where there is none.
 
     Raises
     ------
@@ -87,34 +106,51 @@ def class_labels(
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.shape[:1] != (count,) or labels.ndim > 1 + positions:
-        expected = "one class per sample" + (", or [n, T] classes of positions" if positions else "")
-        raise DataError(f"{where}: labels of shape {list(labels.shape)} for {count} samples; expected {expected}")
+        expected = "one class per sample" + (
+            ", or [n, T] classes of positions" if positions else ""
+        )
+        raise DataError(
+            f"{where}: labels of shape {list(labels.shape)} for {count} samples; expected "
+            f"{expected}"
+        )
     floating = labels.dtype.kind == "f"
     if floating and not np.isfinite(labels).all():
         row, some = _first(~np.isfinite(labels))
-        raise DataError(f"{row_of(where, row)}: the label is NaN or infinite ({some}); fill or drop these rows")
+        raise DataError(
+            f"{row_of(where, row)}: the label is NaN or infinite ({some}); fill or drop these rows"
+        )
     if floating and not (labels == np.floor(labels)).all():
         row, some = _first(np.not_equal(labels, np.floor(labels)))
         label = next(one for one in np.ravel(labels[row]).tolist() if one != np.floor(one))
         raise DataError(
-            f"{row_of(where, row)}: the label {label:g} is no whole number ({some}), and classes are 0 .. C - 1; "
-            f"to predict numbers {REGRESSION}"
+            f"{row_of(where, row)}: the label {label:g} is no whole number ({some}), and classes "
+            f"are 0 .. C - 1; to predict numbers {REGRESSION}"
         )
     if not (floating or labels.dtype.kind in "biu"):
-        raise DataError(f"{where}: labels are {labels.dtype}, not whole numbers; expected classes 0 .. C - 1")
+        raise DataError(
+            f"{where}: labels are {labels.dtype}, not whole numbers; expected classes 0 .. C - 1"
+        )
     given = labels[labels != IGNORED] if labels.ndim > 1 else labels
     low, high = (int(given.min()), int(given.max())) if given.size else (0, 0)
     labels = labels.astype(np.int64)
     top = classes if classes is not None else max(labels.size, 2)
     if low < 0 or high >= top:
         said = f"0 .. {top - 1}" if classes is not None else "0 .. C - 1"
-        row, some = _first(np.asarray(((labels < 0) & ((labels != IGNORED) | (labels.ndim == 1))) | (labels >= top)))
-        raise DataError(f"{row_of(where, row)}: labels out of range, from {low} to {high}; expected {said} ({some})")
+        row, some = _first(
+            np.asarray(
+                ((labels < 0) & ((labels != IGNORED) | (labels.ndim == 1))) | (labels >= top)
+            )
+        )
+        raise DataError(
+            f"{row_of(where, row)}: labels out of range, from {low} to {high}; expected {said} "
+            f"({some})"
+        )
     return torch.from_numpy(labels), classes if classes is not None else max(high + 1, 2)
 
 
 def _first(wrong: NDArray[np.bool_]) -> tuple[int, str]:
-    """Return the first row with something wrong, and in words in how many rows there is: ``wrong`` is ``[n]`` or ``[n, T]``."""
+    """Return the first row with something wrong, and in words in how many rows there is: ``wrong``
+    is ``[n]`` or ``[n, T]``."""
     rows = np.asarray(wrong.reshape(wrong.shape[0], -1).any(1))
     return int(rows.argmax()), f"in {int(rows.sum())} of {rows.size} rows"
 
@@ -128,18 +164,27 @@ def multilabel(y: ArrayLike, where: str | Origin, count: int) -> tuple[Tensor, i
     """
     labels = np.asarray(y)
     if labels.ndim not in (1, 2) or len(labels) != count or not labels.size:
-        raise DataError(f"{where}: labels of shape {list(labels.shape)} for {count} samples; expected [n, C], 0 or 1 per label")
+        raise DataError(
+            f"{where}: labels of shape {list(labels.shape)} for {count} samples; expected [n, C], "
+            "0 or 1 per label"
+        )
     if labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
-        raise DataError(f"{where}: labels of samples with several are 0 or 1 each, got {labels.dtype} with other values")
+        raise DataError(
+            f"{where}: labels of samples with several are 0 or 1 each, got {labels.dtype} with "
+            "other values"
+        )
     target = torch.from_numpy(labels.reshape(count, -1).astype(np.float32))
     return target, target.shape[1]
 
 
-def grouped(client: ArrayLike, where: str, count: int, column: str = "") -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return natural clients as numbers 0 .. K - 1 in the order of their sorted ids, ``[n]``, and their names.
+def grouped(
+    client: ArrayLike, where: str, count: int, column: str = ""
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return natural clients as numbers 0 .. K - 1 in the order of their sorted ids, ``[n]``, and
+    their names.
 
-    Ids that are strings are names. Those of a ``column`` of numbers other than 0 .. K - 1 become ``"column=id"``, which nobody
-    takes for a client's number; other numbers give no names.
+    Ids that are strings are names. Those of a ``column`` of numbers other than 0 .. K - 1 become
+    ``"column=id"``, which nobody takes for a client's number; other numbers give no names.
 
     Raises
     ------
@@ -147,12 +192,21 @@ def grouped(client: ArrayLike, where: str, count: int, column: str = "") -> tupl
     """
     ids: NDArray[Any] = np.asarray(client)
     if ids.shape != (count,):
-        raise DataError(f"{where}: client ids of shape {list(ids.shape)} for {count} samples; expected one per sample")
+        raise DataError(
+            f"{where}: client ids of shape {list(ids.shape)} for {count} samples; expected one per "
+            "sample"
+        )
     if ids.dtype.kind not in "biuUSO" and not (ids.dtype.kind == "f" and np.isfinite(ids).all()):
-        raise DataError(f"{where}: some client ids are missing ({ids.dtype}); expected a number or a string per sample")
+        raise DataError(
+            f"{where}: some client ids are missing ({ids.dtype}); expected a number or a string "
+            "per sample"
+        )
     if ids.dtype.kind == "O":
         if not all(isinstance(one, str | int | np.integer) for one in ids):
-            raise DataError(f"{where}: some client ids are neither numbers nor strings; expected one of these per sample")
+            raise DataError(
+                f"{where}: some client ids are neither numbers nor strings; expected one of these "
+                "per sample"
+            )
         ids = ids.astype(str)
     if ids.dtype.kind in "iu" and count and bool((ids[1:] >= ids[:-1]).all()):  # nothing to sort
         first = np.concatenate([[True], ids[1:] != ids[:-1]])
@@ -162,16 +216,20 @@ def grouped(client: ArrayLike, where: str, count: int, column: str = "") -> tupl
 
 
 def _names(ids: NDArray[Any], column: str) -> tuple[str, ...]:
-    """Return the names of clients with these ids, sorted and each once; none where they are no more than numbers."""
+    """Return the names of clients with these ids, sorted and each once; none where they are no more
+    than numbers."""
     if ids.dtype.kind in "US":
         return tuple(ids.astype(str).tolist())
     if not column or np.array_equal(ids, np.arange(len(ids))):
         return ()
-    return tuple(f"{column}={one:g}" if ids.dtype.kind == "f" else f"{column}={one}" for one in ids.tolist())
+    return tuple(
+        f"{column}={one:g}" if ids.dtype.kind == "f" else f"{column}={one}" for one in ids.tolist()
+    )
 
 
 def as_images(x: Tensor) -> Tensor:
-    """Convert ``[n, H, W]`` and ``[n, H, W, C]`` (C of 1 or 3) to ``[n, C, H, W]``; return everything else unchanged."""
+    """Convert ``[n, H, W]`` and ``[n, H, W, C]`` (C of 1 or 3) to ``[n, C, H, W]``; return
+    everything else unchanged."""
     if x.dim() == 3:
         return x[:, None]
     if x.dim() == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):

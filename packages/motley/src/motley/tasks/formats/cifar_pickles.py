@@ -1,7 +1,9 @@
-"""Reader of CIFAR's pickled batches that admits nothing but a dictionary of lists, strings and one array of bytes.
+"""Reader of CIFAR's pickled batches that admits nothing but a dictionary of lists, strings and one
+array of bytes.
 
-The pickles name three things of numpy. None of numpy is called for them: harmless stand-ins of this module take the array's shape and
-bytes. A pickle that names anything else is refused before that is imported.
+The pickles name three things of numpy. None of numpy is called for them: harmless stand-ins of this
+module take the array's shape and bytes. A pickle that names anything else is refused before that is
+imported.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class _Array:
         self.state = state
 
     def pixels(self) -> NDArray[np.uint8]:
-        """Return the bytes in the array's shape. Raises ValueError for an array of anything else."""
+        """Return the bytes in the array's shape. Raises ValueError for an array of anything
+        else."""
         _, shape, dtype, fortran, raw = self.state
         if not isinstance(dtype, _Dtype) or dtype.name != "u1" or not isinstance(raw, bytes):
             raise ValueError("its array is not of bytes")
@@ -81,11 +84,17 @@ def _load(path: Path) -> dict[str, Any]:
         if check_file(path).stat().st_size > LARGEST:
             raise ValueError(f"{path.stat().st_size} bytes, more than any of CIFAR's")
         found = _AllowList(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-        return {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in found.items()}
+        return {
+            key.decode("latin1") if isinstance(key, bytes) else key: value
+            for key, value in found.items()
+        }
     except (MemoryError, KeyboardInterrupt):
         raise
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise DataError(f"{path} is no batch of CIFAR's ({error}); get it again, best in its binary version (*.bin)") from None
+        raise DataError(
+            f"{path} is no batch of CIFAR's ({error}); get it again, best in its binary version "
+            "(*.bin)"
+        ) from None
 
 
 def read_batch(path: Path, labels: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -101,7 +110,8 @@ def read_batch(path: Path, labels: str) -> tuple[NDArray[np.uint8], NDArray[np.i
     """
     batch = _load(path)
     try:
-        pixels, y = batch["data"].pixels().reshape(-1, 3, 32, 32), np.asarray(batch[labels])
+        pixels = batch["data"].pixels().reshape(-1, 3, 32, 32)
+        y = np.asarray(batch[labels])
         if y.dtype.kind != "i" or y.shape != (len(pixels),):
             raise ValueError(f"{len(pixels)} images and labels of shape {list(y.shape)}")
     except (KeyError, AttributeError, TypeError, ValueError) as error:
@@ -110,6 +120,7 @@ def read_batch(path: Path, labels: str) -> tuple[NDArray[np.uint8], NDArray[np.i
 
 
 def read_names(path: Path, key: str) -> tuple[str, ...]:
-    """Return the names of the classes from ``batches.meta`` or ``meta``; none where there is no such file."""
+    """Return the names of the classes from ``batches.meta`` or ``meta``; none where there is no
+    such file."""
     found = _load(path).get(key, []) if is_file(path) else []
     return tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in found)

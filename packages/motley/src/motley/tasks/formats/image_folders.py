@@ -1,4 +1,5 @@
-"""Reader of folders of images: ``class/image``, ``client/class/image``, or either in ``train`` and ``test`` (or ``val``)."""
+"""Reader of folders of images: ``class/image``, ``client/class/image``, or either in ``train`` and
+``test`` (or ``val``)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ _Row = tuple[Path, str, str]  # image, class, client ("" if there are no clients
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return sorted(
+        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
 
 
 def _pictures(folder: Path) -> list[Path]:
@@ -29,7 +32,9 @@ def _pictures(folder: Path) -> list[Path]:
 
 def recognises(folder: Path) -> bool:
     """Return whether there are images in sub-folders."""
-    return any(path.parent != folder and path.suffix.lower() in _KINDS for path in folder.rglob("*"))
+    return any(
+        path.parent != folder and path.suffix.lower() in _KINDS for path in folder.rglob("*")
+    )
 
 
 def read(folder: Path) -> Dataset:
@@ -44,9 +49,11 @@ def read(folder: Path) -> Dataset:
     halves = {path.name: path for path in _folders(folder)}
     held = halves.get("test", halves.get("val"))
     if "train" in halves:
-        train, test = _rows(halves["train"]), _rows(held) if held is not None else []
+        train = _rows(halves["train"])
+        test = _rows(held) if held is not None else []
     else:
-        train, test = _rows(folder), []
+        train = _rows(folder)
+        test = []
     rows = [*train, *test]
     if not rows:
         raise DataError(f"{folder} has no pictures in sub-folders of classes")
@@ -54,28 +61,40 @@ def read(folder: Path) -> Dataset:
     number = {name: index for index, name in enumerate(classes)}
     y = torch.tensor([number[row[1]] for row in rows])
     clients = np.array([row[2] for row in rows])
-    groups, named = grouped(clients, str(folder), len(rows)) if (clients != "").all() else (None, ())
+    groups, named = (
+        grouped(clients, str(folder), len(rows)) if (clients != "").all() else (None, ())
+    )
     flags = np.arange(len(rows)) >= len(train)
     notes = {"data": f"pictures of {folder.name}"}
     pixels = torch.from_numpy(_decode([row[0] for row in rows]))
-    return Dataset(pixels, y, len(classes), flags, groups, tuple(classes), notes, client_names=named)
+    return Dataset(
+        pixels, y, len(classes), flags, groups, tuple(classes), notes, client_names=named
+    )
 
 
 def _rows(folder: Path) -> list[_Row]:
-    """Return every image with its class and client; ``val_annotations.txt`` (TinyImageNet's) is supported."""
+    """Return every image with its class and client; ``val_annotations.txt`` (TinyImageNet's) is
+    supported."""
     listed = folder / "val_annotations.txt"
     if is_file(listed):
         text = listed.read_text(encoding="utf-8", errors="replace")
         lines = [line.split("\t") for line in text.splitlines() if line.strip()]
         short = [line for line in lines if len(line) < 2]
         if short:
-            raise DataError(f"{listed} has the line {short[0][0]!r}; expected a picture and its class with a tab between")
+            raise DataError(
+                f"{listed} has the line {short[0][0]!r}; expected a picture and its class with a "
+                "tab between"
+            )
         return [(folder / "images" / line[0], line[1], "") for line in lines]
     inner = {outer.name: _folders(outer) for outer in _folders(folder)}
-    by_client = any(len(found) > 1 or any(path.name != "images" for path in found) for found in inner.values())
+    by_client = any(
+        len(found) > 1 or any(path.name != "images" for path in found) for found in inner.values()
+    )
     if by_client:
         pairs = [(client, path) for client, found in inner.items() for path in found]
-        return [(picture, path.name, client) for client, path in pairs for picture in _pictures(path)]
+        return [
+            (picture, path.name, client) for client, path in pairs for picture in _pictures(path)
+        ]
     return [(picture, outer.name, "") for outer in _folders(folder) for picture in _pictures(outer)]
 
 
@@ -98,8 +117,8 @@ def _decode(paths: list[Path]) -> NDArray[np.uint8]:
             out = np.empty((len(paths), *pixels.shape), np.uint8)
         if pixels.shape != out.shape[1:]:
             raise DataError(
-                f"{path} is {pixels.shape[2]} x {pixels.shape[1]} but the first picture is {out.shape[3]} x {out.shape[2]}; "
-                "resize all pictures to one size"
+                f"{path} is {pixels.shape[2]} x {pixels.shape[1]} but the first picture is "
+                f"{out.shape[3]} x {out.shape[2]}; resize all pictures to one size"
             )
         out[index] = pixels
     return out if out is not None else np.zeros((0, 1, 1, 1), np.uint8)

@@ -1,4 +1,5 @@
-"""Reader of LEAF's JSON (Caldas et al., 2018, arXiv 1812.01097): ``train/*.json`` and ``test/*.json``, or files side by side."""
+"""Reader of LEAF's JSON (Caldas et al., 2018, arXiv 1812.01097): ``train/*.json`` and
+``test/*.json``, or files side by side."""
 
 from __future__ import annotations
 
@@ -21,8 +22,14 @@ __all__ = ["read", "recognises"]
 
 def _files(folder: Path) -> list[tuple[Path, bool]]:
     """Return every JSON file and whether it is of the test half."""
-    halves = [(path, half == "test") for half in ("train", "test") for path in sorted((folder / half).glob("*.json"))]
-    return halves or [(path, False) for path in sorted([*folder.glob("*.json"), *folder.glob("all_data/*.json")])]
+    halves = [
+        (path, half == "test")
+        for half in ("train", "test")
+        for path in sorted((folder / half).glob("*.json"))
+    ]
+    return halves or [
+        (path, False) for path in sorted([*folder.glob("*.json"), *folder.glob("all_data/*.json")])
+    ]
 
 
 def recognises(folder: Path) -> bool:
@@ -31,7 +38,8 @@ def recognises(folder: Path) -> bool:
 
 
 def read(folder: Path) -> Dataset:
-    """Read all users, which are the natural clients. Rows of a square number of values (784) become images ``[n, 1, s, s]``.
+    """Read all users, which are the natural clients. Rows of a square number of values (784) become
+    images ``[n, 1, s, s]``.
 
     Raises
     ------
@@ -50,7 +58,9 @@ def read(folder: Path) -> Dataset:
     if not users:
         raise DataError(f"{folder}: the LEAF files hold no samples")
     if len({some.shape[1:] for some in x}) > 1:
-        raise DataError(f"{folder}: samples have different lengths; expected the same number of values in all")
+        raise DataError(
+            f"{folder}: samples have different lengths; expected the same number of values in all"
+        )
     groups, names = grouped(np.array(users), str(folder), len(users))
     origin = Origin.of_clients(str(folder), groups, names, parts="its samples")
     pixels = features(np.concatenate(x), origin)
@@ -78,9 +88,14 @@ def _users(path: Path) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
         if not isinstance(samples["x"], list) or not isinstance(samples["y"], list):
             raise DataError(f"{path}: x and y of user {user!r} are no lists")
         if any(isinstance(label, list) for label in samples["y"]):
-            raise DataError(f"{path}: user {user!r} has labels that are lists; expected one class per sample")
+            raise DataError(
+                f"{path}: user {user!r} has labels that are lists; expected one class per sample"
+            )
         if len(samples["x"]) != len(samples["y"]):
-            raise DataError(f"{path}: user {user!r} has {len(samples['x'])} samples and {len(samples['y'])} labels")
+            raise DataError(
+                f"{path}: user {user!r} has {len(samples['x'])} samples and {len(samples['y'])} "
+                "labels"
+            )
         if len(samples["y"]):
             out.append((str(user), _numbers(samples["x"], path, user), np.asarray(samples["y"])))
     return out
@@ -92,7 +107,13 @@ def _numbers(x: list[Any], path: Path, user: str) -> NDArray[Any]:
     except ValueError:
         raise DataError(f"{path}: the samples of user {user!r} have different lengths") from None
     if data.dtype.kind not in "biuf":
-        raise DataError(f"{path}: the samples of user {user!r} are not numbers (text is not read); expected lists of numbers")
+        raise DataError(
+            f"{path}: the samples of user {user!r} are not numbers (text is not read); expected "
+            "lists of numbers"
+        )
     if data.ndim < 2:
-        raise DataError(f"{path}: the samples of user {user!r} are single numbers; expected a list of numbers for each")
+        raise DataError(
+            f"{path}: the samples of user {user!r} are single numbers; expected a list of numbers "
+            "for each"
+        )
     return data.astype(np.float32)

@@ -21,13 +21,16 @@ from motley.tasks.parquet_file import read_parquet
 
 __all__ = ["files", "read"]
 
-_IMAGE, _LABEL, _CLIENT = ("image", "img"), ("label", "fine_label", "character"), ("writer_id",)
+_IMAGE = ("image", "img")
+_LABEL = ("label", "fine_label", "character")
+_CLIENT = ("writer_id",)
 _LARGEST = 256
 """Largest side of an image that is decoded, in pixels."""
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the files ``train-*.parquet``, then ``test-*.parquet``, of a folder or of the newest snapshot below it.
+    """Return the files ``train-*.parquet``, then ``test-*.parquet``, of a folder or of the newest
+    snapshot below it.
 
     Raises
     ------
@@ -36,24 +39,38 @@ def files(folder: Path) -> list[Path]:
     found = sorted(folder.glob("train-*.parquet")) + sorted(folder.glob("test-*.parquet"))
     if not found:
         main = folder / "refs" / "main"
-        snapshots = [folder / "snapshots" / main.read_text(encoding="utf-8", errors="replace").strip()] if is_file(main) else []
-        snapshots += sorted((folder / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
-        inner = [sorted({path.parent for path in snapshot.rglob("train-*.parquet")}) for snapshot in snapshots]
+        snapshots = (
+            [folder / "snapshots" / main.read_text(encoding="utf-8", errors="replace").strip()]
+            if is_file(main)
+            else []
+        )
+        snapshots += sorted(
+            (folder / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True
+        )
+        inner = [
+            sorted({path.parent for path in snapshot.rglob("train-*.parquet")})
+            for snapshot in snapshots
+        ]
         return next((files(some[0]) for some in inner if some), [])
     for half in ("train", "test"):
         names = [path.name for path in found if path.name.startswith(half)]
         series = re.search(r"-of-(\d+)", names[0]) if names else None
         if series is not None and len(names) != int(series[1]):
-            raise DataError(f"{folder} has {len(names)} of {int(series[1])} files {half}-*.parquet; get the others")
+            raise DataError(
+                f"{folder} has {len(names)} of {int(series[1])} files {half}-*.parquet; get the "
+                "others"
+            )
     return found
 
 
 def read(folder: Path) -> Dataset:
-    """Read the images of a folder's Parquet files, uint8 ``[n, C, H, W]``; ``writer_id`` makes natural clients.
+    """Read the images of a folder's Parquet files, uint8 ``[n, C, H, W]``; ``writer_id`` makes
+    natural clients.
 
     Raises
     ------
-    DataError: missing columns, an image that cannot be decoded or has another size, or unreadable files.
+    DataError: missing columns, an image that cannot be decoded or has another size, or unreadable
+    files.
     """
     import pyarrow as pa
 
@@ -66,22 +83,35 @@ def read(folder: Path) -> Dataset:
         raise DataError(f"{folder} has no files train-*.parquet")
     image, label = (_column(tables[0], names, folder) for names in (_IMAGE, _LABEL))
     client = next((name for name in _CLIENT if name in tables[0].column_names), None)
-    pixels = _decoded([piece for table in tables for piece in table.column(image).to_pylist()], folder)
+    pixels = _decoded(
+        [piece for table in tables for piece in table.column(image).to_pylist()], folder
+    )
     y = np.concatenate([table.column(label).to_numpy() for table in tables])
     names = _class_names(tables[0], label)
     target, classes = class_labels(y, str(folder), len(pixels), len(names) or None)
-    ids = None if client is None else np.concatenate([np.asarray(table.column(client).to_pylist()) for table in tables])
+    ids = (
+        None
+        if client is None
+        else np.concatenate([np.asarray(table.column(client).to_pylist()) for table in tables])
+    )
     groups, writers = (None, ()) if ids is None else grouped(ids, str(folder), len(pixels))
-    test = np.repeat([path.name.startswith("test") for path in paths], [len(table) for table in tables])
+    test = np.repeat(
+        [path.name.startswith("test") for path in paths], [len(table) for table in tables]
+    )
     notes = {"data": f"Parquet files of {folder.name}"}
-    return Dataset(torch.from_numpy(pixels), target, classes, test, groups, names, notes, client_names=writers)
+    return Dataset(
+        torch.from_numpy(pixels), target, classes, test, groups, names, notes, client_names=writers
+    )
 
 
 def _column(table: Any, names: Sequence[str], folder: Path) -> str:
     for name in names:
         if name in table.column_names:
             return name
-    raise DataError(f"{folder}: the Parquet files have columns {', '.join(table.column_names)}; expected {' or '.join(names)}")
+    raise DataError(
+        f"{folder}: the Parquet files have columns {', '.join(table.column_names)}; expected "
+        f"{' or '.join(names)}"
+    )
 
 
 def _decoded(encoded: list[Any], folder: Path) -> NDArray[np.uint8]:
@@ -92,15 +122,24 @@ def _decoded(encoded: list[Any], folder: Path) -> NDArray[np.uint8]:
         try:
             with Image.open(io.BytesIO(one["bytes"] if isinstance(one, dict) else one)) as picture:
                 if max(picture.size) > _LARGEST:
-                    raise ValueError(f"{picture.size[0]} x {picture.size[1]} pixels, expected at most {_LARGEST}")
-                pixels = np.asarray(picture.convert("L" if picture.mode in ("1", "L", "LA") else "RGB"))
+                    raise ValueError(
+                        f"{picture.size[0]} x {picture.size[1]} pixels, expected at most {_LARGEST}"
+                    )
+                pixels = np.asarray(
+                    picture.convert("L" if picture.mode in ("1", "L", "LA") else "RGB")
+                )
         except (OSError, SyntaxError, TypeError, KeyError, ValueError) as error:
-            raise DataError(f"{folder}: image {row} cannot be decoded ({error}); get it again") from None
+            raise DataError(
+                f"{folder}: image {row} cannot be decoded ({error}); get it again"
+            ) from None
         pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
         if out is None:
             out = np.empty((len(encoded), *pixels.shape), np.uint8)
         if pixels.shape != out.shape[1:]:
-            raise DataError(f"{folder}: image {row} has shape {list(pixels.shape)}, the first {list(out.shape[1:])}")
+            raise DataError(
+                f"{folder}: image {row} has shape {list(pixels.shape)}, the first "
+                f"{list(out.shape[1:])}"
+            )
         out[row] = pixels
     if out is None:
         raise DataError(f"{folder} holds no images")

@@ -1,4 +1,5 @@
-"""Unpacking of archives: chosen plain files only, each below the target, and no more bytes than allowed."""
+"""Unpacking of archives: chosen plain files only, each below the target, and no more bytes than
+allowed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _PIECE = 1 << 20
 
 
 def unpack(archive: Path, target: Path, patterns: Sequence[str], max_bytes: int) -> Path:
-    """Unpack the files of a tar or zip archive whose names match, into one folder, and return it; the folder appears when it is whole.
+    """Unpack the files of a tar or zip archive whose names match, into one folder, and return it;
+    the folder appears when it is whole.
 
     Folders inside the archive are dropped, links and devices are refused.
 
@@ -30,7 +32,8 @@ def unpack(archive: Path, target: Path, patterns: Sequence[str], max_bytes: int)
 
     Raises
     ------
-    DataError: damaged, a name that leads outside, a link, two files of one name, more bytes than allowed, or nothing that matches.
+    DataError: damaged, a name that leads outside, a link, two files of one name, more bytes than
+    allowed, or nothing that matches.
     """
     fresh = target.with_name(target.name + ".part")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -43,7 +46,8 @@ def unpack(archive: Path, target: Path, patterns: Sequence[str], max_bytes: int)
                     left -= len(piece)
                     if left < 0:
                         raise DataError(
-                            f"{archive.name} unpacks to more than {max_bytes / 1e6:.0f} MB; it is not what it should be"
+                            f"{archive.name} unpacks to more than {max_bytes / 1e6:.0f} MB; it is "
+                            "not what it should be"
                         )
                     out.write(piece)
         if not any(fresh.iterdir()):
@@ -54,8 +58,18 @@ def unpack(archive: Path, target: Path, patterns: Sequence[str], max_bytes: int)
             for path in fresh.iterdir():
                 path.replace(target / path.name)
     except FileExistsError as error:
-        raise DataError(f"{archive.name} holds two files {Path(str(error.filename)).name}") from None
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise DataError(
+            f"{archive.name} holds two files {Path(str(error.filename)).name}"
+        ) from None
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        OSError,
+    ) as error:
         raise DataError(f"{archive.name} cannot be unpacked ({error}); get it again") from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -63,10 +77,14 @@ def unpack(archive: Path, target: Path, patterns: Sequence[str], max_bytes: int)
 
 
 def _too_large(archive: Path, max_bytes: int) -> DataError:
-    return DataError(f"{archive.name} unpacks to more than {max_bytes / 1e6:.0f} MB; it is not what it should be")
+    return DataError(
+        f"{archive.name} unpacks to more than {max_bytes / 1e6:.0f} MB; it is not what it should be"
+    )
 
 
-def _members(archive: Path, patterns: Sequence[str], max_bytes: int) -> Iterator[tuple[str, IO[bytes]]]:
+def _members(
+    archive: Path, patterns: Sequence[str], max_bytes: int
+) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield name and content of every plain file that is wanted."""
     with _opened(archive) as file:
         if isinstance(file, zipfile.ZipFile):
@@ -82,8 +100,13 @@ def _members(archive: Path, patterns: Sequence[str], max_bytes: int) -> Iterator
                 raise _too_large(archive, max_bytes)
             name = _safe(member.name, archive)
             if member.issym() or member.islnk() or member.isdev():
-                raise DataError(f"{archive.name} holds a link or device, {member.name!r}; it is not what it should be")
-            content = file.extractfile(member) if member.isreg() and _wanted(name, patterns) else None
+                raise DataError(
+                    f"{archive.name} holds a link or device, {member.name!r}; it is not what it "
+                    "should be"
+                )
+            content = (
+                file.extractfile(member) if member.isreg() and _wanted(name, patterns) else None
+            )
             if content is not None:
                 yield name, content
 
@@ -101,7 +124,9 @@ def _opened(archive: Path) -> Iterator[zipfile.ZipFile | tarfile.TarFile]:
 def _safe(name: str, archive: Path) -> str:
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in name or "\0" in name:
-        raise DataError(f"{archive.name} holds the name {name!r}, which leads outside; nothing was unpacked")
+        raise DataError(
+            f"{archive.name} holds the name {name!r}, which leads outside; nothing was unpacked"
+        )
     return path.name
 
 

@@ -1,7 +1,9 @@
-"""The order in which images of a public data set are used, and digests by which the same images are known from every source.
+"""The order in which images of a public data set are used, and digests by which the same images are
+known from every source.
 
-A digest is the sha256 of the decoded arrays: pixels uint8 ``[n, H, W]`` or ``[n, H, W, 3]`` and classes int64 ``[n]`` of the training
-half, then those of the test half. In canonical order, each half is sorted by class, ties by the bytes of the image.
+A digest is the sha256 of the decoded arrays: pixels uint8 ``[n, H, W]`` or ``[n, H, W, 3]`` and
+classes int64 ``[n]`` of the training half, then those of the test half. In canonical order, each
+half is sorted by class, ties by the bytes of the image.
 """
 
 from __future__ import annotations
@@ -21,17 +23,20 @@ from motley.tasks.public_data.facts import Variant
 __all__ = ["by_class", "canonical", "checked", "digest", "without"]
 
 OTHER_ORDER = (
-    "in another order than the original's, therefore sorted by class and bytes: other partitions than from other sources"
+    "in another order than the original's, therefore sorted by class and bytes: other "
+    "partitions than from other sources"
 )
 
 
 def by_class(data: Dataset) -> Dataset:
-    """Return the samples with the training half first, each half sorted by class and otherwise as it was."""
+    """Return the samples with the training half first, each half sorted by class and otherwise as
+    it was."""
     return _taken(data, np.lexsort((data.y.numpy(), data.test)))
 
 
 def canonical(data: Dataset) -> Dataset:
-    """Return the samples in canonical order: training half first, each half sorted by class, ties by the bytes of the image."""
+    """Return the samples in canonical order: training half first, each half sorted by class, ties
+    by the bytes of the image."""
     flat = _pixels(data).reshape(len(data.test), -1)
     order = np.argsort(flat.view(f"S{flat.shape[1]}")[:, 0], kind="stable")
     return _taken(data, order[np.lexsort((data.y.numpy()[order], data.test[order]))])
@@ -39,7 +44,9 @@ def canonical(data: Dataset) -> Dataset:
 
 def digest(data: Dataset) -> str:
     """Return the sha256 of the decoded arrays in the order in which they are, 64 hex digits."""
-    pixels, labels, sha = _pixels(data), data.y.numpy().astype("<i8"), hashlib.sha256()
+    pixels = _pixels(data)
+    labels = data.y.numpy().astype("<i8")
+    sha = hashlib.sha256()
     for half in (~data.test, data.test):
         sha.update(np.ascontiguousarray(pixels[half]).data)
         sha.update(np.ascontiguousarray(labels[half]).data)
@@ -47,7 +54,8 @@ def digest(data: Dataset) -> str:
 
 
 def checked(data: Dataset, variant: Variant, where: str) -> Dataset:
-    """Return the samples, which are those of the variant; in canonical order where the source has another order than the original.
+    """Return the samples, which are those of the variant; in canonical order where the source has
+    another order than the original.
 
     Raises
     ------
@@ -58,7 +66,10 @@ def checked(data: Dataset, variant: Variant, where: str) -> Dataset:
         ("test", int(data.test.sum()), variant.test),
     ):
         if wanted and got != wanted:
-            raise DataError(f"{where} has {got} {half} samples; expected {wanted}: a part is missing, get it again")
+            raise DataError(
+                f"{where} has {got} {half} samples; expected {wanted}: a part is missing, get it "
+                "again"
+            )
     _check_means(data, variant.means, where)
     if variant.digest is None:
         return data
@@ -68,8 +79,8 @@ def checked(data: Dataset, variant: Variant, where: str) -> Dataset:
     found = digest(canonical(known))
     if found != variant.digest:
         raise DataError(
-            f"{where} is corrupt or no original: the digest of its decoded images is {found[:12]}..., expected "
-            f"{variant.digest[:12]}...; get it again"
+            f"{where} is corrupt or no original: the digest of its decoded images is "
+            f"{found[:12]}..., expected {variant.digest[:12]}...; get it again"
         )
     note = f"{data.notes.get('data', variant.about)}; {OTHER_ORDER}"
     return dataclasses.replace(canonical(data), notes={**data.notes, "data": note})
@@ -83,8 +94,8 @@ def _check_means(data: Dataset, wanted: Sequence[float], where: str) -> None:
     if np.abs(means - np.asarray(wanted)).max() > 1e-8:
         got = ", ".join(f"{mean:.8f}" for mean in means)
         raise DataError(
-            f"{where} is corrupt or no original: the means of its channels are {got}; expected {', '.join(map(str, wanted))}; "
-            "get it again"
+            f"{where} is corrupt or no original: the means of its channels are {got}; expected "
+            f"{', '.join(map(str, wanted))}; get it again"
         )
 
 
@@ -104,4 +115,6 @@ def _taken(data: Dataset, rows: NDArray[np.int64]) -> Dataset:
         return data
     at = torch.from_numpy(rows)
     groups = None if data.groups is None else data.groups[rows]
-    return dataclasses.replace(data, x=data.x[at], y=data.y[at], test=data.test[rows], groups=groups)
+    return dataclasses.replace(
+        data, x=data.x[at], y=data.y[at], test=data.test[rows], groups=groups
+    )

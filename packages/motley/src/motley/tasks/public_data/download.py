@@ -1,4 +1,5 @@
-"""Downloads: resumed, limited in time and size, verified, and never visible before they are whole."""
+"""Downloads: resumed, limited in time and size, verified, and never visible before they are
+whole."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from motley.core.errors import ConfigError, DataError, StoreError
 __all__ = ["DownloadLimits", "MissingFileError", "check_mirror", "download", "file_checksum"]
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are there and the bytes expected (None where the server does not say)."""
+"""Called with the bytes that are there and the bytes expected (None where the server does not
+say)."""
 
 _PIECE = 1 << 18
 _SLOWEST = 1000
@@ -32,8 +34,9 @@ class DownloadLimits:
 
     Parameters
     ----------
-    stall_s: wall seconds without a byte, or at less than a kilobyte a second, until a connection is given up. tries: attempts per
-    address. pause_s: wall seconds before the second attempt, doubled each time. max_bytes: size that no file may exceed.
+    stall_s: wall seconds without a byte, or at less than a kilobyte a second, until a connection is
+    given up. tries: attempts per address. pause_s: wall seconds before the second attempt, doubled
+    each time. max_bytes: size that no file may exceed.
     """
 
     stall_s: float = 30.0
@@ -55,7 +58,9 @@ def check_mirror(mirror: str) -> str:
     """
     parts = urlsplit(mirror)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ConfigError(f"got {mirror!r}; expected an address like https://host/folder", "--mirror")
+        raise ConfigError(
+            f"got {mirror!r}; expected an address like https://host/folder", "--mirror"
+        )
     return mirror.rstrip("/")
 
 
@@ -68,21 +73,24 @@ def download(
 ) -> Path:
     """Download a file from the first address that has it whole, and return ``target``.
 
-    What has arrived is kept as ``target.part``; a later call goes on there. ``target`` appears at once, whole and verified.
-    Proxies are those of the environment (``https_proxy``, ``no_proxy``).
+    What has arrived is kept as ``target.part``; a later call goes on there. ``target`` appears at
+    once, whole and verified. Proxies are those of the environment (``https_proxy``, ``no_proxy``).
 
     Parameters
     ----------
-    urls: addresses, tried in order. checksum: md5 (32 hex digits) or sha256 (64), empty where none is known.
+    urls: addresses, tried in order. checksum: md5 (32 hex digits) or sha256 (64), empty where none
+    is known.
 
     Raises
     ------
-    MissingFileError: no address has it. DataError: cut, stalled, refused or with another checksum at every address. StoreError: the
-    disk is full.
+    MissingFileError: no address has it. DataError: cut, stalled, refused or with another checksum
+    at every address. StoreError: the disk is full.
     """
-    limits, part = limits or DownloadLimits(), target.with_name(target.name + ".part")
+    limits = limits or DownloadLimits()
+    part = target.with_name(target.name + ".part")
     problems: list[str] = []
-    absent, made = 0, not target.parent.exists()
+    absent = 0
+    made = not target.parent.exists()
     for url in urls:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -111,14 +119,17 @@ def file_checksum(path: Path, like: str) -> str:
 
 
 def _whole(url: str, part: Path, checksum: str, limits: DownloadLimits, progress: Progress) -> None:
-    """Download one address to ``part`` in as many attempts as allowed, each from where the last one ended."""
-    problem, begun_anew = "", False
+    """Download one address to ``part`` in as many attempts as allowed, each from where the last one
+    ended."""
+    problem = ""
+    begun_anew = False
     for attempt in range(limits.tries):
         if attempt:
             time.sleep(limits.pause_s * 2 ** (attempt - 1))
         resumed = part.exists() and part.stat().st_size > 0
         try:
-            if not (resumed and checksum and file_checksum(part, checksum) == checksum):  # whole, but never renamed
+            # whole, but never renamed
+            if not (resumed and checksum and file_checksum(part, checksum) == checksum):
                 _fetch(url, part, limits, progress)
         except _TransferError as error:
             problem = str(error)
@@ -139,11 +150,14 @@ class _TransferError(Exception):
 
 def _fetch(url: str, part: Path, limits: DownloadLimits, progress: Progress) -> None:
     have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"User-Agent": "motley"} | ({"Range": f"bytes={have}-"} if have else {}))
+    request = urllib.request.Request(
+        url, headers={"User-Agent": "motley"} | ({"Range": f"bytes={have}-"} if have else {})
+    )
     try:
         opener = urllib.request.build_opener()  # with the proxies that the environment has now
         with opener.open(request, timeout=limits.stall_s) as answer:
-            have = have if answer.status == 206 else 0  # a server that knows no ranges sends all of it
+            # a server that knows no ranges sends all of it
+            have = have if answer.status == 206 else 0
             length = answer.headers.get("Content-Length")
             size = have + int(length) if length is not None and length.isdigit() else None
             _copy(answer, part, have, size, url, limits, progress)
@@ -156,14 +170,33 @@ def _fetch(url: str, part: Path, limits: DownloadLimits, progress: Progress) -> 
         elif error.code < 500 and error.code not in (408, 416, 429):
             raise DataError(f"{url}: refused (HTTP {error.code} {error.reason})") from None
         raise _TransferError(f"{url}: HTTP {error.code}") from None
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        raise _TransferError(f"{url}: {getattr(error, 'reason', None) or error or type(error).__name__}") from None
+    except (
+        urllib.error.URLError,
+        http.client.HTTPException,
+        TimeoutError,
+        ConnectionError,
+    ) as error:
+        raise _TransferError(
+            f"{url}: {getattr(error, 'reason', None) or error or type(error).__name__}"
+        ) from None
 
 
-def _copy(answer: Any, part: Path, have: int, size: int | None, url: str, limits: DownloadLimits, progress: Progress) -> None:
+def _copy(
+    answer: Any,
+    part: Path,
+    have: int,
+    size: int | None,
+    url: str,
+    limits: DownloadLimits,
+    progress: Progress,
+) -> None:
     if size is not None and size > limits.max_bytes:
-        raise DataError(f"{url}: {size / 1e6:.0f} MB, more than the {limits.max_bytes / 1e6:.0f} MB that this file may have")
-    since, begun = time.monotonic(), have
+        raise DataError(
+            f"{url}: {size / 1e6:.0f} MB, more than the {limits.max_bytes / 1e6:.0f} MB that this "
+            "file may have"
+        )
+    since = time.monotonic()
+    begun = have
     with part.open("r+b" if have else "wb") as file:
         file.seek(have)
         file.truncate()
@@ -171,12 +204,15 @@ def _copy(answer: Any, part: Path, have: int, size: int | None, url: str, limits
             file.write(piece)
             have += len(piece)
             if have > limits.max_bytes:
-                raise DataError(f"{url}: more than the {limits.max_bytes / 1e6:.0f} MB that this file may have")
+                raise DataError(
+                    f"{url}: more than the {limits.max_bytes / 1e6:.0f} MB that this file may have"
+                )
             progress(have, size)
             now = time.monotonic()
             if now - since > limits.stall_s:
                 if have - begun < _SLOWEST * (now - since):
                     raise _TransferError(f"{url}: slower than {_SLOWEST} bytes a second")
-                since, begun = now, have
+                since = now
+                begun = have
     if size is not None and have < size:
         raise _TransferError(f"{url}: cut after {have} of {size} bytes")

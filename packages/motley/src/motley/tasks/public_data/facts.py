@@ -1,6 +1,8 @@
-"""What is known of each public data set: its layouts on disk, its variants and their digests, its archives and their checksums.
+"""What is known of each public data set: its layouts on disk, its variants and their digests, its
+archives and their checksums.
 
-Addresses and md5 sums of archives are those that torchvision 0.29 uses. Digests of decoded arrays were computed from the packs.
+Addresses and md5 sums of archives are those that torchvision 0.29 uses. Digests of decoded arrays
+were computed from the packs.
 """
 
 from __future__ import annotations
@@ -12,7 +14,17 @@ from typing import Literal
 
 from motley.core.errors import ConfigError, suggest
 
-__all__ = ["IMAGES", "PACKS", "PUBLIC", "DiskLayout", "PublicDataset", "RemoteFile", "Variant", "known_name", "spelled"]
+__all__ = [
+    "IMAGES",
+    "PACKS",
+    "PUBLIC",
+    "DiskLayout",
+    "PublicDataset",
+    "RemoteFile",
+    "Variant",
+    "known_name",
+    "spelled",
+]
 
 Kind = Literal["pack", "keras", "idx", "cifar", "parquet", "leaf", "leaf text", "csv text"]
 
@@ -34,8 +46,10 @@ class DiskLayout:
 
     Parameters
     ----------
-    kind: of the reader. path: below a place that is searched; below the Hugging Face cache for ``parquet`` and ``csv text``.
-    files: patterns below ``path`` of which at least one must match. variant: name of the variant that this layout holds.
+    kind: of the reader. path: below a place that is searched; below the Hugging Face cache for
+    ``parquet`` and ``csv text``.
+    files: patterns below ``path`` of which at least one must match. variant: name of the variant
+    that this layout holds.
     """
 
     kind: Kind
@@ -55,9 +69,12 @@ class Variant:
 
     Parameters
     ----------
-    about: a remark for readers of results. digest: sha256 of the decoded arrays in canonical order, None where it is not known.
-    ordered: sha256 of the decoded arrays in the order in which they are used, None where it is not known.
-    train, test: number of samples, 0 where it may be any. unknown: rows (of both halves) whose pixels are not in either digest.
+    about: a remark for readers of results. digest: sha256 of the decoded arrays in canonical order,
+    None where it is not known.
+    ordered: sha256 of the decoded arrays in the order in which they are used, None where it is not
+    known.
+    train, test: number of samples, 0 where it may be any. unknown: rows (of both halves) whose
+    pixels are not in either digest.
     means: published channel means of the training half, in [0, 1], exact to eight digits.
     """
 
@@ -76,9 +93,10 @@ class RemoteFile:
 
     Parameters
     ----------
-    name: at a mirror. urls: public addresses, tried in order. mb: size in units of 10^6 bytes, for readers. checksum: hex digits of
-    md5 or sha256, empty where none is published. folder: below the folder of the data. unpack: what the archive's members must be
-    named like to be kept; None for a file that is no archive.
+    name: at a mirror. urls: public addresses, tried in order. mb: size in units of 10^6 bytes, for
+    readers. checksum: hex digits of md5 or sha256, empty where none is published. folder: below the
+    folder of the data. unpack: what the archive's members must be named like to be kept; None for a
+    file that is no archive.
     """
 
     name: str
@@ -95,8 +113,9 @@ class PublicDataset:
 
     Parameters
     ----------
-    title: its full name. layouts: in the order of preference within a place. variants: by name, the original first. downloads: files
-    of the original. pack: files of the pack. licence: as far as known. names: of the classes. prefix: of its IDX files.
+    title: its full name. layouts: in the order of preference within a place. variants: by name, the
+    original first. downloads: files of the original. pack: files of the pack. licence: as far as
+    known. names: of the classes. prefix: of its IDX files.
     """
 
     title: str
@@ -115,27 +134,154 @@ class PublicDataset:
         return sum(file.mb for file in self.downloads)
 
 
-_FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
-_CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_FASHION = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+_CIFAR10 = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 _DIGITS = tuple("0123456789")
 _LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _CHARACTERS = (*_DIGITS, *_LETTERS, *(letter.lower() for letter in _LETTERS))
-_MERGED = (*_DIGITS, *_LETTERS, *"abdefghnqrt")  # EMNIST's merged classes: other small letters look like their capitals
+# EMNIST's merged classes: other small letters look like their capitals
+_MERGED = (*_DIGITS, *_LETTERS, *"abdefghnqrt")
 
 _JPEG_TRAIN = (
-    20124, 37168, 37905, 38437, 38761, 39016, 40154, 40213, 40398, 40406, 40436, 40613, 40720, 40738, 40739, 40780, 40810, 40904,
-    40920, 40964, 41143, 41303, 41311, 41378, 42580, 42611, 42695, 42750, 42827, 42846, 42931, 42939, 43077, 43116, 43130, 43150,
-    43156, 43291, 43357, 43372, 43375, 43423, 43437, 43445, 43480, 43507, 43563, 43656, 43717, 43741, 43782, 43817, 43882, 43895,
-    43931, 43937, 43964, 43982, 43993, 44179, 44182, 44203, 44241, 44262, 44334, 44374, 44417, 44459, 44485, 44487, 44586, 44608,
-    44623, 44633, 44708, 44723, 44788, 44791, 44816, 44868, 44869, 44921, 44934, 44954, 44976, 44980,
-)  # fmt: skip
+    20124,
+    37168,
+    37905,
+    38437,
+    38761,
+    39016,
+    40154,
+    40213,
+    40398,
+    40406,
+    40436,
+    40613,
+    40720,
+    40738,
+    40739,
+    40780,
+    40810,
+    40904,
+    40920,
+    40964,
+    41143,
+    41303,
+    41311,
+    41378,
+    42580,
+    42611,
+    42695,
+    42750,
+    42827,
+    42846,
+    42931,
+    42939,
+    43077,
+    43116,
+    43130,
+    43150,
+    43156,
+    43291,
+    43357,
+    43372,
+    43375,
+    43423,
+    43437,
+    43445,
+    43480,
+    43507,
+    43563,
+    43656,
+    43717,
+    43741,
+    43782,
+    43817,
+    43882,
+    43895,
+    43931,
+    43937,
+    43964,
+    43982,
+    43993,
+    44179,
+    44182,
+    44203,
+    44241,
+    44262,
+    44334,
+    44374,
+    44417,
+    44459,
+    44485,
+    44487,
+    44586,
+    44608,
+    44623,
+    44633,
+    44708,
+    44723,
+    44788,
+    44791,
+    44816,
+    44868,
+    44869,
+    44921,
+    44934,
+    44954,
+    44976,
+    44980,
+)
 _JPEG_TEST = (
-    7917, 8135, 8151, 8155, 8170, 8239, 8293, 8308, 8371, 8377, 8380, 8417, 8463, 8563, 8571, 8606, 8740, 8755, 8756, 8764, 8786,
-    8845, 8847,
-)  # fmt: skip
+    7917,
+    8135,
+    8151,
+    8155,
+    8170,
+    8239,
+    8293,
+    8308,
+    8371,
+    8377,
+    8380,
+    8417,
+    8463,
+    8563,
+    8571,
+    8606,
+    8740,
+    8755,
+    8756,
+    8764,
+    8786,
+    8845,
+    8847,
+)
 
 
-def _idx(folder: str, hosts: tuple[str, ...], files: Mapping[str, tuple[str, float]]) -> tuple[RemoteFile, ...]:
+def _idx(
+    folder: str, hosts: tuple[str, ...], files: Mapping[str, tuple[str, float]]
+) -> tuple[RemoteFile, ...]:
     return tuple(
         RemoteFile(f"{name}.gz", tuple(f"{host}/{name}.gz" for host in hosts), mb, md5, folder)
         for name, (md5, mb) in files.items()
@@ -143,8 +289,13 @@ def _idx(folder: str, hosts: tuple[str, ...], files: Mapping[str, tuple[str, flo
 
 
 def _cifar(classes: int, md5: str, mb: float) -> tuple[RemoteFile, ...]:
-    name, folder = f"cifar-{classes}-binary.tar.gz", "cifar-10-batches-bin" if classes == 10 else "cifar-100-binary"
-    return (RemoteFile(name, (f"https://www.cs.toronto.edu/~kriz/{name}",), mb, md5, folder, "*.bin *.txt"),)
+    name = f"cifar-{classes}-binary.tar.gz"
+    folder = "cifar-10-batches-bin" if classes == 10 else "cifar-100-binary"
+    return (
+        RemoteFile(
+            name, (f"https://www.cs.toronto.edu/~kriz/{name}",), mb, md5, folder, "*.bin *.txt"
+        ),
+    )
 
 
 _MNIST = PublicDataset(
@@ -185,7 +336,12 @@ _FASHION_MNIST = PublicDataset(
         DiskLayout("pack", ".", ("fashion_mnist.npz",), "fashion_mnist"),
         DiskLayout("idx", "FashionMNIST/raw", ("train-images-idx3-ubyte*",), "fashion_mnist"),
         DiskLayout("idx", "fashion-mnist", ("train-images-idx3-ubyte*",), "fashion_mnist"),  # Keras
-        DiskLayout("parquet", "datasets--zalando-datasets--fashion_mnist", ("**/train-*.parquet",), "fashion_mnist"),
+        DiskLayout(
+            "parquet",
+            "datasets--zalando-datasets--fashion_mnist",
+            ("**/train-*.parquet",),
+            "fashion_mnist",
+        ),
         DiskLayout("parquet", "datasets--fashion_mnist", ("**/train-*.parquet",), "fashion_mnist"),
     ),
     {
@@ -215,7 +371,9 @@ _FASHION_MNIST = PublicDataset(
 _CIFAR_10 = PublicDataset(
     "CIFAR-10",
     (
-        DiskLayout("pack", ".", ("cifar10_train.webp.npz", "cifar10_test.webp.npz"), "cifar10_jpeg109"),
+        DiskLayout(
+            "pack", ".", ("cifar10_train.webp.npz", "cifar10_test.webp.npz"), "cifar10_jpeg109"
+        ),
         DiskLayout("cifar", "cifar-10-batches-bin", ("test_batch.bin",), "cifar10"),
         DiskLayout("cifar", "cifar-10-batches-py", ("test_batch",), "cifar10"),
         DiskLayout("parquet", "datasets--uoft-cs--cifar10", ("**/train-*.parquet",), "cifar10"),
@@ -268,7 +426,7 @@ _CIFAR_100 = PublicDataset(
     _cifar(100, "03b5dce01913d631647c71ecec9e9cb8", 168.5),
     ("cifar100.jpegs.npz",),
     "none stated; free for research with citation",
-)  # fmt: skip
+)
 
 _EMNIST_ZIP = RemoteFile(
     "gzip.zip",
@@ -281,7 +439,8 @@ _EMNIST_ZIP = RemoteFile(
 
 
 def _emnist(split: str, train: int, test: int, names: tuple[str, ...]) -> PublicDataset:
-    name, prefix = f"emnist_{split}", f"emnist-{split}-"
+    name = f"emnist_{split}"
+    prefix = f"emnist-{split}-"
     layout = DiskLayout("idx", "EMNIST/raw", (f"{prefix}train-images-idx3-ubyte*",), name)
     about = Variant(f"EMNIST, {split} (images turned upright)", train=train, test=test)
     return PublicDataset(
@@ -318,7 +477,9 @@ _FEMNIST = PublicDataset(
     (
         RemoteFile(
             "train-00000-of-00001.parquet",
-            ("https://huggingface.co/datasets/flwrlabs/femnist/resolve/main/data/train-00000-of-00001.parquet",),
+            (
+                "https://huggingface.co/datasets/flwrlabs/femnist/resolve/main/data/train-00000-of-00001.parquet",
+            ),
             200.7,
             folder="femnist",
         ),
@@ -333,14 +494,22 @@ _SHAKESPEARE = PublicDataset(
     "Shakespeare's plays by role",
     (
         DiskLayout("pack", ".", ("shakespeare.npz",), "shakespeare_1229"),
-        DiskLayout("leaf text", "shakespeare/data", ("train/*.json", "all_data/*.json"), "shakespeare"),
-        DiskLayout("leaf text", "shakespeare", ("train/*.json", "all_data/*.json", "*.json"), "shakespeare"),
+        DiskLayout(
+            "leaf text", "shakespeare/data", ("train/*.json", "all_data/*.json"), "shakespeare"
+        ),
+        DiskLayout(
+            "leaf text", "shakespeare", ("train/*.json", "all_data/*.json", "*.json"), "shakespeare"
+        ),
         DiskLayout("csv text", "shakespeare", ("shakespeare.csv",), "shakespeare"),
-        DiskLayout("csv text", "datasets--flwrlabs--shakespeare", ("**/shakespeare.csv",), "shakespeare"),
+        DiskLayout(
+            "csv text", "datasets--flwrlabs--shakespeare", ("**/shakespeare.csv",), "shakespeare"
+        ),
     ),
     {
         "shakespeare": Variant("Shakespeare, LEAF's roles and windows"),
-        "shakespeare_1229": Variant("Shakespeare, the 1,229 roles of the pack (another edition and count than LEAF's 1,129)"),
+        "shakespeare_1229": Variant(
+            "Shakespeare, the 1,229 roles of the pack (another edition and count than LEAF's 1,129)"
+        ),
     },
     (
         RemoteFile(
@@ -374,7 +543,8 @@ IMAGES = tuple(name for name in PUBLIC if name != "shakespeare")
 
 
 def known_name(name: str) -> str:
-    """Return a data set's name as experiments write it: ``Fashion-MNIST`` is ``fashion_mnist``, ``emnist`` is ``emnist_balanced``.
+    """Return a data set's name as experiments write it: ``Fashion-MNIST`` is ``fashion_mnist``,
+    ``emnist`` is ``emnist_balanced``.
 
     Raises
     ------
@@ -382,11 +552,17 @@ def known_name(name: str) -> str:
     """
     known = spelled(name)
     if known is None:
-        raise ConfigError(f"got {name!r}{suggest(name.lower(), PUBLIC)}; expected one of: {', '.join(PUBLIC)}", "NAME")
+        raise ConfigError(
+            f"got {name!r}{suggest(name.lower(), PUBLIC)}; expected one of: {', '.join(PUBLIC)}",
+            "NAME",
+        )
     return known
 
 
 def spelled(name: str) -> str | None:
-    """Return the data set that a name means but for capitals, dashes and the split of EMNIST; None if there is none."""
+    """Return the data set that a name means but for capitals, dashes and the split of EMNIST; None
+    if there is none."""
     plain = re.sub(r"[\W_]+", "", name).lower()
-    return next((known for known in PUBLIC if known.replace("_", "") in (plain, f"{plain}balanced")), None)
+    return next(
+        (known for known in PUBLIC if known.replace("_", "") in (plain, f"{plain}balanced")), None
+    )

@@ -1,4 +1,5 @@
-"""Getting a public data set: from its public hosts or a mirror, verified twice, as archive and as decoded arrays."""
+"""Getting a public data set: from its public hosts or a mirror, verified twice, as archive and as
+decoded arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from pathlib import Path
 from motley.core.errors import DataError, StoreError
 from motley.tasks.public_data import canonical, reading
 from motley.tasks.public_data.archives import unpack
-from motley.tasks.public_data.download import DownloadLimits, MissingFileError, download, file_checksum
+from motley.tasks.public_data.download import (
+    DownloadLimits,
+    MissingFileError,
+    download,
+    file_checksum,
+)
 from motley.tasks.public_data.facts import IMAGES, PACKS, PUBLIC, RemoteFile
 from motley.tasks.public_data.places import CACHE
 from motley.tasks.public_data.search import Found, search
@@ -22,7 +28,8 @@ from motley.tasks.public_data.search import Found, search
 __all__ = ["Verified", "default_folder", "get", "verify"]
 
 Report = Callable[[str, int, int | None], None]
-"""Called with a file's name, the bytes that are there, and the bytes expected (None where the server does not say)."""
+"""Called with a file's name, the bytes that are there, and the bytes expected (None where the
+server does not say)."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +38,11 @@ class Verified:
 
     Parameters
     ----------
-    found: where it lies. variant: its name. about: the remark that runs record. digest: sha256 of the decoded arrays in canonical
-    order, of a text's file for packs of text, or empty. known: whether the digest, or the means of the channels, are those expected.
-    size: number of images or characters, with the unit. clients: number of natural clients, 0 where there are none.
+    found: where it lies. variant: its name. about: the remark that runs record. digest: sha256 of
+    the decoded arrays in canonical order, of a text's file for packs of text, or empty. known:
+    whether the digest, or the means of the channels, are those expected.
+    size: number of images or characters, with the unit. clients: number of natural clients, 0 where
+    there are none.
     """
 
     found: Found
@@ -61,15 +70,17 @@ def get(
 
     Parameters
     ----------
-    name: a key of :data:`motley.tasks.public_data.facts.PUBLIC`. folder: :func:`default_folder` by default. mirror: an
-    address that has all files side by side, in place of the public hosts; it may have the pack instead of the original files, and
-    ``.gz`` files that were compressed anew.
+    name: a key of :data:`motley.tasks.public_data.facts.PUBLIC`. folder: :func:`default_folder` by
+    default. mirror: an address that has all files side by side, in place of the public hosts; it
+    may have the pack instead of the original files, and ``.gz`` files that were compressed anew.
 
     Raises
     ------
-    DataError: it could not be had whole, or is damaged; nothing half is left where data is searched. StoreError: the disk refuses.
+    DataError: it could not be had whole, or is damaged; nothing half is left where data is
+    searched. StoreError: the disk refuses.
     """
-    folder, limits = folder or default_folder(), limits or DownloadLimits()
+    folder = folder or default_folder()
+    limits = limits or DownloadLimits()
     found = _in_folder(name, folder)
     if found is not None:
         with contextlib.suppress(DataError):  # damaged: what is wrong is replaced
@@ -85,12 +96,15 @@ def get(
             _fetch(RemoteFile(pack, (), 100.0, PACKS[pack]), folder, mirror, limits, report)
     found = _in_folder(name, folder)
     if found is None:
-        raise DataError(f"what was downloaded to {folder} is not {public.title}; remove it and report this")
+        raise DataError(
+            f"what was downloaded to {folder} is not {public.title}; remove it and report this"
+        )
     try:
         return verify(name, found)
     except DataError:
         if mirror is not None:
-            for file in public.downloads:  # what it has cannot be told from damage before it is decoded
+            # what it has cannot be told from damage before it is decoded
+            for file in public.downloads:
                 (folder / file.folder / file.name).unlink(missing_ok=True)
         raise
 
@@ -102,32 +116,64 @@ def verify(name: str, found: Found) -> Verified:
     ------
     DataError: damaged, or other samples than the data set's.
     """
-    layout, variant = found.layout, PUBLIC[name].variants[found.layout.variant]
+    layout = found.layout
+    variant = PUBLIC[name].variants[found.layout.variant]
     if name not in IMAGES:
         text = reading.read_texts(found)
         digest = PACKS[layout.files[0]] if layout.kind == "pack" else ""
         size = f"{sum(map(len, text.train + text.test)):,} characters"
-        return Verified(found, layout.variant, text.note, digest, bool(digest), size, len(text.names))
+        return Verified(
+            found, layout.variant, text.note, digest, bool(digest), size, len(text.names)
+        )
     data = reading.read(name, found)
     digest = canonical.digest(canonical.canonical(canonical.without(data, variant.unknown)))
     known = digest == variant.digest or bool(variant.means)
     clients = 0 if data.groups is None else len(set(data.groups.tolist()))
-    return Verified(found, layout.variant, data.notes["data"], digest, known, f"{len(data.test):,} images", clients)
+    return Verified(
+        found,
+        layout.variant,
+        data.notes["data"],
+        digest,
+        known,
+        f"{len(data.test):,} images",
+        clients,
+    )
 
 
 def _in_folder(name: str, folder: Path) -> Found | None:
     """Return the data set in this very folder; None where it is not, or only in part."""
-    inside = [one for one in search(name, folder) if one.path.is_relative_to(folder) and not one.layout.on_hub]
+    inside = [
+        one
+        for one in search(name, folder)
+        if one.path.is_relative_to(folder) and not one.layout.on_hub
+    ]
     for one in inside:
-        files = [file for file in PUBLIC[name].downloads if file.folder == one.layout.path and file.unpack is None]
-        if all((one.path / file.name).is_file() or (one.path / file.name).with_suffix("").is_file() for file in files):
+        files = [
+            file
+            for file in PUBLIC[name].downloads
+            if file.folder == one.layout.path and file.unpack is None
+        ]
+        if all(
+            (one.path / file.name).is_file() or (one.path / file.name).with_suffix("").is_file()
+            for file in files
+        ):
             return one
     return None
 
 
-def _fetch(file: RemoteFile, folder: Path, mirror: str | None, limits: DownloadLimits, report: Report | None) -> None:
+def _fetch(
+    file: RemoteFile,
+    folder: Path,
+    mirror: str | None,
+    limits: DownloadLimits,
+    report: Report | None,
+) -> None:
     target = folder / file.folder / file.name if file.unpack is None else folder / file.name
-    whole = target.is_file() and bool(file.checksum) and file_checksum(target, file.checksum) == file.checksum
+    whole = (
+        target.is_file()
+        and bool(file.checksum)
+        and file_checksum(target, file.checksum) == file.checksum
+    )
     if not whole:
         _check_space(folder, int(file.mb * 1e6))
         urls = file.urls if mirror is None else (f"{mirror}/{file.name}",)
@@ -146,5 +192,6 @@ def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(there).free
     if free < 2 * needed:
         raise StoreError(
-            f"{there} has {free / 1e6:.0f} MB free and this needs about {2 * needed / 1e6:.0f}; choose another folder, --to DIR"
+            f"{there} has {free / 1e6:.0f} MB free and this needs about {2 * needed / 1e6:.0f}; "
+            "choose another folder, --to DIR"
         )

@@ -21,7 +21,8 @@ from motley.tasks.public_data.facts import PACKS
 
 __all__ = ["check", "read"]
 
-_CHECKED: set[tuple[str, int, int]] = set()  # (path, bytes, mtime in ns) of files verified in this process
+# (path, bytes, mtime in ns) of files verified in this process
+_CHECKED: set[tuple[str, int, int]] = set()
 
 
 def check(path: Path) -> None:
@@ -39,17 +40,20 @@ def check(path: Path) -> None:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); check its permissions"
+        ) from None
     if digest != PACKS[path.name]:
         raise DataError(
-            f"{path} ({stat.st_size} bytes) is corrupt or truncated: its sha256 is {digest[:12]}..., expected "
-            f"{PACKS[path.name][:12]}...; fetch the file again"
+            f"{path} ({stat.st_size} bytes) is corrupt or truncated: its sha256 is "
+            f"{digest[:12]}..., expected {PACKS[path.name][:12]}...; fetch the file again"
         )
     _CHECKED.add(stamp)
 
 
 def read(name: str, folder: Path) -> Dataset:
-    """Return the samples of a pack in its own order: pixels uint8 ``[n, C, H, W]``, training half first.
+    """Return the samples of a pack in its own order: pixels uint8 ``[n, C, H, W]``, training half
+    first.
 
     Raises
     ------
@@ -76,17 +80,33 @@ def _pool(
 ) -> Dataset:
     """Return training and test half, one after the other; images as ``[n, C, H, W]``."""
     images = np.concatenate(x)
-    images = images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    images = (
+        images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    )
     test = np.repeat([False, True], [len(y[0]), len(y[1])])
     target = torch.from_numpy(np.concatenate(y).astype(np.int64))
-    return Dataset(torch.from_numpy(images), target, len(names), test, groups, names, {"data": note} if note else {})
+    return Dataset(
+        torch.from_numpy(images),
+        target,
+        len(names),
+        test,
+        groups,
+        names,
+        {"data": note} if note else {},
+    )
 
 
 def _mnist(folder: Path) -> Dataset:
     data = _arrays(folder / "mnist.npz")
     groups = np.concatenate([data["writer_train"], data["writer_test"]]).astype(np.int64)
     note = "MNIST; natural clients are NIST's writers, none of whom is in both halves"
-    return _pool([data["x_train"], data["x_test"]], [data["y_train"], data["y_test"]], _names(data), groups, note)
+    return _pool(
+        [data["x_train"], data["x_test"]],
+        [data["y_train"], data["y_test"]],
+        _names(data),
+        groups,
+        note,
+    )
 
 
 def _fashion_mnist(folder: Path) -> Dataset:
@@ -97,7 +117,9 @@ def _fashion_mnist(folder: Path) -> Dataset:
 def _femnist(folder: Path) -> Dataset:
     data = _arrays(folder / "femnist.npz")
     groups = np.concatenate([data["writer_train"], data["writer_test"]]).astype(np.int64)
-    return _pool([data["x_train"], data["x_test"]], [data["y_train"], data["y_test"]], _names(data), groups)
+    return _pool(
+        [data["x_train"], data["x_test"]], [data["y_train"], data["y_test"]], _names(data), groups
+    )
 
 
 def _sheets(blob: NDArray[Any], offset: NDArray[Any], grid: NDArray[Any]) -> NDArray[np.uint8]:
@@ -121,7 +143,10 @@ def _cifar10(folder: Path) -> Dataset:
 
 def _cifar100(folder: Path) -> Dataset:
     data = _arrays(folder / "cifar100.jpegs.npz")
-    x = [_sheets(data[f"blob_{half}"], data[f"offset_{half}"], data[f"grid_{half}"]) for half in ("train", "test")]
+    x = [
+        _sheets(data[f"blob_{half}"], data[f"offset_{half}"], data[f"grid_{half}"])
+        for half in ("train", "test")
+    ]
     return _pool(x, [data["y_train"], data["y_test"]], _names(data))
 
 

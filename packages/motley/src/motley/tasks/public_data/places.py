@@ -13,8 +13,9 @@ CACHE = Path("~/.cache/motley")
 
 
 def places(folder: Path | None = None) -> Iterator[Path]:
-    """Yield the folders that may hold data, in search order: ``folder``, ``MOTLEY_DATA``, ``data`` and ``../shared/data`` beside the
-    current folder and beside the checkout, ``~/.cache/motley``, ``TORCHVISION_DATA``, and Keras' folder."""
+    """Yield the folders that may hold data, in search order: ``folder``, ``MOTLEY_DATA``, ``data``
+    and ``../shared/data`` beside the current folder and beside the checkout, ``~/.cache/motley``,
+    ``TORCHVISION_DATA``, and Keras' folder."""
     if folder is not None:
         yield folder
     if os.environ.get("MOTLEY_DATA"):
@@ -29,6 +30,10 @@ def places(folder: Path | None = None) -> Iterator[Path]:
 
 
 def hubs() -> Iterator[Path]:
-    """Yield the folder of the Hugging Face cache: ``HF_HUB_CACHE``, ``HF_HOME/hub`` or ``~/.cache/huggingface/hub``."""
-    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface")
+    """Yield the folder of the Hugging Face cache: ``HF_HUB_CACHE``, ``HF_HOME/hub`` or
+    ``~/.cache/huggingface/hub``."""
+    home = Path(
+        os.environ.get("HF_HOME")
+        or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface"
+    )
     yield Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()

@@ -23,14 +23,17 @@ from motley.tasks.public_data.search import Found, first
 __all__ = ["last_kept", "load", "load_texts", "read", "read_texts"]
 
 
-_last: dict[tuple[object, ...], Dataset] | None = None  # the set that was read last, by its files; None: nothing is kept
+# the set that was read last, by its files; None: nothing is kept
+_last: dict[tuple[object, ...], Dataset] | None = None
 
 
 @contextmanager
 def last_kept() -> Iterator[None]:
-    """Inside the block, the set that was read last stays in memory and serves the next run: decoding CIFAR-10 takes seconds."""
+    """Inside the block, the set that was read last stays in memory and serves the next run:
+    decoding CIFAR-10 takes seconds."""
     global _last
-    before, _last = _last, {}
+    before = _last
+    _last = {}
     try:
         yield
     finally:
@@ -38,7 +41,8 @@ def last_kept() -> Iterator[None]:
 
 
 def load(name: str, folder: Path | None = None) -> Dataset:
-    """Return the images of a public data set from the first place that has it, uint8 ``[n, C, H, W]``, training half first.
+    """Return the images of a public data set from the first place that has it, uint8
+    ``[n, C, H, W]``, training half first.
 
     Nobody writes into them: inside :func:`last_kept` the next call may return the same tensors.
 
@@ -49,7 +53,12 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     found = first(name, folder)
     if _last is None:
         return read(name, found)
-    files = (file for pattern in found.layout.files for file in sorted(found.path.glob(pattern)) if is_file(file))
+    files = (
+        file
+        for pattern in found.layout.files
+        for file in sorted(found.path.glob(pattern))
+        if is_file(file)
+    )
     stamp = (name, found, *((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
     if stamp not in _last:
         _last.clear()
@@ -58,24 +67,31 @@ def load(name: str, folder: Path | None = None) -> Dataset:
 
 
 def read(name: str, found: Found) -> Dataset:
-    """Return the images that were found in one place, checked and in the order in which all sources give them.
+    """Return the images that were found in one place, checked and in the order in which all sources
+    give them.
 
     Raises
     ------
     DataError: damaged, or other samples than the data set's.
     """
-    public, kind = PUBLIC[name], found.layout.kind
+    public = PUBLIC[name]
+    kind = found.layout.kind
     variant = public.variants[found.layout.variant]
     data = packs.read(name, found.path) if kind == "pack" else _READERS[kind](name, found.path)
     about = variant.about
     if kind != "pack":
         where = f"{found.where} ({public.title})"
         if data.x.shape[1:] not in _SHAPES or data.x.dtype != torch.uint8:
-            raise DataError(f"{where} holds {data.x.dtype} of shape {list(data.x.shape[1:])}; expected bytes, 28x28 or 3x32x32")
+            raise DataError(
+                f"{where} holds {data.x.dtype} of shape {list(data.x.shape[1:])}; expected bytes, "
+                "28x28 or 3x32x32"
+            )
         about += _without_clients(name, data)
         data = dataclasses.replace(data, names=public.names or data.names, notes={"data": about})
         data = checked(by_class(data) if public.by_class else data, variant, where)
-    return dataclasses.replace(data, notes={"data": about, **data.notes, "variant": found.layout.variant})
+    return dataclasses.replace(
+        data, notes={"data": about, **data.notes, "variant": found.layout.variant}
+    )
 
 
 _SHAPES = ((1, 28, 28), (3, 32, 32))
@@ -107,7 +123,11 @@ def read_texts(found: Found) -> TextClients:
     if found.layout.kind == "pack":
         packs.check(found.where)
         return texts.read_pack(found.where)
-    return texts.read_leaf(found.path) if found.layout.kind == "leaf text" else texts.read_csv(found.path)
+    return (
+        texts.read_leaf(found.path)
+        if found.layout.kind == "leaf text"
+        else texts.read_csv(found.path)
+    )
 
 
 def _idx(name: str, path: Path) -> Dataset:
@@ -122,7 +142,9 @@ def _idx(name: str, path: Path) -> Dataset:
 def _bytes(name: str, path: Path) -> Dataset:
     """LEAF stores bytes n as numbers n / 255."""
     data = leaf.read(path)
-    return dataclasses.replace(data, x=(data.x * 255.0).round().to(torch.uint8), classes=len(PUBLIC[name].names))
+    return dataclasses.replace(
+        data, x=(data.x * 255.0).round().to(torch.uint8), classes=len(PUBLIC[name].names)
+    )
 
 
 _READERS: Mapping[str, Callable[[str, Path], Dataset]] = {

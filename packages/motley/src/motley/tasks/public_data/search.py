@@ -1,4 +1,5 @@
-"""Search of the folders of a machine for a public data set, and the error that says how to get what was not found."""
+"""Search of the folders of a machine for a public data set, and the error that says how to get what
+was not found."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Found:
 
 
 def search(name: str, folder: Path | None = None) -> Iterator[Found]:
-    """Yield the places at which a data set was found, the one that is used first; nothing is read but names of files.
+    """Yield the places at which a data set was found, the one that is used first; nothing is read
+    but names of files.
 
     Parameters
     ----------
@@ -64,11 +66,14 @@ def first(name: str, folder: Path | None = None) -> Found:
     if found is not None:
         return found
     what = ", ".join(
-        dict.fromkeys(f"{one.path}/" if one.path != "." else " and ".join(one.files) for one in PUBLIC[name].layouts)
+        dict.fromkeys(
+            f"{one.path}/" if one.path != "." else " and ".join(one.files)
+            for one in PUBLIC[name].layouts
+        )
     )
     raise DataError(
-        f"{name} was not found: looked for {what} in {', '.join(map(str, looked_in(folder)))}; get it with: "
-        f"{how_to_get(name)}, or name the folder that has it: --data DIR, or MOTLEY_DATA"
+        f"{name} was not found: looked for {what} in {', '.join(map(str, looked_in(folder)))}; get "
+        f"it with: {how_to_get(name)}, or name the folder that has it: --data DIR, or MOTLEY_DATA"
     )
 
 
@@ -85,13 +90,16 @@ def looked_in(folder: Path | None = None) -> list[Path]:
 def _holds(path: Path, layout: DiskLayout) -> bool:
     every = all if layout.kind == "pack" else any
     try:
-        return path.is_dir() and every(next(path.glob(pattern), None) is not None for pattern in layout.files)
+        return path.is_dir() and every(
+            next(path.glob(pattern), None) is not None for pattern in layout.files
+        )
     except OSError:  # a folder that may not be looked into
         return False
 
 
 def _as_it_is(layout: DiskLayout, place: Path) -> DiskLayout:
-    """Return the layout, as Keras' where a file ``mnist.npz`` has no writers: Keras' file has the pack's name."""
+    """Return the layout, as Keras' where a file ``mnist.npz`` has no writers: Keras' file has the
+    pack's name."""
     if layout.files != ("mnist.npz",):
         return layout
     if not is_file(place / "mnist.npz"):  # whoever reads it will say so

@@ -1,7 +1,8 @@
-"""The interface of an allocator: it divides the round's upload budget among the clients of the cohort.
+"""The interface of an allocator: it divides the round's upload budget among the clients of the
+cohort.
 
-An allocator is a frozen dataclass of options and pure functions of (state, context). Its state, if it
-has any, is a dict of plain arrays that only ``observe`` changes.
+An allocator is a frozen dataclass of options and pure functions of (state, context). Its state, if
+it has any, is a dict of plain arrays that only ``observe`` changes.
 """
 
 from __future__ import annotations
@@ -21,26 +22,38 @@ from motley.core.table import ClientTable
 from motley.transport.budgets import Budget
 from motley.transport.ledger import VALUE_BITS
 
-__all__ = ["LEAST", "AllocationContext", "Allocator", "State", "check_least", "last_errors", "remember_errors"]
+__all__ = [
+    "LEAST",
+    "AllocationContext",
+    "Allocator",
+    "State",
+    "check_least",
+    "last_errors",
+    "remember_errors",
+]
 
 State: TypeAlias = Mapping[str, NDArray[Any]]
 
 LEAST = 0.005
 """The smallest upload ratio, as in the authors' code of HeteRo-Select v2."""
 LARGEST = 1e100
-"""Largest norm: larger ones, of runs that diverge, are replaced by it, so that their squares are finite."""
+"""Largest norm: larger ones, of runs that diverge, are replaced by it, so that their squares are
+finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationContext:
-    """The cohort and its planned work, before training. Columns are ``[m]`` float64, in the order of the cohort.
+    """The cohort and its planned work, before training. Columns are ``[m]`` float64, in the order
+    of the cohort.
 
     Parameters
     ----------
     ids: the cohort.
-    budget: mean upload ratio of the round, theta_t. average: theta_avg. warm: whether the round belongs to the warm-up.
+    budget: mean upload ratio of the round, theta_t. average: theta_avg. warm: whether the round
+    belongs to the warm-up.
     size: D, numbers in an update.
-    examples: training samples. steps: local steps. compute_s: seconds they take. uplink_mbps: 10^6 bits a second; infinite: free.
+    examples: training samples. steps: local steps. compute_s: seconds they take. uplink_mbps: 10^6
+    bits a second; infinite: free.
     scores, upload_ratio: the selector's, None where it gives none.
     """
 
@@ -58,7 +71,8 @@ class AllocationContext:
 
     @property
     def whole_s(self) -> Floats:
-        """The seconds that uploading a whole update takes, 32 bits a number: ``32 D / B``; infinite on a dead link."""
+        """The seconds that uploading a whole update takes, 32 bits a number: ``32 D / B``; infinite
+        on a dead link."""
         with np.errstate(divide="ignore"):
             return np.asarray(VALUE_BITS * self.size / (1e6 * self.uplink_mbps), np.float64)
 
@@ -69,17 +83,19 @@ class AllocationContext:
 
 
 class Allocator(ABC):
-    """A rule that sets the upload ratio of each client. ``requires`` names columns of :class:`AllocationContext` that it needs:
-    ``"scores"`` and ``"upload_ratio"`` of the selector, ``"uplink_mbps"`` of a network in which uploads take time.
+    """A rule that sets the upload ratio of each client. ``requires`` names columns of
+    :class:`AllocationContext` that it needs: ``"scores"`` and ``"upload_ratio"`` of the selector,
+    ``"uplink_mbps"`` of a network in which uploads take time.
 
-    ``looks_at_work``: ratios depend on ``examples``, ``steps`` or ``compute_s``; a class that does not say otherwise is taken to
-    do so, because private runs rely on it."""
+    ``looks_at_work``: ratios depend on ``examples``, ``steps`` or ``compute_s``; a class that does
+    not say otherwise is taken to do so, because private runs rely on it."""
 
     requires: ClassVar[frozenset[str]] = frozenset()
     looks_at_work: ClassVar[bool] = True
 
     def refuses(self, budget: Budget) -> str | None:
-        """Return why the allocator does not go with this budget, in one sentence with a remedy; None if it does."""
+        """Return why the allocator does not go with this budget, in one sentence with a remedy;
+        None if it does."""
         return None
 
     def init(self) -> State:
@@ -96,7 +112,8 @@ class Allocator(ABC):
         Parameters
         ----------
         reports: of the step's clients, with the signal ``update_norm``.
-        step_norm: Euclidean norm of the weighted mean of the decoded updates; NaN when there were none.
+        step_norm: Euclidean norm of the weighted mean of the decoded updates; NaN when there were
+        none.
         """
         return state
 
@@ -108,7 +125,8 @@ def check_least(least: float) -> None:
 
 
 def remember_errors(state: State, reports: Reports) -> State:
-    """Return the state ``ids`` and ``square`` with the squared norms of the accepted updates: A_k, the error of sending nothing."""
+    """Return the state ``ids`` and ``square`` with the squared norms of the accepted updates: A_k,
+    the error of sending nothing."""
     done = reports.of(Outcome.ACCEPTED)
     norm = np.minimum(done.signal("update_norm"), LARGEST)
     good = np.isfinite(norm)
@@ -120,7 +138,10 @@ def remember_errors(state: State, reports: Reports) -> State:
 
 
 def last_errors(state: State, ids: Ids) -> Floats:
-    """Return A_k over their mean, ``[m]``; 1 for a client without an accepted update, and for all if there is no such update."""
-    square = ClientTable({"square": np.nan}, state["ids"], {"square": state["square"]}).get("square", ids)
+    """Return A_k over their mean, ``[m]``; 1 for a client without an accepted update, and for all
+    if there is no such update."""
+    square = ClientTable({"square": np.nan}, state["ids"], {"square": state["square"]}).get(
+        "square", ids
+    )
     mean = square[~np.isnan(square)].mean() if not np.isnan(square).all() else 0.0
     return np.nan_to_num(square / mean, nan=1.0) if mean > 0 else np.ones(len(ids))

@@ -1,25 +1,30 @@
-"""HeteRo-Select v2: upload ratios proportional to the selector's scores, limited by what the link carries in the time of a round.
+"""HeteRo-Select v2: upload ratios proportional to the selector's scores, limited by what the link
+carries in the time of a round.
 
-Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous Federated Learning*,
-arXiv:2508.06692v2, equation 8. Reference: docs/methods/compression.md#by-score, docs/methods/hetero-select.md#worked.
+Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous
+Federated Learning*, arXiv:2508.06692v2, equation 8. Reference:
+docs/methods/compression.md#by-score, docs/methods/hetero-select.md#worked.
 
     theta_k  = clip(min(S_k / mean S  theta_t, cap_k), least, 1)          mean over the cohort
     cap_k    = B_k T_b / (32 D)
     T_b      = theta_avg 32 D / B_mean + H c_mean
     theta_k  = 1 in the warm-up
 
-Symbols: ``S_k`` the selector's score; ``theta_t`` budget of the round; ``B_k`` uplink; ``D`` numbers in an update; ``H`` local
-steps; ``c_mean`` seconds per step. Ratios are not rescaled after clipping: where the ceiling or ``least`` binds, their mean is
-not theta_t.
+Symbols: ``S_k`` the selector's score; ``theta_t`` budget of the round; ``B_k`` uplink; ``D``
+numbers in an update; ``H`` local steps; ``c_mean`` seconds per step. Ratios are not rescaled after
+clipping: where the ceiling or ``least`` binds, their mean is not theta_t.
 
 Deviations and readings
 -----------------------
-* ``least``, ``B_mean`` = 3 Mb/s and ``c_mean`` = 0.3 s are the authors' code's, whose log of a run on CIFAR-10 they reproduce.
-* The ceiling spends all of T_b on the upload though T_b has the compute time in it: AlexNet's is 0.24 at 1 Mb/s and no ceiling at
-  5, logistic regression's never binds. ``cap = "upload_only"`` (INTERPRETATION-D) is ``B_k max(T_b - compute_s, 0) / (32 D)``.
-* Text and code differ in the warm-up: ``as_published = "code"`` scales and caps it like any other round
-  (docs/methods/hetero-select.md#code, row 5). The code's cosine is an option of the budget.
-* All scores (near) 0: theta_t for all clients, with ceiling and least as usual. A client of score 0 sends ``least``.
+* ``least``, ``B_mean`` = 3 Mb/s and ``c_mean`` = 0.3 s are the authors' code's, whose log of a run
+  on CIFAR-10 they reproduce.
+* The ceiling spends all of T_b on the upload though T_b has the compute time in it: AlexNet's is
+  0.24 at 1 Mb/s and no ceiling at 5, logistic regression's never binds. ``cap = "upload_only"``
+  (INTERPRETATION-D) is ``B_k max(T_b - compute_s, 0) / (32 D)``.
+* Text and code differ in the warm-up: ``as_published = "code"`` scales and caps it like any other
+  round (docs/methods/hetero-select.md#code, row 5). The code's cosine is an option of the budget.
+* All scores (near) 0: theta_t for all clients, with ceiling and least as usual. A client of score 0
+  sends ``least``.
 * READING where clients differ in steps, H is the cohort's mean.
 
 >>> context = AllocationContext(
@@ -57,7 +62,8 @@ class ByScore(Allocator):
     Parameters
     ----------
     as_published: treatment of the warm-up, see above.
-    cap: ``"published"``, ``"upload_only"`` (only the time that is left for the upload), or ``"none"``.
+    cap: ``"published"``, ``"upload_only"`` (only the time that is left for the upload), or
+    ``"none"``.
     least: smallest ratio. mean_mbps, mean_step_s: B_mean and c_mean, which determine T_b.
     time_budget_s: T_b in seconds; None: as above.
     """
@@ -91,14 +97,19 @@ class ByScore(Allocator):
             return np.ones(len(context.ids))
         mean = float(context.scores.mean()) if len(context.ids) else 0.0
         relative = context.scores / mean if mean >= NOTHING else np.ones(len(context.ids))
-        return np.clip(np.minimum(relative * context.budget, self.ceiling(context)), self.least, 1.0)
+        return np.clip(
+            np.minimum(relative * context.budget, self.ceiling(context)), self.least, 1.0
+        )
 
     def round_s(self, context: AllocationContext) -> float:
         """Return T_b in seconds."""
         if self.time_budget_s is not None:
             return self.time_budget_s
         steps = float(context.steps.mean()) if len(context.ids) else 0.0
-        return context.average * VALUE_BITS * context.size / (1e6 * self.mean_mbps) + steps * self.mean_step_s
+        return (
+            context.average * VALUE_BITS * context.size / (1e6 * self.mean_mbps)
+            + steps * self.mean_step_s
+        )
 
     def ceiling(self, context: AllocationContext) -> Floats:
         """Return cap_k ``[m]``, infinite where there is none."""

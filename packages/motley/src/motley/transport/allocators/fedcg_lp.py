@@ -1,24 +1,31 @@
-"""FedCG's upload ratios for any selector's cohort: they minimise the time of the slowest client at a given compression error.
+"""FedCG's upload ratios for any selector's cohort: they minimise the time of the slowest client at
+a given compression error.
 
-Jiang, Xu, Xu, Wang, Qian: *Heterogeneity-Aware Federated Learning with Adaptive Client Selection and Gradient Compression*,
-IEEE INFOCOM 2023 (arXiv:2212.09483). Reference: docs/methods/compression.md#fedcg-lp.
+Jiang, Xu, Xu, Wang, Qian: *Heterogeneity-Aware Federated Learning with Adaptive Client Selection
+and Gradient Compression*, IEEE INFOCOM 2023 (arXiv:2212.09483). Reference:
+docs/methods/compression.md#fedcg-lp.
 
     min T  s.t.  a_k + theta_k r_k <= T,   sum_k w_k (1 - theta_k) <= eps,   least <= theta_k <= 1
 
-Symbols: ``a_k`` seconds of local work; ``r_k = 32 D / B_k``; ``w_k`` weight of the error, sum 1; ``eps = 1 - theta_t``, so with equal
-weights the mean share is the budget. Solved in closed form by :mod:`motley.core.upload_ratios`.
+Symbols: ``a_k`` seconds of local work; ``r_k = 32 D / B_k``; ``w_k`` weight of the error, sum 1;
+``eps = 1 - theta_t``, so with equal weights the mean share is the budget. Solved in closed form by
+:mod:`motley.core.upload_ratios`.
 
-State, plain arrays, with ``weights = "last_update"`` only: ``ids`` [n] and ``square`` [n], the squared norm of each client's last
-accepted update, renewed with every server step. It holds the clients that took part.
+State, plain arrays, with ``weights = "last_update"`` only: ``ids`` [n] and ``square`` [n], the
+squared norm of each client's last accepted update, renewed with every server step. It holds the
+clients that took part.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D the program; the paper's constants were not at hand. Its optimum in theta is not unique: given are the largest
-  shares that T* allows. Where the slowest client's ``least`` decides T*, that is more than the budget; ``slack = "traffic"`` sends the
-  budget.
-* ``weights = "last_update"`` is p_k A_k, where a client without an accepted update has the mean A_k of the others.
-* INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out of the program; an infinitely fast one sends all.
-* FedCG itself chooses clients too, and runs without error feedback: the selector ``fedcg`` with ``allocator = "from_selector"``.
+* INTERPRETATION-D the program; the paper's constants were not at hand. Its optimum in theta is not
+  unique: given are the largest shares that T* allows. Where the slowest client's ``least`` decides
+  T*, that is more than the budget; ``slack = "traffic"`` sends the budget.
+* ``weights = "last_update"`` is p_k A_k, where a client without an accepted update has the mean A_k
+  of the others.
+* INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out of the program; an infinitely
+  fast one sends all.
+* FedCG itself chooses clients too, and runs without error feedback: the selector ``fedcg`` with
+  ``allocator = "from_selector"``.
 
 >>> context = AllocationContext(np.arange(3), budget=0.7, average=0.7, warm=False, size=2_812_500,
 ...             examples=np.array([50, 30, 20]), steps=np.ones(3),
@@ -58,8 +65,9 @@ class FedCGProgram(Allocator):
 
     Parameters
     ----------
-    weights: of the errors: ``"equal"``, ``"examples"`` (p_k), or ``"last_update"`` (p_k A_k). least: smallest share. slack: use
-    of ratios that T* leaves room for, ``"fidelity"``: sent; ``"traffic"``: saved.
+    weights: of the errors: ``"equal"``, ``"examples"`` (p_k), or ``"last_update"`` (p_k A_k).
+    least: smallest share. slack: use of ratios that T* leaves room for, ``"fidelity"``: sent;
+    ``"traffic"``: saved.
     """
 
     weights: Literal["equal", "examples", "last_update"] = "equal"
@@ -73,7 +81,11 @@ class FedCGProgram(Allocator):
 
     @override
     def init(self) -> State:
-        return {"ids": np.zeros(0, np.int64), "square": np.zeros(0)} if self.weights == "last_update" else {}
+        return (
+            {"ids": np.zeros(0, np.int64), "square": np.zeros(0)}
+            if self.weights == "last_update"
+            else {}
+        )
 
     @override
     def ratios(self, state: State, context: AllocationContext) -> Floats:
@@ -84,14 +96,21 @@ class FedCGProgram(Allocator):
             weights = self._weights(state, context)[alive]
             weights = weights if weights.any() else np.ones(len(weights))
             theta[alive] = upload_ratios(
-                context.compute_s[alive], upload_s[alive], context.budget, self.least, weights, self.slack
+                context.compute_s[alive],
+                upload_s[alive],
+                context.budget,
+                self.least,
+                weights,
+                self.slack,
             )[0]
         return theta
 
     def _weights(self, state: State, context: AllocationContext) -> Floats:
         if self.weights == "equal":
             return np.ones(len(context.ids))
-        return context.shares * (last_errors(state, context.ids) if self.weights == "last_update" else 1.0)
+        return context.shares * (
+            last_errors(state, context.ids) if self.weights == "last_update" else 1.0
+        )
 
     @override
     def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:

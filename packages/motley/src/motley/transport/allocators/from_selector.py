@@ -35,7 +35,10 @@ class FromSelector(Allocator):
     def refuses(self, budget: Budget) -> str | None:
         if budget == ConstantBudget():
             return None
-        return 'the selector\'s ratios would not follow this budget; leave it out, or use the allocator "uniform"'
+        return (
+            "the selector's ratios would not follow this budget; leave it out, or use the "
+            'allocator "uniform"'
+        )
 
     def ratios(self, state: State, context: AllocationContext) -> Floats:
         """As the selector says.

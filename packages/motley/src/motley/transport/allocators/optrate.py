@@ -1,7 +1,7 @@
 """OptRate: one upload ratio for all clients, larger in rounds whose updates are large.
 
-Cui, Su, Zhou, Liu: *Optimal Rate Adaption in Federated Learning with Compressed Communications*, IEEE INFOCOM 2022
-(arXiv:2112.06694). Reference: docs/methods/compression.md#optrate.
+Cui, Su, Zhou, Liu: *Optimal Rate Adaption in Federated Learning with Compressed Communications*,
+IEEE INFOCOM 2022 (arXiv:2112.06694). Reference: docs/methods/compression.md#optrate.
 
     error model    E_t(theta) = A_t theta^-a,    A_t = |mean update of the step before|^2
     choose         min sum_t E_t(theta_t)   s.t.   mean theta = theta_avg
@@ -11,14 +11,16 @@ Cui, Su, Zhou, Liu: *Optimal Rate Adaption in Federated Learning with Compressed
 
 Symbols: ``nu`` price of a unit of the ratio, adapted until the mean ratio so far is theta_avg.
 
-State, plain arrays ``[1]``: ``price`` (log nu, NaN before the first step), ``error`` (log A_t), ``spent`` (sum of the shares so far),
-``rounds``. It evolves with every server step; the shares of a round are a function of it alone.
+State, plain arrays ``[1]``: ``price`` (log nu, NaN before the first step), ``error`` (log A_t),
+``spent`` (sum of the shares so far), ``rounds``. It evolves with every server step; the shares of a
+round are a function of it alone.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D all of it: only the paper's abstract was at hand (a rate adapted to the training, the same for all clients).
-* INTERPRETATION-D nu starts where the first measured A_t gives theta_avg; with A_t the same in all rounds so does every round. Before
-  any step theta_avg is sent.
+* INTERPRETATION-D all of it: only the paper's abstract was at hand (a rate adapted to the training,
+  the same for all clients).
+* INTERPRETATION-D nu starts where the first measured A_t gives theta_avg; with A_t the same in all
+  rounds so does every round. Before any step theta_avg is sent.
 * ``a`` is an option and is not fitted to updates.
 * A round in which nothing was folded keeps A_t, and counts in the mean.
 * The allocator makes its own schedule: a budget that is not constant, or has a warm-up, is refused.
@@ -52,7 +54,8 @@ class OptRate(Allocator):
 
     Parameters
     ----------
-    a: exponent of the error model, positive. gain: rate at which the price adapts. least: smallest ratio.
+    a: exponent of the error model, positive. gain: rate at which the price adapts. least: smallest
+    ratio.
     """
 
     a: float = 1.0
@@ -64,22 +67,37 @@ class OptRate(Allocator):
         if not 0 < self.a < math.inf:
             raise ConfigError(f"got a = {self.a}; expected a positive exponent")
         if not 0 <= self.gain < math.inf:
-            raise ConfigError(f"got gain = {self.gain}; expected a number of at least 0 (0 keeps the first price)")
+            raise ConfigError(
+                f"got gain = {self.gain}; expected a number of at least 0 (0 keeps the first price)"
+            )
 
     @override
     def refuses(self, budget: Budget) -> str | None:
         if isinstance(budget, ConstantBudget) and not budget.warm_up:
             return None
-        return '"optrate" makes its own schedule around an average; use a constant budget without warm-up'
+        return (
+            '"optrate" makes its own schedule around an average; use a constant budget without '
+            "warm-up"
+        )
 
     @override
     def init(self) -> State:
-        return {"price": np.full(1, np.nan), "error": np.full(1, np.nan), "spent": np.zeros(1), "rounds": np.zeros(1)}
+        return {
+            "price": np.full(1, np.nan),
+            "error": np.full(1, np.nan),
+            "spent": np.zeros(1),
+            "rounds": np.zeros(1),
+        }
 
     def share(self, state: State, average: float) -> float:
         """Return theta_t, the same for all clients."""
-        price, error = float(state["price"][0]), float(state["error"][0])
-        wanted = math.log(average) if math.isnan(price) else (math.log(self.a) + error - price) / (1.0 + self.a)
+        price = float(state["price"][0])
+        error = float(state["error"][0])
+        wanted = (
+            math.log(average)
+            if math.isnan(price)
+            else (math.log(self.a) + error - price) / (1.0 + self.a)
+        )
         return max(math.exp(min(wanted, 0.0)), self.least)
 
     @override
@@ -88,8 +106,11 @@ class OptRate(Allocator):
 
     @override
     def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:
-        average, price, error = budget.average, state["price"], state["error"]
-        spent, rounds = state["spent"] + self.share(state, average), state["rounds"] + 1
+        average = budget.average
+        price = state["price"]
+        error = state["error"]
+        spent = state["spent"] + self.share(state, average)
+        rounds = state["rounds"] + 1
         if 0 < step_norm < math.inf:
             error = np.full(1, 2.0 * math.log(step_norm))
         if np.isnan(price[0]):

@@ -1,7 +1,7 @@
 """The same upload ratio for all clients, the budget of the round: ``theta_k = theta_t``.
 
-The ablation of HeteRo-Select v2 (docs/methods/hetero-select.md#score). There is no ceiling by bandwidth, as in the authors' code
-(docs/methods/hetero-select.md#code, row 9).
+The ablation of HeteRo-Select v2 (docs/methods/hetero-select.md#score). There is no ceiling by
+bandwidth, as in the authors' code (docs/methods/hetero-select.md#code, row 9).
 """
 
 from __future__ import annotations

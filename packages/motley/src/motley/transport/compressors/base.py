@@ -1,10 +1,13 @@
-"""The interface of a compressor, which turns a vector into a :class:`~motley.transport.packet.Packet` whose spec is known beforehand.
+"""The interface of a compressor, which turns a vector into a
+:class:`~motley.transport.packet.Packet` whose spec is known beforehand.
 
-There are two kinds: a :class:`Sparsifier` chooses *which* values are sent, a :class:`Quantizer` sends every value in *few bits*. A
-compressor gets the flat vector of all trainable parameters (docs/methods/compression.md#contract).
+There are two kinds: a :class:`Sparsifier` chooses *which* values are sent, a :class:`Quantizer`
+sends every value in *few bits*. A compressor gets the flat vector of all trainable parameters
+(docs/methods/compression.md#contract).
 
-``ratio`` (theta in the papers) is the share of the vector that may be sent; ``kept = max(1, min(D, ceil(ratio D - 1e-6)))``. All
-randomness comes from a key, so the spec computed before training is that of the packet.
+``ratio`` (theta in the papers) is the share of the vector that may be sent;
+``kept = max(1, min(D, ceil(ratio D - 1e-6)))``. All randomness comes from a key, so the spec
+computed before training is that of the packet.
 """
 
 from __future__ import annotations
@@ -54,29 +57,40 @@ class Compressor(ABC):
     budgeted: ClassVar[bool] = True
 
     @abstractmethod
-    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
-        """Return the spec of the packet that :meth:`compress` returns for the same arguments; it does not depend on values."""
+    def spec(
+        self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32
+    ) -> PacketSpec:
+        """Return the spec of the packet that :meth:`compress` returns for the same arguments; it
+        does not depend on values."""
 
     @abstractmethod
-    def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
-        """Return the packet of ``v`` ``[D]``. ``curvature``: of the layers that :meth:`curvature_layers` named, as far as measured.
+    def compress(
+        self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE
+    ) -> Packet:
+        """Return the packet of ``v`` ``[D]``. ``curvature``: of the layers that
+        :meth:`curvature_layers` named, as far as measured.
 
         Raises
         ------
         CodecError: a value that is not finite.
         """
 
-    def curvature_layers(self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None) -> tuple[str, ...]:
-        """Return the layers whose curvature must be measured after local training; called when the job is planned."""
+    def curvature_layers(
+        self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None
+    ) -> tuple[str, ...]:
+        """Return the layers whose curvature must be measured after local training; called when the
+        job is planned."""
         return ()
 
     @property
     def probes_model(self) -> bool:
-        """Whether the curvature of these layers is taken from a probe of the whole model; else of the layers alone."""
+        """Whether the curvature of these layers is taken from a probe of the whole model; else of
+        the layers alone."""
         return False
 
     def next_state(self, packet: Packet, layout: Layout) -> Tensors:
-        """Return the client's next state, which replaces the old one when the upload is accepted."""
+        """Return the client's next state, which replaces the old one when the upload is
+        accepted."""
         return {}
 
     def initial_state(self, layout: Layout) -> Tensors:
@@ -88,7 +102,8 @@ class Compressor(ABC):
         return None
 
     def paper_bits(self, ratio: float, layout: Layout, key: Key) -> int:
-        """Return the bits as papers count them: ``ratio D`` values in their own width, 32 for each scale, nothing for places."""
+        """Return the bits as papers count them: ``ratio D`` values in their own width, 32 for each
+        scale, nothing for places."""
         return self.spec(ratio, layout, key).values_bits(ratio if self.budgeted else None)
 
 
@@ -96,16 +111,21 @@ class Sparsifier(Compressor):
     """A compressor that sends some of the values, unchanged."""
 
     @abstractmethod
-    def choose(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors) -> Packet:
+    def choose(
+        self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors
+    ) -> Packet:
         """Return a packet of the chosen values."""
 
     @override
-    def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
+    def compress(
+        self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE
+    ) -> Packet:
         return self.choose(require_finite(v), ratio, layout, key, curvature)
 
 
 class Quantizer(Compressor):
-    """A compressor that sends every value in few bits. In a chain it gets the values that a sparsifier chose, from any layers."""
+    """A compressor that sends every value in few bits. In a chain it gets the values that a
+    sparsifier chose, from any layers."""
 
     budgeted: ClassVar[bool] = False
 
@@ -125,15 +145,25 @@ class Quantizer(Compressor):
     def coded(self, spec: PacketSpec, group: int | tuple[int, ...]) -> PacketSpec:
         """Return a spec with its values written as codes."""
         coding: Coding = "codes64" if spec.coding == "float64" else "codes32"
-        return PacketSpec(spec.size, spec.kept, spec.places, spec.runs, coding, self.width[0], group)
+        return PacketSpec(
+            spec.size, spec.kept, spec.places, spec.runs, coding, self.width[0], group
+        )
 
     @override
-    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
-        return self.coded(PacketSpec(layout.size, layout.size, coding=coding_of(dtype)), self.groups(layout))
+    def spec(
+        self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32
+    ) -> PacketSpec:
+        return self.coded(
+            PacketSpec(layout.size, layout.size, coding=coding_of(dtype)), self.groups(layout)
+        )
 
     @override
-    def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
-        return Packet(len(v), self.quantize(require_finite(v), self.groups(layout), key.fold("coins")))
+    def compress(
+        self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE
+    ) -> Packet:
+        return Packet(
+            len(v), self.quantize(require_finite(v), self.groups(layout), key.fold("coins"))
+        )
 
 
 def coding_of(dtype: torch.dtype) -> Coding:

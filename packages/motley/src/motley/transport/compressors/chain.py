@@ -1,7 +1,8 @@
-"""A chain of two compressors: a sparsifier chooses the values that are sent, a quantiser shortens them.
+"""A chain of two compressors: a sparsifier chooses the values that are sent, a quantiser shortens
+them.
 
-Reference: docs/methods/compression.md#qsgd. The quantiser gets the chosen values alone, and error feedback keeps what is left of
-the *quantised* values.
+Reference: docs/methods/compression.md#qsgd. The quantiser gets the chosen values alone, and error
+feedback keeps what is left of the *quantised* values.
 
 >>> import torch
 >>> from motley.core.keys import Key
@@ -26,7 +27,14 @@ from typing_extensions import override
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
-from motley.transport.compressors.base import NONE, Compressor, Quantizer, Sparsifier, Tensors, require_finite
+from motley.transport.compressors.base import (
+    NONE,
+    Compressor,
+    Quantizer,
+    Sparsifier,
+    Tensors,
+    require_finite,
+)
 from motley.transport.packet import Packet, PacketSpec
 
 __all__ = ["Chain"]
@@ -43,22 +51,33 @@ class Chain(Compressor):
     def __post_init__(self) -> None:
         if not isinstance(self.sparsifier, Sparsifier) or not isinstance(self.quantizer, Quantizer):
             raise ConfigError(
-                f"got {type(self.sparsifier).__name__} then {type(self.quantizer).__name__}; expected a sparsifier "
-                "(topk, randomk, tensor_drop), then a quantizer (qsgd, fedpaq, signs, terngrad)"
+                f"got {type(self.sparsifier).__name__} then {type(self.quantizer).__name__}; "
+                "expected a sparsifier (topk, randomk, tensor_drop), then a quantizer (qsgd, "
+                "fedpaq, signs, terngrad)"
             )
 
     @override
-    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
-        return self.quantizer.coded(self.sparsifier.spec(ratio, layout, key, dtype), self.quantizer.width[1])
+    def spec(
+        self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32
+    ) -> PacketSpec:
+        return self.quantizer.coded(
+            self.sparsifier.spec(ratio, layout, key, dtype), self.quantizer.width[1]
+        )
 
     @override
-    def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
+    def compress(
+        self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE
+    ) -> Packet:
         packet = self.sparsifier.choose(require_finite(v), ratio, layout, key, curvature)
-        codes = self.quantizer.quantize(packet.numbers(), self.quantizer.width[1], key.fold("coins"))
+        codes = self.quantizer.quantize(
+            packet.numbers(), self.quantizer.width[1], key.fold("coins")
+        )
         return Packet(packet.size, codes, packet.places, packet.drawn_at)
 
     @override
-    def curvature_layers(self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None) -> tuple[str, ...]:
+    def curvature_layers(
+        self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None
+    ) -> tuple[str, ...]:
         return self.sparsifier.curvature_layers(ratio, layout, key, client_state)
 
     @property

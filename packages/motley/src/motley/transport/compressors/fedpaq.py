@@ -1,17 +1,20 @@
 """FedPAQ: clients send the quantised difference of models after several local steps.
 
-Reisizadeh, Mokhtari, Hassani, Jadbabaie, Pedarsani: *FedPAQ: A Communication-Efficient Federated Learning Method with Periodic
-Averaging and Quantization*, AISTATS 2020. Reference: docs/methods/compression.md#qsgd.
+Reisizadeh, Mokhtari, Hassani, Jadbabaie, Pedarsani: *FedPAQ: A Communication-Efficient Federated
+Learning Method with Periodic Averaging and Quantization*, AISTATS 2020. Reference:
+docs/methods/compression.md#qsgd.
 
     send Q(w_k - x);   x <- x + 1/M sum_S Q(w_k - x);
     Q the low-precision quantiser of QSGD with one norm for the vector
 
-Assumption of its theory: ``E Q(v) = v`` and ``E ||Q(v) - v||^2 <= q ||v||^2``, here ``q = min(D / s^2, sqrt(D) / s)``.
+Assumption of its theory: ``E Q(v) = v`` and ``E ||Q(v) - v||^2 <= q ||v||^2``, here
+``q = min(D / s^2, sqrt(D) / s)``.
 
 Deviations and readings
 -----------------------
-* What is quantised is the difference, never the model. Periodic averaging and random participation are the experiment's
-  (``local``, ``selector = "uniform"``, ``weights = "uniform"``); this is its quantiser.
+* What is quantised is the difference, never the model. Periodic averaging and random participation
+  are the experiment's (``local``, ``selector = "uniform"``, ``weights = "uniform"``); this is its
+  quantiser.
 * READING ``levels = 1`` is the default: the paper's experiments vary s and name 1 first.
 
 >>> FedPAQ(levels=5).width
@@ -45,7 +48,10 @@ class FedPAQ(Quantizer):
 
     def __post_init__(self) -> None:
         if not 1 <= self.levels < 2**24:
-            raise ConfigError(f"got levels = {self.levels}; expected 1 to 16777215, 1 in the paper's first experiment")
+            raise ConfigError(
+                f"got levels = {self.levels}; expected 1 to 16777215, 1 in the paper's first "
+                "experiment"
+            )
 
     @property
     @override

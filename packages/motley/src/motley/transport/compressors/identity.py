@@ -31,9 +31,13 @@ class Identity(Compressor):
     budgeted: ClassVar[bool] = False
 
     @override
-    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
+    def spec(
+        self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32
+    ) -> PacketSpec:
         return PacketSpec(layout.size, layout.size, coding=coding_of(dtype))
 
     @override
-    def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
+    def compress(
+        self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE
+    ) -> Packet:
         return Packet(len(v), require_finite(v))

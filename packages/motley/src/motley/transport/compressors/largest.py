@@ -1,7 +1,9 @@
-"""The k largest values of a long vector in O(D): exact, ties go to the lowest index, the same on every machine.
+"""The k largest values of a long vector in O(D): exact, ties go to the lowest index, the same on
+every machine.
 
-A strided sample brackets the k-th largest value, which is then found among the values within the bracket. Where the bracket misses
-it (values that depend on their index) the whole vector is partitioned instead; the result is the same.
+A strided sample brackets the k-th largest value, which is then found among the values within the
+bracket. Where the bracket misses it (values that depend on their index) the whole vector is
+partitioned instead; the result is the same.
 
 >>> import numpy as np
 >>> largest(np.array([1.0, 3.0, 3.0, 2.0, 3.0]), 2).tolist()
@@ -23,7 +25,8 @@ _SPREAD = 5.0  # standard deviations of a sample quantile's rank on either side
 
 
 def largest(score: NDArray[Any], k: int) -> NDArray[np.int64]:
-    """Return the indices of the ``k`` largest of ``score`` ``[D]`` (no NaN), ascending; of equal values the first."""
+    """Return the indices of the ``k`` largest of ``score`` ``[D]`` (no NaN), ascending; of equal
+    values the first."""
     if k >= len(score):
         return np.arange(len(score))
     if k <= 0:
@@ -39,9 +42,11 @@ def _kth(score: NDArray[Any], k: int) -> Any:
     if len(score) < _SHORT:
         return _partitioned(score, k)
     sample = np.sort(score[:: len(score) // _SAMPLE])
-    n, share = len(sample), 1.0 - k / len(score)
+    n = len(sample)
+    share = 1.0 - k / len(score)
     margin = _SPREAD * (n * share * (1.0 - share)) ** 0.5 + 2.0
-    low, high = int(n * share - margin), int(n * share + margin) + 1
+    low = int(n * share - margin)
+    high = int(n * share + margin) + 1
     fits = np.flatnonzero(score >= sample[low]) if low >= 0 else np.arange(len(score))
     inside = score[fits]
     above = 0

@@ -1,6 +1,8 @@
-"""QSGD: every value is rounded to one of a few levels, up or down at random so that the result is unbiased.
+"""QSGD: every value is rounded to one of a few levels, up or down at random so that the result is
+unbiased.
 
-Alistarh, Grubic, Li, Tomioka, Vojnovic: *QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding*, NeurIPS 2017.
+Alistarh, Grubic, Li, Tomioka, Vojnovic: *QSGD: Communication-Efficient SGD via Gradient
+Quantization and Encoding*, NeurIPS 2017.
 Reference: docs/methods/compression.md#qsgd.
 
     Q(v)_i = n sgn(v_i) xi_i,   r_i = s |v_i| / n,   n = ||v||_2,
@@ -9,14 +11,17 @@ Reference: docs/methods/compression.md#qsgd.
     at most min(N / s^2, sqrt(N) / s) ||v||^2
 
 Symbols: ``s`` levels; N values of a bucket, each with its own norm. State: none.
-On the wire: 1 + ceil(log2(s + 1)) bits per value and 32 per bucket, always; Elias codes are estimates
-(``benchmarks/estimates.py``), their length depends on values.
+On the wire: 1 + ceil(log2(s + 1)) bits per value and 32 per bucket, always; Elias codes are
+estimates (``benchmarks/estimates.py``), their length depends on values.
 
 Deviations and readings
 -----------------------
-* Norms are rounded up to 32 bits, so that r_i <= s holds of the number that travels; a bucket of one is exact.
-* ``norm = "max"``: the largest absolute value in place of the Euclidean norm, as several implementations have it.
-* INTERPRETATION ``levels = 127`` (8 bits a value) and ``bucket = 512`` are the defaults; ``bucket = 0`` is one norm for all.
+* Norms are rounded up to 32 bits, so that r_i <= s holds of the number that travels; a bucket of
+  one is exact.
+* ``norm = "max"``: the largest absolute value in place of the Euclidean norm, as several
+  implementations have it.
+* INTERPRETATION ``levels = 127`` (8 bits a value) and ``bucket = 512`` are the defaults;
+  ``bucket = 0`` is one norm for all.
 
 >>> import torch
 >>> from motley.core.keys import Key
@@ -60,9 +65,14 @@ class QSGD(Quantizer):
 
     def __post_init__(self) -> None:
         if not 1 <= self.levels < 2**24:
-            raise ConfigError(f"got levels = {self.levels}; expected 1 to 16777215, e.g. 127 for 8 bits a value")
+            raise ConfigError(
+                f"got levels = {self.levels}; expected 1 to 16777215, e.g. 127 for 8 bits a value"
+            )
         if self.bucket < 0:
-            raise ConfigError(f"got bucket = {self.bucket}; expected the number of values per norm, or 0 for one norm")
+            raise ConfigError(
+                f"got bucket = {self.bucket}; expected the number of values per norm, or 0 for one "
+                "norm"
+            )
         if self.norm not in ("l2", "max"):
             raise ConfigError(f"got norm = {self.norm!r}; expected 'l2' or 'max'")
 
@@ -76,45 +86,73 @@ class QSGD(Quantizer):
         sizes = group_sizes(len(values), group).tolist()
         rows = _rows(values, sizes)
         if self.norm == "max":
-            scales = torch.stack([row.abs().amax(-1) for row in rows]) if isinstance(rows, list) else rows.abs().amax(-1)
+            scales = (
+                torch.stack([row.abs().amax(-1) for row in rows])
+                if isinstance(rows, list)
+                else rows.abs().amax(-1)
+            )
         else:
             exact = (
-                [torch.linalg.vector_norm(row, dim=-1, dtype=torch.float64) for row in rows] if isinstance(rows, list) else None
+                [torch.linalg.vector_norm(row, dim=-1, dtype=torch.float64) for row in rows]
+                if isinstance(rows, list)
+                else None
             )
             scales = _up(
-                torch.stack(exact) if exact else torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64), values.dtype
+                torch.stack(exact)
+                if exact
+                else torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64),
+                values.dtype,
             )
         return rounded(values, scales, self.levels, group, key)
 
 
 def _rows(values: Tensor, sizes: list[int]) -> Tensor | list[Tensor]:
-    """Return the buckets as rows, the last padded with zeros; a list of buckets where their sizes differ otherwise."""
+    """Return the buckets as rows, the last padded with zeros; a list of buckets where their sizes
+    differ otherwise."""
     if not sizes:
         return values.new_zeros(0, 1)
     if any(n != sizes[0] for n in sizes[:-1]) or sizes[-1] > sizes[0]:
         return list(torch.split(values, sizes))
     short = sizes[0] * len(sizes) - len(values)
-    return torch.cat([values, values.new_zeros(short)]).view(len(sizes), -1) if short else values.view(len(sizes), -1)
+    return (
+        torch.cat([values, values.new_zeros(short)]).view(len(sizes), -1)
+        if short
+        else values.view(len(sizes), -1)
+    )
 
 
 def _up(exact: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the nearest numbers of ``dtype`` that are not smaller."""
     near = exact.to(dtype)
-    up = torch.where(near.double() < exact, torch.nextafter(near, torch.full_like(near, torch.inf)), near)
+    up = torch.where(
+        near.double() < exact, torch.nextafter(near, torch.full_like(near, torch.inf)), near
+    )
     if not torch.isfinite(up).all():
         raise CodecError("the norm of an update does not fit a number of its own dtype")
     return up
 
 
-def rounded(values: Tensor, scales: Tensor, levels: int, group: int | tuple[int, ...], key: Key) -> Codes:
-    """Return ``levels |value| / scale``, rounded up or down at random without bias; ``|value| <= scale``, a scale of 0 gives 0."""
+def rounded(
+    values: Tensor, scales: Tensor, levels: int, group: int | tuple[int, ...], key: Key
+) -> Codes:
+    """Return ``levels |value| / scale``, rounded up or down at random without bias;
+    ``|value| <= scale``, a scale of 0 gives 0."""
     sizes = group_sizes(len(values), group)
     safe = torch.where(scales > 0, scales, torch.ones_like(scales))
-    each = safe if len(sizes) <= 1 else torch.repeat_interleave(safe, torch.from_numpy(sizes), output_size=len(values))
+    each = (
+        safe
+        if len(sizes) <= 1
+        else torch.repeat_interleave(safe, torch.from_numpy(sizes), output_size=len(values))
+    )
     r = values.abs()
     r = (r.div_(each) if len(values) else r).mul_(levels)
     q = r.floor()
     r -= q
     q += torch.from_numpy(coins(key, len(values))) < r
     q.clamp_(max=levels).mul_(values.sign())
-    return Codes(q.to(torch.int8 if levels < 2**7 else torch.int16 if levels < 2**15 else torch.int32), levels, scales, group)
+    return Codes(
+        q.to(torch.int8 if levels < 2**7 else torch.int16 if levels < 2**15 else torch.int32),
+        levels,
+        scales,
+        group,
+    )

@@ -1,6 +1,8 @@
-"""Random-k: a random subset of the coordinates, which client and server draw from one seed, so no indices are sent.
+"""Random-k: a random subset of the coordinates, which client and server draw from one seed, so no
+indices are sent.
 
-Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018. Reference: docs/methods/compression.md#signs.
+Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018. Reference:
+docs/methods/compression.md#signs.
 
     I uniform among the subsets of kept = max(1, min(D, ceil(theta D - 1e-6)))
     unbiased     D / kept * v_I     E = v,  variance (D / kept - 1) ||v||^2
@@ -8,8 +10,8 @@ Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018. Reference:
 
 Cost: a hash per coordinate. On the wire: 64 bits of seed and the values.
 
-Deviations and readings: ``unbiased = true`` is the default without memory; with error feedback the factor must go
-(docs/methods/compression.md#signs), and the combination is refused.
+Deviations and readings: ``unbiased = true`` is the default without memory; with error feedback the
+factor must go (docs/methods/compression.md#signs), and the combination is refused.
 
 >>> import torch
 >>> from motley.core.keys import Key
@@ -51,12 +53,17 @@ class RandomK(Sparsifier):
     unbiased: bool = True
 
     @override
-    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
+    def spec(
+        self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32
+    ) -> PacketSpec:
         return PacketSpec(layout.size, kept_of(ratio, layout.size), "seed", coding=coding_of(dtype))
 
     @override
-    def choose(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors) -> Packet:
-        kept, seed = kept_of(ratio, len(v)), Key(key.fold("places").words()[0])
+    def choose(
+        self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors
+    ) -> Packet:
+        kept = kept_of(ratio, len(v))
+        seed = Key(key.fold("places").words()[0])
         at = drawn(seed, len(v), kept)
         values = v[at]
         if self.unbiased and kept:
@@ -66,7 +73,8 @@ class RandomK(Sparsifier):
     @override
     def refuses_feedback(self) -> str | None:
         return (
-            "random-k scales its values up, and under error feedback the residual would grow without bound; set unbiased = false"
+            "random-k scales its values up, and under error feedback the residual would grow "
+            "without bound; set unbiased = false"
             if self.unbiased
             else None
         )

@@ -1,7 +1,8 @@
 """Signs: one bit per coordinate, and one scale.
 
-Bernstein, Wang, Azizzadenesheli, Anandkumar: *signSGD: Compressed Optimisation for Non-Convex Problems*, ICML 2018; with the scale
-Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*, ICML 2019.
+Bernstein, Wang, Azizzadenesheli, Anandkumar: *signSGD: Compressed Optimisation for Non-Convex
+Problems*, ICML 2018; with the scale Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes
+SignSGD and other Gradient Compression Schemes*, ICML 2019.
 Reference: docs/methods/compression.md#signs.
 
     mean   C(v) = (||v||_1 / N) sgn(v)
@@ -9,8 +10,9 @@ Reference: docs/methods/compression.md#signs.
     unit   C(v) = sgn(v)
            signSGD; the server takes the majority, x <- x + lr sign(sum C(v_k)), a tie is 0
 
-Deviations and readings: INTERPRETATION ``sgn(0) = +1``. The majority is a server's business: a server's momentum or mean of unit
-signs is what stands there unless it says otherwise. ``unit`` is biased without bound and refused under error feedback.
+Deviations and readings: INTERPRETATION ``sgn(0) = +1``. The majority is a server's business: a
+server's momentum or mean of unit signs is what stands there unless it says otherwise. ``unit`` is
+biased without bound and refused under error feedback.
 
 >>> import torch
 >>> from motley.core.keys import Key
@@ -46,7 +48,9 @@ class Signs(Quantizer):
 
     def __post_init__(self) -> None:
         if self.scale not in ("mean", "unit"):
-            raise ConfigError(f"got scale = {self.scale!r}; expected 'mean' (the mean absolute value) or 'unit'")
+            raise ConfigError(
+                f"got scale = {self.scale!r}; expected 'mean' (the mean absolute value) or 'unit'"
+            )
 
     @property
     @override
@@ -60,11 +64,17 @@ class Signs(Quantizer):
         if self.scale == "unit":
             scales = values.new_ones(len(sizes))
         else:
-            scales = torch.tensor([float(part.abs().sum(dtype=torch.float64)) / max(len(part), 1) for part in parts])
+            scales = torch.tensor(
+                [float(part.abs().sum(dtype=torch.float64)) / max(len(part), 1) for part in parts]
+            )
             scales = scales.to(values.dtype)
         q = (values >= 0).to(torch.int8).mul_(2).sub_(1)
         return Codes(q, 0, scales, group)
 
     @override
     def refuses_feedback(self) -> str | None:
-        return 'signs without a scale do not contract; set scale = "mean"' if self.scale == "unit" else None
+        return (
+            'signs without a scale do not contract; set scale = "mean"'
+            if self.scale == "unit"
+            else None
+        )

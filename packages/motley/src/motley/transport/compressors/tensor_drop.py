@@ -1,18 +1,21 @@
 """Tensor drop: each parameter tensor of the update is sent whole or not at all, at random.
 
-Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning*, MobiCom 2022.
+Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated
+Learning*, MobiCom 2022.
 Reference: docs/methods/selectors.md#pyramidfl-code.
 
     tensor l is sent with probability theta, independently;
     what is not sent counts as 0 and is not made up for
 
-Symbols: ``theta = 1 - dr_k``, PyramidFL's ``Cohort.upload_ratio``. State: none. On the wire: the runs of parameters that are sent,
-16 bytes each, and their values. How many travel is drawn, from the key and not from values, so it is billed before training.
+Symbols: ``theta = 1 - dr_k``, PyramidFL's ``Cohort.upload_ratio``. State: none. On the wire: the
+runs of parameters that are sent, 16 bytes each, and their values. How many travel is drawn, from
+the key and not from values, so it is billed before training.
 
 Deviations and readings
 -----------------------
 * ``rescale = true`` divides by theta, which makes it unbiased; off, as in the authors' code.
-* A draw may drop every tensor: an update of zeros, as in the code. The expected share is theta, the drawn one is billed.
+* A draw may drop every tensor: an update of zeros, as in the code. The expected share is theta, the
+  drawn one is billed.
 
 >>> import torch
 >>> from motley.core.keys import Key
@@ -54,15 +57,25 @@ class TensorDrop(Sparsifier):
         if not 0.0 <= ratio <= 1.0:
             raise ConfigError(f"got an upload ratio of {ratio}; expected 0 to 1")
         lucky = key.fold("tensors").uniform(np.arange(len(layout.entries)))[:, 0] < ratio
-        return tuple((e.slice.start, e.slice.stop) for e, sent in zip(layout, lucky.tolist(), strict=True) if sent)
+        return tuple(
+            (e.slice.start, e.slice.stop)
+            for e, sent in zip(layout, lucky.tolist(), strict=True)
+            if sent
+        )
 
     @override
-    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
+    def spec(
+        self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32
+    ) -> PacketSpec:
         runs = self.runs(ratio, layout, key)
-        return PacketSpec(layout.size, sum(b - a for a, b in runs), "runs", len(runs), coding_of(dtype))
+        return PacketSpec(
+            layout.size, sum(b - a for a, b in runs), "runs", len(runs), coding_of(dtype)
+        )
 
     @override
-    def choose(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors) -> Packet:
+    def choose(
+        self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors
+    ) -> Packet:
         runs = self.runs(ratio, layout, key)
         values = torch.cat([v[a:b] for a, b in runs]) if runs else v[:0]
         return Packet(len(v), values / ratio if self.rescale and ratio else values, runs)
@@ -70,7 +83,8 @@ class TensorDrop(Sparsifier):
     @override
     def refuses_feedback(self) -> str | None:
         return (
-            "tensors divided by their probability do not go with error feedback, whose residual would grow; set rescale = false"
+            "tensors divided by their probability do not go with error feedback, whose residual "
+            "would grow; set rescale = false"
             if self.rescale
             else None
         )

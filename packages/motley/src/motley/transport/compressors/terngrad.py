@@ -1,6 +1,7 @@
 """TernGrad: every value becomes -1, 0 or +1 times the largest one, at random without bias.
 
-Wen, Xu, Yan, Wu, Wang, Chen, Li: *TernGrad: Ternary Gradients to Reduce Communication in Distributed Deep Learning*, NeurIPS 2017.
+Wen, Xu, Yan, Wu, Wang, Chen, Li: *TernGrad: Ternary Gradients to Reduce Communication in
+Distributed Deep Learning*, NeurIPS 2017.
 Reference: docs/methods/compression.md#signs.
 
     v <- clip(v, -c sigma, c sigma)     c = 2.5, sigma the standard deviation of the layer
@@ -11,8 +12,10 @@ On the wire: 2 bits a value (1.584963 would do), 32 per layer and 64 for its len
 
 Deviations and readings
 -----------------------
-* READING "layer" is a parameter tensor, as in the paper's code; ``per = "vector"`` is one scale for all, and what a chain takes.
-* INTERPRETATION sigma is about the layer's own mean, over all its values; a tensor of one value is not clipped.
+* READING "layer" is a parameter tensor, as in the paper's code; ``per = "vector"`` is one scale for
+  all, and what a chain takes.
+* INTERPRETATION sigma is about the layer's own mean, over all its values; a tensor of one value is
+  not clipped.
 
 >>> import torch
 >>> from motley.core.keys import Key
@@ -49,7 +52,8 @@ class TernGrad(Quantizer):
 
     Parameters
     ----------
-    clip: largest absolute value, in standard deviations; None: no clipping. per: one scale for each ``layer`` or for the ``vector``.
+    clip: largest absolute value, in standard deviations; None: no clipping. per: one scale for each
+    ``layer`` or for the ``vector``.
     """
 
     paper: ClassVar[Paper] = cite("wen2017terngrad")
@@ -58,7 +62,9 @@ class TernGrad(Quantizer):
 
     def __post_init__(self) -> None:
         if self.clip is not None and not 0 < self.clip < math.inf:
-            raise ConfigError(f"got clip = {self.clip}; expected standard deviations, 2.5 in the paper, or none")
+            raise ConfigError(
+                f"got clip = {self.clip}; expected standard deviations, 2.5 in the paper, or none"
+            )
         if self.per not in ("layer", "vector"):
             raise ConfigError(f"got per = {self.per!r}; expected 'layer' or 'vector'")
 
@@ -75,7 +81,11 @@ class TernGrad(Quantizer):
     def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
         sizes = group_sizes(len(values), group).tolist()
         parts = [self._clipped(part) for part in (torch.split(values, sizes) if sizes else ())]
-        scales = torch.stack([part.abs().max() if len(part) else part.new_zeros(()) for part in parts]) if parts else values[:0]
+        scales = (
+            torch.stack([part.abs().max() if len(part) else part.new_zeros(()) for part in parts])
+            if parts
+            else values[:0]
+        )
         return rounded(torch.cat(parts) if parts else values, scales, 1, group, key)
 
     def _clipped(self, part: Tensor) -> Tensor:

@@ -1,8 +1,10 @@
-"""Top-k: the coordinates of the largest scores are sent, unchanged; the rest is left to error feedback.
+"""Top-k: the coordinates of the largest scores are sent, unchanged; the rest is left to error
+feedback.
 
-Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (magnitude); Masud, Jahin, Hasan: *HeteRo-Select:
-Informativeness as the Participation Driver in Heterogeneous Federated Learning*, arXiv:2508.06692v2 (curvature). Reference:
-docs/methods/compression.md#error-feedback, docs/methods/compression.md#curvature.
+Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (magnitude); Masud, Jahin,
+Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous Federated
+Learning*, arXiv:2508.06692v2 (curvature). Reference: docs/methods/compression.md#error-feedback,
+docs/methods/compression.md#curvature.
 
     kept = max(1, min(D, ceil(theta D - 1e-6)));
     the coordinates of the largest s_i are sent, ties to the lowest index
@@ -14,26 +16,33 @@ docs/methods/compression.md#error-feedback, docs/methods/compression.md#curvatur
     p_l = (1 - lambda) q_l / sum q + lambda / L
                 Q layers, drawn without replacement, one after the other
 
-Symbols: ``v`` update plus residual ``[D]``; ``H_ii`` one Hutchinson probe at the client's final model (``curvature``, by layer);
-``q_l`` share of layer l that the client's previous mask picked (``density``), or the layer's share of the mask (``count``).
+Symbols: ``v`` update plus residual ``[D]``; ``H_ii`` one Hutchinson probe at the client's final
+model (``curvature``, by layer); ``q_l`` share of layer l that the client's previous mask picked
+(``density``), or the layer's share of the mask (``count``).
 
-State, per client: ``picked`` ``[L]``, coordinates of each layer in the previous mask. No mask, or an empty one: uniform layers.
+State, per client: ``picked`` ``[L]``, coordinates of each layer in the previous mask. No mask, or
+an empty one: uniform layers.
 Cost: O(D); under curvature a double backward pass over one batch.
 
 Deviations and readings
 -----------------------
-* READING a layer is a module with parameters of its own (weight and bias together), in the order of the flat vector.
-* Literal scores inflate the Q layers where |H| is well below 1 (docs/methods/compression.md#curvature); that is the paper's method
-  and the default.
-* Compared are roots, ``|v| / sqrt(|H| + eps)``: the same order, and squares of small updates cannot underflow into ties.
-* ``guard = "clamp"`` is the authors' code (docs/methods/hetero-select.md#code, row 2): ``max(|H|, 1e-6)`` for ``|H| + eps``;
-  ``rounding = "floor"`` is its ``kept = max(1, floor(theta D))`` (docs/methods/hetero-select.md#code, row 1).
-* ``probe = "model"`` is the code's, too: one probe of the whole model, of which the Q layers are used. Each entry has the same mean,
-  and also the noise of the other layers' mixed derivatives; a probe of the ``layers`` alone sets these to zero and costs less.
-* ``per_tensor = true`` keeps a share theta of each parameter tensor, at least one value each, as FLSim prunes
-  (docs/methods/compression.md#contract); by default all of the vector competes at once.
-* A layer whose curvature was not measured (a kernel without double backward) competes with v^2. No curvature is wanted at
-  theta = 1, where it could not matter.
+* READING a layer is a module with parameters of its own (weight and bias together), in the order of
+  the flat vector.
+* Literal scores inflate the Q layers where |H| is well below 1
+  (docs/methods/compression.md#curvature); that is the paper's method and the default.
+* Compared are roots, ``|v| / sqrt(|H| + eps)``: the same order, and squares of small updates cannot
+  underflow into ties.
+* ``guard = "clamp"`` is the authors' code (docs/methods/hetero-select.md#code, row 2):
+  ``max(|H|, 1e-6)`` for ``|H| + eps``; ``rounding = "floor"`` is its
+  ``kept = max(1, floor(theta D))`` (docs/methods/hetero-select.md#code, row 1).
+* ``probe = "model"`` is the code's, too: one probe of the whole model, of which the Q layers are
+  used. Each entry has the same mean, and also the noise of the other layers' mixed derivatives; a
+  probe of the ``layers`` alone sets these to zero and costs less.
+* ``per_tensor = true`` keeps a share theta of each parameter tensor, at least one value each, as
+  FLSim prunes (docs/methods/compression.md#contract); by default all of the vector competes at
+  once.
+* A layer whose curvature was not measured (a kernel without double backward) competes with v^2. No
+  curvature is wanted at theta = 1, where it could not matter.
 * INTERPRETATION eps = 1e-6 (the text names none; the code's clamp has this value).
 
 >>> import torch
@@ -78,9 +87,9 @@ class TopK(Sparsifier):
 
     Parameters
     ----------
-    criterion: the score. layers: Q, number of layers whose curvature is measured. uniform: lambda, uniform share of the layers'
-    probabilities. share: statistic of the previous mask that gives the probabilities. rescale, guard, rounding, eps, per_tensor,
-    probe: see the module.
+    criterion: the score. layers: Q, number of layers whose curvature is measured. uniform: lambda,
+    uniform share of the layers' probabilities. share: statistic of the previous mask that gives the
+    probabilities. rescale, guard, rounding, eps, per_tensor, probe: see the module.
     """
 
     paper: ClassVar[Paper] = cite("stich2018sparsified")
@@ -97,17 +106,31 @@ class TopK(Sparsifier):
 
     def __post_init__(self) -> None:
         for name, allowed in (
-            ("criterion", ("magnitude", "curvature")), ("share", ("density", "count")),
-            ("guard", ("add", "clamp")), ("rounding", ("ceil", "floor")), ("probe", ("layers", "model")),
-        ):  # fmt: skip
+            ("criterion", ("magnitude", "curvature")),
+            ("share", ("density", "count")),
+            ("guard", ("add", "clamp")),
+            ("rounding", ("ceil", "floor")),
+            ("probe", ("layers", "model")),
+        ):
             if getattr(self, name) not in allowed:
-                raise ConfigError(f"got {name} = {getattr(self, name)!r}; expected {allowed[0]!r} or {allowed[1]!r}")
+                raise ConfigError(
+                    f"got {name} = {getattr(self, name)!r}; expected {allowed[0]!r} or "
+                    f"{allowed[1]!r}"
+                )
         if self.layers < 1:
-            raise ConfigError(f'got layers = {self.layers}; expected at least 1 (no layers at all is criterion = "magnitude")')
+            raise ConfigError(
+                f"got layers = {self.layers}; expected at least 1 (no layers at all is criterion = "
+                '"magnitude")'
+            )
         if not 0 <= self.uniform <= 1:
-            raise ConfigError(f"got uniform = {self.uniform}; expected a share between 0 and 1, 0.2 in the paper")
+            raise ConfigError(
+                f"got uniform = {self.uniform}; expected a share between 0 and 1, 0.2 in the paper"
+            )
         if not 0 < self.eps < math.inf:
-            raise ConfigError(f"got eps = {self.eps}; expected a small positive number, it keeps flat directions finite")
+            raise ConfigError(
+                f"got eps = {self.eps}; expected a small positive number, it keeps flat directions "
+                "finite"
+            )
 
     def kept(self, ratio: float, size: int) -> int:
         """Return how many of ``size`` competing coordinates are sent."""
@@ -116,12 +139,16 @@ class TopK(Sparsifier):
         return kept_of(ratio, size)
 
     @override
-    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
+    def spec(
+        self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32
+    ) -> PacketSpec:
         kept = sum(self.kept(ratio, b - a) for a, b in self._pools(layout.size, layout))
         return PacketSpec(layout.size, kept, "indices", coding=coding_of(dtype))
 
     @override
-    def choose(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors) -> Packet:
+    def choose(
+        self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors
+    ) -> Packet:
         pools = self._pools(len(v), layout)
         if ratio == 1:
             return Packet(len(v), v, torch.arange(len(v)))
@@ -145,24 +172,35 @@ class TopK(Sparsifier):
         return out
 
     def _curved(self, v: Tensor, diagonal: Tensor) -> Tensor:
-        """Return the square roots of one layer's scores, computed in float64 because 1 / eps is large."""
+        """Return the square roots of one layer's scores, computed in float64 because 1 / eps is
+        large."""
         if diagonal.shape != v.shape:
-            raise ContractError(f"got a curvature of shape {list(diagonal.shape)} for a layer of {len(v)} parameters")
+            raise ContractError(
+                f"got a curvature of shape {list(diagonal.shape)} for a layer of {len(v)} "
+                "parameters"
+            )
         h = torch.nan_to_num(diagonal.double().abs(), nan=0.0, posinf=math.inf)
-        root = v.double().abs() / (h.clamp(min=self.eps) if self.guard == "clamp" else h + self.eps).sqrt()
+        root = (
+            v.double().abs()
+            / (h.clamp(min=self.eps) if self.guard == "clamp" else h + self.eps).sqrt()
+        )
         if self.rescale:
-            mine, total = float(root.square().sum()), float(v.double().square().sum())
+            mine = float(root.square().sum())
+            total = float(v.double().square().sum())
             root *= math.sqrt(total / mine) if mine else 1.0
         return root.to(v.dtype)
 
-    def curvature_layers(self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None) -> tuple[str, ...]:
+    def curvature_layers(
+        self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None
+    ) -> tuple[str, ...]:
         """Return Q layers drawn with :meth:`layer_probabilities`, in the order of the layout."""
         if self.criterion == "magnitude" or self.kept(ratio, layout.size) == layout.size:
             return ()
         names = list(layout.layers)
         p = self.layer_probabilities(layout, client_state)
         with np.errstate(divide="ignore"):
-            times = key.fold("layers").exponential(np.arange(len(names)))[:, 0] / p  # the Q shortest times: successive draws
+            # the Q shortest times: successive draws
+            times = key.fold("layers").exponential(np.arange(len(names)))[:, 0] / p
         return tuple(names[i] for i in np.sort(np.argsort(times, kind="stable")[: self.layers]))
 
     @property
@@ -170,7 +208,9 @@ class TopK(Sparsifier):
     def probes_model(self) -> bool:
         return self.probe == "model"
 
-    def layer_probabilities(self, layout: Layout, client_state: Tensors | None) -> NDArray[np.float64]:
+    def layer_probabilities(
+        self, layout: Layout, client_state: Tensors | None
+    ) -> NDArray[np.float64]:
         """Return the layers' probabilities in the first draw, ``[L]``."""
         sizes = _layer_sizes(layout)
         q = (
@@ -195,13 +235,21 @@ class TopK(Sparsifier):
 
     def initial_state(self, layout: Layout) -> Tensors:
         """Return a mask without coordinates; nothing under magnitude."""
-        return {} if self.criterion == "magnitude" else {"picked": torch.zeros(len(_layer_sizes(layout)), dtype=torch.float64)}
+        return (
+            {}
+            if self.criterion == "magnitude"
+            else {"picked": torch.zeros(len(_layer_sizes(layout)), dtype=torch.float64)}
+        )
 
 
 def _layer_sizes(layout: Layout) -> NDArray[np.int64]:
-    """Return the number of parameters of each layer; layers must follow each other in the flat vector."""
+    """Return the number of parameters of each layer; layers must follow each other in the flat
+    vector."""
     places = list(layout.layers.values())
     starts = [0, *(place.stop for place in places)]
     if [place.start for place in places] != starts[:-1] or starts[-1] != layout.size:
-        raise ContractError("the layers of this model do not follow each other in the flat vector; use criterion = 'magnitude'")
+        raise ContractError(
+            "the layers of this model do not follow each other in the flat vector; use criterion = "
+            "'magnitude'"
+        )
     return np.array([place.stop - place.start for place in places])

@@ -1,4 +1,5 @@
-"""Three simple partitions: even random parts, the data's own clients, and shards of the sorted data."""
+"""Three simple partitions: even random parts, the data's own clients, and shards of the sorted
+data."""
 
 from __future__ import annotations
 
@@ -19,19 +20,25 @@ __all__ = ["IID", "ByWriter", "Shards"]
 
 @dataclass(frozen=True)
 class IID(Partition):
-    """Independent and identically distributed clients: all n samples, shuffled; client sizes differ by at most one."""
+    """Independent and identically distributed clients: all n samples, shuffled; client sizes differ
+    by at most one."""
 
     @override
-    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
+    def split(
+        self, key: Key, labels: Ints, population: int, groups: Ids | None = None
+    ) -> Partitioned:
         n = len(check(np.zeros(len(labels), np.int64), population))  # labels are only counted
         owner = np.empty(n, np.int64)
-        owner[key.numpy().permutation(n)] = np.repeat(np.arange(population), even_sizes(n, population))
+        owner[key.numpy().permutation(n)] = np.repeat(
+            np.arange(population), even_sizes(n, population)
+        )
         return Partitioned(by_owner(owner, population))
 
 
 @dataclass(frozen=True)
 class ByWriter(Partition):
-    """The data's own clients (writers, users, hospitals): one per group, in ascending order of the groups' numbers."""
+    """The data's own clients (writers, users, hospitals): one per group, in ascending order of the
+    groups' numbers."""
 
     fixes_population: ClassVar[bool] = True
 
@@ -39,31 +46,42 @@ class ByWriter(Partition):
     def fixed_population(self, groups: Ids | None) -> int:
         if groups is None:
             raise ConfigError(
-                'by_writer needs data that says who made each sample (as FEMNIST), this does not; use "iid" or "dirichlet"',
+                "by_writer needs data that says who made each sample (as FEMNIST), this does not; "
+                'use "iid" or "dirichlet"',
                 "partition.name",
             )
         return len(np.unique(groups))
 
     @override
-    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
-        """Return one part per group; ``population`` is the number of groups, or 0 if it was not given."""
+    def split(
+        self, key: Key, labels: Ints, population: int, groups: Ids | None = None
+    ) -> Partitioned:
+        """Return one part per group; ``population`` is the number of groups, or 0 if it was not
+        given."""
         clients = self.fixed_population(groups)
         if population not in (0, clients):
             raise ConfigError(
-                f"got {population}, the data has {clients} writers; leave population out or set {clients}", "population"
+                f"got {population}, the data has {clients} writers; leave population out or set "
+                f"{clients}",
+                "population",
             )
         owner = np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)
-        return Partitioned(by_owner(owner, clients), {"by_writer": f"{clients} clients, one per writer of the data"})
+        return Partitioned(
+            by_owner(owner, clients),
+            {"by_writer": f"{clients} clients, one per writer of the data"},
+        )
 
 
 @dataclass(frozen=True)
 class Shards(Partition):
-    """The pathological split of McMahan et al. (AISTATS 2017): 200 shards of 300 digits, two per client.
+    """The pathological split of McMahan et al. (AISTATS 2017): 200 shards of 300 digits, two per
+    client.
 
-    Samples are sorted by class (shuffled within a class), cut into ``K * shards`` consecutive shards, and every client gets
-    ``shards`` of them at random. Shard sizes differ by at most one if n does not divide evenly, so all samples are used. If a shard
-    is no larger than a class, a client has at most ``2 * shards`` classes; if class sizes are multiples of the shard size, at most
-    ``shards``.
+    Samples are sorted by class (shuffled within a class), cut into ``K * shards`` consecutive
+    shards, and every client gets ``shards`` of them at random. Shard sizes differ by at most one if
+    n does not divide evenly, so all samples are used. If a shard is no larger than a class, a
+    client has at most ``2 * shards`` classes; if class sizes are multiples of the shard size, at
+    most ``shards``.
 
     Parameters
     ----------
@@ -85,17 +103,22 @@ class Shards(Partition):
             raise ConfigError(f"got shards = {self.shards}; expected at least 1 per client")
 
     @override
-    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
-        labels, rng = check(labels, population), key.numpy()
+    def split(
+        self, key: Key, labels: Ints, population: int, groups: Ids | None = None
+    ) -> Partitioned:
+        labels = check(labels, population)
+        rng = key.numpy()
         pieces = population * self.shards
         if pieces > len(labels):
             raise ConfigError(
-                f"{population} clients with {self.shards} shards each need {pieces} samples, the data has {len(labels)};"
-                f" set shards to at most {len(labels) // population}",
+                f"{population} clients with {self.shards} shards each need {pieces} samples, the "
+                f"data has {len(labels)}; set shards to at most {len(labels) // population}",
                 "partition.shards",
             )
         dealt = rng.permutation(pieces) // self.shards
         owner = np.empty(len(labels), np.int64)
-        owner[np.concatenate(pools_of(labels, rng))] = np.repeat(dealt, even_sizes(len(labels), pieces))
+        owner[np.concatenate(pools_of(labels, rng))] = np.repeat(
+            dealt, even_sizes(len(labels), pieces)
+        )
         note = f"{pieces} shards of {len(labels) / pieces:g} samples, {self.shards} per client"
         return Partitioned(by_owner(owner, population), {"shards": note})

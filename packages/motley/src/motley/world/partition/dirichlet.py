@@ -1,15 +1,18 @@
 """Label skew by Dirichlet draws, in the two variants that share the name.
 
-Reference: docs/methods/timing-and-world.md#dirichlet-per-class, docs/methods/timing-and-world.md#dirichlet-per-client.
+Reference: docs/methods/timing-and-world.md#dirichlet-per-class,
+docs/methods/timing-and-world.md#dirichlet-per-client.
 
-``per_class`` (default): every class is divided among the clients by ``q ~ Dir(alpha 1_K)``; sizes vary too. With ``mask`` a client
-that already holds n/K samples gets no samples of later classes (NIID-Bench, Flower, MOON, FedDF); classes go in ascending order.
+``per_class`` (default): every class is divided among the clients by ``q ~ Dir(alpha 1_K)``; sizes
+vary too. With ``mask`` a client that already holds n/K samples gets no samples of later classes
+(NIID-Bench, Flower, MOON, FedDF); classes go in ascending order.
 
-``per_client``: sizes are equal and client k draws its samples from its own ``pi_k ~ Dir(alpha 1_C)`` (Hsu et al., FedDyn,
-Flower's inner Dirichlet); a class that is used up leaves all mixtures. The two distributions differ: here sizes are
-controlled, there they vary.
+``per_client``: sizes are equal and client k draws its samples from its own
+``pi_k ~ Dir(alpha 1_C)`` (Hsu et al., FedDyn, Flower's inner Dirichlet); a class that is used up
+leaves all mixtures. The two distributions differ: here sizes are controlled, there they vary.
 
-Deviations: NIID-Bench redraws without limit until the smallest client has ``min_size`` samples, Flower gives up after ten draws.
+Deviations: NIID-Bench redraws without limit until the smallest client has ``min_size`` samples,
+Flower gives up after ten draws.
 Here: ten redraws, then samples move one at a time from the largest client; the notes say which.
 """
 
@@ -27,7 +30,15 @@ from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import Partition, Partitioned
-from motley.world.partition.assignment import REDRAWS, assign, by_owner, check, cut, even_sizes, pools_of
+from motley.world.partition.assignment import (
+    REDRAWS,
+    assign,
+    by_owner,
+    check,
+    cut,
+    even_sizes,
+    pools_of,
+)
 from motley.world.partition.mixture import draw_counts
 
 __all__ = ["Dirichlet"]
@@ -54,17 +65,22 @@ class Dirichlet(Partition):
     def __post_init__(self) -> None:
         if not 0 < self.alpha < math.inf:
             raise ConfigError(
-                f"got alpha = {self.alpha}; expected a finite number above 0 (0.1 is strong skew, 100 nearly none)"
+                f"got alpha = {self.alpha}; expected a finite number above 0 (0.1 is strong skew, "
+                "100 nearly none)"
             )
         if self.law not in ("per_class", "per_client"):
             raise ConfigError(f"got law = {self.law!r}; expected 'per_class' or 'per_client'")
         if self.mask and self.law != "per_class":
-            raise ConfigError('mask balances the per-class law; set law = "per_class" or leave mask out')
+            raise ConfigError(
+                'mask balances the per-class law; set law = "per_class" or leave mask out'
+            )
         if self.min_size < 0:
             raise ConfigError(f"got min_size = {self.min_size}; expected 0 or more samples")
 
     @override
-    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
+    def split(
+        self, key: Key, labels: Ints, population: int, groups: Ids | None = None
+    ) -> Partitioned:
         """Return disjoint parts of all n samples; every client has at least ``min_size``."""
         labels = check(labels, population, max(self.min_size, 1))
         if self.law == "per_client":
@@ -74,10 +90,18 @@ class Dirichlet(Partition):
             owner = self._per_class(key.fold(redraws).numpy(), labels, population)
             if np.bincount(owner, minlength=population).min() >= self.min_size:
                 note = f"redrawn {redraws} times until every client had {self.min_size} samples"
-                return Partitioned(by_owner(owner, population), {"min_size": note} if redraws else {})
+                return Partitioned(
+                    by_owner(owner, population), {"min_size": note} if redraws else {}
+                )
         moved = fill_up(key.fold("fill").numpy(), owner, population, self.min_size)
-        note = f"after {REDRAWS} redraws {moved} samples were moved, one at a time, from the client that was largest then"
-        return Partitioned(by_owner(owner, population), {"min_size": f"{note} to clients with fewer than {self.min_size}"})
+        note = (
+            f"after {REDRAWS} redraws {moved} samples were moved, one at a time, from the "
+            "client that was largest then"
+        )
+        return Partitioned(
+            by_owner(owner, population),
+            {"min_size": f"{note} to clients with fewer than {self.min_size}"},
+        )
 
     def _per_class(self, rng: np.random.Generator, labels: Ints, population: int) -> Ints:
         """Return the owner of each row ``[n]``: one Dirichlet cut per class."""
@@ -104,8 +128,9 @@ class Dirichlet(Partition):
 def fill_up(rng: np.random.Generator, owner: Ints, population: int, min_size: int) -> int:
     """Move rows in ``owner`` until every client has ``min_size``, and return how many moved.
 
-    Each is a random row of the client that is largest then. Requires ``population * min_size <= len(owner)``: then the largest
-    client is always above ``min_size``."""
+    Each is a random row of the client that is largest then. Requires
+    ``population * min_size <= len(owner)``: then the largest client is always above
+    ``min_size``."""
     shuffled = rng.permutation(len(owner))
     rows = shuffled[np.argsort(owner[shuffled], kind="stable")]
     sizes = np.bincount(owner, minlength=population)

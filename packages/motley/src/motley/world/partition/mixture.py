@@ -2,19 +2,21 @@
 
 Reference: docs/methods/timing-and-world.md#dirichlet-per-client.
 
-The definition, sample by sample: pick a client that is not full, uniformly; draw a class from its mixture; take an unused sample
-of that class. A class that is used up is removed from all mixtures; a mixture without any class left becomes the frequencies of the
-remaining samples.
+The definition, sample by sample: pick a client that is not full, uniformly; draw a class from its
+mixture; take an unused sample of that class. A class that is used up is removed from all mixtures;
+a mixture without any class left becomes the frequencies of the remaining samples.
 
 The same distribution in a few array operations:
 
-* "a client that is not full, uniformly" is the order of independent Poisson processes: slot j of a client is at the sum of
-  its first j exponential waiting times;
-* all slots draw a class at once. The draws are valid up to the first slot that asks for a sample too many; from there on the class is
-  removed and only the slots that had drawn it draw again (a draw conditioned on not being that class is a draw from the rest).
+* "a client that is not full, uniformly" is the order of independent Poisson processes: slot j of a
+  client is at the sum of its first j exponential waiting times;
+* all slots draw a class at once. The draws are valid up to the first slot that asks for a sample
+  too many; from there on the class is removed and only the slots that had drawn it draw again (a
+  draw conditioned on not being that class is a draw from the rest).
 
-Every pass removes one class, so there are at most as many passes as classes. The frequencies of the remaining samples are those at
-the time the class was removed (INTERPRETATION; only mixtures without any class left use them).
+Every pass removes one class, so there are at most as many passes as classes. The frequencies of the
+remaining samples are those at the time the class was removed (INTERPRETATION; only mixtures without
+any class left use them).
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def draw_counts(rng: np.random.Generator, sizes: Ints, mixtures: Floats, availab
     mixtures: class probabilities of each client ``[K, C]``.
     available: samples of each class ``[C]``.
     """
-    client, weights = _slots(rng, sizes), mixtures.copy()
+    client = _slots(rng, sizes)
+    weights = mixtures.copy()
     clients, classes = mixtures.shape
     chosen = _classes(rng, weights, client, available)
     while (first := _first_too_many(chosen, available)) is not None:
@@ -57,7 +60,8 @@ def _slots(rng: np.random.Generator, sizes: Ints) -> Ints:
 
 
 def _classes(rng: np.random.Generator, weights: Floats, client: Ints, remaining: Ints) -> Ints:
-    """Return one class per slot from its client's mixture, or from the remaining samples if the mixture is empty."""
+    """Return one class per slot from its client's mixture, or from the remaining samples if the
+    mixture is empty."""
     clients, row = np.unique(client, return_inverse=True)
     mix = weights[clients]
     mix[mix.sum(axis=1) <= 0] = remaining
@@ -65,11 +69,14 @@ def _classes(rng: np.random.Generator, weights: Floats, client: Ints, remaining:
     cdf /= cdf[:, -1:]
     flat = (cdf + np.arange(len(clients))[:, None]).ravel()
     wanted = np.minimum(row + rng.random(len(client)), np.nextafter(row + 1.0, 0.0))
-    return np.asarray(np.searchsorted(flat, wanted, side="right") - row * weights.shape[1], np.int64)
+    return np.asarray(
+        np.searchsorted(flat, wanted, side="right") - row * weights.shape[1], np.int64
+    )
 
 
 def _first_too_many(chosen: Ints, available: Ints) -> int | None:
-    """Return the first slot that asks for one more sample of a class than there are; None if there is none."""
+    """Return the first slot that asks for one more sample of a class than there are; None if there
+    is none."""
     order = np.argsort(chosen, kind="stable")
     starts = np.searchsorted(chosen[order], np.arange(len(available)))
     totals = np.bincount(chosen, minlength=len(available))

@@ -4,14 +4,16 @@ Reference: docs/methods/timing-and-world.md#psi.
 
 Two readings, because the text of the paper and its released code differ:
 
-``code`` (default, for reproduction): every client has a dominant class drawn uniformly with replacement; it wants
-``floor(psi n_per)`` samples of it and ``max(1, floor((n_per - n_dom) / (C - 1)))`` of each other class, ``n_per = floor(n /
-K)``. Classes are assigned in order of the clients without replacement, and clients get less of a class that runs out: late
-clients of a popular dominant class are small. psi = 0 is *not* iid: every client misses one class; iid in this family is
-psi = 1/C.
+``code`` (default, for reproduction): every client has a dominant class drawn uniformly with
+replacement; it wants ``floor(psi n_per)`` samples of it and
+``max(1, floor((n_per - n_dom) / (C - 1)))`` of each other class, ``n_per = floor(n / K)``. Classes
+are assigned in order of the clients without replacement, and clients get less of a class that runs
+out: late clients of a popular dominant class are small. psi = 0 is *not* iid: every client misses
+one class; iid in this family is psi = 1/C.
 
-``clean`` (INTERPRETATION): dominant classes are balanced over the clients; sizes are even; labels are drawn from the mixture
-(psi on the dominant class, the rest uniform), and a class that has run out is replaced by the rest of the mixture.
+``clean`` (INTERPRETATION): dominant classes are balanced over the clients; sizes are even; labels
+are drawn from the mixture (psi on the dominant class, the rest uniform), and a class that has run
+out is replaced by the rest of the mixture.
 """
 
 from __future__ import annotations
@@ -52,26 +54,38 @@ class Psi(Partition):
             raise ConfigError(f"got variant = {self.variant!r}; expected 'code' or 'clean'")
 
     @override
-    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
+    def split(
+        self, key: Key, labels: Ints, population: int, groups: Ids | None = None
+    ) -> Partitioned:
         """Return disjoint parts; ``code`` leaves samples unused, ``clean`` uses all."""
-        labels, rng = check(labels, population), key.numpy()
+        labels = check(labels, population)
+        rng = key.numpy()
         pools = pools_of(labels, rng)
         available = np.array([len(rows) for rows in pools])
         if len(pools) < 2:
-            raise ConfigError(f"psi needs at least 2 classes, the data has {len(pools)}", "partition")
+            raise ConfigError(
+                f"psi needs at least 2 classes, the data has {len(pools)}", "partition"
+            )
         if self.variant == "code":
             dominant = rng.integers(len(pools), size=population)
             counts = released_counts(self.psi, dominant, len(labels) // population, available)
         else:
             counts = draw_counts(
-                rng, even_sizes(len(labels), population), self._mixtures(rng, population, len(pools)), available
+                rng,
+                even_sizes(len(labels), population),
+                self._mixtures(rng, population, len(pools)),
+                available,
             )
         sizes = counts.sum(axis=1)
-        note = f"client sizes {sizes.min()} to {sizes.max()}, {len(labels) - sizes.sum()} of {len(labels)} samples unused"
+        note = (
+            f"client sizes {sizes.min()} to {sizes.max()}, {len(labels) - sizes.sum()} of "
+            f"{len(labels)} samples unused"
+        )
         return Partitioned(by_owner(assign(pools, counts, len(labels)), population), {"psi": note})
 
     def _mixtures(self, rng: np.random.Generator, population: int, classes: int) -> Floats:
-        """Return class probabilities ``[K, C]``; the numbers of clients per dominant class differ by at most one."""
+        """Return class probabilities ``[K, C]``; the numbers of clients per dominant class differ
+        by at most one."""
         mixtures = np.full((population, classes), (1 - self.psi) / (classes - 1))
         mixtures[np.arange(population), rng.permutation(population) % classes] = self.psi
         return mixtures
@@ -82,10 +96,12 @@ def released_counts(psi: float, dominant: Ints, per_client: int, available: Ints
 
     Parameters
     ----------
-    dominant: class of each client ``[K]``, in the order in which samples are assigned. per_client: ``floor(n / K)``.
+    dominant: class of each client ``[K]``, in the order in which samples are assigned. per_client:
+    ``floor(n / K)``.
     available: samples of each class ``[C]``.
     """
-    clients, classes = len(dominant), len(available)
+    clients = len(dominant)
+    classes = len(available)
     favoured = int(np.floor(psi * per_client + 1e-6))
     wanted = np.full((clients, classes), max(1, (per_client - favoured) // (classes - 1)), np.int64)
     wanted[np.arange(clients), dominant] = favoured

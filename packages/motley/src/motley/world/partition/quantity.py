@@ -2,15 +2,17 @@
 
 Reference: docs/methods/timing-and-world.md#quantity.
 
-``law = "dirichlet"`` (default, NIID-Bench): sizes follow ``q ~ Dir(beta 1_K)``, cut points ``floor(cumsum(q) n)``; drawn again until
-the smallest client has ``min_size`` samples. ``law = "log_normal"`` (FedDyn): ``n_k`` proportional to ``exp(sigma Z_k)``.
+``law = "dirichlet"`` (default, NIID-Bench): sizes follow ``q ~ Dir(beta 1_K)``, cut points
+``floor(cumsum(q) n)``; drawn again until the smallest client has ``min_size`` samples.
+``law = "log_normal"`` (FedDyn): ``n_k`` proportional to ``exp(sigma Z_k)``.
 
-All clients have the same label mixture (shuffled rows) unless ``alpha`` is given: then client k draws its n_k samples from its own
-``pi_k ~ Dir(alpha 1_C)`` (the law per client with these sizes, FedDyn's unbalanced split): both skews at once, each with its
-own strength.
+All clients have the same label mixture (shuffled rows) unless ``alpha`` is given: then client k
+draws its n_k samples from its own ``pi_k ~ Dir(alpha 1_C)`` (the law per client with these sizes,
+FedDyn's unbalanced split): both skews at once, each with its own strength.
 
-Deviations: NIID-Bench redraws without limit; here ten redraws, then samples move one at a time from the largest clients, and the notes
-say so. FedDyn corrects rounding on one client; here no size is off by more than one.
+Deviations: NIID-Bench redraws without limit; here ten redraws, then samples move one at a time from
+the largest clients, and the notes say so. FedDyn corrects rounding on one client; here no size is
+off by more than one.
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import Partition, Partitioned
 from motley.world.draws import check_positive
-from motley.world.partition.assignment import REDRAWS, assign, by_owner, check, cut, pools_of, topped_up
+from motley.world.partition.assignment import (
+    REDRAWS,
+    assign,
+    by_owner,
+    check,
+    cut,
+    pools_of,
+    topped_up,
+)
 from motley.world.partition.mixture import draw_counts
 
 __all__ = ["Quantity"]
@@ -38,8 +48,10 @@ class Quantity(Partition):
 
     Parameters
     ----------
-    law: ``dirichlet`` or ``log_normal``, see the module. beta: concentration of the Dirichlet law, above 0; small values are unequal.
-    sigma: deviation of the logarithm of the log-normal law. alpha: additional label skew; None: none.
+    law: ``dirichlet`` or ``log_normal``, see the module. beta: concentration of the Dirichlet law,
+    above 0; small values are unequal.
+    sigma: deviation of the logarithm of the log-normal law. alpha: additional label skew; None:
+    none.
     min_size: samples every client has at least.
 
     Example
@@ -71,10 +83,16 @@ class Quantity(Partition):
         return self.alpha is not None
 
     @override
-    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
+    def split(
+        self, key: Key, labels: Ints, population: int, groups: Ids | None = None
+    ) -> Partitioned:
         """Return disjoint parts of all n samples; every client has at least ``min_size``."""
         n = len(labels)
-        labels = check(np.zeros(n, np.int64) if self.alpha is None else labels, population, max(self.min_size, 1))
+        labels = check(
+            np.zeros(n, np.int64) if self.alpha is None else labels,
+            population,
+            max(self.min_size, 1),
+        )
         sizes, note = self._sizes(key, n, population)
         rng = key.fold("rows").numpy()
         if self.alpha is None:
@@ -82,8 +100,13 @@ class Quantity(Partition):
         else:
             pools = pools_of(labels, rng)
             mixtures = rng.dirichlet(np.full(len(pools), self.alpha), population)
-            owner = assign(pools, draw_counts(rng, sizes, mixtures, np.array([len(rows) for rows in pools])), n)
-        return Partitioned(by_owner(owner, population), {"quantity": f"client sizes {sizes.min()} to {sizes.max()}{note}"})
+            owner = assign(
+                pools, draw_counts(rng, sizes, mixtures, np.array([len(rows) for rows in pools])), n
+            )
+        return Partitioned(
+            by_owner(owner, population),
+            {"quantity": f"client sizes {sizes.min()} to {sizes.max()}{note}"},
+        )
 
     def _sizes(self, key: Key, n: int, population: int) -> tuple[Ints, str]:
         """Return samples per client ``[K]``, and a note on how the minimum was reached."""
@@ -92,7 +115,10 @@ class Quantity(Partition):
             if sizes.min() >= self.min_size:
                 return sizes, f", redrawn {redraws} times" if redraws else ""
         moved = int(np.maximum(self.min_size - sizes, 0).sum())
-        note = f", after {REDRAWS} redraws {moved} samples were moved from the largest to those with fewer than {self.min_size}"
+        note = (
+            f", after {REDRAWS} redraws {moved} samples were moved from the largest to those "
+            f"with fewer than {self.min_size}"
+        )
         return topped_up(sizes, self.min_size), note
 
     def _shares(self, rng: np.random.Generator, population: int) -> Floats:

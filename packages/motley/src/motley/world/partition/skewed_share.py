@@ -2,12 +2,13 @@
 
 Reference: docs/methods/timing-and-world.md#skewed-share.
 
-``ceil(share K)`` clients, chosen by the key, have 80 % of their samples from one class and 20 % uniformly from the others; the
-other clients draw uniformly over all classes. All have ``floor(n / K)`` samples.
+``ceil(share K)`` clients, chosen by the key, have 80 % of their samples from one class and 20 %
+uniformly from the others; the other clients draw uniformly over all classes. All have
+``floor(n / K)`` samples.
 
-INTERPRETATION (the paper does not say how samples are allotted): skewed clients are served first, their classes cycle
-through a random order of all classes, and samples of a class that has run out are replaced by the most frequent class then; the notes
-count those.
+INTERPRETATION (the paper does not say how samples are allotted): skewed clients are served first,
+their classes cycle through a random order of all classes, and samples of a class that has run out
+are replaced by the most frequent class then; the notes count those.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class SkewedShare(Partition):
 
     Parameters
     ----------
-    share: share of clients that are skewed, in [0, 1] (FLASH: 0.3). dominant: share of their one class, in [0, 1].
+    share: share of clients that are skewed, in [0, 1] (FLASH: 0.3). dominant: share of their one
+    class, in [0, 1].
     """
 
     uses_classes: ClassVar[bool] = True
@@ -47,16 +49,23 @@ class SkewedShare(Partition):
                 raise ConfigError(f"got {name} = {getattr(self, name)}; expected a share in [0, 1]")
 
     @override
-    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
+    def split(
+        self, key: Key, labels: Ints, population: int, groups: Ids | None = None
+    ) -> Partitioned:
         """Return disjoint parts of equal size; at most K - 1 samples are unused."""
-        labels, rng = check(labels, population), key.numpy()
+        labels = check(labels, population)
+        rng = key.numpy()
         pools = pools_of(labels, rng)
         if len(pools) < 2:
-            raise ConfigError(f"skewed_share needs at least 2 classes, the data has {len(pools)}", "partition")
-        order, skewed = rng.permutation(population), math.ceil(self.share * population - 1e-6)
+            raise ConfigError(
+                f"skewed_share needs at least 2 classes, the data has {len(pools)}", "partition"
+            )
+        order = rng.permutation(population)
+        skewed = math.ceil(self.share * population - 1e-6)
         classes = rng.permutation(len(pools))
         left = np.array([len(rows) for rows in pools])
-        counts, moved = np.zeros((population, len(pools)), np.int64), 0
+        counts = np.zeros((population, len(pools)), np.int64)
+        moved = 0
         for turn, client in enumerate(order):
             favourite = int(classes[turn % len(classes)]) if turn < skewed else None
             wanted = self._wanted(rng, favourite, len(labels) // population, len(pools))
@@ -64,10 +73,15 @@ class SkewedShare(Partition):
             left -= counts[client]
             moved += short
         rows = by_owner(assign(pools, counts, len(labels), order), population)
-        note = f"{skewed} of {population} clients skewed; {moved} samples of classes that had run out were replaced"
+        note = (
+            f"{skewed} of {population} clients skewed; {moved} samples of classes that had run "
+            "out were replaced"
+        )
         return Partitioned(rows, {"skewed_share": note})
 
-    def _wanted(self, rng: np.random.Generator, favourite: int | None, size: int, classes: int) -> Ints:
+    def _wanted(
+        self, rng: np.random.Generator, favourite: int | None, size: int, classes: int
+    ) -> Ints:
         """Return the number of samples wanted of each class ``[C]``."""
         chances = np.full(classes, 1.0 / classes)
         if favourite is None:
@@ -81,7 +95,8 @@ class SkewedShare(Partition):
 
 
 def served(wanted: Ints, left: Ints) -> tuple[Ints, int]:
-    """Return a client's samples of each class ``[C]``, and how many are of another class than wanted."""
+    """Return a client's samples of each class ``[C]``, and how many are of another class than
+    wanted."""
     got = np.minimum(wanted, left)
     short = int(wanted.sum() - got.sum())
     for _ in range(short):

@@ -2,10 +2,11 @@
 
 Reference: docs/methods/timing-and-world.md#concept-shift.
 
-Every client belongs to one of J clusters, drawn uniformly. Cluster 0 keeps its labels; in cluster j > 0 the label of class y is
-``pi_j(y)``, where ``pi_j`` swaps ``floor(share C / 2)`` disjoint pairs of classes. These labels are not noise: they hold for
-training, validation and the client's own test samples. One model cannot fit all clusters, so the highest global accuracy falls:
-report by cluster, and on the clients' own test sets instead of a common one.
+Every client belongs to one of J clusters, drawn uniformly. Cluster 0 keeps its labels; in cluster j
+> 0 the label of class y is ``pi_j(y)``, where ``pi_j`` swaps ``floor(share C / 2)`` disjoint pairs
+of classes. These labels are not noise: they hold for training, validation and the client's own test
+samples. One model cannot fit all clusters, so the highest global accuracy falls: report by cluster,
+and on the clients' own test sets instead of a common one.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class ClassSwap(ConceptShift):
 
     def __post_init__(self) -> None:
         if self.clusters < 2:
-            raise ConfigError(f'got clusters = {self.clusters}; expected at least 2 (1 is concept_shift = "none")')
+            raise ConfigError(
+                f'got clusters = {self.clusters}; expected at least 2 (1 is concept_shift = "none")'
+            )
         check_share("share", self.share, zero=False)
 
     @override
@@ -62,7 +65,9 @@ class ClassSwap(ConceptShift):
     @override
     def tables(self, key: Key, classes: int) -> Ints:
         """Return ``pi_j`` as rows ``[J, C]``."""
-        moved = [swapped(key.fold("pairs", j), self.share, classes) for j in range(1, self.clusters)]
+        moved = [
+            swapped(key.fold("pairs", j), self.share, classes) for j in range(1, self.clusters)
+        ]
         return np.stack([np.arange(classes), *moved])
 
 
@@ -75,7 +80,10 @@ def swapped(key: Key, share: float, classes: int) -> Ints:
     """
     pairs = int(np.floor(share * classes / 2 + 1e-6))
     if not pairs:
-        raise ConfigError(f"got share = {share}, which swaps no pair of {classes} classes; expected at least {2 / classes:g}")
+        raise ConfigError(
+            f"got share = {share}, which swaps no pair of {classes} classes; expected at least "
+            f"{2 / classes:g}"
+        )
     one, other = key.numpy().permutation(classes)[: 2 * pairs].reshape(2, pairs)
     table = np.arange(classes)
     table[one], table[other] = other, one

@@ -1,13 +1,15 @@
 """Drift: each client's mix of classes, or the labels of the classes, change during the run.
 
-Time is ``clock = "rounds"`` or ``"seconds"`` of virtual time. Both kinds are functions of (key, client, time): nothing is saved, and a
-resumed run continues with the same data.
+Time is ``clock = "rounds"`` or ``"seconds"`` of virtual time. Both kinds are functions of (key,
+client, time): nothing is saved, and a resumed run continues with the same data.
 
-* ``window``: a client holds all its samples from the start but uses a part of them at a time. They are ordered by class on a ring; a
-  window of ``share n_k`` samples moves round it once in ``period``. The number of samples in use is constant, so local work,
-  durations and weights are too.
-* ``swap``: from ``start`` on, pairs of classes are swapped (as in :mod:`~motley.world.shift.concept_shift`): at all clients at once,
-  or client by client over ``width``. Training and test labels change together.
+* ``window``: a client holds all its samples from the start but uses a part of them at a time. They
+  are ordered by class on a ring; a window of ``share n_k`` samples moves round it once in
+  ``period``. The number of samples in use is constant, so local work, durations and weights are
+  too.
+* ``swap``: from ``start`` on, pairs of classes are swapped (as in
+  :mod:`~motley.world.shift.concept_shift`): at all clients at once, or client by client over
+  ``width``. Training and test labels change together.
 """
 
 from __future__ import annotations
@@ -41,9 +43,11 @@ class WindowDrift(Drift):
 
     Parameters
     ----------
-    share: of a client's samples that it uses at a time, in (0, 1]. period: rounds or seconds in which the window moves round once.
-    clock: the unit of ``period``. common: all clients have the same order of classes and start together, so that the whole federation
-    drifts; else each client has its own order and start, so that only single clients drift.
+    share: of a client's samples that it uses at a time, in (0, 1]. period: rounds or seconds in
+    which the window moves round once.
+    clock: the unit of ``period``. common: all clients have the same order of classes and start
+    together, so that the whole federation drifts; else each client has its own order and start, so
+    that only single clients drift.
 
     Example
     -------
@@ -72,13 +76,16 @@ class WindowDrift(Drift):
 
     @override
     def order(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> Ints:
-        """Return positions of the samples, client by client, by class on each client's ring; random within a class."""
+        """Return positions of the samples, client by client, by class on each client's ring; random
+        within a class."""
         ring = labels if self.common else owner * classes + labels
         rank = key.fold("classes").uniform(ring)[:, 0]
         return np.lexsort((key.fold("within").numpy().random(len(labels)), rank, owner))
 
     @override
-    def window(self, key: Key, ids: Ids, sizes: Ints, round_index: int, time_s: float) -> tuple[Ints, Ints]:
+    def window(
+        self, key: Key, ids: Ids, sizes: Ints, round_index: int, time_s: float
+    ) -> tuple[Ints, Ints]:
         start = np.zeros(len(ids)) if self.common else key.fold("start").uniform(ids)[:, 0]
         turn = (start + (round_index if self.clock == "rounds" else time_s) / self.period) % 1.0
         length = np.minimum(np.ceil(self.share * sizes - 1e-6).astype(np.int64), sizes)
@@ -91,8 +98,9 @@ class SwapDrift(Drift):
 
     Parameters
     ----------
-    start: the first round or second with swapped classes. width: rounds or seconds over which clients follow, each at its own time
-    (uniform); 0: all at once. share: of the classes that are swapped, in (0, 1]. clock: the unit of ``start`` and ``width``.
+    start: the first round or second with swapped classes. width: rounds or seconds over which
+    clients follow, each at its own time (uniform); 0: all at once. share: of the classes that are
+    swapped, in (0, 1]. clock: the unit of ``start`` and ``width``.
     """
 
     renames_classes: ClassVar[bool] = True
@@ -117,7 +125,9 @@ class SwapDrift(Drift):
     def tables(self, key: Key, ids: Ids, classes: int, round_index: int, time_s: float) -> Ints:
         now = round_index if self.clock == "rounds" else time_s
         changed = now >= self.start + self.width * key.fold("start").uniform(ids)[:, 0]
-        return np.where(changed[:, None], swapped(key.fold("pairs"), self.share, classes), np.arange(classes))
+        return np.where(
+            changed[:, None], swapped(key.fold("pairs"), self.share, classes), np.arange(classes)
+        )
 
 
 def _check_clock(clock: str) -> None:

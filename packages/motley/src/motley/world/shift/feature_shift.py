@@ -2,13 +2,14 @@
 
 Reference: docs/methods/timing-and-world.md#feature-shift.
 
-A shift is drawn once per client and changes its training, validation and own test samples alike, before pixels are standardised; a
-common test set stays as it is. Three kinds:
+A shift is drawn once per client and changes its training, validation and own test samples alike,
+before pixels are standardised; a common test set stays as it is. Three kinds:
 
 * noise (NIID-Bench): client i of K has Gaussian noise of standard deviation ``sigma i / (K - 1)``;
-* transform (INTERPRETATION): every client has its own rotation, blur, contrast and brightness, drawn once;
-* domains: every client has one of a few named appearances, as FedBN's clients have one of several sets of digits; the domains have
-  equally many clients, and results can be reported by domain.
+* transform (INTERPRETATION): every client has its own rotation, blur, contrast and brightness,
+  drawn once;
+* domains: every client has one of a few named appearances, as FedBN's clients have one of several
+  sets of digits; the domains have equally many clients, and results can be reported by domain.
 """
 
 from __future__ import annotations
@@ -53,11 +54,13 @@ class NoFeatureShift(FeatureShift):
 
 @dataclass(frozen=True)
 class PixelNoise(FeatureShift):
-    """Noise that grows with the client's id: client i of K has standard deviation ``sigma i / (K - 1)``, so client 0 has none.
+    """Noise that grows with the client's id: client i of K has standard deviation
+    ``sigma i / (K - 1)``, so client 0 has none.
 
     Parameters
     ----------
-    sigma: standard deviation of the last client, where white is 1 (features of a table: in their own units).
+    sigma: standard deviation of the last client, where white is 1 (features of a table: in their
+    own units).
 
     Example
     -------
@@ -78,11 +81,13 @@ class PixelNoise(FeatureShift):
 
 @dataclass(frozen=True)
 class ImageTransforms(FeatureShift):
-    """Every client has its own transformations, drawn uniformly from the given ranges (lowest, highest).
+    """Every client has its own transformations, drawn uniformly from the given ranges (lowest,
+    highest).
 
     Parameters
     ----------
-    brightness, contrast: factors. degrees: rotation, counter-clockwise. blur: standard deviation in pixels.
+    brightness, contrast: factors. degrees: rotation, counter-clockwise. blur: standard deviation in
+    pixels.
     """
 
     brightness: tuple[float, float] = (0.6, 1.4)
@@ -91,29 +96,44 @@ class ImageTransforms(FeatureShift):
     contrast: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
-        for name, minimum in (("brightness", 0.0), ("degrees", -np.inf), ("blur", 0.0), ("contrast", -np.inf)):
+        for name, minimum in (
+            ("brightness", 0.0),
+            ("degrees", -np.inf),
+            ("blur", 0.0),
+            ("contrast", -np.inf),
+        ):
             low, high = getattr(self, name)
             if not (minimum <= low <= high < np.inf and np.isfinite(low)):
                 above = f" of at least {minimum:g}" if np.isfinite(minimum) else ""
-                raise ConfigError(f"got {name} = [{low}, {high}]; expected the lowest and the highest, finite{above}")
+                raise ConfigError(
+                    f"got {name} = [{low}, {high}]; expected the lowest and the highest, "
+                    f"finite{above}"
+                )
         if self.blur[1] > _MAX_BLUR:
-            raise ConfigError(f"got blur = {list(self.blur)}; expected a deviation of at most {_MAX_BLUR:g} pixels")
+            raise ConfigError(
+                f"got blur = {list(self.blur)}; expected a deviation of at most {_MAX_BLUR:g} "
+                "pixels"
+            )
 
     @override
     def appearance(self, key: Key, ids: Ids, population: int) -> Appearance:
         drawn = key.fold("look").uniform(ids, 4).T
         ranges = (self.degrees, self.blur, self.contrast, self.brightness)
-        degrees, blur, contrast, brightness = (low + (high - low) * u for (low, high), u in zip(ranges, drawn, strict=True))
+        degrees, blur, contrast, brightness = (
+            low + (high - low) * u for (low, high), u in zip(ranges, drawn, strict=True)
+        )
         return Appearance(degrees, blur, contrast, brightness, np.zeros(len(ids)))
 
 
 @dataclass(frozen=True)
 class Domains(FeatureShift):
-    """Every client has one of a few named appearances, at random, equally many clients each (up to one).
+    """Every client has one of a few named appearances, at random, equally many clients each (up to
+    one).
 
     Parameters
     ----------
-    names: of :data:`DOMAINS`: ``plain``, ``inverted``, ``dim``, ``blurred``, ``rotated`` (by 90 degrees), ``noisy``.
+    names: of :data:`DOMAINS`: ``plain``, ``inverted``, ``dim``, ``blurred``, ``rotated`` (by 90
+    degrees), ``noisy``.
 
     Example
     -------
@@ -126,9 +146,14 @@ class Domains(FeatureShift):
     def __post_init__(self) -> None:
         for name in self.names:
             if name not in DOMAINS:
-                raise ConfigError(f"got {name!r} in names{suggest(name, DOMAINS)}; expected some of: {', '.join(DOMAINS)}")
+                raise ConfigError(
+                    f"got {name!r} in names{suggest(name, DOMAINS)}; expected some of: "
+                    f"{', '.join(DOMAINS)}"
+                )
         if not self.names or len(set(self.names)) != len(self.names):
-            raise ConfigError(f"got names = {list(self.names)}; expected at least one name, each once")
+            raise ConfigError(
+                f"got names = {list(self.names)}; expected at least one name, each once"
+            )
 
     @override
     def group(self, key: Key, ids: Ids, population: int) -> Ints:
@@ -140,7 +165,10 @@ class Domains(FeatureShift):
     def appearance(self, key: Key, ids: Ids, population: int) -> Appearance:
         which = self.group(key, ids, population)
         plain = Appearance.plain(len(self.names))
-        table = {f: np.array([DOMAINS[name].get(f, getattr(plain, f)[0]) for name in self.names]) for f in vars(plain)}
+        table = {
+            f: np.array([DOMAINS[name].get(f, getattr(plain, f)[0]) for name in self.names])
+            for f in vars(plain)
+        }
         return Appearance(**table)[which]
 
 
@@ -159,8 +187,9 @@ def shifted(
     Parameters
     ----------
     x: float ``[n, ...]`` in any units. owner: the client of each ``[n]``. population: K.
-    black, white: the values of black and white in these units, a number or one per channel ``[C]`` (standardised pixels:
-    ``-mean / deviation`` and ``(1 - mean) / deviation``). rows: numbers of the samples ``[n]``, which determine the noise; None: 0
+    black, white: the values of black and white in these units, a number or one per channel ``[C]``
+    (standardised pixels: ``-mean / deviation`` and ``(1 - mean) / deviation``). rows: numbers of
+    the samples ``[n]``, which determine the noise; None: 0
     .. n - 1.
 
     Raises
@@ -170,18 +199,28 @@ def shifted(
     of_client = shift.appearance(key, np.arange(population), population)
     if of_client.needs_images and x.ndim != 4:
         raise ConfigError(
-            f'this shift transforms images [n, C, H, W], the data is {list(x.shape)}; use "noise" or leave it out',
+            f'this shift transforms images [n, C, H, W], the data is {list(x.shape)}; use "noise" '
+            "or leave it out",
             "feature_shift",
         )
     rows = np.arange(len(x)) if rows is None else rows
     shape = (1, -1, *(1,) * (x.ndim - 2))
-    low, high = (np.asarray(v, np.float32).reshape(shape if np.ndim(v) else ()) for v in (black, white))
+    low, high = (
+        np.asarray(v, np.float32).reshape(shape if np.ndim(v) else ()) for v in (black, white)
+    )
     out = np.empty(x.shape, np.float32)
     for begin in range(0, len(x), _CHUNK):
         part = slice(begin, begin + _CHUNK)
         unit = (x[part] - low) / (high - low)
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
-            out[part] = transformed(key.fold("noise"), unit, of_client[owner[part]], rows[part]) * (high - low) + low
+            out[part] = (
+                transformed(key.fold("noise"), unit, of_client[owner[part]], rows[part])
+                * (high - low)
+                + low
+            )
         if not np.isfinite(out[part]).all():
-            raise ConfigError("with these options features overflow 32-bit numbers; use smaller values", "feature_shift")
+            raise ConfigError(
+                "with these options features overflow 32-bit numbers; use smaller values",
+                "feature_shift",
+            )
     return out

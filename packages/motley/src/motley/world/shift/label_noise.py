@@ -2,14 +2,17 @@
 
 Reference: docs/methods/timing-and-world.md#label-noise.
 
-* symmetric: a label becomes each of the other C - 1 classes with probability rate / (C - 1) (RHFL's code);
+* symmetric: a label becomes each of the other C - 1 classes with probability rate / (C - 1) (RHFL's
+  code);
 * pair_flip: a label becomes the next class (C - 1 becomes 0) with probability rate;
 * label_flip: every label y of a share of the clients becomes C - 1 - y (data poisoning);
-* beta: symmetric, with a rate per client drawn from Beta(100 mean, 100 - 100 mean) (FLASH: 15 % noise is mean 0.15, deviation
-  0.0355. The paper does not state the kind of noise: symmetric is an INTERPRETATION).
+* beta: symmetric, with a rate per client drawn from Beta(100 mean, 100 - 100 mean) (FLASH: 15 %
+  noise is mean 0.15, deviation 0.0355. The paper does not state the kind of noise: symmetric is an
+  INTERPRETATION).
 
-``mode = "exact"`` (default) makes exactly ``round(rate_k n_k)`` labels of client k wrong, ``"bernoulli"`` draws each
-independently. ``share``: only that share of the clients, ``round(share K)`` of them chosen by the key, has noisy labels.
+``mode = "exact"`` (default) makes exactly ``round(rate_k n_k)`` labels of client k wrong,
+``"bernoulli"`` draws each independently. ``share``: only that share of the clients,
+``round(share K)`` of them chosen by the key, has noisy labels.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ class CleanLabels(LabelNoise):
     """No label is wrong."""
 
     @override
-    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
+    def apply(
+        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+    ) -> tuple[Ints, Floats]:
         return labels, np.zeros(population)
 
 
@@ -46,7 +51,8 @@ class SymmetricNoise(LabelNoise):
     Parameters
     ----------
     rate: share of wrong labels, in [0, 1]. mode, share: see the module.
-    inclusive: the chosen labels are drawn from *all* C classes, so only ``rate (1 - 1/C)`` become wrong; not the default.
+    inclusive: the chosen labels are drawn from *all* C classes, so only ``rate (1 - 1/C)`` become
+    wrong; not the default.
     """
 
     rate: float
@@ -58,7 +64,9 @@ class SymmetricNoise(LabelNoise):
         _check(self.mode, rate=self.rate, share=self.share)
 
     @override
-    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
+    def apply(
+        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+    ) -> tuple[Ints, Floats]:
         rates = np.where(_noisy(key, self.share, population), self.rate, 0.0)
         changed = _changed(key, rates, owner, self.mode)
         if not self.inclusive:
@@ -73,7 +81,8 @@ class BetaNoise(LabelNoise):
 
     Parameters
     ----------
-    mean: mean rate, in (0, 1); client k's is Beta(a, 100 - a), a = 100 mean. mode, share: see the module.
+    mean: mean rate, in (0, 1); client k's is Beta(a, 100 - a), a = 100 mean. mode, share: see the
+    module.
     """
 
     mean: float
@@ -82,17 +91,23 @@ class BetaNoise(LabelNoise):
 
     def __post_init__(self) -> None:
         if not 0 < self.mean < 1:
-            raise ConfigError(f'got mean = {self.mean}; expected a share in (0, 1); for clean labels use label_noise = "none"')
+            raise ConfigError(
+                f"got mean = {self.mean}; expected a share in (0, 1); for clean labels use "
+                'label_noise = "none"'
+            )
         _check(self.mode, share=self.share)
 
     @override
-    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
+    def apply(
+        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+    ) -> tuple[Ints, Floats]:
         drawn = self.rates(key, np.arange(population))
         rates = np.where(_noisy(key, self.share, population), drawn, 0.0)
         return _others(key, labels, _changed(key, rates, owner, self.mode), classes), rates
 
     def rates(self, key: Key, ids: Ids) -> Floats:
-        """Return each client's rate ``[len(ids)]``, by inversion, so that it depends on the client's id alone."""
+        """Return each client's rate ``[len(ids)]``, by inversion, so that it depends on the
+        client's id alone."""
         from scipy.special import betaincinv  # takes a tenth of the start of every run
 
         a = 100 * self.mean
@@ -116,17 +131,22 @@ class PairFlip(LabelNoise):
         _check(self.mode, rate=self.rate, share=self.share)
 
     @override
-    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
+    def apply(
+        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+    ) -> tuple[Ints, Floats]:
         _check_classes(classes)
         rates = np.where(_noisy(key, self.share, population), self.rate, 0.0)
-        return np.where(_changed(key, rates, owner, self.mode), (labels + 1) % classes, labels), rates
+        return np.where(
+            _changed(key, rates, owner, self.mode), (labels + 1) % classes, labels
+        ), rates
 
 
 @dataclass(frozen=True)
 class LabelFlip(LabelNoise):
     """Some clients flip all their labels: y becomes C - 1 - y, for robustness studies.
 
-    With an odd number of classes the middle one is unchanged; the rates are the shares of labels that are wrong.
+    With an odd number of classes the middle one is unchanged; the rates are the shares of labels
+    that are wrong.
 
     Parameters
     ----------
@@ -145,7 +165,9 @@ class LabelFlip(LabelNoise):
         _check("exact", share=self.share)
 
     @override
-    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
+    def apply(
+        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+    ) -> tuple[Ints, Floats]:
         _check_classes(classes)
         flipped = np.where(_noisy(key, self.share, population)[owner], classes - 1 - labels, labels)
         wrong = np.bincount(owner, flipped != labels, minlength=population)
@@ -162,11 +184,14 @@ def _check(mode: str, **shares: float) -> None:
 
 def _check_classes(classes: int) -> None:
     if classes < 2:
-        raise ConfigError(f"wrong labels need at least 2 classes, the data has {classes}", "label_noise")
+        raise ConfigError(
+            f"wrong labels need at least 2 classes, the data has {classes}", "label_noise"
+        )
 
 
 def _noisy(key: Key, share: float, population: int) -> Bools:
-    """Return whether each client's labels are noisy ``[K]``: the ``round(share K)`` clients with the lowest draws."""
+    """Return whether each client's labels are noisy ``[K]``: the ``round(share K)`` clients with
+    the lowest draws."""
     drawn = key.fold("clients").uniform(np.arange(population))[:, 0]
     return np.argsort(np.argsort(drawn)) < round(share * population)
 
