@@ -1,8 +1,7 @@
 """What a run on a Ray cluster does in ordinary situations, with seconds.
 
     scripts/test-ray-chaos situations --label after --out benchmarks/measured/ray_situations.json
-    scripts/test-ray-chaos situations --label before --code DIR ...      the Motley of another
-checkout
+    scripts/test-ray-chaos situations --label before --code DIR ...      another checkout's Motley
 
 The cluster has a head of one core and a node of one core. A situation in which nothing happens for
 --limit seconds hangs.
