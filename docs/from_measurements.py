@@ -20,7 +20,6 @@ __all__ = [
     "liars",
     "loopback",
     "measured",
-    "million",
     "overhead",
     "precision",
     "precision_accuracy",
@@ -316,45 +315,6 @@ def choosing() -> str:
         )
         rows.append((f"`{row['rule']}`{options}", *cells, f"{row['state_bytes_per_client']:,.0f}"))
     return table(("rule", "clients", "ms a round", "peak, MiB", "state, bytes a client"), rows)
-
-
-def million() -> str:
-    """List what runs among a million clients cost, from ``benchmarks/measured/million.json``."""
-    found = measured("million")
-    busy = (
-        "" if found["load_before"] < BUSY else f" The load before was {found['load_before']:.1f}."
-    )
-    clients = found["clients"]
-    samples = found["samples"]
-    width = found["width"]
-    said = (
-        f"{clients:,} clients of {samples} samples of {width} numbers, {found['cohort']:,} a round"
-    )
-    return (
-        f"{said}, {found['cores']} cores, torch "
-        f"{found['torch']}.{busy}\n\n{_million_runs(found['runs'])}"
-    )
-
-
-def _million_runs(runs: dict[str, Any]) -> str:
-    head = (
-        "selector",
-        "to the end of round 1, s",
-        "a round outside training, s",
-        "of it choosing",
-        "peak, GB",
-        "checkpoint, MB",
-    )
-    rows = []
-    for name, one in runs.items():
-        spent = (
-            f"{one['to_round_1_s']:.1f}",
-            f"{one['outside_s']:.2f}",
-            f"{one['parts']['select_s']:.2f}",
-        )
-        kept = (f"{one['peak_mib'] * 2**20 / 1e9:.2f}", f"{one['checkpoint_bytes'] / 1e6:.1f}")
-        rows.append((f"`{name}`", *spent, *kept))
-    return table(head, rows)
 
 
 def liars() -> str:

@@ -63,7 +63,6 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_measurements.private_cost, from_measurements.privacy_attacks),
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
         *(
-            from_measurements.million,
             from_measurements.liars,
             from_pfllib.beside_pfllib,
             from_peers.beside_peers,
