@@ -123,7 +123,7 @@ def main(grid, context):
         query_limit_s=240, secure_aggregation=DRAWN, register=f"{FOLDER}/register.json",
     )
     strategy.start(grid, ArrayRecord({"w": Array(np.zeros(1000))}), num_rounds=2, timeout=300)
-    Path(FOLDER, "draws.json").write_text(strategy.motley_flower.secure.draws.transcript())
+    Path(FOLDER, "draws.json").write_text(strategy.motley.secure.draws.transcript())
     rows = [f"{r.round} {r.client} {r.outcome}\\n" for r in strategy.motley.rows]
     Path(FOLDER, "rows.txt").write_text("".join(rows))
     print("the end", flush=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import motley
 import motley_papers
 from motley.experiments.run import run
 from motley_papers.earlier import read_rows
@@ -131,7 +132,7 @@ def test_the_papers_title_is_whole():
         "Federated Learning"
     )
     assert read("hetero_select").title == title
-    assert f"{{{title}}}" in (FOLDER.parent / "core" / "papers.bib").read_text()
+    assert f"{{{title}}}" in (Path(motley.__file__).parent / "core" / "papers.bib").read_text()
 
 
 @pytest.mark.parametrize("name", ["flash", "hetero_select_v1"])

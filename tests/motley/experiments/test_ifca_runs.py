@@ -125,7 +125,7 @@ def test_there_is_no_common_model_to_examine(test: str) -> None:
     assert scopes(rows) == {"mean", "client"}
 
 
-def test_a_run_stores_the_model_that_each_client_takes(tmp_path: Path) -> None:
+def test_a_run_stores_the_model_that_each_client_takes(tmp_path: Path, drawn: None) -> None:
     """Also of clients that never took part; the accuracies are those of the last evaluation."""
     keys = {**SWAPPED, "cohort": 2, "stop": {"rounds": 2}}
     done = motley.run(keys, out=tmp_path / "run")

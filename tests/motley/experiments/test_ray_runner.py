@@ -81,6 +81,8 @@ def test_a_run_whose_worker_is_lost_is_begun_again(
     fake = FakeRay(list(script))
     monkeypatch.setattr(ray_runner, "connect", lambda address, threads: False)
     monkeypatch.setattr(ray_runner, "importlib", SimpleNamespace(import_module=lambda name: fake))
+    compared = SimpleNamespace(begin=lambda: None, labels_without_left_out=dict)
+    monkeypatch.setattr(ray_runner, "ComparedNodes", lambda parts: compared)
     monkeypatch.setattr(ray_runner, "_PAUSE_S", 0.0)
     ((number, error),) = ray_runner.spread("auto", print, [Experiment(**KEYS)], [tmp_path], None)
     assert number == 0

@@ -71,7 +71,7 @@ def test_a_package_passes_its_tests_and_is_found_by_its_entry_point_where_it_is_
             "README.md",
             "loudest_first.py",
             "pyproject.toml",
-            "tests/motley/test_loudest_first.py",
+            "tests/test_loudest_first.py",
         )
     ]
     for name, text in files.items():

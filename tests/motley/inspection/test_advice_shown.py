@@ -19,7 +19,8 @@ def test_advice_is_shown_for_a_single_federation(monkeypatch):
         seen.append(profile)
         return ["Try this first."]
 
-    monkeypatch.setattr(inspecting, "advice_lines", made)
+    monkeypatch.setattr(inspecting, "extensions", lambda group: {"mine": None})
+    monkeypatch.setattr(inspecting, "extension", lambda group, name: made)
     assert motley.inspect(KEYS).advice == ["Try this first."]
     assert "speed_spread" in seen[0]
     assert motley.inspect(KEYS, KEYS).advice == []

@@ -79,7 +79,7 @@ def test_a_killed_server_goes_on_with_fresh_keys(keys, tmp_path):
     np.testing.assert_allclose(
         weights(result), weights(run(federation(keys), keys, rounds=3)[1]), atol=6 * LEVEL
     )
-    assert wrapped.motley_flower.secure.history.sums == [tuple(range(6))]
+    assert wrapped.motley.secure.history.sums == [tuple(range(6))]
 
 
 def test_what_was_disclosed_before_is_not_said_again(keys):
@@ -102,7 +102,7 @@ def test_a_killed_server_goes_on_with_its_chain(keys, tmp_path):
     with pytest.raises(KilledError):
         deploy(keys, out, 2, 5, submitted_again(keys, kept), DRAWN, 5)
     wrapped, _ = deploy(keys, out, None, 5, submitted_again(keys, kept), DRAWN, 5)
-    told = wrapped.motley_flower.secure.draws.transcript()
+    told = wrapped.motley.secure.draws.transcript()
     assert verify_draws(told, as_register(keys / "register.json")) == 5
     for row in json.loads(told)["rounds"]:
         # the round after the kill, which clients may have begun

@@ -298,7 +298,7 @@ def test_a_server_that_chooses_its_cohort_gets_no_answer(keys):
         secure_aggregation=DRAWN,
         register=keys / "register.json",
     )
-    honest = wrapped.motley_flower.secure.draw
+    honest = wrapped.motley.secure.draw
 
     def chosen(current):
         cohort = honest(current)
@@ -306,7 +306,7 @@ def test_a_server_that_chooses_its_cohort_gets_no_answer(keys):
             type(cohort)(np.array([0, 1, 2, 3, 4])) if wrapped.motley.state.round == 2 else cohort
         )
 
-    wrapped.motley_flower.secure.draw = chosen
+    wrapped.motley.secure.draw = chosen
     wrapped.start(on, model(), num_rounds=2, timeout=60)
     assert set(outcomes(wrapped.motley, 1).values()) == {"accepted"}
     assert set(outcomes(wrapped.motley, 2).values()) == {"dropped"}
@@ -409,9 +409,7 @@ def test_draws_by_tiers(keys):
     cohorts = {tuple(sorted(outcomes(wrapped.motley, t))) for t in range(1, 7)}
     assert cohorts <= {(0, 1, 2, 3, 4), (5, 6, 7, 8, 9)}
     assert (
-        verify_draws(
-            wrapped.motley_flower.secure.draws.transcript(), as_register(keys / "register.json")
-        )
+        verify_draws(wrapped.motley.secure.draws.transcript(), as_register(keys / "register.json"))
         == 6
     )
 

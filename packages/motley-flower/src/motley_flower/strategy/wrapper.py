@@ -121,9 +121,7 @@ def with_selector(
         selector, m, settings, attribute(strategy, "weighted_by_key")
     )
     if secure_aggregation is not None:
-        wrapped.motley_flower.secure = _secure_sums(
-            strategy, wrapped.motley, secure_aggregation, register
-        )
+        wrapped.motley.secure = _secure_sums(strategy, wrapped.motley, secure_aggregation, register)
     wrapped.motley.observer = _observer(wrapped.motley, type(strategy).__name__, out, progress)
     return wrapped
 
