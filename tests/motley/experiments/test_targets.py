@@ -99,6 +99,12 @@ def test_runs_to_the_end_with_accuracy(make: Any) -> None:
             {"selector": "flash"},
             "selector: 'flash' needs the noise-robust loss of classes; the samples",
         ),
+        (
+            binary,
+            {"selector": {"name": "flash", "drop": "val_loss"}},
+            "selector: 'flash' needs the noise-robust loss of classes, and the model has 1 outputs "
+            "for 2 classes; give it one for each",
+        ),
     ],
 )
 def test_what_needs_a_class_is_refused(make: Any, keys: dict[str, Any], message: str) -> None:

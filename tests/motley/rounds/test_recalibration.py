@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import motley
 from motley.core.errors import ConfigError
 from motley.engines.batches import BatchPlan
 from motley.experiments.build import build
@@ -208,3 +209,31 @@ def test_fewer_clients_and_batches_may_collect_static_statistics():
     model = simulation.newcomer_model()
     assert set(model.counters.tolist()) == {4}
     assert simulation.state.ledger.total(kind="recalibrate") == 0
+
+
+def test_a_client_of_one_sample_changes_no_statistics():
+    """One sample has no variance; four have."""
+    x = np.random.default_rng(0).normal(size=(10, 3))
+    data = motley.tasks.from_clients(
+        [(x[:1], [0]), (x[1:5], [0, 1, 0, 1])], test=[(x, [0, 1] * 5)] * 2
+    )
+    task = motley.tasks.own_task(
+        data, lambda: torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+    )
+    keys = {"task": "own", "cohort": 2, "stop": {"rounds": 1}, "recalibrate": {"batches": 2}}
+    simulation = build(keys, task=task)
+    before = simulation.state.server.model
+    key = simulation.setting.streams.key("server")
+    alone = simulation.engine.recalibrate(before, 0, 1, key)
+    assert torch.equal(alone.buffers, before.buffers)
+    assert alone.counters.tolist() == [0]
+    several = simulation.engine.recalibrate(before, 1, 1, key)
+    assert not torch.equal(several.buffers, before.buffers)
+    assert several.counters.tolist() == [1]
+
+
+def test_batches_of_one_sample_are_refused():
+    with pytest.raises(
+        ConfigError, match=r"one sample has no variance; write local.batch_size = 2"
+    ):
+        simulate(recalibrate={"batches": 3}, local={**KEYS["local"], "batch_size": 1})

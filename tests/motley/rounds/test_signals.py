@@ -392,7 +392,7 @@ def test_every_signal_there_is_reaches_a_rule_on_every_engine(engine: str) -> No
         _experiment(**keys),
         simulation.state.selector,
         "uniform",
-        simulation.federation,
+        simulation.setting.task,
         frozenset({"delta"}),
     )
     simulation.step()
@@ -457,7 +457,7 @@ def test_what_nobody_can_tell_is_refused(rule: Curious, keys: dict[str, Any], me
     named = experiment.model_copy(update={"selector": {"name": "curious"}})
     with pytest.raises(ConfigError, match=message):
         check_selector(
-            named, Selector(rule), "uniform", build(experiment).federation, frozenset({"delta"})
+            named, Selector(rule), "uniform", build(experiment).setting.task, frozenset({"delta"})
         )
 
 

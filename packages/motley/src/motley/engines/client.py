@@ -393,7 +393,8 @@ class Client:
         for norm in self.received.norms if cumulative else ():
             norm.momentum = None
         for some in drawn:
-            self.received.outputs(self.samples.inputs(some))
+            if len(some) > 1:  # one sample has no variance
+                self.received.outputs(self.samples.inputs(some))
         for norm, momentum in zip(self.received.norms, momenta, strict=True):
             norm.momentum = momentum
         return self.model.state()

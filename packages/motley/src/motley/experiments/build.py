@@ -131,7 +131,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     check_algorithm(setting, weights, cohort, corrupted)
     check_failures(experiment, setting)
     check_synchrony(synchrony, setting, weights, cohort)
-    check_selector(experiment, selector, weights, federation, algorithm.correction.uploads)
+    check_selector(experiment, selector, weights, task, algorithm.correction.uploads)
     check_capacity(experiment, setting, selector)
     plan = RunConfig(
         setting=setting,

@@ -22,7 +22,7 @@ from motley.engines.base import PRE_TRAINING, Setting
 from motley.experiments.config import Experiment
 from motley.rounds.server_signals import SERVER_SIGNALS
 from motley.selectors.base import Selector
-from motley.tasks.base import NO_CLASSES, Federation, Task
+from motley.tasks.base import NO_CLASSES, Task
 from motley.tasks.metrics import COLUMNS, chosen
 from motley.tasks.own import sample_outputs
 from motley.tasks.precision import uncomputable
@@ -386,7 +386,7 @@ def check_selector(
     experiment: Experiment,
     selector: Selector[Any],
     weights: str,
-    federation: Federation,
+    task: Task,
     uploads: frozenset[str],
 ) -> None:
     """Refuse a selector that needs signals this experiment cannot provide, or that lacks a column
@@ -398,6 +398,7 @@ def check_selector(
     """
     needs = selector.rule.needs()
     name = experiment.selector["name"]
+    federation = task.federation
     signals = _known_signals(needs, name)
     if "val_loss" in signals and not len(federation.validation.values):
         missing = (
@@ -415,6 +416,15 @@ def check_selector(
             f"{name!r} needs the noise-robust loss of classes; {NO_CLASSES[federation.targets]}",
             "selector",
         )
+    if "robust_loss" in signals and experiment.task["name"] == "own":
+        outputs, _ = sample_outputs(task)
+        if outputs.shape[-1] < (federation.classes or 0):
+            raise ConfigError(
+                f"{name!r} needs the noise-robust loss of classes, and the model has "
+                f"{outputs.shape[-1]} outputs for {federation.classes} classes; give it one for "
+                "each",
+                "selector",
+            )
     if signals & SERVER_SIGNALS and "delta" not in uploads:
         missing = (
             f"{name!r} needs {sorted(signals & SERVER_SIGNALS)[0]!r}, which the server "

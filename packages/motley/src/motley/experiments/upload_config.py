@@ -169,6 +169,12 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
         )
     if not any(entry.batch_norm for entry in setting.task.layout.buffers):
         raise ConfigError("this model has no BatchNorm statistics; leave the key out", key)
+    if setting.work.batch_size == 1:
+        raise ConfigError(
+            "statistics are estimated of batches, and one sample has no variance; write "
+            "local.batch_size = 2 or more",
+            key,
+        )
     if not algorithm.correction.sends_whole_model or algorithm.server.asks_clients:
         raise ConfigError(
             f"{name!r} works with models that clients hold themselves; leave the key out", key
