@@ -34,8 +34,9 @@ __all__ = ["differences", "main"]
 ROOT = Path(__file__).resolve().parents[2]
 HERE = "."
 """The working tree."""
-NEEDED = ("motley", "tests")
-"""What of a version is needed to run it."""
+NEEDED = ("packages", "motley", "tests")
+"""What of a version is needed to run it, where it has it: ``packages`` since it has three
+distributions, ``motley`` before."""
 
 
 # ------------------------------------------------------------------------------------- versions
@@ -59,7 +60,9 @@ def lay_out(version: str, folder: Path) -> None:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / name, folder / name)
         return
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", version, *NEEDED))) as packed:
+    there = set(_git("ls-tree", "--name-only", version).decode().split())
+    wanted = [name for name in NEEDED if name in there]
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", version, *wanted))) as packed:
         packed.extractall(folder, filter="data")
 
 
