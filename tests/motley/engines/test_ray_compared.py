@@ -60,11 +60,8 @@ def adds_one(folder: Path) -> None:
     path = folder / "motley" / "engines" / "workers.py"
     changed(
         path,
-        'return list(result) if call.method == "train" else result',
-        'result = list(result) if call.method == "train" else result\n'
-        '            for one in result if call.method == "train" else ():\n'
-        '                one.signals["loss"] += 1.0\n'
-        "            return result",
+        "        found.append(result)\n",
+        '        result.signals["loss"] += 1.0\n        found.append(result)\n',
     )
 
 
@@ -322,12 +319,13 @@ def test_ray_knows_the_options_of_the_page_and_of_the_batch_script() -> None:
 
 IN_NAMESPACES = """
 set -eu
-mount -t tmpfs tmpfs /tmp
+mkdir -p /tmp/ray
+mount -t tmpfs tmpfs /tmp/ray
 ip link set lo up
 ip addr add 10.0.0.1/24 dev lo
-export HOME=/tmp/home
-mkdir /tmp/home /tmp/work
-cd /tmp/work
+export HOME=/tmp/ray/home
+mkdir /tmp/ray/home /tmp/ray/work
+cd /tmp/ray/work
 cat > exp.toml
 motley() { "$PYTHON" -c "$PROGRAM" "$@"; }
 for turn in before after; do
