@@ -84,7 +84,7 @@ def measured(tree: Path, recipe: str, out: Path) -> tuple[list[Any], str]:
         raise RuntimeError(
             f"{len(found.failures)} runs failed, the first: {found.failures[0].error}"
         )
-    if (tree / "motley" / "recipes" / "tables.py").is_file():
+    if (tree / "packages").is_dir() or (tree / "motley" / "recipes" / "tables.py").is_file():
         rows = csv.reader(
             module(tree, "motley_papers.tables").number_files(found)["measured.csv"].splitlines()
         )
