@@ -595,8 +595,8 @@ class Cohort:
     notes: diagnostics for the tables; names with a common prefix (``component.value``,
     ``component.fairness``) share a plot.
     probabilities: of a rule that draws by explicit probabilities, those of all available clients in
-    the first draw, up to a
-        factor, ``[K_A]`` in the order of ``SelectionContext.available``. For diagnostics only.
+        the first draw, up to a factor, ``[K_A]`` in the order of ``SelectionContext.available``.
+        For diagnostics only.
 
     Rehearsals
     ----------

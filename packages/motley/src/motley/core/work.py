@@ -28,8 +28,7 @@ class LocalWork:
     if ``epochs`` is given.
     max_steps: upper limit on either.
     drop_single: drop a last batch of one sample if the client has at least two batches (models with
-    BatchNorm); nothing is
-        dropped with ``batch_size = 1``.
+        BatchNorm); nothing is dropped with ``batch_size = 1``.
     client_batch_sizes: int64 ``[K]``, samples per step of each client, where not all can hold
     ``batch_size``; None: all can.
     """

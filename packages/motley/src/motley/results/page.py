@@ -31,8 +31,7 @@ def write(page: Page, out: str | Path) -> Path:
     Parameters
     ----------
     out: ``.html`` (``.htm``) is HTML; ``.md`` is Markdown, whose pictures go to a folder beside it
-    (``report_pictures`` for
-        ``report.md``).
+        (``report_pictures`` for ``report.md``).
 
     Returns
     -------

@@ -65,9 +65,8 @@ def write_print_files(
     Parameters
     ----------
     formats: ``pdf`` and ``svg`` are figures, one file each; ``latex`` is a file for each table,
-    ``methods.tex``,
-        ``references.bib`` and ``example.tex``, a document that shows everything; ``csv`` is a file
-        for each table.
+        ``methods.tex``, ``references.bib`` and ``example.tex``, a document that shows everything;
+        ``csv`` is a file for each table.
 
     Returns
     -------

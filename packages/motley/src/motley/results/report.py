@@ -40,12 +40,10 @@ def report(
     ----------
     runs: a folder with runs in or below it, or loaded runs.
     out: the file to write; folders above it are made. ``.html`` (``.htm``) is a page of HTML that
-    holds everything, ``.md``
-        is Markdown, whose pictures go to a folder beside it (``report_pictures`` for
-        ``report.md``).
+        holds everything, ``.md`` is Markdown, whose pictures go to a folder beside it
+        (``report_pictures`` for ``report.md``).
     target: value of the metric (an accuracy as a fraction) for the table of costs to a target; None
-    takes ``stop.target`` of the
-        first experiment, and without one the table is left out.
+        takes ``stop.target`` of the first experiment, and without one the table is left out.
     format: some of ``pdf``, ``svg`` (figures), ``latex`` and ``csv`` (tables); ``out`` is then the
     folder of their files.
 

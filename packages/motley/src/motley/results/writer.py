@@ -82,8 +82,7 @@ class Writer:
         Parameters
         ----------
         columns: name to array [n], list [n] or scalar (repeated); ``federation.labels`` is [n, C].
-        Absent columns and NaN are
-            written as null. Arrays are copied.
+            Absent columns and NaN are written as null. Arrays are copied.
 
         Raises
         ------

@@ -78,8 +78,7 @@ class SelectionRule(ABC, Generic[S]):
     ----------------
     paper: the publication that defines the rule.
     upload_visibility: ``"each"`` if the rule uses a number computed from a single client's upload,
-    ``"sum"`` if secure
-        aggregation, which reveals only sums of uploads, would not disturb it.
+        ``"sum"`` if secure aggregation, which reveals only sums of uploads, would not disturb it.
     deterministic: whether the seed has no influence on the cohorts.
     takes_fewer: whether a cohort may be smaller than ``size`` announces, even empty: an abandoned
     round.

@@ -152,12 +152,11 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     as_published: ``"code"`` gives S = 1 in place of 0.5 where all scores are equal.
     tau0: temperature at the start; half of it at the end.
     w_value, w_direction, w_fairness, w_staleness: weights; 0 leaves a term out (without the
-    direction nothing is reported, without
-        the value nobody is probed, unless sketches need the scores).
+        direction nothing is reported, without the value nobody is probed, unless sketches need the
+        scores).
     probe_batches: batches of the measurement.
     compare_directions: whether the notes compare D in all its forms, whichever is used; changes no
-    choice. Losses are then probed also
-        without the value, for the sketches.
+        choice. Losses are then probed also without the value, for the sketches.
     """
 
     direction: Literal["exact", "cosine", "sketch"] = "exact"

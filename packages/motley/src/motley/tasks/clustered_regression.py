@@ -69,8 +69,7 @@ class ClusteredRegression(TaskSource):
     ----------
     clusters: J. intercept: whether lines have an intercept. examples: samples of each client, N.
     mu_x, sigma_x, theta, sigma_theta: smallest and largest value of each, drawn uniformly, once per
-    cluster (``theta`` once per
-        coefficient).
+        cluster (``theta`` once per coefficient).
 
     ``partition = "by_writer"`` keeps these clients; any other partition mixes their samples. The
     loss is half the squared error, so the mean squared error is twice the loss.

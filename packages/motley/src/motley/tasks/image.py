@@ -41,19 +41,16 @@ class Image(TaskSource):
     Parameters
     ----------
     data: ``digits`` (scikit-learn's 8x8), a public data set (``mnist``, ``fashion_mnist``,
-    ``femnist``, ``cifar10``, ``cifar100``,
-        ``emnist_balanced``, ...), or a path: a folder of MNIST IDX files, of CIFAR batches, of LEAF
-        JSON files or of one sub-folder of images per class, or an ``.npz`` file (relative paths are
-        searched like data packs).
+        ``femnist``, ``cifar10``, ``cifar100``, ``emnist_balanced``, ...), or a path: a folder of
+        MNIST IDX files, of CIFAR batches, of LEAF JSON files or of one sub-folder of images per
+        class, or an ``.npz`` file (relative paths are searched like data packs).
     model: a name of :data:`motley.tasks.models.MODELS`, or its record, e.g.
     ``{ name = "mlp", hidden = [100] }``.
     scale: ``standard``: mean 0 and standard deviation 1 per channel, measured on the data set's
-    training half (READING: on all of
-        it if it has no halves, because the split is drawn later), which a private run refuses;
-        ``unit``: pixels in [0, 1].
+        training half (READING: on all of it if it has no halves, because the split is drawn later),
+        which a private run refuses; ``unit``: pixels in [0, 1].
     classes: of a path, the number of classes or the list of their names; left out: those that the
-    labels show, which a private run
-        refuses.
+        labels show, which a private run refuses.
     augment: ``crop_flip``: a random crop of the image padded by 4, and a random horizontal flip, in
     training only.
     dropout: of the model, if it has dropout layers.

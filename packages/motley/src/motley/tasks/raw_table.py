@@ -52,14 +52,13 @@ class TableOptions:
     Parameters
     ----------
     scale: who measures what gaps, words and scaling need. ``federated``: clients send sums over
-    their training rows once (billed);
-        ``client``: each client measures the numbers of its own training rows, and only the
-        categories of words are agreed on (billed); ``standard``: mean 0 and standard deviation 1
-        over all rows of a complete table of numbers (READING: the split is drawn later), as
-        ``federated`` for a table with gaps or words; ``fixed``: nobody, the numbers and words of
-        ``fixed`` are taken, and columns that it does not name stay as they are; ``none``: numbers
-        stay as they are, gaps and words are refused. A private run takes ``client`` (of numbers),
-        ``fixed`` and ``none``.
+        their training rows once (billed); ``client``: each client measures the numbers of its own
+        training rows, and only the categories of words are agreed on (billed); ``standard``: mean 0
+        and standard deviation 1 over all rows of a complete table of numbers (READING: the split is
+        drawn later), as ``federated`` for a table with gaps or words; ``fixed``: nobody, the
+        numbers and words of ``fixed`` are taken, and columns that it does not name stay as they
+        are; ``none``: numbers stay as they are, gaps and words are refused. A private run takes
+        ``client`` (of numbers), ``fixed`` and ``none``.
     impute: what fills a gap among numbers; the median only with ``scale = "client"``, because sums
     do not contain it.
     missing: a gap among words becomes the word ``missing`` (``category``) or the most frequent
@@ -69,9 +68,8 @@ class TableOptions:
     words: columns of numbers to read as words (postcodes). drop: columns to leave out. gaps: texts
     that stand for a missing entry.
     fixed: with ``scale = "fixed"``, column -> [mean, deviation] of numbers, whose gaps get the
-    mean, or the list of words that have an
-        input of their own: all others, and gaps, share the input ``other``. E.g. { age = [50.0,
-        15.0], job = ["clerk", "nurse"] }.
+        mean, or the list of words that have an input of their own: all others, and gaps, share the
+        input ``other``. E.g. { age = [50.0, 15.0], job = ["clerk", "nurse"] }.
 
     Raises
     ------

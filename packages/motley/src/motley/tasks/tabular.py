@@ -31,18 +31,15 @@ class Tabular(TaskSource):
     Parameters
     ----------
     data: ``breast_cancer``, ``iris`` or ``wine`` (scikit-learn's), or the path of an ``.npz``
-    (arrays ``x``, ``y`` and
-        perhaps ``client``), ``.parquet`` or ``.csv`` file.
+        (arrays ``x``, ``y`` and perhaps ``client``), ``.parquet`` or ``.csv`` file.
     label: the column of targets. client: the column of client ids, which define the natural
     clients; None: there are none.
     client_groups: the column ``client`` holds numbers, which are cut into so many groups of about
-    equal size, the clients; None: each
-        of its entries is a client.
+        equal size, the clients; None: each of its entries is a client.
     model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, if it
     has dropout layers.
     scale, impute, missing, categories, words, drop, gaps, fixed: how columns become model inputs,
-    see
-        :class:`~motley.tasks.raw_table.TableOptions`.
+        see :class:`~motley.tasks.raw_table.TableOptions`.
     classes: of a file, the number of classes or the list of their names; left out: those of its
     labels, which a private run refuses.
     heads: number of each class's head, see :class:`motley.tasks.base.Task`.

@@ -94,8 +94,7 @@ class ServerStep:
     accept: the updates to aggregate ``[n]``. If there are none, the model stays as it is and the
     round counts.
     cancel: the updates to discard (too late, too stale) ``[n]``. Clients that have dropped out by
-    now leave the view without a
-        mark; all others remain in flight.
+        now leave the view without a mark; all others remain in flight.
     scale: factor on each update ``[n]`` (staleness; not in the divisor of the mean); None: 1.
     mix: the aggregated update is ``scale`` times the way from the *newest* model to the client's
     model; buffers are mixed likewise.

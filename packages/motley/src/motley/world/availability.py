@@ -112,8 +112,8 @@ class MarkovAvailability(Availability):
     ----------
     p, q: in (0, 1], together at most 1. slot_s: see the module.
     amplitude: by how much p follows the hour, ``p (1 + amplitude sin(2 pi (t / day_s + phi_k)))``
-    with a phase per client, in
-        [0, 1]; needs ``slot_s`` (0.5 for instance). day_s: seconds in a day.
+        with a phase per client, in [0, 1]; needs ``slot_s`` (0.5 for instance). day_s: seconds in a
+        day.
 
     Example
     -------
@@ -248,8 +248,8 @@ class TraceAvailability(Availability):
     Parameters
     ----------
     file: CSV or Parquet with a row per online interval: ``trace`` (its number), ``active_s``,
-    ``inactive_s`` (from, to), and
-        optionally ``finish_s`` (the period of this trace; left out: its last ``inactive_s``).
+        ``inactive_s`` (from, to), and optionally ``finish_s`` (the period of this trace; left out:
+        its last ``inactive_s``).
     assign: which client follows which trace, see :mod:`motley.world.traces`.
     """
 
