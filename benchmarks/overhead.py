@@ -58,7 +58,7 @@ def overhead(population: int, cohort: int, selector: str, rounds: int = 40) -> d
         while not simulation.done:
             simulation.step()
             began = time.perf_counter()
-            simulation.writer.flush()
+            simulation.tables.writer.flush()
             lap = simulation.watch.lap()
             laps.append(
                 {
@@ -92,7 +92,7 @@ def memory(population: int = 10_000, rounds: int = 60) -> dict[str, float]:
         simulation = build(experiment, writer=Writer(Path(folder)))
         while not simulation.done:
             done = simulation.step()
-            simulation.writer.flush()
+            simulation.tables.writer.flush()
             peak[done.round] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"peak_mib": peak[rounds], "grown_after_round_20_mib": peak[rounds] - peak[20]}
 

@@ -22,7 +22,7 @@ from motley.engines.base import MEASURED, PRE_TRAINING, REPORTED
 from motley.engines.batched import Batched, Vmap
 from motley.engines.batches import BatchPlan
 from motley.engines.local import Debug, Sequential, Threads
-from motley.rounds.server_signals import SERVER_SIGNALS
+from motley.rounds.upload_signals import SERVER_SIGNALS
 from motley.tasks.base import ModelState
 
 from .conftest import TwoProcesses

@@ -214,7 +214,7 @@ SINGLE = {
 @pytest.mark.parametrize("reason", SINGLE)
 def test_what_asks_for_single_updates_is_named_and_gets_them(built, reason):
     loop = built("processes", 2, **SINGLE[reason])
-    assert loop.sums.note() == f"every update travels: {reason}"
+    assert loop.learning.sums.note() == f"every update travels: {reason}"
     loop.step()
     assert not built.sums
 

@@ -475,5 +475,5 @@ def test_no_model_is_restored_because_clear_test_samples_say_so():
         loop.step()
         newest = loop.state.server
         loop.state.good = good
-        loop._keep_or_go_back(float("nan"))
+        loop.examining._keep_or_go_back(loop.state, float("nan"), True)
         assert loop.state.server is (good if back else newest)

@@ -17,7 +17,7 @@ from motley.core.records import Outcome
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
 from motley.experiments.replay import replay
-from motley.rounds import private, tables
+from motley.rounds import private, rows
 from motley.rounds.private import PrivateRounds
 
 pytest.importorskip("dp_accounting")
@@ -230,7 +230,7 @@ def test_a_signal_that_is_not_clipped_is_found(monkeypatch):
 
 
 def test_a_clear_column_is_found(monkeypatch):
-    monkeypatch.setattr(tables, "without_clear", lambda table, columns: dict(columns))
+    monkeypatch.setattr(rows, "without_clear", lambda table, columns: dict(columns))
     differs = found("other")
     assert {
         ("clients.parquet", "num_examples"),

@@ -33,7 +33,7 @@ def going_on(
         engine,
         state.selector,
         state.server.model,
-        loop.writer,
+        loop.tables.writer,
         state.clients.client_states,
     )
     new.state = state

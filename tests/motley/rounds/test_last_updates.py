@@ -14,7 +14,7 @@ from motley.core.errors import ConfigError, StoreError
 from motley.core.last_updates import LastUpdates
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-from motley.rounds import server_signals
+from motley.rounds import upload_signals
 from motley.rounds.last_updates import DiskLastUpdates, open_last_updates
 from motley.selectors.hetero_select import cosine_distance
 
@@ -48,7 +48,7 @@ def test_directions_by_hand(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(
         cosine_distance(store.cosines(IDS, vector(1, 0, 0, 0))), (0.4, 1, 0.5, 0.5)
     )
-    mean = server_signals.next_consensus(vector(1, 0, 0, 0), vector(0, -10, 0, 0))
+    mean = upload_signals.next_consensus(vector(1, 0, 0, 0), vector(0, -10, 0, 0))
     store.commit()
     np.testing.assert_allclose(
         store.cosines(IDS[:3], mean), (0.401379, 0.743294, -0.037165), atol=5e-7
@@ -152,7 +152,7 @@ def test_under_a_frozen_mean_exact_is_the_cosine(monkeypatch: pytest.MonkeyPatch
     """With the mean of the first step for good, a cosine taken at the upload is that of now; round
     1 sends before there is a mean."""
     monkeypatch.setattr(
-        server_signals, "next_consensus", lambda old, total: total if old is None else old
+        upload_signals, "next_consensus", lambda old, total: total if old is None else old
     )
     loop = build(_experiment(selector={"name": "hetero_select", "compare_directions": True}))
     while not loop.done:

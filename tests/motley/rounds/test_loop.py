@@ -157,7 +157,11 @@ def _with(simulation: RoundLoop, **changes: Any) -> RoundLoop:
         else type(simulation.engine)(config.setting)
     )
     return simulation_of(
-        config, engine, simulation.state.selector, simulation.state.server.model, simulation.writer
+        config,
+        engine,
+        simulation.state.selector,
+        simulation.state.server.model,
+        simulation.tables.writer,
     )
 
 

@@ -13,7 +13,7 @@ from motley.core.work import LocalWork
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.loop import RoundLoop
-from motley.rounds.tables import federation_rows
+from motley.rounds.rows import federation_rows
 from motley.tasks.own import from_arrays, own_task
 
 # and the bytes of state a client that a checkpoint may hold

@@ -121,8 +121,14 @@ def test_nobody_moves_the_sum_by_more_than_c(keys, monkeypatch):
     """The sum with and without each upload, as the aggregator gets them."""
     loop = loop_of(**{"privacy": GAUSS, **keys})
     seen = []
-    weighed = loop._weighed
-    monkeypatch.setattr(loop, "_weighed", lambda *args: seen.append(weighed(*args)) or seen[-1])
+    arrived = loop.learning._arrived
+
+    def noted(*args):
+        found = arrived(*args)
+        seen.append(found.upload)
+        return found
+
+    monkeypatch.setattr(loop.learning, "_arrived", noted)
     while not loop.done:
         loop.step()
     shares = loop.config.privacy.shares
@@ -189,7 +195,7 @@ def test_a_deployment_draws_from_the_operating_system():
     def sums(seeded):
         rounds = PrivateRounds(loop.config.privacy, loop.private.empty, loop.setting.streams)
         state = rounds.begin(12, seeded)
-        return [rounds.total(state, 1, dict(zero), lambda notes: None)["delta"] for _ in range(2)]
+        return [rounds.noised(state, 1, dict(zero), lambda notes: None)["delta"] for _ in range(2)]
 
     assert torch.equal(*sums(seeded=True))
     assert not torch.equal(*sums(seeded=False))

@@ -187,7 +187,7 @@ def test_static_statistics_are_collected_over_all_clients_before_an_examination(
     setting = simulation.setting
     assert server.counters.tolist() == [0] * len(server.counters)  # training has none
     key = setting.streams.key("server").fold("collect", 2)
-    models = simulation._models(simulation.state.server)
+    models = simulation.examining.models(simulation.state, simulation.state.server)
     for width in (1.0, 0.5):
         model = models.at(width)
         module = plain(setting, model)

@@ -12,9 +12,8 @@ import motley
 from motley.core.ragged import Ragged
 from motley.engines.client import Client
 from motley.results import measures
-from motley.rounds.evaluation import PreparedOnce
+from motley.rounds.examining import PreparedOnce, validate, validation_view
 from motley.rounds.loop import RoundLoop
-from motley.rounds.validation import validate, validation_view
 from motley.tasks.base import Federation
 
 SMALL = {
@@ -190,7 +189,7 @@ def test_an_extended_run_keeps_the_best_round_of_one_that_was_that_long_from_the
 def test_it_costs_nothing_and_changes_nothing(whole, tmp_path, monkeypatch):
     """A run in which nothing is validated, though samples are held out, has the same rows but for
     those of validation."""
-    monkeypatch.setattr("motley.rounds.loop.validation_view", lambda federation: None)
+    monkeypatch.setattr("motley.rounds.examining.validation_view", lambda federation: None)
     without = motley.run(SMALL, out=tmp_path / "without")
     for name in ("rounds", "clients", "federation"):
         assert without.tables[name].equals(whole.tables[name])

@@ -210,7 +210,7 @@ def test_each_listed_width_is_examined_for_everybody():
     rows = [row for row in flat(tables, "evaluations") if row["round"] == 1]
     found = {row["scope"]: row for row in rows if row["client"] == -1}
     assert {"mean", "shared_mean", "width_0.5_mean", "width_0.25_mean"} == set(found)
-    models = loop._models(loop.state.server)
+    models = loop.examining.models(loop.state, loop.state.server)
     federation = loop.federation
     for width in (0.5, 0.25):
         each = [
@@ -234,7 +234,7 @@ def test_a_width_has_a_row_on_the_common_test_set():
         if row["round"] == 1 and row["scope"].startswith("width")
     ]
     hits = loop.engine.evaluate(
-        loop._models(loop.state.server).at(0.5), loop.federation.global_test
+        loop.examining.models(loop.state, loop.state.server).at(0.5), loop.federation.global_test
     )["hit"]
     assert [(row["scope"], row["accuracy"]) for row in rows] == [
         ("width_0.5", pytest.approx(hits.mean(), rel=1e-12))
@@ -312,7 +312,7 @@ def test_clients_measure_the_slice_that_they_received(algorithm, task):
     ids = np.array([1, 4, 6])
     key = Key(7)
     slices = loop.backend._slices(state, ids)
-    models = loop._models(state.server)
+    models = loop.examining.models(state, state.server)
     download = loop.algorithm.correction.download(state.server)
     found = loop.engine.measure(ids, download, {}, SIGNALS, key, None, slices)
     assert set(slices.widths) == {1.0, 0.5}

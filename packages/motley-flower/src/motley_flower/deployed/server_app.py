@@ -53,9 +53,9 @@ from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RoundSummary
 from motley.rounds.loop import RoundLoop
-from motley.rounds.server_signals import SERVER_SIGNALS
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import UploadPipeline, initial_client_state
+from motley.rounds.upload_signals import SERVER_SIGNALS
 from motley.selectors.base import Selector
 from motley.tasks.base import Task
 from motley.timing.asynchronous import Asynchronous

@@ -19,6 +19,7 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.core.memory import release_freed_memory
+from motley.core.server_signals import LAST_UPDATE
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import WORKER_OPTIONS, Engine, Setting
 from motley.experiments.checks import (
@@ -40,8 +41,9 @@ from motley.results.writer import Writer
 from motley.rounds.client_state import ClientStates, open_client_states
 from motley.rounds.config import EvaluationSchedule, RunConfig
 from motley.rounds.last_updates import open_last_updates
-from motley.rounds.loop import RoundLoop
+from motley.rounds.loop import MakePrivate, RoundLoop
 from motley.rounds.planning import with_batch_sizes
+from motley.rounds.private import PrivateRounds
 from motley.rounds.simulated import simulation
 from motley.rounds.upload import initial_client_state
 from motley.selectors.base import Selector
@@ -51,7 +53,7 @@ from motley.tasks.held_out import held_out_ids, hold_out_clients
 from motley.tasks.initial_weights import start_from
 from motley.world.base import World
 
-__all__ = ["Ready", "build", "prepare"]
+__all__ = ["Ready", "build", "loop_of", "prepare"]
 
 
 _WORLD = ("device", "network", "availability", "failures", "drift", "dishonest", "capacity")
@@ -96,12 +98,27 @@ def build(
     if not isinstance(experiment, Experiment):
         with imports(allow_import):
             experiment = Experiment(**experiment)
-    plan, engine, selector, model = prepare(experiment, data, task)
+    return loop_of(experiment, prepare(experiment, data, task), writer, folder)
+
+
+def loop_of(
+    experiment: Experiment,
+    ready: Ready,
+    writer: Writer | None = None,
+    folder: Path | None = None,
+    private: MakePrivate = PrivateRounds,
+) -> RoundLoop:
+    """Return a simulation of the parts of an experiment.
+
+    Parameters
+    ----------
+    private: makes the privacy of a private run; an audit has its own. The others as of
+    :func:`build`."""
+    plan, engine, selector, model = ready
     states = _client_states(experiment, plan, selector, initial_client_state(plan, model), folder)
-    loop = simulation(plan, engine, selector, model, writer, states)
-    if loop.signals.keeps:
-        loop.state.last_updates = open_last_updates(experiment.client_state, folder)
-    return loop
+    keeps = LAST_UPDATE in selector.rule.needs().probed
+    updates = open_last_updates(experiment.client_state, folder) if keeps else None
+    return simulation(plan, engine, selector, model, writer, states, updates, private)
 
 
 def prepare(experiment: Experiment, data: Path | None = None, task: Task | None = None) -> Ready:

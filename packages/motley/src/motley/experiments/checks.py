@@ -20,7 +20,7 @@ from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.engines.base import PRE_TRAINING, Setting
 from motley.experiments.config import Experiment
-from motley.rounds.server_signals import SERVER_SIGNALS
+from motley.rounds.upload_signals import SERVER_SIGNALS
 from motley.selectors.base import Selector
 from motley.tasks.base import NO_CLASSES, Task
 from motley.tasks.metrics import COLUMNS, chosen

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import numpy as np
 from motley.core import codec
 from motley.core.arrays import Ids
 from motley.core.errors import ConfigError, UserError
-from motley.experiments.build import build
+from motley.experiments.build import loop_of, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.neighbours import CHANGES, Change, Neighbours, neighbours
 from motley.experiments.run import run_built, run_record
@@ -37,7 +38,6 @@ from motley.rounds.pinned import (
     PinnedRounds,
     RecordedRounds,
     Releases,
-    install,
     same,
 )
 from motley.tasks.base import Task
@@ -148,8 +148,12 @@ def replay(
         clock = []
         found: dict[Change, list[CertainDifference]] = {}
         for change in [change for change in worlds.others if change in changes]:
-            other = _World(experiment, worlds.others[change], Path(place) / "other" / change)
-            differences = _compared(first, other, before, worlds.client, change)
+            pinned: Callable[..., PinnedRounds] = partial(
+                PinnedRounds, first=first.releases, client=worlds.client, absent=change == "absent"
+            )
+            path = Path(place) / "other" / change
+            other = _World(experiment, worlds.others[change], path, pinned)
+            differences = _compared(first, other, before)
             found[change] = [one for one in differences if kind_of(one.file, one.column) != "clock"]
             clock += [one for one in differences if kind_of(one.file, one.column) == "clock"]
         files = len({file for file, _ in before})
@@ -163,27 +167,28 @@ class _World:
 
     Parameters
     ----------
-    experiment: of all worlds. task: of this world. path: of the folder.
+    experiment: of all worlds. task: of this world. path: of the folder. private: makes what records
+    or pins its releases.
     """
 
-    def __init__(self, experiment: Experiment, task: Task, path: Path) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        task: Task,
+        path: Path,
+        private: Callable[..., RecordedRounds] = RecordedRounds,
+    ) -> None:
         self.experiment = experiment
         self.path = path
-        self.loop: RoundLoop = build(experiment, task=task)
-        self._install(RecordedRounds)
-
-    def _install(self, kind: Any, *more: Any) -> Any:
-        loop = self.loop
-        rounds = kind(loop.private.plan, loop.private.empty, loop.private.streams, *more)
-        install(loop, rounds)
-        return rounds
+        ready = prepare(experiment, task=task)
+        self.loop: RoundLoop = loop_of(experiment, ready, private=private)
+        rounds: Any = self.loop.private
+        self.rounds: RecordedRounds = rounds
 
     @property
     def releases(self) -> Releases:
         """The counted releases so far."""
-        rounds: Any = self.loop.private
-        recorded: Releases = rounds.releases
-        return recorded
+        return self.rounds.releases
 
     @property
     def counts(self) -> Ids:
@@ -196,11 +201,6 @@ class _World:
         """The shape of every entry of the model."""
         state = self.loop.setting.task.model().state_dict()
         return {name: tuple(value.shape) for name, value in state.items()}
-
-    def pin(self, first: Releases, client: int, absent: bool) -> PinnedRounds:
-        """Let all releases be those of the first world."""
-        rounds: PinnedRounds = self._install(PinnedRounds, first, client, absent)
-        return rounds
 
     def run(self) -> None:
         """Run to the end, and close the engine."""
@@ -233,9 +233,7 @@ def _first(
     return worlds, first
 
 
-def _compared(
-    first: _World, other: _World, before: Columns, client: int, change: Change
-) -> list[CertainDifference]:
+def _compared(first: _World, other: _World, before: Columns) -> list[CertainDifference]:
     """Run another world, and return what differs with certainty."""
     if first.shapes != other.shapes:
         other.loop.engine.close()
@@ -244,7 +242,8 @@ def _compared(
             for here, there in ((first.shapes, other.shapes), (other.shapes, first.shapes))
         )
         return [CertainDifference("model.safetensors", "shapes", -1, f"{one} and {two}")]
-    pinned = other.pin(first.releases, client, absent=change == "absent")
+    rounds: Any = other.rounds
+    pinned: PinnedRounds = rounds
     try:
         other.run()
     except UserError as error:

@@ -48,8 +48,8 @@ from motley.results.marks import Mark, pack_marks
 from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.config import RoundSummary, RunConfig
+from motley.rounds.examining import NEW
 from motley.rounds.loop import RoundLoop
-from motley.rounds.new_clients import NEW
 from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule, initial
 from motley.tasks.precision import bfloat16_instructions, slower
@@ -475,7 +475,7 @@ def _run_to_end(
     _note_shared_cores(loop.engine)
     _note_slower(loop.setting)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current, loop.engine.condition)
-    if (note := loop.sums.note()) is not None:
+    if (note := loop.learning.sums.note()) is not None:
         shown.note(note)
     state = loop.state
     writer = _opened(experiment, loop, checkpoints, path, marks)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports
 from motley.experiments.audited import AuditedWorlds
 from motley.privacy.attack import Observed, gaussian_ratio, laplace_ratio
-from motley.privacy.ledger import PrivacyState
 from motley.privacy.options import SignalNoise
 from motley.privacy.two_worlds import DIMENSIONS, LARGEST_LOSS, clipped_rows, optima, server_rate
 from motley.rounds.private import PrivateRounds
@@ -67,8 +66,7 @@ class _Trial:
         self.zero = worlds.plan.options.adjacency != "replace_one"
         empty = {"delta": Part(torch.zeros(DIMENSIONS, dtype=torch.float64), "mean")}
         self.private = PrivateRounds(worlds.plan, empty, Streams(2 * seed + far))
-        # there is a plan
-        self.state = cast(PrivacyState, self.private.begin(worlds.population, seeded=True))
+        self.state = self.private.begin(worlds.population, seeded=True)
         self.selector = Selector(worlds.rule, 2 * seed + far, worlds.rounds, worlds.defence)
         deviation = worlds.plan.update_multiplier * self.state.clip
         self.rate = server_rate(deviation, worlds.plan.divisor, worlds.rounds)
@@ -85,7 +83,7 @@ class _Trial:
         member = []
         sums = 0.0
         for t in range(1, worlds.rounds + 1):
-            ids = self.private.available(self.state, everybody)
+            ids = self.state.below_caps(worlds.plan, everybody)
             candidates = self.selector.probe(t, ids, worlds.cohort)
             if len(candidates):
                 self._tell(t, candidates, Outcome.PROBED, needs.probed)
@@ -146,7 +144,7 @@ class _Trial:
         plan = self.worlds.plan
         clip = self.state.clip
         self.private.chosen(self.state, cohort, np.ones(len(cohort)))
-        self.private.entered(self.state, cohort)
+        self.state.enter(cohort)
         raw = self.centres - self.model
         if self.zero and not self.far:
             raw[0] = 0.0
@@ -158,7 +156,7 @@ class _Trial:
             bounded[k] = self.private.clipped(self.state, upload).parts["delta"].value.numpy()
         total = bounded[cohort].sum(0)
         sent = {"delta": torch.from_numpy(total)} if len(cohort) else {}
-        moved = self.private.total(self.state, t, sent, lambda _: None)["delta"].numpy()
+        moved = self.private.noised(self.state, t, sent, lambda _: None)["delta"].numpy()
         near, far = clipped_rows(self.pair - self.model, clip)
         near = np.zeros(DIMENSIONS) if self.zero else near
         self.model = self.model + self.rate * moved

@@ -28,26 +28,26 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from motley.algorithms.base import Parts
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.engines.base import TrainResult
 from motley.experiments.build import Ready
 from motley.heterogeneity.record import Finding
-from motley.rounds.backend import Landed
 from motley.rounds.config import EvaluationSchedule, Stop
 from motley.rounds.diagnostics import distances
 from motley.rounds.loop import RoundLoop
-from motley.rounds.refusals import Gathered
+from motley.rounds.round import Round
 from motley.rounds.simulated import simulation
-from motley.rounds.upload import ReceivedUpload
+from motley.rounds.stage import Arrived, Stage
+from motley.rounds.state import RunState
 from motley.tasks.base import Federation
 
 __all__ = [
     "CLIENTS",
     "HELD",
     "SAMPLES",
-    "ObservedLoop",
+    "UpdateCosines",
     "among_clients",
     "beside_chance",
     "drift_after",
@@ -116,12 +116,13 @@ def drift_after(ready: Ready, rounds: int, tell: Callable[[int], None]) -> list[
     """
     every = EvaluationSchedule(every=rounds + 1, per_client=False)
     config = dataclasses.replace(ready.config, stop=Stop(rounds=rounds), evaluate=every)
-    loop: Any = simulation(config, ready.engine, ready.selector, ready.model, kind=ObservedLoop)
+    watched = UpdateCosines(config.setting.algorithm.correction.update)
+    loop = simulation(config, ready.engine, ready.selector, ready.model, more=[watched])
     for step in range(1, rounds + 1):
         loop.step()
         tell(step)
     found = _at_model(loop, "_after")
-    cosines = np.array(loop.cosines)
+    cosines = np.array(list(watched.cosines.values()))
     if not len(cosines):
         return found
     low, high = np.percentile(cosines, [2.5, 97.5]).tolist()
@@ -140,45 +141,49 @@ def drift_after(ready: Ready, rounds: int, tell: Callable[[int], None]) -> list[
     return [*found, last]
 
 
-class ObservedLoop(RoundLoop):
-    """A round loop that remembers how alike the updates of each server step are.
+class UpdateCosines(Stage):
+    """Remembers how alike the updates of each server step are.
+
+    Parameters
+    ----------
+    update: an upload's parts -> its update ``[D]``.
 
     Attributes
     ----------
-    cosines: mean cosine between two updates of each step that had at least two.
+    cosines: server step -> mean cosine between two updates, of each that had at least two.
     """
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.sums.reason = "the inspection compares updates"
-        self.cosines: list[float] = []
+    def __init__(self, update: Callable[[Parts], Tensor]) -> None:
+        self.update = update
+        self.cosines: dict[int, float] = {}
         self._directions: Tensor | None = None  # their sum, of the step under way
         self._count = 0
 
+    @property
     @override
-    def _with_server_signals(self, landed: Landed, row: int, upload: ReceivedUpload) -> TrainResult:
-        if upload.result.finite and "delta" in self.algorithm.correction.uploads:
-            parts = {**upload.result.parts, **upload.model_update}
-            update = self.algorithm.correction.update(parts).detach().cpu().double()
+    def single_updates(self) -> str:
+        return "the inspection compares updates"
+
+    @override
+    def upload(self, state: RunState, step: Round, arrived: Arrived) -> Arrived:
+        result = arrived.received.result
+        if result.finite and "delta" in result.parts:
+            update = self.update({**result.parts, **arrived.received.model_update})
+            update = update.detach().cpu().double()
             direction = update / max(float(update.norm()), LEAST_NORM)
-            self._directions = (
-                direction if self._directions is None else self._directions + direction
-            )
+            sums = self._directions
+            self._directions = direction if sums is None else sums + direction
             self._count += 1
-        return super()._with_server_signals(landed, row, upload)
+        return arrived
 
     @override
-    def _gather(self, *given: Any) -> Gathered:
-        self._directions, self._count = None, 0  # once more where a step was refused
-        return super()._gather(*given)
-
-    @override
-    def _learn(self, landed: Landed) -> Any:
-        found = super()._learn(landed)
-        total = self._directions
-        if total is not None and self._count > 1:
-            self.cosines.append(mean_cosine(float(total @ total), self._count))
-        return found
+    def total(self, state: RunState, step: Round) -> Round:
+        total, count = self._directions, self._count
+        self._directions, self._count = None, 0
+        self.cosines.pop(step.number, None)  # once more where a step was refused
+        if total is not None and count > 1:
+            self.cosines[step.number] = mean_cosine(float(total @ total), count)
+        return step
 
 
 def mean_cosine(square: float, n: int) -> float:

@@ -66,7 +66,7 @@ def scaled_ratio(values: Floats) -> tuple[float, float]:
 
 
 def _planner(loop: RoundLoop) -> WorkPlanner:
-    return WorkPlanner(loop.config, loop.requirements.reported)
+    return WorkPlanner(loop.config, loop.state.selector.rule.needs().reported)
 
 
 def _speed(loop: RoundLoop) -> list[Finding]:

@@ -1,6 +1,5 @@
 """What is done with single uploads before they are aggregated: the check of what leaves a client,
-staleness scaling, FedAsync mixing, simulated corruption; and all of it in a worker, which sends
-only the sum."""
+staleness scaling, simulated corruption; and all of it in a worker, which sends only the sum."""
 
 from __future__ import annotations
 
@@ -11,12 +10,11 @@ from typing import Any
 
 import torch
 
-from motley.algorithms.base import Aggregator, Part, Parts, Tensors, Upload
+from motley.algorithms.base import Aggregator, Parts, Upload
 from motley.core.arrays import Floats
 from motley.engines.base import TrainResult
-from motley.tasks.base import ModelState
 
-__all__ = ["UploadCheck", "UploadSum", "adjusted", "corrupted", "mixed", "scaled", "shapes_of"]
+__all__ = ["UploadCheck", "UploadSum", "corrupted", "scaled", "shapes_of"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -85,16 +83,6 @@ class UploadSum:
         return self.aggregator.partial(total)
 
 
-def adjusted(
-    upload: Upload, scale: float | None, mix: bool, newest: ModelState, download: Tensors
-) -> Upload:
-    """Return an upload adjusted for its staleness; ``scale``: the factor, None for none. ``mix``:
-    as a model, not as an update."""
-    if scale is None:
-        return upload
-    return mixed(upload, scale, newest, download) if mix else scaled(upload, scale)
-
-
 def scaled(upload: Upload, factor: float) -> Upload:
     """Return an upload whose update is multiplied by its staleness factor (FedBuff); aggregators
     weigh buffers by ``scale``."""
@@ -102,26 +90,6 @@ def scaled(upload: Upload, factor: float) -> Upload:
     return upload._replace(
         parts={**upload.parts, "delta": delta._replace(value=factor * delta.value)}, scale=factor
     )
-
-
-def mixed(upload: Upload, factor: float, newest: ModelState, download: Tensors) -> Upload:
-    """Return an upload whose update leads from the newest model to ``factor`` times the way to the
-    client's model (FedAsync).
-
-    The client's model is its update added to the model it received, ``download["x"]``. Buffers are
-    mixed alike."""
-    delta = upload.parts["delta"]
-    buffers = upload.parts.get("buffers")
-    way = (
-        delta.value.double()
-        + download["x"].to(delta.value).double()
-        - newest.x.to(delta.value).double()
-    )
-    parts = {**upload.parts, "delta": delta._replace(value=(factor * way).to(delta.value))}
-    if buffers is not None:
-        blend = factor * buffers.value + (1.0 - factor) * newest.buffers.to(buffers.value)
-        parts["buffers"] = Part(blend, "convex", buffers.held)
-    return upload._replace(parts=parts)
 
 
 def corrupted(result: TrainResult, factor: float) -> TrainResult:

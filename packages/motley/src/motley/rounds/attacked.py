@@ -36,7 +36,6 @@ from motley.privacy.options import SignalNoise
 from motley.privacy.plan import PrivacyPlan
 from motley.privacy.sums import UPDATES_OF_A_SUM, clipped
 from motley.rounds.config import RunConfig
-from motley.rounds.loop import RoundLoop
 from motley.rounds.private import PrivateRounds
 from motley.rounds.simulated import simulation
 from motley.selectors.base import Selector
@@ -110,7 +109,7 @@ class AttackedRounds(PrivateRounds):
         self._noises: dict[int, Floats] = {}
 
     @override
-    def chosen(self, state: PrivacyState | None, ids: Ids, weights: Floats) -> Floats:
+    def chosen(self, state: PrivacyState, ids: Ids, weights: Floats) -> Floats:
         self._chosen |= bool((ids == self.canary.client).any())
         return super().chosen(state, ids, weights)
 
@@ -121,8 +120,8 @@ class AttackedRounds(PrivateRounds):
         return 0.0 if absent else 1.0 if self.canary.far else self.canary.near
 
     @override
-    def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
-        if upload.client != self.canary.client or state is None or self.plan is None:
+    def clipped(self, state: PrivacyState, upload: Upload) -> Upload:
+        if upload.client != self.canary.client:
             return super().clipped(state, upload)
         bounds = state.clip, self.plan.shares, self.plan.update_multiplier
         whole, below = clipped(upload, *bounds)
@@ -167,19 +166,17 @@ class AttackedRounds(PrivateRounds):
         return total, noise.sigma * noise.grid * math.sqrt(len(found))
 
     @override
-    def total(
+    def noised(
         self,
-        state: PrivacyState | None,
+        state: PrivacyState,
         step: int,
         total: dict[str, Tensor],
         note: Callable[[dict[str, float]], None],
     ) -> dict[str, Tensor]:
         plan = self.plan
-        if plan is None or state is None:
-            return total
         clip = state.clip
         count = self._unclipped - 0.5 * self._uploads
-        noised = super().total(state, step, total, note)
+        noised = super().noised(state, step, total, note)
         deviation = plan.update_multiplier * clip
         if self.by_clients is None:
             noise = {
@@ -244,11 +241,11 @@ class AttackedRounds(PrivateRounds):
         )
 
     @override
-    def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
+    def heard(self, state: PrivacyState, reports: Reports) -> Reports:
         rows = np.flatnonzero(reports.ids == self.canary.client)
         sent = reports if self.canary.far or not len(rows) else self._near(reports, int(rows[0]))
         heard = sent if self.canary.clear else super().heard(state, sent)
-        if self.plan is not None and len(rows) and not self.canary.clear:
+        if len(rows) and not self.canary.clear:
             for name, how in self.plan.options.signal_noise.items():
                 if name in heard.signals and SIGNALS[name].scalar:
                     self.signals += self._signal_ratio(
@@ -272,7 +269,7 @@ class AttackedRounds(PrivateRounds):
             return value
         out = value.copy()
         others = np.delete(value, row, axis=0)
-        noise = {} if self.plan is None else self.plan.options.signal_noise
+        noise = self.plan.options.signal_noise
         if self.canary.clear:  # there is no interval
             out[row] = np.median(others, axis=0) if len(others) else 0.0
         elif not self.canary.opposite or name not in noise:
@@ -339,14 +336,6 @@ class _Accompanied(Selector[Any]):
         return Cohort(np.append(cohort.ids[cohort.ids != self.canary], self.canary))
 
 
-class _UnevaluatedLoop(RoundLoop):
-    """A round loop that never evaluates its model."""
-
-    @override
-    def evaluate(self) -> None:
-        return
-
-
 def attacked_run(
     config: RunConfig, engine: Engine, selector: Selector[Any], model: ModelState, canary: Canary
 ) -> AttackedRounds:
@@ -366,12 +355,13 @@ def attacked_run(
     if canary.rate is not None:
         selector = _Accompanied(selector.rule, selector.seed, selector.horizon)
         selector.canary = canary.client
-    loop = simulation(config, engine, selector, model, kind=_UnevaluatedLoop)
-    rounds = AttackedRounds(
-        config.privacy, loop.private.empty, Streams(selector.seed), canary, selector
-    )
-    loop.private = rounds
-    loop.state.privacy = rounds.begin(len(loop.federation), seeded=True)
+
+    def private(plan: PrivacyPlan, empty: Parts, streams: Streams) -> AttackedRounds:
+        return AttackedRounds(plan, empty, Streams(selector.seed), canary, selector)
+
+    loop = simulation(config, engine, selector, model, private=private, evaluates=False)
     while not loop.done:
         loop.step()
-    return rounds
+    rounds: Any = loop.private
+    attacked: AttackedRounds = rounds
+    return attacked

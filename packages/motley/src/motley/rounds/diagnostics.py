@@ -49,7 +49,6 @@ Deviations and readings
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -250,28 +249,16 @@ class Diagnostics:
                     f"{said}; leave it out, or give the model another eval mode"
                 ) from error
 
-    def notes(
-        self,
-        own: Mapping[str, float],
-        step: int,
-        diagnosis: Diagnosis | None,
-        landed: InFlight,
-        reports: Reports,
-        x: Tensor,
-    ) -> str | None:
-        """Return the column ``notes`` of server step ``step`` as JSON; None where there are none.
+    def after(
+        self, step: int, diagnosis: Diagnosis | None, landed: InFlight, reports: Reports, x: Tensor
+    ) -> dict[str, float]:
+        """Return the notes of server step ``step``; empty where none are due.
 
         Parameters
         ----------
-        own: the selector's notes. landed, reports: dispatches that ended with the step, rows alike.
-        x: ``[D]``, the model after it.
+        landed, reports: dispatches that ended with the step, rows alike. x: ``[D]``, the model
+        after it.
         """
-        notes = {**own, **self._after(step, diagnosis, landed, reports, x)}
-        return json.dumps({name: float(value) for name, value in notes.items()}) if notes else None
-
-    def _after(
-        self, step: int, diagnosis: Diagnosis | None, landed: InFlight, reports: Reports, x: Tensor
-    ) -> dict[str, float]:
         if not self.due(step):
             return {}
         found = {} if diagnosis is None else dict(diagnosis.found)

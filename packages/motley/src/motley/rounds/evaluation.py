@@ -33,23 +33,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import ServerState
 from motley.core.arrays import Floats, Ids, Ints
-from motley.engines.base import AdaptInputs, DataViews, Engine, Job, Setting
-from motley.rounds.client_state import ClientStates
 from motley.rounds.prototypes import Evaluator, NearestPrototype, joined
 from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import COLUMNS, Metric
-from motley.transport.upload_config import split_state
 
-__all__ = ["Evaluation", "Personal", "PreparedOnce", "evaluate", "once_each", "personal_models"]
+__all__ = ["Evaluation", "Personal", "evaluate"]
 
 Personal = Callable[[Sequence[int]], Iterator[ModelState]]
 """Client ids -> the models that these clients use, one after the other."""
@@ -443,104 +439,6 @@ class _Columns:
             for i, name in enumerate(self.names)
         }
         return {"scope": self.scope, **joined}
-
-
-def personal_models(
-    setting: Setting,
-    engine: Engine,
-    server: ServerState,
-    client_states: ClientStates,
-    version: int,
-    lr: float,
-    data_views: DataViews | None = None,
-) -> Personal | None:
-    """Return the models that clients would use now; None where all clients use the server's.
-
-    Parameters
-    ----------
-    client_states: what clients keep. version, lr: number of the model and learning rate now, for
-    fine-tuning. data_views: the clients' current data views.
-    """
-    algorithm = setting.algorithm
-    tuning = setting.algorithm.tuning
-    if not algorithm.personal:
-        return None
-    download = algorithm.correction.download(server)
-
-    def kept(clients: Sequence[int]) -> Iterator[ModelState]:
-        ids = np.array(clients, np.int64)
-        chosen = engine.choose(ids, download, {}, None if data_views is None else data_views(ids))
-        for k in clients:
-            state = {
-                **(split_state(client_states.of([k]).get(k))[0] or {}),
-                **(chosen.get(k) or {}),
-            }
-            yield algorithm.correction.examined(download, state or None)
-
-    def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
-        view = None if data_views is None else data_views(np.array(clients, np.int64))
-        return [
-            Job(k, version, count, rate, None if view is None else view[i : i + 1])
-            for i, (k, count) in enumerate(zip(clients, steps.tolist(), strict=True))
-        ]
-
-    def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
-        took_part = [k for k in clients if k in client_states]
-        states = (split_state(client_states[k])[0] for k in took_part)
-        begun = (
-            AdaptInputs(algorithm.correction.start(download, state), state) for state in states
-        )
-        models = engine.adapt(
-            jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine"
-        )
-        among = frozenset(took_part)
-        return (next(models) if k in among else next(kept([k])) for k in clients)
-
-    used = prepared if algorithm.correction.trains_before_examination else kept
-
-    def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
-        rate = lr if tuning is None or tuning.lr is None else tuning.lr
-        return engine.adapt(
-            jobs(clients, setting.tuning_steps(np.array(clients, np.int64)), rate),
-            map(AdaptInputs, used(clients)),
-        )
-
-    return used if tuning is None else tuned
-
-
-class PreparedOnce:
-    """Clients' models for an examination on several kinds of samples: one that trains first does so
-    once, as far as memory allows.
-
-    Attributes
-    ----------
-    most_bytes: of the models that are remembered; those of further clients are prepared anew each
-    time.
-    """
-
-    most_bytes: ClassVar[int] = 256 << 20
-
-    def __init__(self, personal: Personal) -> None:
-        self._personal = personal
-        self._models = dict[int, ModelState]()
-        self._bytes = 0
-
-    def __call__(self, clients: Sequence[int]) -> Iterator[ModelState]:
-        """Return the models of clients, in their order."""
-        missing = [k for k in clients if k not in self._models]
-        prepared = self._personal(missing) if missing else iter(())
-        for k in clients:
-            model = self._models[k] if k in self._models else next(prepared)
-            spent = self._bytes + model.x.nbytes + model.buffers.nbytes
-            if k not in self._models and spent <= self.most_bytes:
-                self._models[k], self._bytes = model, spent
-            yield model
-
-
-def once_each(personal: Personal | None, validation: Federation | None) -> Personal | None:
-    """Return clients' models, each prepared once where they are examined on validation samples,
-    too."""
-    return personal if personal is None or validation is None else PreparedOnce(personal)
 
 
 def _scope(whose: str, name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from motley.core.arrays import Ints
 from motley.timing.timeline import Timelines
 
 __all__ = ["DISPATCH_COLUMNS", "InFlight"]
@@ -50,6 +51,12 @@ class InFlight:
 
     def __len__(self) -> int:
         return len(self.timelines)
+
+    def staleness(self, model_updates: int) -> Ints:
+        """Return how often the model has changed since each was sent out, ``[n]``;
+        ``model_updates``: changes until now."""
+        changes: Ints = model_updates - self.columns["model_updates"]
+        return changes
 
     def plus(self, timelines: Timelines, columns: Mapping[str, ArrayLike]) -> InFlight:
         """Return the table with new rows at its end; a single number in ``columns`` stands for all

@@ -1,58 +1,58 @@
 """The round loop: the only one, shared by simulations and deployments.
 
-One server step, from the top: the synchrony looks at who is in flight and decides. *Dispatch*: the
-backend says who is available, candidates are probed, the selector chooses a cohort, its uploads are
-allocated, and it is sent the newest model. *Wait*: time passes.
-*Step*: dispatches end, their uploads are aggregated in order of client id, the server's model is
-updated, the selector observes the reports, and tables are written.
+:meth:`RoundLoop.step` passes a :class:`~motley.rounds.round.Round` through ``choose -> dispatch ->
+wait -> collect -> learn -> report``. The synchrony looks at who is in flight and decides again and
+again: choose and *dispatch* a cohort, *wait*, or let the server *step*, which is the rest: the
+dispatches that end are collected, their uploads are aggregated in order of client id, the server's
+model is updated, the selector observes the reports, and tables are written.
 
 What is simulated and what is real differs in the :class:`~motley.rounds.backend.ClientBackend`
-alone; everything that evolves is in :class:`~motley.rounds.state.RunState`.
+alone; everything that evolves is in :class:`~motley.rounds.state.RunState`; what cuts through all
+rounds is a list of :class:`~motley.rounds.stage.Stage`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
 
-from motley.algorithms.base import ServerContext, ServerState, Tensors, Upload
-from motley.algorithms.weights import divide_by, raw_weights
-from motley.core.arrays import Bools, Ids
-from motley.core.records import Cohort, Outcome, Reports
-from motley.engines.base import DataView, Engine, TrainResult, client_losses
+from motley.algorithms.base import Parts, ServerState, Tensors
+from motley.algorithms.weights import raw_weights
+from motley.core.arrays import Bools
+from motley.core.keys import Streams
+from motley.core.last_updates import LastUpdates
+from motley.core.records import Reports
+from motley.engines.base import Engine
 from motley.engines.cores import torch_threads
+from motley.privacy.plan import PrivacyPlan
 from motley.results.writer import Writer
-from motley.rounds import probing, tables
-from motley.rounds.aggregation import adjusted
-from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
+from motley.rounds import rows
+from motley.rounds.backend import ClientBackend, DispatchOrder
 from motley.rounds.channel import Channel, empty_upload, traffic_row
+from motley.rounds.choosing import Choosing, next_draws
 from motley.rounds.config import RoundSummary, RunConfig
-from motley.rounds.diagnostics import CompressionError, Diagnosis, Diagnostics
-from motley.rounds.evaluation import Evaluation, Personal, evaluate, once_each, personal_models
-from motley.rounds.guard import total_norm
+from motley.rounds.diagnostics import Diagnostics
+from motley.rounds.evaluation import Personal
+from motley.rounds.examining import Examining
+from motley.rounds.learning import Learning
 from motley.rounds.lies import liars_note
-from motley.rounds.new_clients import NewClients
 from motley.rounds.private import PrivateRounds
-from motley.rounds.recalibration import collected
-from motley.rounds.refusals import Gathered, Refusals
-from motley.rounds.server_signals import ServerSignals
-from motley.rounds.slices import SliceModels
+from motley.rounds.refusals import Refusals
+from motley.rounds.round import Round
+from motley.rounds.stage import Stage
+from motley.rounds.staleness import Staleness
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
-from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
-from motley.rounds.validation import better, validate, validation_view
-from motley.rounds.worker_sums import WorkerSums, unusable
+from motley.rounds.upload import UploadPipeline, initial_client_state
+from motley.rounds.upload_signals import UploadSignals
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
-__all__ = ["RoundLoop"]
+__all__ = ["MakeBackend", "MakePrivate", "RoundLoop"]
 
 LARGE = 1_000_000
 """Parameters from which the loop's own vector arithmetic uses all threads: below, threads wait for
@@ -60,6 +60,8 @@ each other."""
 
 MakeBackend = Callable[[UploadPipeline, Stopwatch], ClientBackend]
 """Upload pipeline and stopwatch of a run -> where its clients are."""
+MakePrivate = Callable[[PrivacyPlan, Parts, Streams], PrivateRounds]
+"""Plan of a private run, an upload whose model did not move, and streams -> its privacy."""
 
 
 class RoundLoop:
@@ -70,7 +72,9 @@ class RoundLoop:
     config: what is fixed. engine: how local work is computed. selector: who chooses clients. model:
     the initial model.
     make_backend: makes the clients' side, given the upload pipeline and the stopwatch. writer:
-    where table rows go; None: nowhere.
+    where table rows go; None: nowhere. last_updates: the store of clients' last updates; None: RAM.
+    private: makes the privacy of a private run; an audit has its own. more: stages before those of
+    the experiment. evaluates: whether the model is evaluated at all.
 
     Attributes
     ----------
@@ -96,45 +100,70 @@ class RoundLoop:
         model: ModelState,
         make_backend: MakeBackend,
         writer: Writer | None = None,
+        last_updates: LastUpdates | None = None,
+        private: MakePrivate = PrivateRounds,
+        more: Sequence[Stage] = (),
+        evaluates: bool = True,
     ) -> None:
         self.config = config
         self.engine = engine
-        self.writer = writer
         self.setting = config.setting
         self.algorithm = config.setting.algorithm
-        self.federation = self.setting.task.federation
-        self.validation = validation_view(self.federation)
-        self.requirements = selector.rule.needs()
-        self.initial_client_state = initial_client_state(config, model)
+        self.federation = config.setting.task.federation
+        self.evaluates = evaluates
+        self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
+        self.watch = Stopwatch()
         server = self.algorithm.server.init(
             self.algorithm.correction.sent(model), len(self.federation)
         )
         stay = ("buffers", "counters") if config.recalibrate is not None else ()
         parts = empty_upload(self.algorithm.correction, server, model, self.setting.task.layout)
-        self.private = PrivateRounds(config.privacy, parts, self.setting.streams)
         self.channel = Channel(parts, config.extra_exchange(), stay)
         self.pipeline = UploadPipeline(
             config.upload_config, self.setting, self.channel, selector.horizon
         )
-        self.watch = Stopwatch()
         self.backend = make_backend(self.pipeline, self.watch)
-        self.refusals = Refusals(config, self.backend)
-        self.signals = ServerSignals(self.requirements, self.setting)
-        self.sums = WorkerSums(config, engine, self.signals)
-        self.diagnostics = Diagnostics(config, engine, server.model.x)
-        self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
-        allocator = config.upload_config.allocator.init()
-        metric = self.setting.task.metric
-        self.state = RunState(
-            server, selector, self.backend.new_state(), allocator=allocator, metric=metric
+        plan = config.privacy
+        self.private = None if plan is None else private(plan, parts, self.setting.streams)
+        signals = UploadSignals(selector.rule.needs(), self.setting)
+        guard = config.guard
+        refusals = None if guard is None else Refusals(guard, self.backend, plan is None)
+        cuts = (signals if signals.asked else None, Staleness(), self.private, refusals)
+        self.stages = [*more, *(stage for stage in cuts if stage is not None)]
+        asked = config.evaluate.diagnostics
+        self.diagnostics = Diagnostics(config, engine, server.model.x) if asked else None
+        self.tables = rows.Tables(writer, plan is not None)
+        self.examining = Examining(
+            config,
+            engine,
+            self.backend,
+            self.channel,
+            self.watch,
+            self.tables,
+            initial_client_state(config, model),
         )
-        self.state.privacy = self.private.begin(len(self.federation), self.backend.seeded)
-        # the last good state, where the run's last evaluation has no finite loss
-        self._final: ServerState | None = None
+        self.choosing = Choosing(
+            config,
+            self.backend,
+            self.watch,
+            self.tables,
+            signals,
+            self.stages,
+            self.diagnostics,
+            self.examining.newcomer_model,
+        )
+        self.learning = Learning(config, engine, self.backend, self.pipeline, self.stages, refusals)
+        self.state = RunState(
+            server,
+            selector,
+            self.backend.new_state(),
+            allocator=config.upload_config.allocator.init(),
+            last_updates=LastUpdates() if last_updates is None else last_updates,
+            metric=self.setting.task.metric,
+        )
+        if self.private is not None:
+            self.state.privacy = self.private.begin(len(self.federation), self.backend.seeded)
         self._opened = False
-        self._tally: dict[str, Any] = {}  # columns of the step under way
-        self._asked: list[int] = []  # clients sent out in the step under way
-        self._diagnosis: Diagnosis | None = None  # of the step under way
 
     @property
     def done(self) -> bool:
@@ -148,23 +177,37 @@ class RoundLoop:
         """Run until the server has stepped once, also when there was nothing to aggregate. The
         first call enrols the clients."""
         with torch_threads(self.threads):
+            self.state.ends_at_good = False
             if not self._opened:
                 self._open()
+            step = Round(self.state.version + 1)
             while True:
                 view = self._view()
                 decision = self.config.synchrony.decide(view)
                 if isinstance(decision, Dispatch):
-                    self._send_out(decision.count)
+                    step = self.choosing.choose(self.state, step, decision.count)
+                    step = self._dispatch(step)
                 elif isinstance(decision, Wait):
                     self.backend.wait(self.state, decision.until_s)
                 else:
-                    return self._server_step(decision, decision.remaining(view))
+                    step = self._collect(step, decision, decision.remaining(view))
+                    return self._report(self._learn(step))
+
+    def _open(self) -> None:
+        """Enrol clients; before round 1, also write the table of the federation and evaluate the
+        untrained model."""
+        self._opened = True
+        state = self.state
+        self.choosing.enrol(state, self.backend.open(state))
+        if not state.begun:
+            state.begun = True
+            self.tables.write("federation", self.backend.federation_rows(state))
+            self.evaluate()
 
     def _view(self) -> ServerView:
-        """Return what the synchrony decides on; staleness counts model updates."""
+        """Return what the synchrony decides on."""
         state = self.state
-        flying = self.backend.in_flight(self.state)
-        updates = state.model_updates - flying.columns["model_updates"]
+        flying = self.backend.in_flight(state)
         return ServerView(
             state.clients.now_s,
             self.config.cohort,
@@ -172,512 +215,158 @@ class RoundLoop:
             state.asked,
             flying.timelines,
             state.asked_s,
-            updates,
+            flying.staleness(state.model_updates),
         )
 
-    # ------------------------------------------------------------------------------- before round 1
-
-    def _open(self) -> None:
-        """Enrol clients; before round 1, also write the table of the federation and evaluate the
-        untrained model."""
-        self._opened = True
-        self._enrol(self.backend.open(self.state))
-        if not self.state.begun:
-            self.state.begun = True
-            self._write("federation", self.backend.federation_rows(self.state))
-            self.evaluate()
-
-    def _enrol(self, ids: Ids) -> None:
-        """Tell the selector of clients that were never met before."""
-        if not len(ids):
-            return
-        wanted = self.requirements.enrolled
-        known = dict(self.backend.enrol(self.state, ids, wanted))
-        if "last_layer" in wanted:
-            known["last_layer"] = probing.last_layer(
-                self.newcomer_model(), self.setting.task.layout, len(ids)
-            )
-        examples = self.backend.examples(self.state)[ids]
-        work = {"num_examples": examples, "local_steps": self.setting.work.total(examples, ids)}
-        signals = {name: known[name] for name in sorted(wanted)}
-        self._tell(0, 0, Reports(ids, Outcome.ENROLLED, signals=signals, **work))  # type: ignore[arg-type]
-
-    def _tell(self, round: int, draw_index: int, reports: Reports) -> None:
-        """Let the selector hear reports as clients send them, and write what is claimed in them
-        beside the truth."""
-        reports, claims = self.backend.told(self.state, draw_index, reports)
-        if claims:
-            self._write("claims", {"round": round, **claims})
-        self.state.selector.observe(draw_index, self.private.heard(self.state.privacy, reports))
-
-    # ------------------------------------------------------------------------- sending a cohort out
-
-    def _send_out(self, count: int) -> None:
-        """Ask the selector for ``count`` clients and send them the newest model."""
+    def _dispatch(self, step: Round) -> Round:
+        """Allocate the cohort's uploads and send it the newest model."""
         state = self.state
-        backend = self.backend
-        self._enrol(backend.newcomers(state))
-        self._next_draws()
-        state.selections += 1
-        state.asked = True
-        state.asked_s = state.clients.now_s
-        with self.watch("select"):
-            available = self.refusals.allowed(
-                state, self.private.available(state.privacy, backend.available(state))
-            )
-        if state.version not in state.downloads:
-            state.downloads[state.version] = self.algorithm.correction.download(state.server)
-        download = state.downloads[state.version]
-        with self.watch("select"):
-            drawn = backend.drawn(state, available, count)  # looks at no signal
-            state.candidates = state.selector.probe(
-                state.draw_index, available, 0 if drawn else count, state.dispatch
-            )
-        silent = self._probe(download, state.version)
-        available = (
-            np.setdiff1d(available, silent, assume_unique=True) if len(silent) else available
-        )
-        with self.watch("select"):
-            cohort = drawn or state.selector.select(
-                state.draw_index, available, count, state.dispatch
-            )
-        if self._diagnosis is None:
-            with self.watch("evaluate"):
-                self._diagnosis = self.diagnostics.begin(
-                    state.version + 1, download, available, cohort, self._data_view
-                )
+        cohort = step.cohort
+        ids = cohort.ids
         with self.watch("plan"):
-            budget = self._dispatch(cohort, download)
-        selected = self._tally.get("selected", 0) + len(cohort.ids)
-        self._asked += cohort.ids.tolist()
-        before = self._tally.get("notes", {})
-        notes = {
-            **cohort.notes,
-            **liars_note(
-                self.config.world, self.setting.streams, cohort.ids, state.draw_index, before
-            ),
-        }
-        self._tally |= {
-            "budget": budget,
-            "available": len(available),
-            "selected": selected,
-            "notes": notes,
-        }
-
-    def _next_draws(self) -> None:
-        """Let the selector and the world draw anew, for a selection or a server step without one;
-        the first of a round starts it."""
-        self.state.draw_index += 1
-        if not self.state.asked:
-            self.state.start_s = self.state.clients.now_s
-
-    def _probe(self, download: Tensors, version: float) -> Ids:
-        """Have the candidates measure a model and tell the selector; return the ids that did not
-        answer."""
-        state = self.state
-        ids = self.state.candidates
-        wanted = self.config.probed(self.state.selector)
-        asked = bool(wanted) or not self.signals.keeps  # else the server knows everything itself
-        self._tally["probed"] = self._tally.get("probed", 0) + len(ids) * asked
-        if not len(ids):
-            return ids
-        answered, signals = self.backend.probe(state, ids, wanted, download) if asked else (ids, {})
-        if len(answered):
-            with self.watch("select"):
-                signals = {**signals, **self.signals.before_choice(state, answered)}
-                reports = Reports(answered, Outcome.PROBED, version=version, signals=signals)  # type: ignore[arg-type]
-                self._tell(state.version + 1, state.draw_index, reports)
-        return ids[:0] if answered is ids else np.setdiff1d(ids, answered, assume_unique=True)
-
-    def _dispatch(self, cohort: Cohort, download: Tensors) -> float:
-        """Allocate the cohort's uploads and send it out; return the round's upload budget, NaN for
-        nobody."""
-        state = self.state
-        n = len(cohort.ids)
-        lr = np.full(n, self.config.lr(state.version))
-        workload = self.backend.workload(state, cohort) if self.pipeline.budgeted else {}
-        allocation = self.pipeline.allocate(state, cohort, workload)
-        examples = self.backend.examples(state)
-        claimed = self.backend.claimed_examples(state)
-        weight = raw_weights(
-            self.config.weights,
-            cohort,
-            claimed[cohort.ids],
-            int(claimed.sum()),
-            self.federation.pool,
+            workload = self.backend.workload(state, cohort) if self.pipeline.budgeted else {}
+            allocation = self.pipeline.allocate(state, cohort, workload)
+            claimed = self.backend.claimed_examples(state)
+            weight = raw_weights(
+                self.config.weights,
+                cohort,
+                claimed[ids],
+                int(claimed.sum()),
+                self.federation.pool,
+            )
+            for stage in self.stages:
+                weight = stage.weights(state, ids, weight)
+            lr = np.full(len(ids), self.config.lr(state.version))
+            columns: dict[str, Any] = {
+                "draw_index": state.draw_index,
+                "model_updates": state.model_updates,
+                "examples": self.backend.examples(state)[ids],
+                "weight": weight,
+                "lr": lr if cohort.lr_scale is None else lr * cohort.lr_scale,
+                "rehearsal": cohort.rehearsal,
+                "score": np.nan if cohort.scores is None else cohort.scores,
+                "theta": allocation.theta,
+                "budget": allocation.budget,
+                "paper_bits": allocation.paper_bits,
+            }
+            download = state.downloads[state.version]
+            self.backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
+            state.dispatch += len(ids)
+        asked = (*step.asked, *ids.tolist())
+        budget = float(allocation.budget[-1]) if len(ids) else float("nan")
+        liars = liars_note(
+            self.config.world, self.setting.streams, ids, state.draw_index, step.notes
         )
-        weight = self.private.chosen(state.privacy, cohort.ids, weight)
-        columns: dict[str, Any] = {
-            "draw_index": state.draw_index,
-            "model_updates": state.model_updates,
-            "examples": examples[cohort.ids],
-            "weight": weight,
-            "lr": lr if cohort.lr_scale is None else lr * cohort.lr_scale,
-            "rehearsal": cohort.rehearsal,
-            "score": np.nan if cohort.scores is None else cohort.scores,
-            "theta": allocation.theta,
-            "budget": allocation.budget,
-            "paper_bits": allocation.paper_bits,
-        }
-        self.backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
-        state.dispatch += n
-        return float(allocation.budget[-1]) if n else float("nan")
+        return dataclasses.replace(
+            step,
+            asked=asked,
+            row={**step.row, "budget": budget, "selected": len(asked)},
+            notes={**cohort.notes, **liars},
+        )
 
-    # ---------------------------------------------------------------------------- the server's step
-
-    def _server_step(self, decision: ServerStep, stay: Bools) -> RoundSummary:
+    def _collect(self, step: Round, decision: ServerStep, stay: Bools) -> Round:
+        """Take out of flight the dispatches that end with this step, and bill what they sent."""
         state = self.state
-        step = self.state.version + 1
         if not state.asked:
-            self._next_draws()
+            next_draws(state)
         landed = self.backend.collect(state, decision, stay)
-        columns = landed.dispatches.columns
         clients = landed.dispatches.timelines.client
+        columns = landed.dispatches.columns
         sent = landed.sent
-        self.channel.receive(
-            state.ledger, clients[sent], columns["bits_up"][sent], columns["paper_bits"][sent], step
-        )
-        staleness = state.model_updates - columns["model_updates"]
+        bits = columns["bits_up"][sent], columns["paper_bits"][sent]
+        self.channel.receive(state.ledger, clients[sent], *bits, step.number)
+        staleness = landed.dispatches.staleness(state.model_updates)
+        return dataclasses.replace(step, landed=landed, outcome=landed.outcome, staleness=staleness)
+
+    def _learn(self, step: Round) -> Round:
+        """Aggregate the accepted uploads and update the model."""
+        state = self.state
+        if state.privacy is not None:
+            state.privacy.enter(step.landed.dispatches.timelines.client[step.accepted])
         with self.watch("aggregate"):
-            outcome, results, total = self._learn(landed)
-        state.version = step
+            return self.learning.learn(state, step, self._rehearse)
+
+    def _rehearse(self, step: Round, download: Tensors) -> Round:
+        """Have the candidates measure a rehearsed model."""
+        return self.choosing.probe(self.state, step, download, np.nan)[0]
+
+    def _report(self, step: Round) -> RoundSummary:
+        """Let the selector and the allocator observe the reports, evaluate if it is due, write the
+        rows of this step, and return the summary."""
+        state = self.state
+        state.version = step.number
         state.asked = False
         flying = self.backend.in_flight(state).timelines.version
         state.downloads = {
             version: sent for version, sent in state.downloads.items() if version in flying
         }
-        reports = tables.landed_reports(landed.dispatches, outcome, staleness, results)
+        reports = step.reports()
         heard = reports.heard()
-        state.allocator = self.pipeline.observe(state, heard, total)
+        state.allocator = self.pipeline.observe(state, heard, step.total)
         self.backend.observe(state, heard)
         with self.watch("select"):
-            self._tell(step, state.draw_index, heard)
-        return self._finish_round(landed, reports)
-
-    def _learn(
-        self, landed: Landed
-    ) -> tuple[NDArray[np.int8], dict[int, TrainResult], dict[str, Tensor]]:
-        """Aggregate the accepted uploads and update the model.
-
-        Returns each row's outcome ``[n]``, training results by row without their uploads, and the
-        total that the server stepped on (empty where there was nothing to aggregate)."""
-        state = self.state
-        outcome = landed.outcome.copy()
-        rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
-        self.private.entered(state.privacy, landed.dispatches.timelines.client[rows])
-        found = self._gather(landed, outcome, self._diagnosis.error if self._diagnosis else None)
-        accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
-        rehearsal = bool(landed.dispatches.columns["rehearsal"].any())
-        if rehearsal:
-            outcome[accepted] = Outcome.REHEARSED
-            if found.total:
-                rehearsed = self.algorithm.server.update(
-                    state.server, found.total, self._server_context(len(accepted))
-                )
-                self._probe(self.algorithm.correction.download(rehearsed), np.nan)
-        elif self.private.void(found.total):
-            outcome[accepted], found = Outcome.REJECTED, found._replace(total={})
-        while found.total and not rehearsal and not self._update_model(landed, outcome, found):
-            again = self.refusals.drop(state, landed, outcome, self._note)
-            rest = self._gather(landed, outcome, None) if again else Gathered({}, {}, {}, None)
-            found = rest._replace(results={**found.results, **rest.results})
-        return outcome, found.results, found.total
-
-    def _gather(
-        self, landed: Landed, outcome: NDArray[np.int8], error: CompressionError | None
-    ) -> Gathered:
-        """Aggregate the accepted uploads; in ``outcome`` one that is not finite becomes
-        rejected."""
-        state = self.state
-        state.last_updates.discard()
-        compressed: dict[int, Tensors] = {}
-        rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
-        aggregator = self.algorithm.aggregator
-        changes = None
-        accumulator, results, uploads = self.sums.gathered(self.backend, state, landed, rows, error)
-        for position, (row, upload) in enumerate(uploads):
-            results[row] = self._with_server_signals(landed, row, upload)
-            if upload.client_state is not None:
-                compressed[upload.result.client] = upload.client_state
-            changes = self.pipeline.add_change(changes, upload)
-            if upload.result.finite or self.private.by_clients is not None:
-                accumulator = aggregator.add(
-                    accumulator, self._weighed(landed, row, upload.result, position)
-                )
-        outcome[unusable(results)] = self.private.unusable
-        total = aggregator.finish(
-            accumulator, self.private.divide or divide_by(self.config.weights)
-        )
-        total = self.private.total(state.privacy, state.version + 1, total, self._note)
-        return Gathered(
-            results, compressed, self.pipeline.server_total(state, total, changes), changes
-        )
-
-    def _with_server_signals(self, landed: Landed, row: int, upload: ReceivedUpload) -> TrainResult:
-        """Return a training result without its upload, with the signals that the server computes
-        from it."""
-        result = upload.result
-        if not result.finite:
-            return dataclasses.replace(result, parts={}, client_state=None)
-        download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
-        rates = float(landed.dispatches.columns["lr"][row]) * result.steps
-        made = self.signals.of(
-            result.client, {**result.parts, **upload.model_update}, download, rates, self.state
-        )
-        return dataclasses.replace(result, parts={}, signals={**result.signals, **made})
-
-    def _weighed(self, landed: Landed, row: int, result: TrainResult, position: int) -> Upload:
-        """Return an upload with its raw weight, adjusted for staleness, and clipped in a private
-        run."""
-        download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
-        upload = Upload(
-            result.parts,
-            float(landed.dispatches.columns["weight"][row]),
-            1.0,
-            result.client,
-            position,
-        )
-        scale = None if landed.scale is None else float(landed.scale[row])
-        return self.private.clipped(
-            self.state.privacy,
-            adjusted(upload, scale, landed.mix, self.state.server.model, download),
-        )
-
-    def _update_model(self, landed: Landed, outcome: NDArray[np.int8], found: Gathered) -> bool:
-        """Let the server step on a total, and make it final for the clients; return False for a
-        step that the guard refuses."""
-        state = self.state
-        results = found.results
-        total = found.total
-        rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
-        accepted = np.array([row for row in rows.tolist() if results[row].finite], np.int64)
-        kept = {results[row].client: results[row].client_state for row in accepted.tolist()}
-        own = {client: memory for client, memory in kept.items() if memory is not None}
-        context = self._server_context(len(accepted))
-        server, states = self.algorithm.server.update_with_clients(
-            state.server, total, own, context
-        )
-        if self._refused(server, total):
-            return False
-        state.server = server
-        self._note(self.algorithm.server.notes(server))
-        self.signals.stepped(state, total)
-        state.model_updates += 1
-        self.refusals.accepted(state, kept)
-        if found.changes is not None:
-            state.mean_vector = total["delta"].double().cpu()
-        self.backend.commit(
-            state, landed, accepted, self.pipeline.commit(state, states, found.compressed)
-        )
-        state.server = self.backend.recalibrate(state, landed, accepted)
-        return True
-
-    def _refused(self, server: ServerState, total: Tensors) -> bool:
-        """Return whether the guard refuses the step on ``total`` to a new server state, which is
-        noted with the total's norm."""
-        state = self.state
-        guard = self.config.guard
-        if guard is None:
-            return False
-        norm = total_norm(total)
-        if guard.refuses(norm, state.step_norms, state.server, server):
-            self._note({"step_refused": 1.0, **({"step_norm": norm} if np.isfinite(norm) else {})})
-            return True
-        state.step_norms = [*state.step_norms, norm][-guard.window :] if norm else state.step_norms
-        return False
-
-    def _note(self, notes: Mapping[str, float]) -> None:
-        """Add notes to the row of the step under way."""
-        self._tally["notes"] = {**self._tally.get("notes", {}), **notes}
-
-    def _server_context(self, accepted: int) -> ServerContext:
-        losses = partial(client_losses, self.engine, data_views=self._data_view)
-        return self.config.context_at(self.state.version, self.private.uploads(accepted), losses)
-
-    def _data_view(self, ids: Ids) -> DataView | None:
-        return self.backend.data_view(self.state, ids)
-
-    # ------------------------------------------------------------------------ tables and evaluation
-
-    def _finish_round(self, landed: Landed, reports: Reports) -> RoundSummary:
-        """Write the rows of this step, evaluate if it is due, and return the summary."""
-        state = self.state
-        dispatches = landed.dispatches
-        now_s = self.state.clients.now_s
-        row = tables.round_row(reports, dispatches.columns["weight"], self.private.plan is not None)
+            self.choosing.tell(state, step.number, state.draw_index, heard)
+        now_s = state.clients.now_s
         if self.config.evaluate.due(state.version) or self.done:
-            self.evaluate()
+            step = step.noted(self.evaluate())
         if self.federation.held_out is not None and self.done:
-            self._examine_new_clients()
-        own = self._tally.pop("notes", {})
-        tally = self._tally
-        row |= {"dispatch": state.dispatch, "start_s": state.start_s}
-        row["notes"] = self.diagnostics.notes(
-            own, state.version, self._diagnosis, dispatches, reports, state.server.model.x
-        )
-        with self.watch("write"):
-            self._write(
-                "rounds", {**tables.stamp(state), **row, **tally, **traffic_row(state.ledger)}
-            )
-            if len(landed):
-                self._write(
-                    "clients", {"round": state.version, **tables.client_rows(dispatches, reports)}
-                )
-            if state.privacy is not None and self.done:
-                self._write("privacy", {"round": state.version, **state.privacy.rows()})
-            if incidents := self.backend.incidents(state):
-                self._write("incidents", {"round": state.version, **incidents})
-        self._tally = {}
-        self._diagnosis = None
-        asked = tuple(self._asked)
-        self._asked = []
-        end = row["accepted"], row["train_loss"], state.score
+            self.examining.new_clients(state)
+        row = self._write(step, reports)
         return RoundSummary(
-            state.version, now_s, *end, state.selections, asked, state.ledger.total_bits
+            state.version,
+            now_s,
+            row["accepted"],
+            row["train_loss"],
+            state.score,
+            state.selections,
+            step.asked,
+            state.ledger.total_bits,
         )
 
-    def evaluate(self) -> None:
-        """Evaluate the server's model, or the clients' own models where these lie in this process,
-        and write the rows."""
+    def _write(self, step: Round, reports: Reports) -> dict[str, Any]:
+        """Write the rows of this step, and return that of the table ``rounds``."""
         state = self.state
-        shared = self.algorithm.correction.shared
-        if not shared and not self.backend.holds_client_states:
-            return
-        with self.watch("evaluate"):
-            models = self._models(state.server)
-            widths = self.backend.widths(state)
-            model = models.at(1.0)
-            personal = (
-                once_each(self.personal_models(state.server), self.validation)
-                if widths is None
-                else models.of(widths)
-            )
-            narrower = {
-                width: models.at(width) for width in self.backend.listed_widths if width < 1.0
+        dispatches = step.landed.dispatches
+        weights = dispatches.columns["weight"]
+        if self.diagnostics is not None:
+            x = state.server.model.x
+            found = self.diagnostics.after(step.number, step.diagnosis, dispatches, reports, x)
+            step = step.noted(found)
+        with self.watch("write"):
+            row = {
+                **rows.stamp(state),
+                **rows.round_row(reports, weights, self.private is not None),
+                **step.row,
+                **traffic_row(state.ledger),
+                "dispatch": state.dispatch,
+                "start_s": state.start_s,
+                "notes": rows.notes_text(step.notes),
             }
-            names = self.backend.class_names(state)
-            per_client = self.config.evaluate.per_client
-            found = evaluate(
-                self.engine,
-                model,
-                self.federation,
-                per_client,
-                personal,
-                shared,
-                names,
-                self.setting.task.metrics,
-                state.server.extra.get("prototypes"),
-                narrower,
-            )
-        if not found.scores:
-            return
-        state.newest = dict(found.scores)
-        if self.config.evaluate.due(state.version):
-            state.evaluated.append(state.newest)
-        self._write_evaluation(found)
-        if self.validation is not None:
-            with self.watch("evaluate"):
-                held = validate(
-                    self.engine,
-                    model,
-                    self.validation,
-                    per_client,
-                    personal,
-                    names,
-                    self.setting.task.metrics,
-                )
-            self._write_evaluation(held)
-            pooled = personal is None and "global" in found.rows["scope"]
-            if self.config.keeps_best(state.version):
-                scope = "validation" if pooled else "validation_mean"
-                higher = self.config.higher_is_better(state.metric)
-                score = held.value(state.metric, scope)
-                state.best = better(
-                    state.best, scope, score, higher, state.version, self.newcomer_model
-                )
-        self._keep_or_go_back(state.newest["loss"])
+            self.tables.write("rounds", row)
+            if len(dispatches):
+                columns = rows.client_rows(dispatches, reports)
+                self.tables.write("clients", {"round": state.version, **columns})
+            if state.privacy is not None and self.done:
+                self.tables.write("privacy", {"round": state.version, **state.privacy.rows()})
+            if incidents := self.backend.incidents(state):
+                self.tables.write("incidents", {"round": state.version, **incidents})
+        return row
 
-    def _examine_new_clients(self) -> None:
-        """Examine the clients that no round asked, and write the rows, whose traffic includes their
-        downloads."""
-        state = self.state
-        server = self.final_server
-        names = self.backend.class_names(self.state)
-        new = NewClients(self.config, self.channel, self.backend.widths(state))
-        with self.watch("evaluate"):
-            for found in new.examine(self.engine, state, self._models(server), names):
-                self._write_evaluation(found, new.download_bits(server))
-
-    def _write_evaluation(self, found: Evaluation, more_bits: int = 0) -> None:
-        """Write the rows of an evaluation at the present moment; ``more_bits``: traffic that is not
-        in the ledger."""
-        at = tables.stamp(self.state)
-        ledger = self.state.ledger
-        at |= {
-            "total_bits": ledger.total_bits + more_bits,
-            "total_up_paper_bits": ledger.paper_bits,
-        }
-        self._write("evaluations", {**at, **found.rows})
-        if self.setting.task.metrics:
-            self._write("metrics", {**at, **found.metrics})
-
-    def _keep_or_go_back(self, loss: float) -> None:
-        """Remember the server's state as good after an evaluation with a finite loss; go back to
-        the last good one otherwise.
-
-        After an evaluation only because the run ended, the state stays what a longer run would go
-        on from."""
-        state = self.state
-        due = self.config.evaluate.due(self.state.version)
-        # evaluations look at clear data
-        if self.config.guard is None or self.config.privacy is not None:
-            return
-        if np.isfinite(loss):
-            state.good = state.server if due else state.good
-        elif state.good is not None and due:
-            state.server = state.good
-            self._note({"model_restored": 1.0})
-        elif state.good is not None:
-            self._final = state.good
-
-    def _write(self, table: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
-        if self.writer is not None:
-            tables.write_rows(self.writer, table, columns, self.private.plan is not None)
+    def evaluate(self) -> Mapping[str, float]:
+        """Evaluate the server's model, or the clients' own models where these lie in this process,
+        write the rows, and return notes of the round."""
+        return self.examining.evaluate(self.state) if self.evaluates else {}
 
     def write_to(self, writer: Writer | None) -> None:
         """Send table rows to another writer from now on."""
-        self.writer = writer
+        self.tables.writer = writer
 
     def newcomer_model(self) -> ModelState:
         """Return the model that a client which never took part would start from now, at the end of
         a run the last good one."""
-        return self._models(self.final_server).at(1.0)
-
-    def _models(self, server: ServerState) -> SliceModels:
-        version = self.state.version
-        static = self.algorithm.correction.static_norm and self.setting.task.layout.buffers
-        made = (
-            partial(
-                collected, self.config, self.engine, version=version, data_views=self._data_view
-            )
-            if static
-            else None
-        )
-        return SliceModels(self.setting, server, version, self.initial_client_state, made)
+        return self.examining.newcomer_model(self.state)
 
     def personal_models(self, server: ServerState) -> Personal | None:
         """Return the models that clients would use now; None where all use the server's, or where
         clients keep theirs elsewhere."""
-        state = self.state
-        if not self.backend.holds_client_states:
-            return None
-        kept = state.clients.client_states
-        lr = self.config.lr(state.version)
-        return personal_models(
-            self.setting, self.engine, server, kept, state.version, lr, self._data_view
-        )
-
-    @property
-    def final_server(self) -> ServerState:
-        """The server's state, at the end of a run the last good one."""
-        return self._final or self.state.server
+        return self.examining.personal_models(self.state, server)

@@ -34,10 +34,9 @@ from motley.privacy.ledger import PrivacyState
 from motley.privacy.plan import PrivacyPlan
 from motley.privacy.published import HEARD
 from motley.privacy.sums import UPDATES_OF_A_SUM
-from motley.rounds.loop import RoundLoop
 from motley.rounds.private import PrivateRounds
 
-__all__ = ["CertainDifference", "PinnedRounds", "RecordedRounds", "Releases", "install", "same"]
+__all__ = ["CertainDifference", "PinnedRounds", "RecordedRounds", "Releases", "same"]
 
 _EXCESS = 1e-3
 """Share by which a release may move further than the account says, for rounding alone."""
@@ -94,28 +93,28 @@ class RecordedRounds(PrivateRounds):
         self.step = 1  # the server step under way
 
     @override
-    def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
+    def heard(self, state: PrivacyState, reports: Reports) -> Reports:
         heard = super().heard(state, reports)
         self.releases.heard.append(heard)
         return heard
 
     @override
-    def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
+    def clipped(self, state: PrivacyState, upload: Upload) -> Upload:
         sent = super().clipped(state, upload)
         self.releases.uploads[self.step, upload.client] = _summed(sent.parts)
         return sent
 
     @override
-    def total(
+    def noised(
         self,
-        state: PrivacyState | None,
+        state: PrivacyState,
         step: int,
         total: dict[str, Tensor],
         note: Callable[[dict[str, float]], None],
     ) -> dict[str, Tensor]:
-        noised = super().total(state, step, total, note)
+        noised = super().noised(state, step, total, note)
         kept = {name: value.clone() for name, value in noised.items()}
-        self.releases.sums.append((kept, math.nan if state is None else state.clip))
+        self.releases.sums.append((kept, state.clip))
         self.step = step + 1
         return noised
 
@@ -158,7 +157,7 @@ class PinnedRounds(RecordedRounds):
         self.differences.append(CertainDifference(file, column, self.step, said))
 
     @override
-    def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
+    def heard(self, state: PrivacyState, reports: Reports) -> Reports:
         if self.absent:
             reports = self._silent(reports)
         heard = super().heard(state, reports)
@@ -176,7 +175,7 @@ class PinnedRounds(RecordedRounds):
 
     def _silent(self, reports: Reports) -> Reports:
         """Return the reports without the client's own numbers."""
-        noisy = () if self.plan is None else self.plan.options.signal_noise
+        noisy = self.plan.options.signal_noise
         own = {name: value.copy() for name, value in reports.signals.items() if name in noisy}
         for value in own.values():
             value[reports.ids == self.client] = np.nan
@@ -195,7 +194,7 @@ class PinnedRounds(RecordedRounds):
         for name in sorted({*first.signals, *second.signals}):
             one = first.signal(name)
             two = second.signal(name)
-            noisy = self.plan is not None and name in self.plan.options.signal_noise
+            noisy = name in self.plan.options.signal_noise
             gone = np.isnan(one), np.isnan(two)
             if not same(*((one, two) if not noisy else gone)):
                 yield self._at(f"{name}, with {occasion}", first.ids, one, two)
@@ -211,8 +210,6 @@ class PinnedRounds(RecordedRounds):
 
     def _moved(self, name: str, ids: Ids, one: Any, two: Any) -> Iterator[CertainDifference]:
         """Yield noisy signals that moved, with the same noise, further than the account says."""
-        if self.plan is None:
-            return
         how = self.plan.options.signal_noise[name]
         limits = np.where(ids == self.client, 0.5 * self._factor * how.width, _ROUNDING * how.width)
         if not SIGNALS[name].scalar:  # shares are cut and divided after the noise; others stay
@@ -226,7 +223,7 @@ class PinnedRounds(RecordedRounds):
             yield CertainDifference(HEARD, name, self.step, said)
 
     @override
-    def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
+    def clipped(self, state: PrivacyState, upload: Upload) -> Upload:
         if self.absent and upload.client == self.client:
             zeros = {
                 name: part._replace(value=torch.zeros_like(part.value))
@@ -235,13 +232,13 @@ class PinnedRounds(RecordedRounds):
             }
             sent = super().clipped(state, upload._replace(parts={**upload.parts, **zeros}))
             # nobody is counted
-            if self.plan is not None and self.plan.options.adaptive is not None:
+            if self.plan.options.adaptive is not None:
                 self._uploads = self._uploads - 1
                 self._unclipped = self._unclipped - 1
             return sent
         sent = super().clipped(state, upload)
         before = self.first.uploads.get((self.step, upload.client))
-        if before is not None and upload.client != self.client and state is not None:
+        if before is not None and upload.client != self.client:
             by = self._length(before, _summed(sent.parts))
             if by > _ROUNDING * state.clip:
                 said = f"the update of client {upload.client}, another one, moved by {by:.4g}"
@@ -249,17 +246,17 @@ class PinnedRounds(RecordedRounds):
         return sent
 
     @override
-    def total(
+    def noised(
         self,
-        state: PrivacyState | None,
+        state: PrivacyState,
         step: int,
         total: dict[str, Tensor],
         note: Callable[[dict[str, float]], None],
     ) -> dict[str, Tensor]:
-        clip = math.nan if state is None else state.clip
-        noised = super().total(state, step, total, note)
+        clip = state.clip
+        noised = super().noised(state, step, total, note)
         at = len(self.releases.sums) - 1
-        if at >= len(self.first.sums) or self.plan is None or state is None:
+        if at >= len(self.first.sums):
             self._differs("occasions", "more sums than in the first world", "(sums)")
             return noised
         pinned, clip_after = self.first.sums[at]
@@ -286,7 +283,7 @@ class PinnedRounds(RecordedRounds):
         for name, part in self.empty.items():
             if part.fold not in UPDATES_OF_A_SUM or not part.value.numel():
                 continue
-            share = 1.0 if self.plan is None else self.plan.shares.get(name, 1.0)
+            share = self.plan.shares.get(name, 1.0)
             times = divisor if part.fold == "mean" else 1.0
             nothing = torch.zeros_like(part.value, dtype=torch.float64)
             apart = one.get(name, nothing).double() - two.get(name, nothing).double()
@@ -308,9 +305,3 @@ def same(one: Any, two: Any) -> bool:
         return False
     numbers = first.dtype.kind == "f" and second.dtype.kind == "f"
     return bool(np.array_equal(first, second, equal_nan=numbers))
-
-
-def install(loop: RoundLoop, rounds: RecordedRounds) -> None:
-    """Let a simulation that has not begun go on with recorded or pinned rounds."""
-    loop.private = rounds
-    loop.state.privacy = rounds.begin(len(loop.federation), seeded=True)

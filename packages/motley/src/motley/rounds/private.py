@@ -1,20 +1,18 @@
-"""The privacy of a run's rounds: what the selector hears, who may be asked, and how uploads become
-a noised sum.
-
-Without a plan every method returns what it was given.
-"""
+"""The privacy of a run's rounds, a stage of private runs alone: what the selector hears, who may be
+asked, and how uploads become a noised sum."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.base import Parts, Upload
-from motley.algorithms.weights import Divide
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import RoundAbandonedError
 from motley.core.keys import Key, Streams
@@ -25,34 +23,34 @@ from motley.privacy.noise import Source, SystemRandomness, noise, released
 from motley.privacy.options import HISTOGRAM
 from motley.privacy.plan import PrivacyPlan
 from motley.privacy.sums import clipped, next_clip, noised_sum, noisy_count
+from motley.rounds.round import Round
+from motley.rounds.stage import Arrived, Stage
+from motley.rounds.state import RunState
 
 __all__ = ["PrivateRounds"]
 
 _SENT = (Outcome.ENROLLED, Outcome.PROBED, Outcome.ACCEPTED, Outcome.REJECTED, Outcome.REHEARSED)
 
 
-class PrivateRounds:
+class PrivateRounds(Stage):
     """Clips, noises and counts what clients release, as a run's plan says.
 
     Parameters
     ----------
-    plan: of the run; None: nothing is private. empty: an upload whose model did not move. streams:
+    plan: of the run. empty: an upload whose model did not move. streams:
     of the run.
     """
 
-    def __init__(self, plan: PrivacyPlan | None, empty: Parts, streams: Streams) -> None:
+    def __init__(self, plan: PrivacyPlan, empty: Parts, streams: Streams) -> None:
         self.plan = plan
         self.empty = empty
         self.streams = streams
         self.source: Source = SystemRandomness()
         # whether clients clip, noise, count and weigh what they send themselves, as real ones do
         self.local = True
-        self.divide: Divide | None = None if plan is None else "none"
-        # heard of a client whose upload adds nothing
-        self.unusable = Outcome.REJECTED if plan is None else Outcome.ACCEPTED
         self._uploads, self._unclipped = 0, 0  # of the step under way
 
-    def begin(self, population: int, seeded: bool) -> PrivacyState | None:
+    def begin(self, population: int, seeded: bool) -> PrivacyState:
         """Return what evolves, before round 1.
 
         ``seeded``: all noise comes from the run's seed; else from the operating system, and clients
@@ -60,38 +58,55 @@ class PrivateRounds:
         self.local = not seeded
         if seeded:
             self.source = self.streams.key("privacy")
-        return None if self.plan is None else PrivacyState.begin(self.plan, population)
+        return PrivacyState.begin(self.plan, population)
 
-    def available(self, state: PrivacyState | None, ids: Ids) -> Ids:
+    @property
+    @override
+    def single_updates(self) -> str | None:
+        return "each is clipped at the server"
+
+    @override
+    def available(self, state: RunState, ids: Ids) -> Ids:
         """Return the available clients that have reached no cap."""
-        return ids if self.plan is None or state is None else state.below_caps(self.plan, ids)
+        return _account(state).below_caps(self.plan, ids)
 
-    def chosen(self, state: PrivacyState | None, ids: Ids, weights: Floats) -> Floats:
+    @override
+    def weights(self, state: RunState, ids: Ids, weights: Floats) -> Floats:
+        return self.chosen(_account(state), ids, weights)
+
+    @override
+    def reports(self, state: RunState, reports: Reports) -> Reports:
+        return self.heard(_account(state), reports)
+
+    @override
+    def upload(self, state: RunState, step: Round, arrived: Arrived) -> Arrived:
+        return arrived._replace(upload=self.clipped(_account(state), arrived.upload))
+
+    @override
+    def total(self, state: RunState, step: Round) -> Round:
+        notes: dict[str, float] = {}
+        noised = self.noised(_account(state), step.number, step.total, notes.update)
+        return dataclasses.replace(step.noted(notes), total=noised)
+
+    def chosen(self, state: PrivacyState, ids: Ids, weights: Floats) -> Floats:
         """Count a choice of these clients, and return their raw weights, capped:
         ``min(n, n_max) / n_max`` where a cap is given.
 
         Real clients multiply their uploads by it themselves, so that it is 1 here."""
-        if self.plan is None or state is None:
-            return weights
         state.choices[ids] += 1
         most = self.plan.options.max_examples
         if most is None:
             return weights
         return np.ones_like(weights) if self.local else np.minimum(weights, most) / most
 
-    def uploads(self, accepted: int) -> int:
-        """Return the number of uploads that the server rule may know: the fixed divisor in a
-        private run."""
-        return accepted if self.plan is None else max(1, round(self.plan.divisor))
-
-    def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
+    def heard(self, state: PrivacyState, reports: Reports) -> Reports:
         """Return the reports as the rule hears them: what it needs alone, numbers of clients' data
         bounded and noised.
 
         A number that is absent, because it is not finite, counts as the middle of its interval; a
         client at its cap sends none. Real clients have done all this themselves but Gumbel noise,
         which is the server's."""
-        if self.plan is None or state is None or not len(reports):
+        if not len(reports):
             return reports
         needs = self.plan.needs
         first = reports.outcome[0]
@@ -107,7 +122,7 @@ class PrivateRounds:
         }
         sent = np.isin(reports.outcome, [int(outcome) for outcome in _SENT])
         noisy = {
-            name: self._noised(self.plan, state, reports.ids, name, value, sent)
+            name: self._noisy(state, reports.ids, name, value, sent)
             for name, value in signals.items()
             if name in self.plan.options.signal_noise
         }
@@ -127,12 +142,10 @@ class PrivateRounds:
         )
         return kept.keep(needs.columns)
 
-    def _noised(
-        self, plan: PrivacyPlan, state: PrivacyState, ids: Ids, name: str, value: Floats, sent: Any
-    ) -> Floats:
+    def _noisy(self, state: PrivacyState, ids: Ids, name: str, value: Floats, sent: Any) -> Floats:
         """Return one signal ``[n]``, or ``[n, C]`` shares of labels, noised, NaN where a client
         sends none, and count it."""
-        how = plan.options.signal_noise[name]
+        how = self.plan.options.signal_noise[name]
         count = state.signals[name]
         if self.local:
             return (
@@ -140,7 +153,7 @@ class PrivateRounds:
                 if how.noise == "gumbel"
                 else value
             )
-        sends = sent & (count[ids] < plan.signal_cap(name))
+        sends = sent & (count[ids] < self.plan.signal_cap(name))
         # grows with every call, so that no noise comes twice
         source = self.source.fold("signal", name, int(count.sum()))
         count[ids[sends]] += 1
@@ -149,21 +162,13 @@ class PrivateRounds:
 
     @property
     def by_clients(self) -> ClientNoise | None:
-        """What clients add before they mask; None: the server adds the noise, or nothing is
-        private."""
-        return None if self.plan is None else self.plan.client_noise
+        """What clients add before they mask; None: the server adds the noise."""
+        return self.plan.client_noise
 
-    def void(self, total: Mapping[str, Tensor]) -> bool:
-        """Return whether there is no sum to step on, because too few are left to open one that
-        clients have noised."""
-        return self.by_clients is not None and not total
-
-    def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
+    def clipped(self, state: PrivacyState, upload: Upload) -> Upload:
         """Return an upload as it enters the sum: weighted and clipped as one vector, and where
         clients add the noise, in whole numbers with it. Real clients have done that before they
         masked it."""
-        if self.plan is None or state is None:
-            return upload
         if self.by_clients is not None:
             self._uploads += 1
             return upload if self.local else self._encoded(state, upload, self.by_clients)
@@ -190,9 +195,7 @@ class PrivateRounds:
         noise comes twice."""
         return self.streams.key("privacy").fold("client", client, int(state.sums[client]))
 
-    def _opened(
-        self, plan: PrivacyPlan, total: dict[str, Tensor], noise: ClientNoise
-    ) -> dict[str, Tensor]:
+    def _opened(self, total: dict[str, Tensor], noise: ClientNoise) -> dict[str, Tensor]:
         """Return the sum that clients have noised, over the fixed divisor; nothing where it is not
         opened."""
         count = self._uploads
@@ -207,17 +210,11 @@ class PrivateRounds:
             except RoundAbandonedError:
                 return {}
             value = torch.from_numpy(opened).to(value.device).reshape(value.shape)
-        return {**total, "delta": value / plan.divisor}
+        return {**total, "delta": value / self.plan.divisor}
 
-    def entered(self, state: PrivacyState | None, ids: Ids) -> None:
-        """Count a sum for these clients, whose uploads arrived in time, also for those that sent
-        nothing usable."""
-        if state is not None:
-            state.enter(ids)
-
-    def total(
+    def noised(
         self,
-        state: PrivacyState | None,
+        state: PrivacyState,
         step: int,
         total: dict[str, Tensor],
         note: Callable[[dict[str, float]], None],
@@ -225,11 +222,9 @@ class PrivateRounds:
         """Return what server step ``step`` steps on, with noise and a fixed divisor; note a clip
         that adapts."""
         plan = self.plan
-        if plan is None or state is None:
-            return total
         state.step += 1
         if self.by_clients is not None:
-            return self._opened(plan, total, self.by_clients)
+            return self._opened(total, self.by_clients)
         deviation = plan.update_multiplier * state.clip
         source = self.source.fold("step", step)
         bands = plan.options.min_separation
@@ -248,3 +243,10 @@ class PrivateRounds:
         self._uploads = 0
         self._unclipped = 0
         return noised
+
+
+def _account(state: RunState) -> PrivacyState:
+    """Return the clip and the counts of a private run."""
+    account: Any = state.privacy
+    found: PrivacyState = account
+    return found

@@ -1,4 +1,5 @@
-"""Refused steps: whose uploads stand out in them, and which clients are set aside.
+"""Refused steps, a stage of runs with a guard: whose uploads stand out in them, and which clients
+are set aside.
 
 Where the guard refuses a step, the uploads whose norms stand out from those of the others
 (:mod:`motley.core.outliers`; by the square root of the guard's factor) are dropped, and the server
@@ -9,25 +10,26 @@ between, is set aside: no later round asks it.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable, MutableMapping
-from typing import Any, NamedTuple
+from collections.abc import MutableMapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from typing_extensions import override
 
-from motley.algorithms.base import Parts, Tensors
+from motley.algorithms.base import Parts, ServerState
 from motley.core.arrays import Ids
 from motley.core.outliers import outlying
 from motley.core.records import Outcome
-from motley.engines.base import TrainResult
 from motley.rounds.backend import ClientBackend, Landed
-from motley.rounds.config import RunConfig
-from motley.rounds.guard import norm
+from motley.rounds.guard import Guard, norm, total_norm
+from motley.rounds.round import Round
+from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 
-__all__ = ["MOST_REFUSALS", "Gathered", "Refusals"]
+__all__ = ["MOST_REFUSALS", "Refusals"]
 
 MOST_REFUSALS = 3
 """Refusals in a row after which a client is set aside."""
@@ -44,87 +46,75 @@ _ASIDE = (
 )
 
 
-class Gathered(NamedTuple):
-    """What the accepted uploads of a step come to.
-
-    Parameters
-    ----------
-    results: of the training, by row, without uploads. compressed: by client, what compression
-    leaves with it. total: that the server steps on; empty where there was nothing to aggregate.
-    changes: their sum under EF21, else None."""
-
-    results: dict[int, TrainResult]
-    compressed: dict[int, Tensors]
-    total: dict[str, Tensor]
-    changes: Tensor | None
-
-
-class Refusals:
+class Refusals(Stage):
     """Drops the uploads that stand out in refused steps, and counts whose they are; the counts are
     in the run's state.
 
     Parameters
     ----------
-    config: of the run. backend: gives the uploads once more, and is told whom it is about.
+    guard: which steps are refused. backend: gives the uploads once more, and is told whom it is
+    about. names: whether clients may be named; False in a private run, where an upload alone is
+    nobody's to look at.
     """
 
-    def __init__(self, config: RunConfig, backend: ClientBackend) -> None:
-        self.guard = config.guard
+    def __init__(self, guard: Guard, backend: ClientBackend, names: bool) -> None:
+        self.guard = guard
         self.backend = backend
-        self.names = config.privacy is None  # else an upload alone is nobody's to look at
-        # of the step under way: uploads dropped, clients set aside
-        self._counts: dict[int, tuple[int, int]] = {}
+        self.names = names
 
-    def allowed(self, state: RunState, ids: Ids) -> Ids:
+    @override
+    def available(self, state: RunState, ids: Ids) -> Ids:
         """Return those of the clients that are not set aside."""
         aside = [client for client, times in state.refusals.items() if times >= MOST_REFUSALS]
         return ids[~np.isin(ids, aside)] if aside else ids
 
-    def drop(
-        self,
-        state: RunState,
-        landed: Landed,
-        outcome: NDArray[np.int8],
-        note: Callable[[dict[str, float]], None],
-    ) -> bool:
-        """Reject the uploads of a refused step that stand out or, where none does, all; return
-        whether it is to be tried again.
+    @override
+    def after(self, state: RunState, step: Round) -> None:
+        """Forget the refusals of clients whose uploads were accepted, but of those that are set
+        aside."""
+        for client in {step.results[row].client for row in step.usable}:
+            if state.refusals.get(client, MOST_REFUSALS) < MOST_REFUSALS:
+                del state.refusals[client]
 
-        ``outcome``: of the rows of ``landed``; changed in place."""
-        accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
+    def judged(self, state: RunState, step: Round, server: ServerState) -> tuple[Round, bool]:
+        """Return the round, and whether the guard refuses its step to a new server state, which is
+        noted with the total's norm."""
+        norm = total_norm(step.total)
+        if self.guard.refuses(norm, state.step_norms, state.server, server):
+            noted = {"step_refused": 1.0, **({"step_norm": norm} if np.isfinite(norm) else {})}
+            return step.noted(noted), True
+        if norm:
+            state.step_norms = [*state.step_norms, norm][-self.guard.window :]
+        return step, False
+
+    def dropped(self, state: RunState, step: Round) -> Round:
+        """Return the round of a refused step without its total and without the uploads that stand
+        out or, where none does, without all: nothing is accepted then."""
+        step = dataclasses.replace(step, total={}, compressed={}, changes=None)
+        landed = step.landed
+        accepted = step.accepted
         rows = self._outlying(state, landed, accepted) if self.names else []
         if not rows:
-            outcome[accepted] = Outcome.REJECTED
             self.backend.blame(state, landed, accepted, "rejected", _ALONE)
-            return False
-        outcome[rows] = Outcome.REJECTED
+            return step.told(accepted, Outcome.REJECTED)
         self.backend.blame(state, landed, np.array(rows), "rejected", _DROPPED)
         clients = landed.dispatches.timelines.client
         aside = [row for row in rows if _count(state.refusals, int(clients[row])) == MOST_REFUSALS]
         self.backend.blame(state, landed, np.array(aside, np.int64), "set aside", _ASIDE)
-        dropped, gone = self._counts.get(state.version, (0, 0))  # where the step was refused before
-        self._counts = {state.version: (dropped + len(rows), gone + len(aside))}
-        for name, number in zip(
-            ("uploads_dropped", "set_aside"), self._counts[state.version], strict=True
-        ):
-            note({name: float(number)} if number else {})
-        return True
-
-    def accepted(self, state: RunState, clients: Iterable[int]) -> None:
-        """Forget the refusals of clients whose uploads were accepted, but of those that are set
-        aside."""
-        for client in clients:
-            if state.refusals.get(client, MOST_REFUSALS) < MOST_REFUSALS:
-                del state.refusals[client]
+        counted = {"uploads_dropped": len(rows), "set_aside": len(aside)}
+        # where the step was refused before, to those of then
+        notes = {name: step.notes.get(name, 0.0) + n for name, n in counted.items()}
+        step = step.noted({name: float(n) for name, n in notes.items() if n})
+        return step.told(np.array(rows), Outcome.REJECTED)
 
     def _outlying(self, state: RunState, landed: Landed, accepted: Ids) -> list[int]:
         """Return the rows whose uploads stand out by the norms of their parts, rising; a few
         numbers of each upload are held."""
         uploads = self.backend.uploads(state, landed, accepted, None)
         norms = {row: _norms(upload.result.parts) for row, upload in uploads}
-        factor = math.inf if self.guard is None else math.sqrt(self.guard.factor)
         rows = list(norms)
-        return [rows[i] for i in outlying(list(norms.values()), factor)]
+        found = outlying(list(norms.values()), math.sqrt(self.guard.factor))
+        return [rows[i] for i in found]
 
 
 def _norms(parts: Parts) -> NDArray[Any]:

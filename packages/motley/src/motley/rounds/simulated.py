@@ -7,7 +7,7 @@ when the server steps on an upload, so that an upload which is late or lost is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,10 +17,11 @@ import numpy as np
 from motley.algorithms.base import ClientState, ServerState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.keys import Key
+from motley.core.last_updates import LastUpdates
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.engines.base import REPORTED, DataView, Engine, Job, RunSum, Slices, TrainResult
 from motley.results.writer import Writer
-from motley.rounds import probing, tables
+from motley.rounds import probing
 from motley.rounds.aggregation import UploadSum, corrupted
 from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
 from motley.rounds.client_state import ClientStates
@@ -30,11 +31,14 @@ from motley.rounds.diagnostics import CompressionError
 from motley.rounds.heads import HeldHeads
 from motley.rounds.in_flight import InFlight
 from motley.rounds.lies import Heard, claimed_examples, told
-from motley.rounds.loop import RoundLoop
+from motley.rounds.loop import MakePrivate, RoundLoop
 from motley.rounds.planning import LinkLoads, WorkPlanner
+from motley.rounds.private import PrivateRounds
 from motley.rounds.prototypes import PrototypeSizes
 from motley.rounds.recalibration import batch_counts, recalibrated
+from motley.rounds.rows import federation_rows
 from motley.rounds.slices import SliceSizes
+from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
@@ -53,15 +57,17 @@ def simulation(
     model: ModelState,
     writer: Writer | None = None,
     client_states: ClientStates | None = None,
-    kind: type[RoundLoop] = RoundLoop,
+    last_updates: LastUpdates | None = None,
+    private: MakePrivate = PrivateRounds,
+    more: Sequence[Stage] = (),
+    evaluates: bool = True,
 ) -> RoundLoop:
     """Return the round loop of a simulated federation.
 
     Parameters
     ----------
-    model: the initial model. writer: where table rows go; None: nowhere. client_states: the store
-    of what clients keep;
-    None: RAM. kind: class of the loop."""
+    client_states: the store of what clients keep; None: RAM. The others as of
+    :class:`~motley.rounds.loop.RoundLoop`."""
     states = (
         ClientStates(initial_client_state(config, model))
         if client_states is None
@@ -72,7 +78,9 @@ def simulation(
     def backend(pipeline: UploadPipeline, watch: Stopwatch) -> SimulatedBackend:
         return SimulatedBackend(config, engine, pipeline, reported, states, watch)
 
-    return kind(config, engine, selector, model, backend, writer)
+    return RoundLoop(
+        config, engine, selector, model, backend, writer, last_updates, private, more, evaluates
+    )
 
 
 @dataclass
@@ -183,7 +191,7 @@ class SimulatedBackend(ClientBackend):
     def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
         """Yield one row per client, in blocks: samples, classes, noise, speed and link."""
         ids = np.arange(len(self.federation))
-        return tables.federation_rows(
+        return federation_rows(
             self.federation,
             self.planner.local_step_s(ids, 1),
             self._link_mbps(state, ids)[0],

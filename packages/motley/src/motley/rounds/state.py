@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,11 +25,11 @@ from motley.core.table import ClientTable
 from motley.privacy.ledger import PrivacyState
 from motley.rounds.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
 from motley.rounds.client_state import ClientStates
-from motley.rounds.validation import BestRound
 from motley.selectors.base import Selector
+from motley.tasks.base import ModelState
 from motley.transport.ledger import Ledger
 
-__all__ = ["BackendState", "RunState"]
+__all__ = ["BackendState", "BestRound", "RunState"]
 
 
 class BackendState(Protocol):
@@ -56,6 +56,31 @@ class BackendState(Protocol):
         """Take over what :meth:`save` returned."""
 
 
+@dataclass(frozen=True)
+class BestRound:
+    """The best round so far by validation: the ``scope`` and its ``score``, when it was, and what a
+    client starts from then."""
+
+    scope: str
+    score: float
+    round: int
+    model: ModelState
+
+    def save(self) -> dict[str, Any]:
+        """Return it as plain values and arrays."""
+        tensors = {part.name: getattr(self.model, part.name) for part in fields(ModelState)}
+        return {"model": pack_tensors(tensors), **{name: getattr(self, name) for name in _PLAIN}}
+
+    @classmethod
+    def restore(cls, saved: Mapping[str, Any]) -> BestRound:
+        """Return what :meth:`save` saved."""
+        model = {name: tensor.clone() for name, tensor in unpack_tensors(saved["model"]).items()}
+        return cls(model=ModelState(**model), **{name: saved[name] for name in _PLAIN})
+
+
+_PLAIN = ("scope", "score", "round")
+
+
 @dataclass
 class RunState:
     """Everything that evolves in a run.
@@ -69,7 +94,7 @@ class RunState:
     on are forgotten.
     allocator: state of the upload allocator. mean_vector: EF21's mean of all clients' vectors
     ``[D]``, None before the first.
-    consensus: the running consensus update ``[D]`` of :mod:`~motley.rounds.server_signals`, None
+    consensus: the running consensus update ``[D]`` of :mod:`~motley.rounds.upload_signals`, None
     before the first.
     last_updates: each participant's last update, where the selector compares it with the consensus
     update; empty otherwise.
@@ -86,7 +111,8 @@ class RunState:
     step_norms: norms of the last aggregates that moved the model, newest last, as many as the guard
     looks at.
     good: the server's state at the last evaluation whose loss was finite; None before the first and
-    without a guard.
+    without a guard. ends_at_good: whether it is the run's result, because the last evaluation, only
+    at the end of the run, had no finite loss; a longer run goes on from ``server``.
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was
     sent out since the last server step. start_s: when the current round began. asked_s: when a
     cohort was last asked for.
@@ -109,6 +135,7 @@ class RunState:
     step_norms: list[float] = field(default_factory=list)
     refusals: dict[int, int] = field(default_factory=dict)
     good: ServerState | None = None
+    ends_at_good: bool = False
     candidates: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
     version: int = 0
     selections: int = 0
@@ -130,6 +157,11 @@ class RunState:
         """The newest headline metric; NaN before the first evaluation."""
         return self.newest.get(self.metric, math.nan)
 
+    @property
+    def final_server(self) -> ServerState:
+        """The server's state, at the end of a run the last good one."""
+        return self.good if self.ends_at_good and self.good is not None else self.server
+
     def save(self) -> dict[str, Any]:
         """Return the state between two server steps as plain values and arrays."""
         vectors = {"mean_vector": self.mean_vector, "consensus": self.consensus}
@@ -149,6 +181,7 @@ class RunState:
             "good": self._save_good(),
             "evaluated": [dict(one) for one in self.evaluated],
             **({"refusals": dict(self.refusals)} if self.refusals else {}),
+            **({"ends_at_good": True} if self.ends_at_good else {}),
             **({} if self.privacy is None else {"privacy": self.privacy.save()}),
             **{name: getattr(self, name) for name in _NUMBERS},
         }
@@ -203,6 +236,7 @@ class RunState:
         )
         self.best = None if saved["best"] is None else BestRound.restore(saved["best"])
         self.refusals = dict(saved.get("refusals", {}))
+        self.ends_at_good = saved.get("ends_at_good", False)
         self.privacy = PrivacyState.restore(saved["privacy"]) if "privacy" in saved else None
         for name in _NUMBERS:
             setattr(self, name, saved[name])

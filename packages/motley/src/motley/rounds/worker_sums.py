@@ -8,7 +8,7 @@ changes no result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from motley.engines.base import Engine, TrainResult
 from motley.rounds.backend import ClientBackend, Landed
 from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError
-from motley.rounds.server_signals import ServerSignals
+from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.rounds.upload import ReceivedUpload
 
@@ -44,16 +44,16 @@ class WorkerSums:
 
     Parameters
     ----------
-    config: of the run. engine: computes local work. signals: that the server computes from uploads.
+    config: of the run. engine: computes local work. stages: of the run.
 
     Attributes
     ----------
     reason: why every update travels; None where sums do.
     """
 
-    def __init__(self, config: RunConfig, engine: Engine, signals: ServerSignals) -> None:
+    def __init__(self, config: RunConfig, engine: Engine, stages: Sequence[Stage]) -> None:
         self.aggregator = config.setting.algorithm.aggregator
-        self.reason = single_updates(config, signals)
+        self.reason = single_updates(config, stages)
         self._workers = engine.worker_shape is not None
         self._few = engine.refuses_sums([1] * config.synchrony.max_uploads(config.cohort))
 
@@ -91,7 +91,7 @@ def unusable(results: dict[int, TrainResult]) -> Ids:
     return np.array([row for row, result in results.items() if not result.finite], np.int64)
 
 
-def single_updates(config: RunConfig, signals: ServerSignals) -> str | None:
+def single_updates(config: RunConfig, stages: Sequence[Stage]) -> str | None:
     """Return what looks at single updates at the server, after "every update travels: "; None:
     nothing."""
     setting = config.setting
@@ -103,18 +103,12 @@ def single_updates(config: RunConfig, signals: ServerSignals) -> str | None:
         return f"the aggregator {name} needs single updates"
     if not aggregator.joins:
         return f"sums of the aggregator {name} cannot be joined"
-    if config.privacy is not None:
-        return "each is clipped at the server"
+    if reason := next((one.single_updates for one in stages if one.single_updates), None):
+        return reason
     if uploads.feedback.state_name is not None:
         return f"the error feedback {type(uploads.feedback).__name__} is taken at the server"
     if not uploads.plain:
         return f"the compressor {type(uploads.compressor).__name__} is undone at the server"
-    if signals.wanted or signals.keeps:
-        asked = signals.wanted or ["last updates"]
-        return (
-            f"the selector asks {' and '.join(asked)}, which the server computes from single "
-            "updates"
-        )
     if synchrony.overlaps:
         return f"under {type(synchrony).__name__} a step takes updates of several versions"
     if setting.task.heads:

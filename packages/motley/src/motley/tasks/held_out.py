@@ -3,7 +3,7 @@ and with these alone.
 
 They stand for clients that come after training. At the end of a run they are examined with the
 model that a new client receives, and after adapting it to their own training samples
-(:mod:`motley.rounds.new_clients`).
+(:mod:`motley.rounds.examining`).
 
 >>> held_out_ids(Key(0).fold("split"), population=10, share=0.2).tolist()
 [0, 9]

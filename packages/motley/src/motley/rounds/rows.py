@@ -1,17 +1,16 @@
-"""Reports to the selector and rows of the result tables, made of columns."""
+"""Rows of the result tables, made of columns."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.records import Outcome, Reports
 from motley.core.work import LocalWork
-from motley.engines.base import TrainResult
 from motley.privacy.published import without_clear
 from motley.results.writer import Writer
 from motley.rounds.in_flight import InFlight
@@ -19,72 +18,13 @@ from motley.rounds.state import RunState
 from motley.tasks.base import Federation
 
 __all__ = [
-    "LandedReports",
+    "Tables",
     "client_rows",
     "federation_rows",
-    "landed_reports",
+    "notes_text",
     "round_row",
     "stamp",
-    "write_rows",
 ]
-
-
-@dataclass(frozen=True)
-class LandedReports(Reports):
-    """Reports on dispatches that ended with a server step, by client; one that was sent out twice
-    has two rows."""
-
-    distinct: ClassVar[bool] = False
-
-    def heard(self) -> Reports:
-        """Return one report per client, which the selector hears: of its last accepted dispatch,
-        else of its last."""
-        # rows are in order of client id
-        last = np.append(self.ids[1:] != self.ids[:-1], True)[: len(self)]
-        if last.all():
-            return self
-        order = np.lexsort((np.arange(len(self)), self.outcome == Outcome.ACCEPTED, self.ids))
-        return self[order[last]]
-
-
-def landed_reports(
-    landed: InFlight,
-    outcome: NDArray[np.int8],
-    staleness: NDArray[np.int64],
-    results: Mapping[int, TrainResult],
-) -> LandedReports:
-    """Return the reports of the clients whose dispatch ended with a server step.
-
-    Parameters
-    ----------
-    landed: ``[n]`` dispatches. outcome, staleness: ``[n]``. results: row of ``landed`` -> its
-    training result.
-    """
-    lines = landed.timelines
-    shapes = {
-        name: np.shape(value)
-        for trained in results.values()
-        for name, value in trained.signals.items()
-    }
-    signals = {name: np.full((len(landed), *shape), np.nan) for name, shape in shapes.items()}
-    for i, trained in results.items():
-        for name, value in trained.signals.items():
-            signals[name][i] = value
-    there: NDArray[np.float64] = np.where(lines.dropped, np.nan, 1.0)
-    return LandedReports(
-        lines.client,
-        outcome,
-        version=lines.version.astype(np.float64),
-        num_examples=landed.columns["examples"],
-        local_steps=lines.steps.astype(np.float64) * there,
-        staleness=staleness.astype(np.float64),
-        download_s=lines.downloaded_s - lines.start_s,
-        compute_s=(lines.computed_s - lines.downloaded_s) * there,
-        upload_s=(lines.arrives_s - lines.computed_s) * there,
-        bits_up=landed.columns["bits_up"] * there,
-        bits_down=landed.columns["bits_down"],
-        signals=signals,
-    )
 
 
 def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
@@ -188,21 +128,33 @@ def federation_rows(
         yield {"noise": 0.0, "domain": 0, "cluster": 0, **given, "labels": labels}
 
 
-def write_rows(
-    writer: Writer,
-    table: str,
-    columns: Mapping[str, Any] | Iterable[Mapping[str, Any]],
-    private: bool = False,
-) -> None:
-    """Write the rows of a table.
+def notes_text(notes: Mapping[str, float]) -> str | None:
+    """Return the column ``notes`` of a round as JSON; None where there are none."""
+    return json.dumps({name: float(value) for name, value in notes.items()}) if notes else None
+
+
+class Tables:
+    """Where a run's rows go.
 
     Parameters
     ----------
-    columns: of the rows; or the columns of one block of rows after the other, of which no more than
-    two are held. private: leave out the columns that hold clear numbers of clients' data.
+    writer: writes them; None: they go nowhere. private: leave out the columns that hold clear
+    numbers of clients' data.
     """
-    blocks = [columns] if isinstance(columns, Mapping) else columns
-    for number, block in enumerate(blocks):
-        if number:
-            writer.flush()
-        writer.add(table, without_clear(table, block) if private else block)
+
+    def __init__(self, writer: Writer | None, private: bool) -> None:
+        self.writer = writer
+        self.private = private
+
+    def write(self, table: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
+        """Write the rows of a table.
+
+        ``columns``: of the rows; or the columns of one block of rows after the other, of which no
+        more than two are held."""
+        if self.writer is None:
+            return
+        blocks = [columns] if isinstance(columns, Mapping) else columns
+        for number, block in enumerate(blocks):
+            if number:
+                self.writer.flush()
+            self.writer.add(table, without_clear(table, block) if self.private else block)

@@ -4,6 +4,7 @@ torch's arithmetic."""
 from __future__ import annotations
 
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.base import Parts, Tensors
 from motley.core.arrays import Floats, Ids
@@ -16,15 +17,17 @@ from motley.core.server_signals import (
     update_signals,
 )
 from motley.engines.base import REPORTED, Setting
+from motley.rounds.round import Round
+from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
 
-__all__ = ["SERVER_SIGNALS", "ServerSignals"]
+__all__ = ["SERVER_SIGNALS", "UploadSignals"]
 
 SERVER_SIGNALS = (UPDATE_SIGNALS - REPORTED) | {LAST_UPDATE}
 """Signals that are computed from decoded uploads; the norm of its update is known to the engine."""
 
 
-class ServerSignals:
+class UploadSignals(Stage):
     """Computes the signals of decoded uploads in one run; the consensus update and the last updates
     are part of the run's state.
 
@@ -51,8 +54,6 @@ class ServerSignals:
         parts: decoded. download: what the client was sent. rates: sum of its local steps' learning
         rates.
         """
-        if not self.wanted and not self.keeps:
-            return {}
         sent = self.setting.algorithm.correction.update(parts)
         if self.keeps:
             state.last_updates.stage(client, sent.detach().cpu().numpy())
@@ -76,9 +77,31 @@ class ServerSignals:
         consensus = None if state.consensus is None else state.consensus.numpy()
         return {LAST_UPDATE: state.last_updates.cosines(ids, consensus)} if self.keeps else {}
 
-    def stepped(self, state: RunState, total: Tensors) -> None:
-        """Take in a server step on ``total``: move the consensus update, keep the staged
-        updates."""
+    @property
+    def asked(self) -> list[str]:
+        """What is computed, in words; empty: nothing."""
+        return self.wanted or ["last updates"] * self.keeps
+
+    @property
+    @override
+    def single_updates(self) -> str | None:
+        asked = " and ".join(self.asked)
+        return f"the selector asks {asked}, which the server computes from single updates"
+
+    @override
+    def upload(self, state: RunState, step: Round, arrived: Arrived) -> Arrived:
+        result = arrived.received.result
+        if not result.finite:
+            return arrived
+        rates = float(step.landed.dispatches.columns["lr"][arrived.row]) * result.steps
+        parts = {**result.parts, **arrived.received.model_update}
+        made = self.of(result.client, parts, arrived.download, rates, state)
+        return arrived._replace(signals={**arrived.signals, **made})
+
+    @override
+    def after(self, state: RunState, step: Round) -> None:
+        """Move the consensus update, keep the staged updates."""
         if self.keeps or "cosine" in self.wanted:
-            state.consensus = next_consensus(state.consensus, total["delta"].cpu().double().clone())
+            moved = step.total["delta"].cpu().double().clone()
+            state.consensus = next_consensus(state.consensus, moved)
             state.last_updates.commit()

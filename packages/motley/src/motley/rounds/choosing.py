@@ -1,0 +1,149 @@
+"""Choosing: who takes part in a round, and what the selector is told of clients."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from motley.algorithms.base import Tensors
+from motley.core.arrays import Ids
+from motley.core.records import Outcome, Reports
+from motley.rounds import probing
+from motley.rounds.backend import ClientBackend
+from motley.rounds.config import RunConfig
+from motley.rounds.diagnostics import Diagnostics
+from motley.rounds.round import Round
+from motley.rounds.rows import Tables
+from motley.rounds.stage import Stage
+from motley.rounds.state import RunState
+from motley.rounds.stopwatch import Stopwatch
+from motley.rounds.upload_signals import UploadSignals
+from motley.tasks.base import ModelState
+
+__all__ = ["Choosing", "next_draws"]
+
+
+class Choosing:
+    """Enrols clients, has candidates measured, asks the selector, and lets it hear reports.
+
+    Parameters
+    ----------
+    config, backend, watch, tables, signals: of the run. stages: in their order. diagnostics: None
+    for none. newcomer: returns what a client that never took part would start from.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        backend: ClientBackend,
+        watch: Stopwatch,
+        tables: Tables,
+        signals: UploadSignals,
+        stages: Sequence[Stage],
+        diagnostics: Diagnostics | None,
+        newcomer: Callable[[RunState], ModelState],
+    ) -> None:
+        self.config = config
+        self.backend = backend
+        self.watch = watch
+        self.tables = tables
+        self.signals = signals
+        self.stages = stages
+        self.diagnostics = diagnostics
+        self.newcomer = newcomer
+
+    def enrol(self, state: RunState, ids: Ids) -> None:
+        """Tell the selector of clients that were never met before."""
+        if not len(ids):
+            return
+        setting = self.config.setting
+        wanted = state.selector.rule.needs().enrolled
+        known = dict(self.backend.enrol(state, ids, wanted))
+        if "last_layer" in wanted:
+            known["last_layer"] = probing.last_layer(
+                self.newcomer(state), setting.task.layout, len(ids)
+            )
+        examples = self.backend.examples(state)[ids]
+        work = {"num_examples": examples, "local_steps": setting.work.total(examples, ids)}
+        signals = {name: known[name] for name in sorted(wanted)}
+        self.tell(state, 0, 0, Reports(ids, Outcome.ENROLLED, signals=signals, **work))  # type: ignore[arg-type]
+
+    def tell(self, state: RunState, number: int, draw_index: int, reports: Reports) -> None:
+        """Let the selector hear reports as clients send them, and write what is claimed in them
+        beside the truth. ``number``: of the round; 0 at enrolment."""
+        reports, claims = self.backend.told(state, draw_index, reports)
+        if claims:
+            self.tables.write("claims", {"round": number, **claims})
+        for stage in self.stages:
+            reports = stage.reports(state, reports)
+        state.selector.observe(draw_index, reports)
+
+    def choose(self, state: RunState, step: Round, count: int) -> Round:
+        """Return the round with a cohort of at most ``count`` clients, chosen for the newest
+        model."""
+        backend = self.backend
+        self.enrol(state, backend.newcomers(state))
+        next_draws(state)
+        state.selections += 1
+        state.asked = True
+        state.asked_s = state.clients.now_s
+        with self.watch("select"):
+            available = backend.available(state)
+            for stage in self.stages:
+                available = stage.available(state, available)
+        if state.version not in state.downloads:
+            correction = self.config.setting.algorithm.correction
+            state.downloads[state.version] = correction.download(state.server)
+        download = state.downloads[state.version]
+        with self.watch("select"):
+            drawn = backend.drawn(state, available, count)  # looks at no signal
+            state.candidates = state.selector.probe(
+                state.draw_index, available, 0 if drawn else count, state.dispatch
+            )
+        step, silent = self.probe(state, step, download, state.version)
+        if len(silent):
+            available = np.setdiff1d(available, silent, assume_unique=True)
+        with self.watch("select"):
+            cohort = drawn or state.selector.select(
+                state.draw_index, available, count, state.dispatch
+            )
+        row = {**step.row, "available": len(available)}
+        step = dataclasses.replace(step, cohort=cohort, row=row)
+        if self.diagnostics is None or step.diagnosis is not None:
+            return step
+        with self.watch("evaluate"):
+            views = partial(backend.data_view, state)
+            found = self.diagnostics.begin(step.number, download, available, cohort, views)
+        return dataclasses.replace(step, diagnosis=found)
+
+    def probe(
+        self, state: RunState, step: Round, download: Tensors, version: float
+    ) -> tuple[Round, Ids]:
+        """Have the candidates measure a model and tell the selector; return the ids that did not
+        answer, too. ``version``: of the model, NaN for one that is discarded."""
+        ids = state.candidates
+        wanted = self.config.probed(state.selector)
+        asked = bool(wanted) or not self.signals.keeps  # else the server knows everything itself
+        probed = step.row.get("probed", 0) + len(ids) * asked
+        step = dataclasses.replace(step, row={**step.row, "probed": probed})
+        if not len(ids):
+            return step, ids
+        answered, signals = self.backend.probe(state, ids, wanted, download) if asked else (ids, {})
+        if len(answered):
+            with self.watch("select"):
+                signals = {**signals, **self.signals.before_choice(state, answered)}
+                reports = Reports(answered, Outcome.PROBED, version=version, signals=signals)  # type: ignore[arg-type]
+                self.tell(state, step.number, state.draw_index, reports)
+        silent = ids[:0] if answered is ids else np.setdiff1d(ids, answered, assume_unique=True)
+        return step, silent
+
+
+def next_draws(state: RunState) -> None:
+    """Let the selector and the world draw anew, for a selection or a server step without one; the
+    first of a round starts it."""
+    state.draw_index += 1
+    if not state.asked:
+        state.start_s = state.clients.now_s

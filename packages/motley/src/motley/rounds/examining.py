@@ -1,0 +1,549 @@
+"""Examining: how good the model is when, for whom, and which is the best; nothing else in a run
+evaluates a model.
+
+**Evaluation** as :mod:`motley.rounds.evaluation` says, in the steps of ``evaluate.every`` and at
+the end. After one whose loss is not finite a run with a guard goes back to the last good model.
+
+**Validation**: the model's figures on samples that clients hold out of their training. Three
+scopes of the table ``evaluations``, beside those of the test data: ``validation`` (the validation
+samples of all clients together), ``validation_client`` (one row per client that has any) and
+``validation_mean`` (the unweighted mean over these). Labels are the clients' own: noisy where
+their training labels are, and what a client calls a class now where meanings drift. A client with a
+model of its own is examined with that.
+
+They belong to the experimenter, as evaluations do: no virtual time, no traffic, and no draw.
+
+The best round is the first with the best headline metric: on ``validation`` where the headline is
+that of a common test set, on ``validation_mean`` where it is the mean over clients. Round 0 never
+counts, nor does an evaluation of a last round that ``evaluate.every`` does not ask for: so a run
+that is extended keeps the best round of one that was that long from the start. A private run keeps
+no best round, because it would be chosen by clients' clear data.
+
+**New clients**: those that no round asked, examined at the end of a run with the model that they
+would receive then. For each number of ``evaluate.adapt_epochs`` E every new client
+(``split.holdout_clients``) begins at the received model, adapts it to its own training samples for
+E epochs as the method says (:meth:`~motley.algorithms.base.Correction.adaptation`), and is examined
+on its own test samples. Rows have the scopes ``new_mean_E`` (the unweighted mean) and
+``new_client_E`` (one row each), and of metrics beside loss and accuracy ``new_pooled_E``, too.
+
+Nothing of it goes into the run: the server learns nothing of these clients, no virtual time passes,
+and a run that is extended goes on without. The final download is billed in these rows: their
+traffic is the run's and one download for each new client.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from motley.algorithms.base import ClientState, ServerState
+from motley.core.arrays import Floats, Ids
+from motley.engines.base import AdaptInputs, DataViews, Engine, Job, Setting
+from motley.rounds.backend import ClientBackend
+from motley.rounds.channel import Channel
+from motley.rounds.client_state import ClientStates
+from motley.rounds.config import RunConfig
+from motley.rounds.data_drift import DriftView
+from motley.rounds.evaluation import Evaluation, Personal, evaluate
+from motley.rounds.recalibration import collected
+from motley.rounds.rows import Tables, stamp
+from motley.rounds.slices import SliceModels, SliceSizes
+from motley.rounds.state import BestRound, RunState
+from motley.rounds.stopwatch import Stopwatch
+from motley.tasks.base import Federation, ModelState
+from motley.tasks.metrics import Metric
+from motley.transport.upload_config import split_state
+
+__all__ = ["NEW", "Examining", "NewClients", "better", "personal_models", "validate"]
+
+NEW: Final = "new_"
+"""How the scopes of new clients begin."""
+
+
+class Examining:
+    """Evaluates the model of a run, keeps the best and the last good one, and examines new clients.
+
+    Parameters
+    ----------
+    config, engine, backend, channel, watch, tables: of the run. first: what a client keeps before
+    its first accepted upload; None: nothing.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        engine: Engine,
+        backend: ClientBackend,
+        channel: Channel,
+        watch: Stopwatch,
+        tables: Tables,
+        first: ClientState | None,
+    ) -> None:
+        self.config = config
+        self.engine = engine
+        self.backend = backend
+        self.channel = channel
+        self.watch = watch
+        self.tables = tables
+        self.first = first
+        self.setting = config.setting
+        self.federation = config.setting.task.federation
+        self.correction = config.setting.algorithm.correction
+        self.validation = validation_view(self.federation)
+
+    def evaluate(self, state: RunState) -> Mapping[str, float]:
+        """Evaluate the server's model, or the clients' own models where these lie in this process,
+        write the rows, and return notes of the round."""
+        shared = self.correction.shared
+        if not shared and not self.backend.holds_client_states:
+            return {}
+        schedule = self.config.evaluate
+        metrics = self.setting.task.metrics
+        with self.watch("evaluate"):
+            models = self.models(state, state.server)
+            widths = self.backend.widths(state)
+            model = models.at(1.0)
+            personal = (
+                once_each(self.personal_models(state, state.server), self.validation)
+                if widths is None
+                else models.of(widths)
+            )
+            narrower = {
+                width: models.at(width) for width in self.backend.listed_widths if width < 1.0
+            }
+            names = self.backend.class_names(state)
+            found = evaluate(
+                self.engine,
+                model,
+                self.federation,
+                schedule.per_client,
+                personal,
+                shared,
+                names,
+                metrics,
+                state.server.extra.get("prototypes"),
+                narrower,
+            )
+        if not found.scores:
+            return {}
+        state.newest = dict(found.scores)
+        due = schedule.due(state.version)
+        if due:
+            state.evaluated.append(state.newest)
+        self._write(state, found)
+        if self.validation is not None:
+            with self.watch("evaluate"):
+                held = validate(
+                    self.engine,
+                    model,
+                    self.validation,
+                    schedule.per_client,
+                    personal,
+                    names,
+                    metrics,
+                )
+            self._write(state, held)
+            self._keep_best(state, held, personal is None and "global" in found.rows["scope"])
+        return self._keep_or_go_back(state, state.newest["loss"], due)
+
+    def _keep_best(self, state: RunState, held: Evaluation, pooled: bool) -> None:
+        """Keep this round's model if it is the best by validation; ``pooled``: by all validation
+        samples together."""
+        if not self.config.keeps_best(state.version):
+            return
+        scope = "validation" if pooled else "validation_mean"
+        higher = self.config.higher_is_better(state.metric)
+        score = held.value(state.metric, scope)
+        state.best = better(
+            state.best, scope, score, higher, state.version, partial(self.newcomer_model, state)
+        )
+
+    def _keep_or_go_back(self, state: RunState, loss: float, due: bool) -> Mapping[str, float]:
+        """Remember the server's state as good after an evaluation with a finite loss; go back to
+        the last good one otherwise, which is noted.
+
+        After an evaluation only because the run ended (not ``due``), the state stays what a longer
+        run would go on from."""
+        # evaluations look at clear data
+        if self.config.guard is None or self.config.privacy is not None:
+            return {}
+        if math.isfinite(loss):
+            state.good = state.server if due else state.good
+        elif state.good is not None and due:
+            state.server = state.good
+            return {"model_restored": 1.0}
+        elif state.good is not None:
+            state.ends_at_good = True
+        return {}
+
+    def new_clients(self, state: RunState) -> None:
+        """Examine the clients that no round asked, and write the rows, whose traffic includes their
+        downloads."""
+        server = state.final_server
+        names = self.backend.class_names(state)
+        new = NewClients(self.config, self.channel, self.backend.widths(state))
+        with self.watch("evaluate"):
+            for found in new.examine(self.engine, state, self.models(state, server), names):
+                self._write(state, found, new.download_bits(server))
+
+    def _write(self, state: RunState, found: Evaluation, more_bits: int = 0) -> None:
+        """Write the rows of an evaluation at the present moment; ``more_bits``: traffic that is not
+        in the ledger."""
+        at = stamp(state) | {
+            "total_bits": state.ledger.total_bits + more_bits,
+            "total_up_paper_bits": state.ledger.paper_bits,
+        }
+        self.tables.write("evaluations", {**at, **found.rows})
+        if self.setting.task.metrics:
+            self.tables.write("metrics", {**at, **found.metrics})
+
+    def newcomer_model(self, state: RunState) -> ModelState:
+        """Return the model that a client which never took part would start from now."""
+        return self.models(state, state.final_server).at(1.0)
+
+    def models(self, state: RunState, server: ServerState) -> SliceModels:
+        """Return the models of all widths that a server's state makes."""
+        static = self.correction.static_norm and self.setting.task.layout.buffers
+        made = (
+            partial(
+                collected,
+                self.config,
+                self.engine,
+                version=state.version,
+                data_views=partial(self.backend.data_view, state),
+            )
+            if static
+            else None
+        )
+        return SliceModels(self.setting, server, state.version, self.first, made)
+
+    def personal_models(self, state: RunState, server: ServerState) -> Personal | None:
+        """Return the models that clients would use now; None where all use the server's, or where
+        clients keep theirs elsewhere."""
+        if not self.backend.holds_client_states:
+            return None
+        kept = state.clients.client_states
+        lr = self.config.lr(state.version)
+        views = partial(self.backend.data_view, state)
+        return personal_models(self.setting, self.engine, server, kept, state.version, lr, views)
+
+
+def personal_models(
+    setting: Setting,
+    engine: Engine,
+    server: ServerState,
+    client_states: ClientStates,
+    version: int,
+    lr: float,
+    data_views: DataViews | None = None,
+) -> Personal | None:
+    """Return the models that clients would use now; None where all clients use the server's.
+
+    Parameters
+    ----------
+    client_states: what clients keep. version, lr: number of the model and learning rate now, for
+    fine-tuning. data_views: the clients' current data views.
+    """
+    algorithm = setting.algorithm
+    tuning = setting.algorithm.tuning
+    if not algorithm.personal:
+        return None
+    download = algorithm.correction.download(server)
+
+    def kept(clients: Sequence[int]) -> Iterator[ModelState]:
+        ids = np.array(clients, np.int64)
+        chosen = engine.choose(ids, download, {}, None if data_views is None else data_views(ids))
+        for k in clients:
+            state = {
+                **(split_state(client_states.of([k]).get(k))[0] or {}),
+                **(chosen.get(k) or {}),
+            }
+            yield algorithm.correction.examined(download, state or None)
+
+    def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
+        view = None if data_views is None else data_views(np.array(clients, np.int64))
+        return [
+            Job(k, version, count, rate, None if view is None else view[i : i + 1])
+            for i, (k, count) in enumerate(zip(clients, steps.tolist(), strict=True))
+        ]
+
+    def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
+        took_part = [k for k in clients if k in client_states]
+        states = (split_state(client_states[k])[0] for k in took_part)
+        begun = (
+            AdaptInputs(algorithm.correction.start(download, state), state) for state in states
+        )
+        models = engine.adapt(
+            jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine"
+        )
+        among = frozenset(took_part)
+        return (next(models) if k in among else next(kept([k])) for k in clients)
+
+    used = prepared if algorithm.correction.trains_before_examination else kept
+
+    def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
+        rate = lr if tuning is None or tuning.lr is None else tuning.lr
+        return engine.adapt(
+            jobs(clients, setting.tuning_steps(np.array(clients, np.int64)), rate),
+            map(AdaptInputs, used(clients)),
+        )
+
+    return used if tuning is None else tuned
+
+
+class PreparedOnce:
+    """Clients' models for an examination on several kinds of samples: one that trains first does so
+    once, as far as memory allows.
+
+    Attributes
+    ----------
+    most_bytes: of the models that are remembered; those of further clients are prepared anew each
+    time.
+    """
+
+    most_bytes: ClassVar[int] = 256 << 20
+
+    def __init__(self, personal: Personal) -> None:
+        self._personal = personal
+        self._models = dict[int, ModelState]()
+        self._bytes = 0
+
+    def __call__(self, clients: Sequence[int]) -> Iterator[ModelState]:
+        """Return the models of clients, in their order."""
+        missing = [k for k in clients if k not in self._models]
+        prepared = self._personal(missing) if missing else iter(())
+        for k in clients:
+            model = self._models[k] if k in self._models else next(prepared)
+            spent = self._bytes + model.x.nbytes + model.buffers.nbytes
+            if k not in self._models and spent <= self.most_bytes:
+                self._models[k], self._bytes = model, spent
+            yield model
+
+
+def once_each(personal: Personal | None, validation: Federation | None) -> Personal | None:
+    """Return clients' models, each prepared once where they are examined on validation samples,
+    too."""
+    return personal if personal is None or validation is None else PreparedOnce(personal)
+
+
+def better(
+    best: BestRound | None,
+    scope: str,
+    score: float,
+    higher: bool,
+    round: int,
+    model: Callable[[], ModelState],
+) -> BestRound | None:
+    """Return this round where it is the best so far, else the best one; the untrained model
+    (round 0) is none.
+
+    ``higher``: whether more of the score is better. ``model``: returns what is copied where the
+    round is the best."""
+    is_better = best is None or (score > best.score if higher else score < best.score)
+    if not (round and math.isfinite(score) and is_better):
+        return best
+    made = model()
+    return BestRound(
+        scope,
+        score,
+        round,
+        ModelState(*(getattr(made, part.name).clone() for part in fields(ModelState))),
+    )
+
+
+def validation_view(federation: Federation) -> Federation | None:
+    """Return the federation with the clients' validation parts as their test parts, and no common
+    test set; None without any."""
+    held = federation.validation
+    if not len(held.values):
+        return None
+    y = federation.y
+    if federation.validation_labels is not None:
+        y = y.index_copy(0, torch.from_numpy(held.values), federation.validation_labels.to(y))
+    return dataclasses.replace(federation, y=y, test=held, global_test=None)
+
+
+def validate(
+    engine: Engine,
+    model: ModelState,
+    view: Federation,
+    per_client: bool,
+    personal: Personal | None,
+    class_names: Ids | None,
+    metrics: Sequence[Metric] = (),
+) -> Evaluation:
+    """Return the rows of one evaluation on validation samples, in the scopes of validation.
+
+    Parameters
+    ----------
+    view: from :func:`validation_view`. The others as for :func:`motley.rounds.evaluation.evaluate`.
+    """
+    # else the engine would take its own, which are clean
+    if class_names is None and view.validation_labels is not None:
+        class_names = np.broadcast_to(np.arange(view.classes or 0), (len(view), view.classes or 0))
+    evaluation = evaluate(
+        engine, model, view, True, personal, personal is None, class_names, metrics
+    )
+    found = evaluation.rows
+    mean, *each = range(len(found["scope"]))
+    clients = found["client"][each]
+    positions = view.positions(view.test.values)
+    weight = (
+        view.test.sizes
+        if positions is None
+        else np.bincount(view.test.owner, positions, minlength=len(view))
+    )
+    pooled = {
+        name: np.average(found[name][each], weights=weight[clients])
+        for name in ("loss", "accuracy")
+    }
+    whole = {"client": -1, "examples": found["examples"][mean], **pooled}
+    shown = [mean, *(each if per_client else ())]
+    columns = {name: np.concatenate([[value], found[name][shown]]) for name, value in whole.items()}
+    rows = {
+        "scope": ["validation", "validation_mean", *["validation_client"] * (len(shown) - 1)],
+        **columns,
+    }
+    return Evaluation(rows, _of_validation(evaluation.metrics, per_client), {})
+
+
+def _of_validation(metrics: Mapping[str, Any], per_client: bool) -> dict[str, Any]:
+    """Return rows of the table ``metrics`` in the scopes of validation, without those of clients
+    unless they are asked for."""
+    kept = [i for i, scope in enumerate(metrics["scope"]) if per_client or scope != "client"]
+    rows = {name: [values[i] for i in kept] for name, values in metrics.items()}
+    return {**rows, "scope": [_SCOPES[scope] for scope in rows["scope"]]}
+
+
+_SCOPES = {"pooled": "validation", "mean": "validation_mean", "client": "validation_client"}
+
+
+class NewClients:
+    """The new clients of a run, with an engine of their own on their samples alone.
+
+    Parameters
+    ----------
+    config: of the run, whose federation has clients held out. channel: sizes of messages. widths:
+    share of the model's width that each client holds, ``[K]``; None: all of it.
+    """
+
+    def __init__(self, config: RunConfig, channel: Channel, widths: Floats | None) -> None:
+        self.config = config
+        self.channel = channel
+        self.ids = config.setting.task.federation.new_clients
+        task = config.setting.task
+        self.federation = task.federation.held_out or task.federation
+        self.setting = dataclasses.replace(
+            config.setting, task=dataclasses.replace(task, federation=self.federation)
+        )
+        self.widths = np.ones(len(self.ids)) if widths is None else widths[self.ids]
+        self.drift = DriftView(
+            config.world.drift, self.setting.streams.key("shift").fold("drift"), self.federation
+        )
+
+    def examine(
+        self, engine: Engine, state: RunState, models: SliceModels, names: Ids | None
+    ) -> Iterator[Evaluation]:
+        """Yield the rows of each number of epochs.
+
+        Parameters
+        ----------
+        engine: of the run. state: of the run at its end. models: the final ones. names: what each
+        client calls each class, ``[K, C]``;
+        None: classes are what they are.
+        """
+        own = engine.alike(self.setting)
+        schedule = self.config.evaluate
+        try:
+            begun = self._received(own, state, models)
+            jobs = self._jobs(state)
+            for epochs in schedule.adapt_epochs:
+                found = evaluate(
+                    own,
+                    models.at(1.0),
+                    self.federation,
+                    schedule.per_client,
+                    _adapted(own, begun, jobs, epochs),
+                    False,
+                    names,
+                    self.setting.task.metrics,
+                )
+                yield Evaluation(_of_new(found.rows, epochs), _of_new(found.metrics, epochs), {})
+        finally:
+            own.close()
+
+    def _received(
+        self, engine: Engine, state: RunState, models: SliceModels
+    ) -> Mapping[int, ModelState]:
+        """Return the model from which each new client begins: of several, the one that fits its
+        training samples best."""
+        correction = self.setting.algorithm.correction
+        view = self.drift.at(self.ids, state.draw_index, state.clients.now_s)
+        chosen = engine.choose(self.ids, models.download, {}, view)
+        return {
+            k: correction.start(models.download, {**(models.memory or {}), **(chosen[k] or {})})
+            if k in chosen
+            else models.at(float(width))
+            for k, width in zip(self.ids.tolist(), self.widths, strict=True)
+        }
+
+    def _jobs(self, state: RunState) -> Mapping[int, Job]:
+        """Return the work of one epoch of each new client."""
+        algorithm = self.setting.algorithm
+        rate = self.config.lr(state.version)
+        rate = (
+            rate if algorithm.tuning is None or algorithm.tuning.lr is None else algorithm.tuning.lr
+        )
+        view = self.drift.at(self.ids, state.draw_index, state.clients.now_s)
+        offset = algorithm.correction.offset(state.version)
+        batches = self.setting.work.batches(self.federation.seen[self.ids], self.ids).tolist()
+        return {
+            k: Job(
+                k,
+                state.version,
+                batches[i],
+                rate,
+                None if view is None else view[i : i + 1],
+                width=float(self.widths[i]),
+                offset=offset,
+            )
+            for i, k in enumerate(self.ids.tolist())
+        }
+
+    def download_bits(self, server: ServerState) -> int:
+        """Return the bits of one download of the final model for each new client, with the
+        statistics of a table's columns."""
+        download = self.setting.algorithm.correction.download(server)
+        statistics = self.federation.statistics
+        bits = self.channel.download_bits(download, self.ids, np.zeros(0, np.int64)) + (
+            statistics.down_bits if statistics else 0
+        )
+        if (self.widths < 1).any():
+            bits = bits - SliceSizes(self.setting, self.channel).saved_bits(self.widths)
+        return int(bits.sum())
+
+
+def _adapted(
+    engine: Engine, begun: Mapping[int, ModelState], jobs: Mapping[int, Job], epochs: int
+) -> Personal:
+    """Return the function of client ids that yields their models after so many epochs."""
+
+    def personal(clients: Sequence[int]) -> Iterator[ModelState]:
+        received = (begun[k] for k in clients)
+        work = [dataclasses.replace(jobs[k], steps=epochs * jobs[k].steps) for k in clients]
+        return engine.adapt(work, map(AdaptInputs, received), "new") if epochs else received
+
+    return personal
+
+
+def _of_new(rows: Mapping[str, Any], epochs: int) -> dict[str, Any]:
+    """Return rows in the scopes of new clients."""
+    return {**rows, "scope": [f"{NEW}{scope}_{epochs}" for scope in rows["scope"]]}

@@ -1,0 +1,181 @@
+"""Learning: the accepted uploads of a round become one total, and the server steps on it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from motley.algorithms.base import ClientState, ServerContext, ServerState, Tensors, Upload
+from motley.algorithms.weights import Divide, divide_by
+from motley.core.records import Outcome
+from motley.core.server_signals import Value
+from motley.engines.base import Engine, TrainResult, client_losses
+from motley.rounds.backend import ClientBackend
+from motley.rounds.config import RunConfig
+from motley.rounds.diagnostics import CompressionError
+from motley.rounds.refusals import Refusals
+from motley.rounds.round import Round
+from motley.rounds.stage import Arrived, Stage
+from motley.rounds.state import RunState
+from motley.rounds.upload import ReceivedUpload, UploadPipeline
+from motley.rounds.worker_sums import WorkerSums, unusable
+
+__all__ = ["Learning"]
+
+Rehearse = Callable[[Round, Tensors], Round]
+"""Round and the message of a rehearsed model -> the round after its candidates measured it."""
+
+
+class Learning:
+    """Aggregates a round's uploads and updates the model.
+
+    Parameters
+    ----------
+    config, engine, backend, pipeline: of the run. stages: in their order. refusals: of the guard;
+    None: every step is accepted.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        engine: Engine,
+        backend: ClientBackend,
+        pipeline: UploadPipeline,
+        stages: Sequence[Stage],
+        refusals: Refusals | None,
+    ) -> None:
+        self.config = config
+        self.engine = engine
+        self.backend = backend
+        self.pipeline = pipeline
+        self.stages = stages
+        self.refusals = refusals
+        self.algorithm = config.setting.algorithm
+        self.sums = WorkerSums(config, engine, stages)
+        plan = config.privacy
+        # a private sum has a fixed divisor, and hears of an upload that adds nothing as of any
+        self.divide: Divide = divide_by(config.weights) if plan is None else "none"
+        self.unusable = Outcome.REJECTED if plan is None else Outcome.ACCEPTED
+        self.noised_by_clients = plan is not None and plan.client_noise is not None
+
+    def learn(self, state: RunState, step: Round, rehearse: Rehearse) -> Round:
+        """Return the round with outcomes, results of training and the total that the server stepped
+        on; of a rehearsal the model is discarded once it is measured."""
+        step = self._gather(state, step, step.error)
+        accepted = step.accepted
+        if step.landed.dispatches.columns["rehearsal"].any():
+            step = step.told(accepted, Outcome.REHEARSED)
+            if not step.total:
+                return step
+            context = self._context(state, len(accepted))
+            rehearsed = self.algorithm.server.update(state.server, step.total, context)
+            return rehearse(step, self.algorithm.correction.download(rehearsed))
+        if self.noised_by_clients and not step.total:  # too few are left to open a sum
+            return step.told(accepted, Outcome.REJECTED)
+        while step.total:
+            own = step.client_states()
+            context = self._context(state, len(step.usable))
+            server, states = self.algorithm.server.update_with_clients(
+                state.server, step.total, own, context
+            )
+            if self.refusals is None:
+                return self._stepped(state, step, server, states)
+            step, refused = self.refusals.judged(state, step, server)
+            if not refused:
+                return self._stepped(state, step, server, states)
+            step = self.refusals.dropped(state, step)
+            if len(step.accepted):
+                step = self._gather(state, step, None)
+        return step
+
+    def _gather(self, state: RunState, step: Round, error: CompressionError | None) -> Round:
+        """Return the round with the total of its accepted uploads; one that is not finite becomes
+        rejected. ``error``: as in :meth:`ClientBackend.uploads`."""
+        state.last_updates.discard()
+        compressed: dict[int, Tensors] = {}
+        changes = None
+        aggregator = self.algorithm.aggregator
+        accumulator, results, uploads = self.sums.gathered(
+            self.backend, state, step.landed, step.accepted, error
+        )
+        for position, (row, received) in enumerate(uploads):
+            signals: Mapping[str, Value] = {}
+            if received.result.finite or self.noised_by_clients:
+                arrived = self._arrived(state, step, row, received, position)
+                accumulator = aggregator.add(accumulator, arrived.upload)
+                signals = arrived.signals
+            results[row] = _without_upload(received.result, signals)
+            if received.client_state is not None:
+                compressed[received.result.client] = received.client_state
+            changes = self.pipeline.add_change(changes, received)
+        step = dataclasses.replace(
+            step,
+            results={**step.results, **results},
+            total=aggregator.finish(accumulator, self.divide),
+            compressed=compressed,
+            changes=changes,
+        ).told(unusable(results), self.unusable)
+        for stage in self.stages:
+            step = stage.total(state, step)
+        total = self.pipeline.server_total(state, step.total, changes)
+        return dataclasses.replace(step, total=total)
+
+    def _arrived(
+        self, state: RunState, step: Round, row: int, received: ReceivedUpload, position: int
+    ) -> Arrived:
+        """Return an upload with its raw weight, as the stages let it enter the sum."""
+        dispatches = step.landed.dispatches
+        result = received.result
+        upload = Upload(
+            result.parts,
+            float(dispatches.columns["weight"][row]),
+            1.0,
+            result.client,
+            position,
+        )
+        download = state.downloads[int(dispatches.timelines.version[row])]
+        arrived = Arrived(row, received, download, upload)
+        for stage in self.stages:
+            arrived = stage.upload(state, step, arrived)
+        return arrived
+
+    def _stepped(
+        self,
+        state: RunState,
+        step: Round,
+        server: ServerState,
+        client_states: Mapping[int, ClientState],
+    ) -> Round:
+        """Make a step final, for the server and for the clients whose uploads are in it."""
+        state.server = server
+        step = step.noted(self.algorithm.server.notes(server))
+        for stage in self.stages:
+            stage.after(state, step)
+        state.model_updates += 1
+        if step.changes is not None:
+            state.mean_vector = step.total["delta"].double().cpu()
+        rows = np.array(step.usable, np.int64)
+        kept = self.pipeline.commit(state, client_states, step.compressed)
+        self.backend.commit(state, step.landed, rows, kept)
+        state.server = self.backend.recalibrate(state, step.landed, rows)
+        return step
+
+    def _context(self, state: RunState, accepted: int) -> ServerContext:
+        """Return what the server rule may use; ``accepted``: number of uploads, of which a private
+        run tells it the fixed divisor."""
+        plan = self.config.privacy
+        known = accepted if plan is None else max(1, round(plan.divisor))
+        views = partial(self.backend.data_view, state)
+        losses = partial(client_losses, self.engine, data_views=views)
+        return self.config.context_at(state.version, known, losses)
+
+
+def _without_upload(result: TrainResult, signals: Mapping[str, Value]) -> TrainResult:
+    """Return a training result without its upload, with the signals that the server computes from
+    it; nothing stays of one that is not finite."""
+    if not result.finite:
+        return dataclasses.replace(result, parts={}, client_state=None)
+    return dataclasses.replace(result, parts={}, signals={**result.signals, **signals})

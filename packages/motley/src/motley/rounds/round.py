@@ -1,0 +1,142 @@
+"""A round on its way: what one server step has so far, and the reports on those who took part.
+
+A :class:`Round` passes through the parts of :meth:`motley.rounds.loop.RoundLoop.step`, ``choose ->
+dispatch -> wait -> collect -> learn -> report``. Each returns a new one with what it adds; nothing
+else of a step is remembered anywhere. What evolves from step to step is
+:class:`~motley.rounds.state.RunState`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from motley.algorithms.base import ClientState, Tensors
+from motley.core.arrays import Ids, Ints
+from motley.core.records import Cohort, Outcome, Reports
+from motley.engines.base import TrainResult
+from motley.rounds.backend import Landed
+from motley.rounds.diagnostics import CompressionError, Diagnosis
+from motley.rounds.in_flight import InFlight
+
+__all__ = ["LandedReports", "Round"]
+
+_NOBODY = Landed(InFlight.empty(), np.zeros(0, np.int8), np.zeros(0, np.bool_))
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a server step has so far; empty where it has nothing yet.
+
+    Parameters
+    ----------
+    number: of the server step, from 1.
+    cohort: the newest choice. asked: clients sent out, in order of their dispatches. row: columns
+    of the table ``rounds`` that a choice tells. notes: of its column ``notes``. diagnosis: what
+    diagnostics measured before uploads arrived; None: nothing.
+    landed: ``[n]`` dispatches that end with this step. outcome: int8 ``[n]``, values of
+    :class:`~motley.core.records.Outcome`. staleness: ``[n]``, updates of the model since each of
+    them was sent out.
+    results: of the training, by row of ``landed``, without uploads. total: that the server steps
+    on; empty where there is nothing to aggregate. compressed: by client, what compression leaves
+    with it. changes: ``[D]``, their sum under EF21, else None.
+    """
+
+    number: int
+    cohort: Cohort = field(default_factory=lambda: Cohort(np.zeros(0, np.int64)))
+    asked: tuple[int, ...] = ()
+    row: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, float] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
+    landed: Landed = _NOBODY
+    outcome: NDArray[np.int8] = field(default_factory=lambda: _NOBODY.outcome)
+    staleness: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    results: Mapping[int, TrainResult] = field(default_factory=dict)
+    total: dict[str, Tensor] = field(default_factory=dict)
+    compressed: Mapping[int, Tensors] = field(default_factory=dict)
+    changes: Tensor | None = None
+
+    def noted(self, notes: Mapping[str, float]) -> Round:
+        """Return the round with further notes; one of the same name takes the place of the
+        first."""
+        return dataclasses.replace(self, notes={**self.notes, **notes}) if notes else self
+
+    def told(self, rows: Ids, outcome: Outcome) -> Round:
+        """Return the round with another outcome of these rows."""
+        changed = self.outcome.copy()
+        changed[rows] = outcome
+        return dataclasses.replace(self, outcome=changed)
+
+    @property
+    def accepted(self) -> Ids:
+        """Rows of ``landed`` that are accepted, rising."""
+        return np.flatnonzero(self.outcome == Outcome.ACCEPTED)
+
+    @property
+    def usable(self) -> list[int]:
+        """Accepted rows whose uploads are finite, rising."""
+        return [row for row in self.accepted.tolist() if self.results[row].finite]
+
+    def client_states(self) -> dict[int, ClientState]:
+        """Return what the algorithm keeps of each client whose upload is accepted and finite, where
+        that is something."""
+        trained = [self.results[row] for row in self.usable]
+        return {one.client: one.client_state for one in trained if one.client_state is not None}
+
+    @property
+    def error(self) -> CompressionError | None:
+        """What measures the loss by compression; None where diagnostics do not ask for it."""
+        return None if self.diagnosis is None else self.diagnosis.error
+
+    def reports(self) -> LandedReports:
+        """Return the reports on all clients whose dispatch ended with this step."""
+        columns = self.landed.dispatches.columns
+        lines = self.landed.dispatches.timelines
+        shapes = {
+            name: np.shape(value)
+            for trained in self.results.values()
+            for name, value in trained.signals.items()
+        }
+        signals = {name: np.full((len(lines), *shape), np.nan) for name, shape in shapes.items()}
+        for i, trained in self.results.items():
+            for name, value in trained.signals.items():
+                signals[name][i] = value
+        there: NDArray[np.float64] = np.where(lines.dropped, np.nan, 1.0)
+        return LandedReports(
+            lines.client,
+            self.outcome,
+            version=lines.version.astype(np.float64),
+            num_examples=columns["examples"],
+            local_steps=lines.steps.astype(np.float64) * there,
+            staleness=self.staleness.astype(np.float64),
+            download_s=lines.downloaded_s - lines.start_s,
+            compute_s=(lines.computed_s - lines.downloaded_s) * there,
+            upload_s=(lines.arrives_s - lines.computed_s) * there,
+            bits_up=columns["bits_up"] * there,
+            bits_down=columns["bits_down"],
+            signals=signals,
+        )
+
+
+@dataclass(frozen=True)
+class LandedReports(Reports):
+    """Reports on dispatches that ended with a server step, by client; one that was sent out twice
+    has two rows."""
+
+    distinct: ClassVar[bool] = False
+
+    def heard(self) -> Reports:
+        """Return one report per client, which the selector hears: of its last accepted dispatch,
+        else of its last."""
+        # rows are in order of client id
+        last = np.append(self.ids[1:] != self.ids[:-1], True)[: len(self)]
+        if last.all():
+            return self
+        order = np.lexsort((np.arange(len(self)), self.outcome == Outcome.ACCEPTED, self.ids))
+        return self[order[last]]
