@@ -13,8 +13,8 @@ from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.aggregation import scaled
-from motley.rounds.staleness import mixed
 from motley.rounds.loop import RoundLoop
+from motley.rounds.staleness import mixed
 from motley.tasks.base import ModelState
 from motley.timing.asynchronous import Asynchronous
 from motley.timing.buffered import Buffered

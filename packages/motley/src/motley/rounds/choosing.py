@@ -1,59 +1,58 @@
-"""Choosing: who takes part in a round, and what the selector is told of clients."""
+"""Choosing: who takes part in a round and with what work, and what the selector is told of
+clients."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from motley.algorithms.base import Tensors
+from motley.algorithms.weights import raw_weights
 from motley.core.arrays import Ids
 from motley.core.records import Outcome, Reports
 from motley.rounds import probing
-from motley.rounds.backend import ClientBackend
+from motley.rounds.backend import ClientBackend, DispatchOrder
 from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import Diagnostics
+from motley.rounds.lies import liars_note
 from motley.rounds.round import Round
 from motley.rounds.rows import Tables
 from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
+from motley.rounds.upload import UploadPipeline
 from motley.rounds.upload_signals import UploadSignals
 from motley.tasks.base import ModelState
 
 __all__ = ["Choosing", "next_draws"]
 
 
+@dataclass(frozen=True)
 class Choosing:
-    """Enrols clients, has candidates measured, asks the selector, and lets it hear reports.
+    """Enrols clients, has candidates measured, asks the selector, sends its cohort out, and lets it
+    hear reports.
 
     Parameters
     ----------
-    config, backend, watch, tables, signals: of the run. stages: in their order. diagnostics: None
-    for none. newcomer: returns what a client that never took part would start from.
+    config, backend, pipeline, watch, tables, signals: of the run. stages: in their order.
+    diagnostics: None for none. newcomer: returns what a client that never took part would start
+    from.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        backend: ClientBackend,
-        watch: Stopwatch,
-        tables: Tables,
-        signals: UploadSignals,
-        stages: Sequence[Stage],
-        diagnostics: Diagnostics | None,
-        newcomer: Callable[[RunState], ModelState],
-    ) -> None:
-        self.config = config
-        self.backend = backend
-        self.watch = watch
-        self.tables = tables
-        self.signals = signals
-        self.stages = stages
-        self.diagnostics = diagnostics
-        self.newcomer = newcomer
+    config: RunConfig
+    backend: ClientBackend
+    pipeline: UploadPipeline
+    watch: Stopwatch
+    tables: Tables
+    signals: UploadSignals
+    stages: Sequence[Stage]
+    diagnostics: Diagnostics | None
+    newcomer: Callable[[RunState], ModelState]
 
     def enrol(self, state: RunState, ids: Ids) -> None:
         """Tell the selector of clients that were never met before."""
@@ -118,6 +117,45 @@ class Choosing:
             views = partial(backend.data_view, state)
             found = self.diagnostics.begin(step.number, download, available, cohort, views)
         return dataclasses.replace(step, diagnosis=found)
+
+    def dispatch(self, state: RunState, step: Round) -> Round:
+        """Allocate the cohort's uploads and send it the newest model."""
+        setting = self.config.setting
+        cohort = step.cohort
+        ids = cohort.ids
+        with self.watch("plan"):
+            workload = self.backend.workload(state, cohort) if self.pipeline.budgeted else {}
+            allocation = self.pipeline.allocate(state, cohort, workload)
+            claimed = self.backend.claimed_examples(state)
+            whole = int(claimed.sum()), setting.task.federation.pool
+            weight = raw_weights(self.config.weights, cohort, claimed[ids], *whole)
+            for stage in self.stages:
+                weight = stage.weights(state, ids, weight)
+            lr = np.full(len(ids), self.config.lr(state.version))
+            columns: dict[str, Any] = {
+                "draw_index": state.draw_index,
+                "model_updates": state.model_updates,
+                "examples": self.backend.examples(state)[ids],
+                "weight": weight,
+                "lr": lr if cohort.lr_scale is None else lr * cohort.lr_scale,
+                "rehearsal": cohort.rehearsal,
+                "score": np.nan if cohort.scores is None else cohort.scores,
+                "theta": allocation.theta,
+                "budget": allocation.budget,
+                "paper_bits": allocation.paper_bits,
+            }
+            download = state.downloads[state.version]
+            self.backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
+            state.dispatch += len(ids)
+        asked = (*step.asked, *ids.tolist())
+        budget = float(allocation.budget[-1]) if len(ids) else float("nan")
+        liars = liars_note(self.config.world, setting.streams, ids, state.draw_index, step.notes)
+        return dataclasses.replace(
+            step,
+            asked=asked,
+            row={**step.row, "budget": budget, "selected": len(asked)},
+            notes={**cohort.notes, **liars},
+        )
 
     def probe(
         self, state: RunState, step: Round, download: Tensors, version: float

@@ -36,8 +36,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from functools import partial
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -46,10 +46,9 @@ from numpy.typing import NDArray
 
 from motley.algorithms.base import ClientState, ServerState
 from motley.core.arrays import Floats, Ids
-from motley.engines.base import AdaptInputs, DataViews, Engine, Job, Setting
+from motley.engines.base import AdaptInputs, Engine, Job
 from motley.rounds.backend import ClientBackend
 from motley.rounds.channel import Channel
-from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.data_drift import DriftView
 from motley.rounds.evaluation import Evaluation, Personal, evaluate
@@ -62,12 +61,20 @@ from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import Metric
 from motley.transport.upload_config import split_state
 
-__all__ = ["NEW", "Examining", "NewClients", "better", "personal_models", "validate"]
+__all__ = [
+    "NEW",
+    "Examining",
+    "PreparedOnce",
+    "better",
+    "validate",
+    "validation_view",
+]
 
 NEW: Final = "new_"
 """How the scopes of new clients begin."""
 
 
+@dataclass(frozen=True)
 class Examining:
     """Evaluates the model of a run, keeps the best and the last good one, and examines new clients.
 
@@ -77,59 +84,53 @@ class Examining:
     its first accepted upload; None: nothing.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        engine: Engine,
-        backend: ClientBackend,
-        channel: Channel,
-        watch: Stopwatch,
-        tables: Tables,
-        first: ClientState | None,
-    ) -> None:
-        self.config = config
-        self.engine = engine
-        self.backend = backend
-        self.channel = channel
-        self.watch = watch
-        self.tables = tables
-        self.first = first
-        self.setting = config.setting
-        self.federation = config.setting.task.federation
-        self.correction = config.setting.algorithm.correction
-        self.validation = validation_view(self.federation)
+    config: RunConfig
+    engine: Engine
+    backend: ClientBackend
+    channel: Channel
+    watch: Stopwatch
+    tables: Tables
+    first: ClientState | None
+
+    @cached_property
+    def validation(self) -> Federation | None:
+        """The federation with validation samples in place of test samples; None without any."""
+        return validation_view(self.config.setting.task.federation)
 
     def evaluate(self, state: RunState) -> Mapping[str, float]:
         """Evaluate the server's model, or the clients' own models where these lie in this process,
         write the rows, and return notes of the round."""
-        shared = self.correction.shared
+        setting = self.config.setting
+        shared = setting.algorithm.correction.shared
         if not shared and not self.backend.holds_client_states:
             return {}
         schedule = self.config.evaluate
-        metrics = self.setting.task.metrics
+        metrics = setting.task.metrics
         with self.watch("evaluate"):
             models = self.models(state, state.server)
             widths = self.backend.widths(state)
             model = models.at(1.0)
-            personal = (
-                once_each(self.personal_models(state, state.server), self.validation)
-                if widths is None
-                else models.of(widths)
-            )
+            if widths is not None:
+                personal: Personal | None = models.of(widths)
+            else:
+                personal = self.personal_models(state, state.server)
+                if personal is not None and self.validation is not None:
+                    personal = PreparedOnce(personal)
             narrower = {
                 width: models.at(width) for width in self.backend.listed_widths if width < 1.0
             }
             names = self.backend.class_names(state)
+            prototypes = state.server.extra.get("prototypes")
             found = evaluate(
                 self.engine,
                 model,
-                self.federation,
+                setting.task.federation,
                 schedule.per_client,
                 personal,
                 shared,
                 names,
                 metrics,
-                state.server.extra.get("prototypes"),
+                prototypes,
                 narrower,
             )
         if not found.scores:
@@ -141,14 +142,9 @@ class Examining:
         self._write(state, found)
         if self.validation is not None:
             with self.watch("evaluate"):
+                view = self.validation
                 held = validate(
-                    self.engine,
-                    model,
-                    self.validation,
-                    schedule.per_client,
-                    personal,
-                    names,
-                    metrics,
+                    self.engine, model, view, schedule.per_client, personal, names, metrics
                 )
             self._write(state, held)
             self._keep_best(state, held, personal is None and "global" in found.rows["scope"])
@@ -202,7 +198,7 @@ class Examining:
             "total_up_paper_bits": state.ledger.paper_bits,
         }
         self.tables.write("evaluations", {**at, **found.rows})
-        if self.setting.task.metrics:
+        if self.config.setting.task.metrics:
             self.tables.write("metrics", {**at, **found.metrics})
 
     def newcomer_model(self, state: RunState) -> ModelState:
@@ -211,92 +207,67 @@ class Examining:
 
     def models(self, state: RunState, server: ServerState) -> SliceModels:
         """Return the models of all widths that a server's state makes."""
-        static = self.correction.static_norm and self.setting.task.layout.buffers
-        made = (
-            partial(
-                collected,
-                self.config,
-                self.engine,
-                version=state.version,
-                data_views=partial(self.backend.data_view, state),
+        setting = self.config.setting
+        made = None
+        if setting.algorithm.correction.static_norm and setting.task.layout.buffers:
+            views = partial(self.backend.data_view, state)
+            made = partial(
+                collected, self.config, self.engine, version=state.version, data_views=views
             )
-            if static
-            else None
-        )
-        return SliceModels(self.setting, server, state.version, self.first, made)
+        return SliceModels(setting, server, state.version, self.first, made)
 
     def personal_models(self, state: RunState, server: ServerState) -> Personal | None:
         """Return the models that clients would use now; None where all use the server's, or where
         clients keep theirs elsewhere."""
-        if not self.backend.holds_client_states:
+        setting = self.config.setting
+        algorithm = setting.algorithm
+        if not self.backend.holds_client_states or not algorithm.personal:
             return None
-        kept = state.clients.client_states
-        lr = self.config.lr(state.version)
-        views = partial(self.backend.data_view, state)
-        return personal_models(self.setting, self.engine, server, kept, state.version, lr, views)
+        tuning = algorithm.tuning
+        version = state.version
+        lr = self.config.lr(version)
+        client_states = state.clients.client_states
+        download = algorithm.correction.download(server)
 
+        def kept(clients: Sequence[int]) -> Iterator[ModelState]:
+            ids = np.array(clients, np.int64)
+            chosen = self.engine.choose(ids, download, {}, self.backend.data_view(state, ids))
+            for k in clients:
+                held = {
+                    **(split_state(client_states.of([k]).get(k))[0] or {}),
+                    **(chosen.get(k) or {}),
+                }
+                yield algorithm.correction.examined(download, held or None)
 
-def personal_models(
-    setting: Setting,
-    engine: Engine,
-    server: ServerState,
-    client_states: ClientStates,
-    version: int,
-    lr: float,
-    data_views: DataViews | None = None,
-) -> Personal | None:
-    """Return the models that clients would use now; None where all clients use the server's.
+        def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
+            view = self.backend.data_view(state, np.array(clients, np.int64))
+            return [
+                Job(k, version, count, rate, None if view is None else view[i : i + 1])
+                for i, (k, count) in enumerate(zip(clients, steps.tolist(), strict=True))
+            ]
 
-    Parameters
-    ----------
-    client_states: what clients keep. version, lr: number of the model and learning rate now, for
-    fine-tuning. data_views: the clients' current data views.
-    """
-    algorithm = setting.algorithm
-    tuning = setting.algorithm.tuning
-    if not algorithm.personal:
-        return None
-    download = algorithm.correction.download(server)
+        def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
+            took_part = [k for k in clients if k in client_states]
+            states = (split_state(client_states[k])[0] for k in took_part)
+            begun = (
+                AdaptInputs(algorithm.correction.start(download, state), state) for state in states
+            )
+            models = self.engine.adapt(
+                jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine"
+            )
+            among = frozenset(took_part)
+            return (next(models) if k in among else next(kept([k])) for k in clients)
 
-    def kept(clients: Sequence[int]) -> Iterator[ModelState]:
-        ids = np.array(clients, np.int64)
-        chosen = engine.choose(ids, download, {}, None if data_views is None else data_views(ids))
-        for k in clients:
-            state = {
-                **(split_state(client_states.of([k]).get(k))[0] or {}),
-                **(chosen.get(k) or {}),
-            }
-            yield algorithm.correction.examined(download, state or None)
+        used = prepared if algorithm.correction.trains_before_examination else kept
 
-    def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
-        view = None if data_views is None else data_views(np.array(clients, np.int64))
-        return [
-            Job(k, version, count, rate, None if view is None else view[i : i + 1])
-            for i, (k, count) in enumerate(zip(clients, steps.tolist(), strict=True))
-        ]
+        def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
+            rate = lr if tuning is None or tuning.lr is None else tuning.lr
+            return self.engine.adapt(
+                jobs(clients, setting.tuning_steps(np.array(clients, np.int64)), rate),
+                map(AdaptInputs, used(clients)),
+            )
 
-    def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
-        took_part = [k for k in clients if k in client_states]
-        states = (split_state(client_states[k])[0] for k in took_part)
-        begun = (
-            AdaptInputs(algorithm.correction.start(download, state), state) for state in states
-        )
-        models = engine.adapt(
-            jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine"
-        )
-        among = frozenset(took_part)
-        return (next(models) if k in among else next(kept([k])) for k in clients)
-
-    used = prepared if algorithm.correction.trains_before_examination else kept
-
-    def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
-        rate = lr if tuning is None or tuning.lr is None else tuning.lr
-        return engine.adapt(
-            jobs(clients, setting.tuning_steps(np.array(clients, np.int64)), rate),
-            map(AdaptInputs, used(clients)),
-        )
-
-    return used if tuning is None else tuned
+        return used if tuning is None else tuned
 
 
 class PreparedOnce:
@@ -326,12 +297,6 @@ class PreparedOnce:
             if k not in self._models and spent <= self.most_bytes:
                 self._models[k], self._bytes = model, spent
             yield model
-
-
-def once_each(personal: Personal | None, validation: Federation | None) -> Personal | None:
-    """Return clients' models, each prepared once where they are examined on validation samples,
-    too."""
-    return personal if personal is None or validation is None else PreparedOnce(personal)
 
 
 def better(

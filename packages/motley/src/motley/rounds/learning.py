@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
 from motley.algorithms.base import ClientState, ServerContext, ServerState, Tensors, Upload
-from motley.algorithms.weights import Divide, divide_by
+from motley.algorithms.weights import divide_by
 from motley.core.records import Outcome
 from motley.core.server_signals import Value
 from motley.engines.base import Engine, TrainResult, client_losses
@@ -29,6 +30,7 @@ Rehearse = Callable[[Round, Tensors], Round]
 """Round and the message of a rehearsed model -> the round after its candidates measured it."""
 
 
+@dataclass(frozen=True)
 class Learning:
     """Aggregates a round's uploads and updates the model.
 
@@ -38,32 +40,28 @@ class Learning:
     None: every step is accepted.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        engine: Engine,
-        backend: ClientBackend,
-        pipeline: UploadPipeline,
-        stages: Sequence[Stage],
-        refusals: Refusals | None,
-    ) -> None:
-        self.config = config
-        self.engine = engine
-        self.backend = backend
-        self.pipeline = pipeline
-        self.stages = stages
-        self.refusals = refusals
-        self.algorithm = config.setting.algorithm
-        self.sums = WorkerSums(config, engine, stages)
-        plan = config.privacy
-        # a private sum has a fixed divisor, and hears of an upload that adds nothing as of any
-        self.divide: Divide = divide_by(config.weights) if plan is None else "none"
-        self.unusable = Outcome.REJECTED if plan is None else Outcome.ACCEPTED
-        self.noised_by_clients = plan is not None and plan.client_noise is not None
+    config: RunConfig
+    engine: Engine
+    backend: ClientBackend
+    pipeline: UploadPipeline
+    stages: Sequence[Stage]
+    refusals: Refusals | None
+
+    @cached_property
+    def sums(self) -> WorkerSums:
+        """Gathers uploads, as sums where nothing looks at a single one."""
+        return WorkerSums(self.config, self.engine, self.stages)
+
+    @property
+    def noised_by_clients(self) -> bool:
+        """Whether clients add the noise of a private run, also one whose update is not finite."""
+        plan = self.config.privacy
+        return plan is not None and plan.client_noise is not None
 
     def learn(self, state: RunState, step: Round, rehearse: Rehearse) -> Round:
         """Return the round with outcomes, results of training and the total that the server stepped
         on; of a rehearsal the model is discarded once it is measured."""
+        algorithm = self.config.setting.algorithm
         step = self._gather(state, step, step.error)
         accepted = step.accepted
         if step.landed.dispatches.columns["rehearsal"].any():
@@ -71,14 +69,14 @@ class Learning:
             if not step.total:
                 return step
             context = self._context(state, len(accepted))
-            rehearsed = self.algorithm.server.update(state.server, step.total, context)
-            return rehearse(step, self.algorithm.correction.download(rehearsed))
+            rehearsed = algorithm.server.update(state.server, step.total, context)
+            return rehearse(step, algorithm.correction.download(rehearsed))
         if self.noised_by_clients and not step.total:  # too few are left to open a sum
             return step.told(accepted, Outcome.REJECTED)
         while step.total:
             own = step.client_states()
             context = self._context(state, len(step.usable))
-            server, states = self.algorithm.server.update_with_clients(
+            server, states = algorithm.server.update_with_clients(
                 state.server, step.total, own, context
             )
             if self.refusals is None:
@@ -97,7 +95,8 @@ class Learning:
         state.last_updates.discard()
         compressed: dict[int, Tensors] = {}
         changes = None
-        aggregator = self.algorithm.aggregator
+        private = self.config.privacy is not None
+        aggregator = self.config.setting.algorithm.aggregator
         accumulator, results, uploads = self.sums.gathered(
             self.backend, state, step.landed, step.accepted, error
         )
@@ -114,10 +113,16 @@ class Learning:
         step = dataclasses.replace(
             step,
             results={**step.results, **results},
-            total=aggregator.finish(accumulator, self.divide),
+            # a private sum has a fixed divisor
+            total=aggregator.finish(
+                accumulator, "none" if private else divide_by(self.config.weights)
+            ),
             compressed=compressed,
             changes=changes,
-        ).told(unusable(results), self.unusable)
+        )
+        # a private run hears of an upload that adds nothing as of any
+        outcome = Outcome.ACCEPTED if private else Outcome.REJECTED
+        step = step.told(unusable(results), outcome)
         for stage in self.stages:
             step = stage.total(state, step)
         total = self.pipeline.server_total(state, step.total, changes)
@@ -151,7 +156,7 @@ class Learning:
     ) -> Round:
         """Make a step final, for the server and for the clients whose uploads are in it."""
         state.server = server
-        step = step.noted(self.algorithm.server.notes(server))
+        step = step.noted(self.config.setting.algorithm.server.notes(server))
         for stage in self.stages:
             stage.after(state, step)
         state.model_updates += 1

@@ -20,28 +20,25 @@ from typing import Any
 import numpy as np
 
 from motley.algorithms.base import Parts, ServerState, Tensors
-from motley.algorithms.weights import raw_weights
 from motley.core.arrays import Bools
 from motley.core.keys import Streams
 from motley.core.last_updates import LastUpdates
-from motley.core.records import Reports
 from motley.engines.base import Engine
 from motley.engines.cores import torch_threads
 from motley.privacy.plan import PrivacyPlan
 from motley.results.writer import Writer
-from motley.rounds import rows
-from motley.rounds.backend import ClientBackend, DispatchOrder
-from motley.rounds.channel import Channel, empty_upload, traffic_row
+from motley.rounds.backend import ClientBackend
+from motley.rounds.channel import Channel, empty_upload
 from motley.rounds.choosing import Choosing, next_draws
 from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.diagnostics import Diagnostics
 from motley.rounds.evaluation import Personal
 from motley.rounds.examining import Examining
 from motley.rounds.learning import Learning
-from motley.rounds.lies import liars_note
 from motley.rounds.private import PrivateRounds
 from motley.rounds.refusals import Refusals
 from motley.rounds.round import Round
+from motley.rounds.rows import Tables
 from motley.rounds.stage import Stage
 from motley.rounds.staleness import Staleness
 from motley.rounds.state import RunState
@@ -132,27 +129,23 @@ class RoundLoop:
         self.stages = [*more, *(stage for stage in cuts if stage is not None)]
         asked = config.evaluate.diagnostics
         self.diagnostics = Diagnostics(config, engine, server.model.x) if asked else None
-        self.tables = rows.Tables(writer, plan is not None)
-        self.examining = Examining(
-            config,
-            engine,
-            self.backend,
-            self.channel,
-            self.watch,
-            self.tables,
-            initial_client_state(config, model),
-        )
+        self.tables = Tables(writer, plan is not None)
+        backend, watch, tables = self.backend, self.watch, self.tables
+        first = initial_client_state(config, model)
+        self.examining = Examining(config, engine, backend, self.channel, watch, tables, first)
+        newcomer = self.examining.newcomer_model
         self.choosing = Choosing(
             config,
-            self.backend,
-            self.watch,
-            self.tables,
+            backend,
+            self.pipeline,
+            watch,
+            tables,
             signals,
             self.stages,
             self.diagnostics,
-            self.examining.newcomer_model,
+            newcomer,
         )
-        self.learning = Learning(config, engine, self.backend, self.pipeline, self.stages, refusals)
+        self.learning = Learning(config, engine, backend, self.pipeline, self.stages, refusals)
         self.state = RunState(
             server,
             selector,
@@ -186,7 +179,7 @@ class RoundLoop:
                 decision = self.config.synchrony.decide(view)
                 if isinstance(decision, Dispatch):
                     step = self.choosing.choose(self.state, step, decision.count)
-                    step = self._dispatch(step)
+                    step = self.choosing.dispatch(self.state, step)
                 elif isinstance(decision, Wait):
                     self.backend.wait(self.state, decision.until_s)
                 else:
@@ -208,61 +201,9 @@ class RoundLoop:
         """Return what the synchrony decides on."""
         state = self.state
         flying = self.backend.in_flight(state)
-        return ServerView(
-            state.clients.now_s,
-            self.config.cohort,
-            state.version,
-            state.asked,
-            flying.timelines,
-            state.asked_s,
-            flying.staleness(state.model_updates),
-        )
-
-    def _dispatch(self, step: Round) -> Round:
-        """Allocate the cohort's uploads and send it the newest model."""
-        state = self.state
-        cohort = step.cohort
-        ids = cohort.ids
-        with self.watch("plan"):
-            workload = self.backend.workload(state, cohort) if self.pipeline.budgeted else {}
-            allocation = self.pipeline.allocate(state, cohort, workload)
-            claimed = self.backend.claimed_examples(state)
-            weight = raw_weights(
-                self.config.weights,
-                cohort,
-                claimed[ids],
-                int(claimed.sum()),
-                self.federation.pool,
-            )
-            for stage in self.stages:
-                weight = stage.weights(state, ids, weight)
-            lr = np.full(len(ids), self.config.lr(state.version))
-            columns: dict[str, Any] = {
-                "draw_index": state.draw_index,
-                "model_updates": state.model_updates,
-                "examples": self.backend.examples(state)[ids],
-                "weight": weight,
-                "lr": lr if cohort.lr_scale is None else lr * cohort.lr_scale,
-                "rehearsal": cohort.rehearsal,
-                "score": np.nan if cohort.scores is None else cohort.scores,
-                "theta": allocation.theta,
-                "budget": allocation.budget,
-                "paper_bits": allocation.paper_bits,
-            }
-            download = state.downloads[state.version]
-            self.backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
-            state.dispatch += len(ids)
-        asked = (*step.asked, *ids.tolist())
-        budget = float(allocation.budget[-1]) if len(ids) else float("nan")
-        liars = liars_note(
-            self.config.world, self.setting.streams, ids, state.draw_index, step.notes
-        )
-        return dataclasses.replace(
-            step,
-            asked=asked,
-            row={**step.row, "budget": budget, "selected": len(asked)},
-            notes={**cohort.notes, **liars},
-        )
+        staleness = flying.staleness(state.model_updates)
+        now = state.clients.now_s, self.config.cohort, state.version, state.asked
+        return ServerView(*now, flying.timelines, state.asked_s, staleness)
 
     def _collect(self, step: Round, decision: ServerStep, stay: Bools) -> Round:
         """Take out of flight the dispatches that end with this step, and bill what they sent."""
@@ -311,46 +252,19 @@ class RoundLoop:
             step = step.noted(self.evaluate())
         if self.federation.held_out is not None and self.done:
             self.examining.new_clients(state)
-        row = self._write(step, reports)
-        return RoundSummary(
-            state.version,
-            now_s,
-            row["accepted"],
-            row["train_loss"],
-            state.score,
-            state.selections,
-            step.asked,
-            state.ledger.total_bits,
-        )
-
-    def _write(self, step: Round, reports: Reports) -> dict[str, Any]:
-        """Write the rows of this step, and return that of the table ``rounds``."""
-        state = self.state
-        dispatches = step.landed.dispatches
-        weights = dispatches.columns["weight"]
         if self.diagnostics is not None:
             x = state.server.model.x
-            found = self.diagnostics.after(step.number, step.diagnosis, dispatches, reports, x)
+            landed = step.landed.dispatches
+            found = self.diagnostics.after(step.number, step.diagnosis, landed, reports, x)
             step = step.noted(found)
         with self.watch("write"):
-            row = {
-                **rows.stamp(state),
-                **rows.round_row(reports, weights, self.private is not None),
-                **step.row,
-                **traffic_row(state.ledger),
-                "dispatch": state.dispatch,
-                "start_s": state.start_s,
-                "notes": rows.notes_text(step.notes),
-            }
-            self.tables.write("rounds", row)
-            if len(dispatches):
-                columns = rows.client_rows(dispatches, reports)
-                self.tables.write("clients", {"round": state.version, **columns})
-            if state.privacy is not None and self.done:
-                self.tables.write("privacy", {"round": state.version, **state.privacy.rows()})
+            row = self.tables.write_round(state, step, reports, self.done)
             if incidents := self.backend.incidents(state):
                 self.tables.write("incidents", {"round": state.version, **incidents})
-        return row
+        end = row["accepted"], row["train_loss"], state.score
+        return RoundSummary(
+            state.version, now_s, *end, state.selections, step.asked, state.ledger.total_bits
+        )
 
     def evaluate(self) -> Mapping[str, float]:
         """Evaluate the server's model, or the clients' own models where these lie in this process,

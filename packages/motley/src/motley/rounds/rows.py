@@ -13,7 +13,9 @@ from motley.core.records import Outcome, Reports
 from motley.core.work import LocalWork
 from motley.privacy.published import without_clear
 from motley.results.writer import Writer
+from motley.rounds.channel import traffic_row
 from motley.rounds.in_flight import InFlight
+from motley.rounds.round import Round
 from motley.rounds.state import RunState
 from motley.tasks.base import Federation
 
@@ -21,7 +23,6 @@ __all__ = [
     "Tables",
     "client_rows",
     "federation_rows",
-    "notes_text",
     "round_row",
     "stamp",
 ]
@@ -128,11 +129,6 @@ def federation_rows(
         yield {"noise": 0.0, "domain": 0, "cluster": 0, **given, "labels": labels}
 
 
-def notes_text(notes: Mapping[str, float]) -> str | None:
-    """Return the column ``notes`` of a round as JSON; None where there are none."""
-    return json.dumps({name: float(value) for name, value in notes.items()}) if notes else None
-
-
 class Tables:
     """Where a run's rows go.
 
@@ -158,3 +154,34 @@ class Tables:
             if number:
                 self.writer.flush()
             self.writer.add(table, without_clear(table, block) if self.private else block)
+
+    def write_round(
+        self, state: RunState, step: Round, reports: Reports, done: bool
+    ) -> dict[str, Any]:
+        """Write the rows of a server step, and return that of the table ``rounds``.
+
+        Parameters
+        ----------
+        reports: on all dispatches that ended with it. done: whether it is the last.
+        """
+        dispatches = step.landed.dispatches
+        row = {
+            **stamp(state),
+            **round_row(reports, dispatches.columns["weight"], self.private),
+            **step.row,
+            **traffic_row(state.ledger),
+            "dispatch": state.dispatch,
+            "start_s": state.start_s,
+            "notes": _notes_text(step.notes),
+        }
+        self.write("rounds", row)
+        if len(dispatches):
+            self.write("clients", {"round": state.version, **client_rows(dispatches, reports)})
+        if state.privacy is not None and done:
+            self.write("privacy", {"round": state.version, **state.privacy.rows()})
+        return row
+
+
+def _notes_text(notes: Mapping[str, float]) -> str | None:
+    """Return the column ``notes`` of a round as JSON; None where there are none."""
+    return json.dumps({name: float(value) for name, value in notes.items()}) if notes else None
