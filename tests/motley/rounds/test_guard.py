@@ -370,3 +370,26 @@ def test_a_run_that_ended_ruined_is_extended_as_if_it_had_not_ended(tmp_path: Pa
     assert_same(
         motley.run({**experiment, "stop": {"rounds": 20}}, out=tmp_path / "run", resume=True), whole
     )
+
+
+def test_a_run_that_ended_ruined_and_was_killed_saves_its_last_good_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, killed after the last checkpoint and before the model is saved: the run that goes
+    on has nothing left to do but that, and has forgotten nothing."""
+    local = {"steps": 2, "batch_size": 8, "optimizer": {"lr": 20.0}}
+    experiment = _keys(task="quadratic", local=local, guard={"factor": 1e12}, evaluate={"every": 5})
+    experiment["stop"] = {"rounds": 14}
+    whole = motley.run(experiment, out=tmp_path / "whole")
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("motley.experiments.run.save_model", killed)
+        with pytest.raises(Killed):
+            motley.run(experiment, out=tmp_path / "parts")
+    assert_same(whole, motley.run(experiment, out=tmp_path / "parts", resume=True))
