@@ -153,16 +153,13 @@ class UpdateCosines(Stage):
     cosines: server step -> mean cosine between two updates, of each that had at least two.
     """
 
+    single_updates = "the inspection compares updates"
+
     def __init__(self, update: Callable[[Parts], Tensor]) -> None:
         self.update = update
         self.cosines: dict[int, float] = {}
         self._directions: Tensor | None = None  # their sum, of the step under way
         self._count = 0
-
-    @property
-    @override
-    def single_updates(self) -> str:
-        return "the inspection compares updates"
 
     @override
     def upload(self, state: RunState, step: Round, arrived: Arrived) -> Arrived:

@@ -125,7 +125,7 @@ class RoundLoop:
         signals = UploadSignals(selector.rule.needs(), self.setting)
         guard = config.guard
         refusals = None if guard is None else Refusals(guard, self.backend, plan is None)
-        cuts = (signals if signals.asked else None, Staleness(), self.private, refusals)
+        cuts = (signals if signals.single_updates else None, Staleness(), self.private, refusals)
         self.stages = [*more, *(stage for stage in cuts if stage is not None)]
         asked = config.evaluate.diagnostics
         self.diagnostics = Diagnostics(config, engine, server.model.x) if asked else None

@@ -41,6 +41,8 @@ class PrivateRounds(Stage):
     of the run.
     """
 
+    single_updates = "each is clipped at the server"
+
     def __init__(self, plan: PrivacyPlan, empty: Parts, streams: Streams) -> None:
         self.plan = plan
         self.empty = empty
@@ -59,11 +61,6 @@ class PrivateRounds(Stage):
         if seeded:
             self.source = self.streams.key("privacy")
         return PrivacyState.begin(self.plan, population)
-
-    @property
-    @override
-    def single_updates(self) -> str | None:
-        return "each is clipped at the server"
 
     @override
     def available(self, state: RunState, ids: Ids) -> Ids:

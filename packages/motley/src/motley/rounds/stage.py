@@ -47,11 +47,9 @@ class Arrived(NamedTuple):
 class Stage:
     """One of them. What evolves is in the run's state, which every place takes."""
 
-    @property
-    def single_updates(self) -> str | None:
-        """Why every update must travel to the server, after "every update travels: "; None: sums
-        may."""
-        return None
+    single_updates: str | None = None
+    """Why every update must travel to the server, after "every update travels: "; None: sums
+    may."""
 
     def available(self, state: RunState, ids: Ids) -> Ids:
         """Return which of these clients may be asked now."""

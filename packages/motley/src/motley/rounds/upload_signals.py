@@ -40,6 +40,11 @@ class UploadSignals(Stage):
     def __init__(self, needs: SignalRequirements, setting: Setting) -> None:
         self.wanted = sorted(needs.reported & SERVER_SIGNALS)
         self.keeps = LAST_UPDATE in needs.probed
+        if self.wanted or self.keeps:
+            asked = " and ".join(self.wanted or ["last updates"])
+            self.single_updates = (
+                f"the selector asks {asked}, which the server computes from single updates"
+            )
         self.setting = setting
         self.layout = setting.task.layout
 
@@ -76,17 +81,6 @@ class UploadSignals(Stage):
         each."""
         consensus = None if state.consensus is None else state.consensus.numpy()
         return {LAST_UPDATE: state.last_updates.cosines(ids, consensus)} if self.keeps else {}
-
-    @property
-    def asked(self) -> list[str]:
-        """What is computed, in words; empty: nothing."""
-        return self.wanted or ["last updates"] * self.keeps
-
-    @property
-    @override
-    def single_updates(self) -> str | None:
-        asked = " and ".join(self.asked)
-        return f"the selector asks {asked}, which the server computes from single updates"
 
     @override
     def upload(self, state: RunState, step: Round, arrived: Arrived) -> Arrived:
