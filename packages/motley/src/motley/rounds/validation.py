@@ -28,7 +28,6 @@ import torch
 
 from motley.core.arrays import Ids
 from motley.engines.base import Engine
-from motley.rounds.checkpoint import pack_tensors, unpack_tensors
 from motley.rounds.evaluation import Evaluation, Personal, evaluate
 from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import Metric
@@ -45,20 +44,6 @@ class BestRound:
     score: float
     round: int
     model: ModelState
-
-    def save(self) -> dict[str, Any]:
-        """Return it as plain values and arrays."""
-        tensors = {part.name: getattr(self.model, part.name) for part in fields(ModelState)}
-        return {"model": pack_tensors(tensors), **{name: getattr(self, name) for name in _PLAIN}}
-
-    @classmethod
-    def restore(cls, saved: Mapping[str, Any]) -> BestRound:
-        """Return what :meth:`save` saved."""
-        model = {name: tensor.clone() for name, tensor in unpack_tensors(saved["model"]).items()}
-        return cls(model=ModelState(**model), **{name: saved[name] for name in _PLAIN})
-
-
-_PLAIN = ("scope", "score", "round")
 
 
 def better(
