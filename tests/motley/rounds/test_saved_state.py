@@ -54,6 +54,7 @@ class Everything:
     pairs: list[Pair] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
     colour: Colour | None = None
+    item: tuple[Any, ...] = ()
     ratio: float = 0.0
     either: float | np.ndarray = 0.0
     folder: str = field(default="", metadata=FIXED)
@@ -70,6 +71,7 @@ def full() -> Everything:
         [Pair("x", np.array([9]))],
         {5, 2},
         Colour.RED,
+        ("model", (1, "f4")),
         float("nan"),
         np.array([0.5]),
         "here",
@@ -92,6 +94,7 @@ def test_every_kind_of_field_comes_back_with_its_type_and_bits() -> None:
     assert again.table.get("a", [3, 4]).tolist() == [1.0, 0.0]
     assert again.ragged[0].tolist() == [4, 5]
     assert isinstance(again.pairs[0], Pair)
+    assert again.item == ("model", (1, "f4"))
     assert np.isnan(again.ratio)
 
 

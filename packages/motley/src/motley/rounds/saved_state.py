@@ -90,7 +90,7 @@ def built(hint: Any, saved: Any, name: str = "a value") -> Any:
     if origin in (typing.Union, types.UnionType):
         some = [one for one in inner if one is not type(None)]
         return saved if saved is None or len(some) > 1 else built(some[0], saved, name)
-    if not isinstance(origin, type):  # Any, a literal
+    if hint is Any or not isinstance(origin, type):  # or a literal
         return saved
     if dataclasses.is_dataclass(origin):
         hints = _checked(origin, saved)
