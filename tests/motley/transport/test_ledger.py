@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from motley.core.codec import decode, encode
 from motley.core.errors import ContractError
-from motley.rounds.saved_state import restore, save
+from motley.core.saved_state import restore, save
 from motley.transport import ALLOCATORS, BUDGETS, COMPRESSORS, FEEDBACKS
 from motley.transport.allocators.base import Allocator
 from motley.transport.budgets import Budget

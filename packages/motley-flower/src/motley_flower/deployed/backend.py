@@ -31,6 +31,7 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.core.claims import with_values
 from motley.core.errors import CodecError, ConfigError
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
+from motley.core.saved_state import FIXED, restore_fields
 from motley.engines.base import TrainResult
 from motley.privacy.noise import SystemRandomness, bounded, released
 from motley.rounds.backend import Blame, ClientBackend, DispatchOrder, Landed
@@ -38,7 +39,6 @@ from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.in_flight import InFlight
-from motley.rounds.saved_state import FIXED, restore_fields
 from motley.rounds.state import RunState
 from motley.rounds.upload import ReceivedUpload, UploadPipeline
 from motley.timing.synchrony import ServerStep

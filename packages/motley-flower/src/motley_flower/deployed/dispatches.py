@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.records import Outcome
+from motley.core.saved_state import FIXED
 from motley.engines.base import TrainResult
 from motley.rounds.in_flight import DISPATCH_COLUMNS, InFlight
-from motley.rounds.saved_state import FIXED
 from motley.timing.timeline import Timelines
 
 __all__ = ["DeployedDispatch", "landed_table", "waiting_table"]

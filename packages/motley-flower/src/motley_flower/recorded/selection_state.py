@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from motley.rounds.saved_state import built, restore, save
+from motley.core.saved_state import built, restore, save
 from motley_flower.node_registry import Enrolment
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.participation import ParticipationRow

@@ -13,7 +13,7 @@ import numpy as np
 from motley.core.arrays import Floats, Ids
 from motley.core.last_updates import LastUpdates
 from motley.core.records import Cohort, Report
-from motley.rounds.saved_state import FIXED
+from motley.core.saved_state import FIXED
 from motley_flower.messages import Grid, SentMessage, content_bits
 from motley_flower.node_registry import LOG
 from motley_flower.strategy.participation import ExchangeRow, ParticipationRow

@@ -28,7 +28,8 @@ from motley_flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
 from motley_flower.strategy.attributes import attribute, temporarily
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.legacy import adapted, is_legacy
-from motley_flower.strategy.round_observer import ObservedStrategy, RoundObserver
+from motley_flower.strategy.observed_strategy import ObservedStrategy
+from motley_flower.strategy.round_observer import RoundObserver
 from motley_flower.strategy.settings import SelectionSettings
 from motley_flower.strategy.stepping import GuardedStep
 
@@ -184,7 +185,16 @@ def _secure_sums(
             'secure aggregation needs the clients\' public keys; expected register="register.json"',
             "register",
         )
-    return SecureSums(options, register, coordinator)
+    return SecureSums(
+        options,
+        register,
+        coordinator.selector,
+        coordinator.m,
+        coordinator.settings,
+        coordinator.reader,
+        coordinator.registry,
+        coordinator.state,
+    )
 
 
 class _SelectingStrategy:

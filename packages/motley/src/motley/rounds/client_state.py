@@ -31,8 +31,8 @@ from motley.algorithms.base import ClientState
 from motley.core.errors import ConfigError, ContractError, StoreError
 from motley.core.files import create, disk_error, no_file, sync_folder
 from motley.core.memory import release_freed_memory
+from motley.core.saved_state import built, save
 from motley.rounds.checkpoint import KEPT
-from motley.rounds.saved_state import built, save
 
 __all__ = ["ClientStates", "DiskClientStates", "free_memory", "open_client_states", "row_bytes"]
 

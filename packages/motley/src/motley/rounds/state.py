@@ -18,9 +18,9 @@ from torch import Tensor
 from motley.algorithms.base import ServerState, Tensors
 from motley.core.arrays import Ids
 from motley.core.last_updates import LastUpdates
+from motley.core.saved_state import FIXED, restore_fields, save, save_fields
 from motley.privacy.ledger import PrivacyState
 from motley.rounds.client_state import ClientStates
-from motley.rounds.saved_state import FIXED, restore_fields, save, save_fields
 from motley.rounds.validation import BestRound
 from motley.selectors.base import Selector
 from motley.transport.ledger import Ledger

@@ -6,7 +6,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +16,8 @@ from motley.core import codec
 from motley.core.arrays import Ids
 from motley.core.errors import StoreError
 from motley.core.ragged import Ragged
+from motley.core.saved_state import FIXED, restore, save
 from motley.core.table import ClientTable
-from motley.rounds import checkpoint
-from motley.rounds.checkpoint import Checkpoints
-from motley.rounds.saved_state import FIXED, restore, save
 
 
 class Colour(enum.Enum):
@@ -121,19 +118,3 @@ def test_another_form_is_refused(change: dict[str, Any], said: str) -> None:
         StoreError, match=rf"another version of Motley \({said}\); remove the run's folder"
     ):
         restore(Everything(), {**save(full()), **change})
-
-
-def test_a_checkpoint_of_another_schema_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpoints = Checkpoints(tmp_path)
-    monkeypatch.setattr(checkpoint, "SCHEMA", 1)
-    checkpoints.save(3, {}, {})
-    assert checkpoints.load() is not None
-    monkeypatch.undo()
-    with pytest.raises(
-        StoreError,
-        match=r"checkpoint-00000003.mtly is of another version of Motley \(.*\), which saved the "
-        r"state of a run in another form; go on with that version, or remove",
-    ):
-        checkpoints.load()

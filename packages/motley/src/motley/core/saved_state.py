@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -19,7 +20,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 
 from motley.core.errors import StoreError
 
@@ -32,7 +32,7 @@ FIXED = {"fixed": True}
 
 def save(value: Any) -> Any:
     """Return a value as plain values and arrays, which share their memory with it."""
-    if isinstance(value, torch.Tensor):
+    if _is_tensor(type(value)):
         return value.detach().cpu().numpy()
     if dataclasses.is_dataclass(value) or hasattr(value, "save"):
         return value.save() if hasattr(value, "save") else save_fields(value)
@@ -95,11 +95,12 @@ def built(hint: Any, saved: Any, name: str = "a value") -> Any:
     if dataclasses.is_dataclass(origin):
         hints = _checked(origin, saved)
         return origin(**{field: built(one, saved[field], field) for field, one in hints.items()})
+    if _is_tensor(origin):
+        array = built(np.ndarray, saved, name)
+        return sys.modules["torch"].from_numpy(array)
     expected: Any = next((form for kind, form in _FORMS if issubclass(origin, kind)), origin)
     if not isinstance(saved, expected):
         raise _other_version(f"its {name} is a {type(saved).__name__}")
-    if issubclass(origin, torch.Tensor):
-        return torch.from_numpy(saved)
     if issubclass(origin, Mapping):
         key, item = inner
         return {built(key, one, name): built(item, two, name) for one, two in saved.items()}
@@ -112,7 +113,6 @@ def built(hint: Any, saved: Any, name: str = "a value") -> Any:
 
 
 _FORMS: tuple[tuple[Any, Any], ...] = (
-    (torch.Tensor, np.ndarray),
     (Mapping, Mapping),
     (tuple | list | set | frozenset, list | tuple),
     (enum.Enum, object),
@@ -148,6 +148,12 @@ def _other_version(said: str) -> StoreError:
         f"this checkpoint is of another version of Motley ({said}); remove the run's folder and "
         "begin again"
     )
+
+
+def _is_tensor(kind: type) -> bool:
+    """Return whether a type is torch's, which is not imported here: servers without torch save
+    states, too."""
+    return kind.__module__.partition(".")[0] == "torch"
 
 
 def _is_frozen(value: Any) -> bool:
