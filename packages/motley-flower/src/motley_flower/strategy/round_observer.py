@@ -47,9 +47,12 @@ class _Selection(Protocol):
     current: OpenRound | None
 
     @property
-    def names(self) -> Mapping[int, str]: ...
+    def names(self) -> Mapping[int, str]:
+        """The clients' names by id."""
+
     @property
-    def traffic(self) -> Mapping[str, float]: ...
+    def traffic(self) -> Mapping[str, float]:
+        """Bits sent so far, by purpose and direction."""
 
 
 class RoundObserver:
