@@ -41,6 +41,24 @@ def test_the_strategy_side_imports_core_and_the_selectors_alone(path):
             assert ".deployed" not in str(node.module), f"{path.stem} imports {node.module}"
 
 
+def test_no_modules_know_each_other():
+    """Not for their types either: whoever reads one need not read the other first."""
+    files = sorted(FOLDER.rglob("[a-z]*.py"))
+    known = {
+        module(path): {
+            node.module
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom) and node.module
+        }
+        for path in files
+    }
+    left = {name: targets & known.keys() for name, targets in known.items()}
+    while free := [name for name, targets in left.items() if not targets & left.keys()]:
+        for name in free:
+            del left[name]
+    assert sorted(left) == []
+
+
 def test_every_public_name_is_found_in_its_module():
     for name in motley_flower.__all__:
         assert getattr(motley_flower, name).__name__ == name

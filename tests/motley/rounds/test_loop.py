@@ -291,6 +291,22 @@ def test_a_checkpoint_of_another_version_is_refused_with_a_sentence() -> None:
         simulation.state.restore(saved)
 
 
+def test_a_checkpoint_of_another_schema_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    monkeypatch.setattr("motley.rounds.checkpoint.SCHEMA", 1)
+    checkpoints.save(3, {}, {})
+    assert checkpoints.load() is not None
+    monkeypatch.undo()
+    with pytest.raises(
+        StoreError,
+        match=r"checkpoint-00000003.mtly is of another version of Motley \(.*\), which saved the "
+        r"state of a run in another form; go on with that version, or remove",
+    ):
+        checkpoints.load()
+
+
 @dataclasses.dataclass(frozen=True)
 class ClientOneLeaves(Failures):
     def drop_at(self, key: Any, ids: Any, round_index: int) -> Any:

@@ -152,7 +152,7 @@ def test_without_the_table_nothing_changes():
         == Experiment(**{**BASE, "privacy": None}).run_id()
         == Experiment(**{**BASE, "privacy": "off"}).run_id()
     )
-    assert "privacy" not in finished().state.save()
+    assert finished().state.save()["privacy"] is None
 
 
 def test_whatever_changes_results_is_in_the_run_id():

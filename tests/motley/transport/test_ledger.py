@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from motley.core.codec import decode, encode
 from motley.core.errors import ContractError
+from motley.core.saved_state import restore, save
 from motley.transport import ALLOCATORS, BUDGETS, COMPRESSORS, FEEDBACKS
 from motley.transport.allocators.base import Allocator
 from motley.transport.budgets import Budget
@@ -60,10 +61,11 @@ def test_nothing_is_lost_and_nothing_added(posts):
 @given(POSTS)
 def test_it_goes_on_after_saving(posts):
     ledger = booked(posts)
-    again = Ledger.restore(decode(encode(ledger.save())))
+    again = Ledger()
+    restore(again, decode(encode(save(ledger))))
     for book in (ledger, again):
         book.post("upload", "up", [1, 2], [5, 7], ledger.round)
-    assert encode(again.save()) == encode(ledger.save())
+    assert encode(save(again)) == encode(save(ledger))
     assert again.of([2, 1, 9], "up").tolist() == ledger.of([2, 1, 9], "up").tolist()
 
 
@@ -83,7 +85,7 @@ def test_memory_does_not_grow_with_rounds():
     for now in range(1, 50):
         ledger.post("model", "down", np.arange(10), 1000, now)
         ledger.post("upload", "up", np.arange(10), 1000, now)
-        sizes.add((len(ledger.save()["tail"]), len(ledger.save()["totals"])))
+        sizes.add((len(save(ledger)["_tail"]), len(save(ledger)["_totals"])))
     assert sizes == {(2, len(KINDS) * len(DIRECTIONS))}
 
 
@@ -136,10 +138,10 @@ def test_a_model_of_the_reference():
 def test_what_cannot_be_is_refused_and_leaves_nothing(arguments, message):
     ledger = Ledger()
     ledger.post("model", "down", [0], 8, 1)
-    before = ledger.save()
+    before = save(ledger)
     with pytest.raises(ContractError, match=message):
         ledger.post(*arguments)
-    assert encode(ledger.save()) == encode(before)
+    assert encode(save(ledger)) == encode(before)
 
 
 def test_nobody():

@@ -3,7 +3,6 @@ its server was killed."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import logging
 import math
@@ -18,9 +17,7 @@ from motley.results.model_health import model_health
 from motley.selectors import build
 from motley_flower.messages import flower
 from motley_flower.recorded.plain_values import UnwritableError, pack, unpack
-from motley_flower.recorded.selection_state import AS_THEY_ARE, CONVERTED
 from motley_flower.strategy.participation import participation
-from motley_flower.strategy.state import SelectionState
 from motley_flower.strategy.wrapper import with_selector
 from tests.motley_flower.apps import fedavg, grid, loss_at, model, nodes, sgd, weights
 from tests.motley_flower.conftest import HERE
@@ -376,13 +373,6 @@ def test_who_was_lost_or_rejected_is_in_a_table(tmp_path):
         math.isnan(x)
         for x in done.column("clients", "bits_up")[done.column("clients", "outcome") == "dropped"]
     } == {True}
-
-
-def test_every_field_of_the_selection_s_state_is_saved():
-    assert {field.name for field in dataclasses.fields(SelectionState)} == {
-        *AS_THEY_ARE,
-        *CONVERTED,
-    }
 
 
 def test_lines_are_printed_without_a_folder_too(capsys):

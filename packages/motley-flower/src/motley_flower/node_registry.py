@@ -313,7 +313,7 @@ class NodeRegistry:
         self.places.note(node, "refused", said, client)
 
     def restore(
-        self, numbers: Mapping[int, int], enrolled: Iterable[Enrolment], classes: int | None
+        self, numbers: Mapping[int, int], enrolled: Mapping[int, Enrolment], classes: int | None
     ) -> None:
         """Take over what an earlier server knew: the numbers of nodes that name no client, the
         enrolments, the classes of labels."""
@@ -321,7 +321,7 @@ class NodeRegistry:
         if self.numbers:
             self._naming.value = False
             self._numbers_nodes = True
-        self.enrolled = {one.client: one for one in enrolled}
+        self.enrolled = dict(enrolled)
         self._classes.value = classes if self._classes.value is None else self._classes.value
 
     @property

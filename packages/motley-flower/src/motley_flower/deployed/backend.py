@@ -17,7 +17,6 @@ whose upload was cancelled is not asked again before it has answered, or its tim
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 from collections.abc import Iterator, Mapping
@@ -32,6 +31,7 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.core.claims import with_values
 from motley.core.errors import CodecError, ConfigError
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
+from motley.core.saved_state import FIXED, restore_fields
 from motley.engines.base import TrainResult
 from motley.privacy.noise import SystemRandomness, bounded, released
 from motley.rounds.backend import Blame, ClientBackend, DispatchOrder, Landed
@@ -79,16 +79,16 @@ class DeployedClients:
     """
 
     registry: ClientRegistry
-    client_states: ClientStates
+    client_states: ClientStates = field(metadata=FIXED)
     now_s: float = 0.0
-    paper_s: float = math.nan
+    paper_s: float = field(default=math.nan, metadata=FIXED)
     in_flight: list[DeployedDispatch] = field(default_factory=list)
-    ended: list[DeployedDispatch] = field(default_factory=list)
-    cancelled: list[DeployedDispatch] = field(default_factory=list)
-    landed: list[DeployedDispatch] = field(default_factory=list)
+    ended: list[DeployedDispatch] = field(default_factory=list, metadata=FIXED)
+    cancelled: list[DeployedDispatch] = field(default_factory=list, metadata=FIXED)
+    landed: list[DeployedDispatch] = field(default_factory=list, metadata=FIXED)
     accepted: dict[int, int] = field(default_factory=dict)
-    seen: frozenset[int] = frozenset()
-    failed: dict[str, set[int]] = field(default_factory=dict)
+    seen: frozenset[int] = field(default=frozenset(), metadata=FIXED)
+    failed: dict[str, set[int]] = field(default_factory=dict, metadata=FIXED)
     draws: bytes = b""
     summed: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -98,35 +98,16 @@ class DeployedClients:
         last step."""
         return {one.client for one in (*self.in_flight, *self.ended, *self.cancelled)}
 
-    def save(self) -> dict[str, Any]:
-        """Return the state between two server steps as plain values and arrays."""
-        rows = [
-            dataclasses.asdict(dataclasses.replace(one, result=None, masked=b"", outcome=None))
-            for one in self.in_flight
-        ]
-        return {
-            "registry": self.registry.save(),
-            "now_s": self.now_s,
-            "in_flight": rows,
-            "accepted": dict(self.accepted),
-            **({"draws": self.draws} if self.draws else {}),
-            **({"summed": list(map(list, self.summed))} if self.summed else {}),
-        }
-
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Take over what :meth:`save` returned. A server that starts again finds none of its
-        messages: the clients in flight are dropped."""
-        self.now_s = saved["now_s"]
-        self.accepted = dict(saved["accepted"])
-        self.draws = bytes(saved.get("draws", b""))
-        self.summed = [tuple(cohort) for cohort in saved.get("summed", ())]
-        self.registry.restore(saved["registry"])
-        lost = {"outcome": Outcome.DROPPED, "arrives_s": self.now_s}
-        self.ended = [DeployedDispatch(**{**row, **lost}) for row in saved["in_flight"]]
-        for one in self.ended:
+        """Take over what was saved. A server that starts again finds none of its messages: the
+        clients in flight are dropped."""
+        restore_fields(self, saved)
+        for one in self.in_flight:
+            one.outcome, one.arrives_s = Outcome.DROPPED, self.now_s
             self.registry.incidents.note(
                 one.client, "lost", "the server was started again", one.dispatch
             )
+        self.in_flight, self.ended = [], self.in_flight
 
 
 class DeployedBackend(ClientBackend):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.records import Outcome
+from motley.core.saved_state import FIXED
 from motley.engines.base import TrainResult
 from motley.rounds.in_flight import DISPATCH_COLUMNS, InFlight
 from motley.timing.timeline import Timelines
@@ -56,9 +57,9 @@ class DeployedDispatch:
     arrives_s: float = math.inf
     compute_s: float = math.nan
     bits_up: int = 0
-    outcome: Outcome | None = None
-    result: TrainResult | None = field(default=None, repr=False)
-    masked: bytes = field(default=b"", repr=False)
+    outcome: Outcome | None = field(default=None, metadata=FIXED)
+    result: TrainResult | None = field(default=None, repr=False, metadata=FIXED)
+    masked: bytes = field(default=b"", repr=False, metadata=FIXED)
     scale: float = 1.0
 
 

@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import logging
 import os
-import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,22 +34,22 @@ from motley_flower.deployed.client_registry import ClientRegistry
 from motley_flower.deployed.client_sums import NoisySums
 from motley_flower.deployed.dispatches import DeployedDispatch
 from motley_flower.deployed.request_codec import RequestCodec
+from motley_flower.secure_exchange import Register, SecureExchange
 from motley_flower.secure_messages import missing_extra
 
 try:
-    from motley_flower.secure.drawable import DrawTable, check_drawable
+    from motley_flower.secure.drawable import check_drawable
     from motley_flower.secure.draws import DrawServer
     from motley_flower.secure.endpoint import AGREEMENTS, SecureEndpoint
     from motley_flower.secure.keyfiles import as_register, read_identity
     from motley_flower.secure.round import CohortHistory, SecureRound
-    from motley_flower.secure.terms import SecureOptions, SecureTerms, Step
+    from motley_flower.secure.terms import SecureOptions, Step
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
 __all__ = ["ClientSecrets", "DeployedSums", "secure_claim", "secure_refusal"]
 
 _LOG = logging.getLogger("motley.flower")
-Register = Mapping[int, bytes] | str | os.PathLike[str]
 
 
 def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -> str | None:
@@ -166,7 +165,7 @@ def _undrawable(ready: Ready, options: SecureOptions, rounds_done: int) -> str |
     return None
 
 
-class DeployedSums:
+class DeployedSums(SecureExchange):
     """The server's side of secure aggregation for one run.
 
     Parameters
@@ -186,15 +185,11 @@ class DeployedSums:
         parts: Parts,
         noise: ClientNoise | None = None,
     ) -> None:
+        super().__init__(options, register)
         self.noise = noise
-        self.options = options
-        self.keys = as_register(register)
         self.clients = clients
         self.codec = codec
         self.delta: Part = parts["delta"]
-        self.history: CohortHistory | None = None
-        self._round: SecureRound | None = None
-        self.draws: DrawServer | None = None
         self._drawn: tuple[tuple[int, ...], bytes] | None = None
 
     def draw(self, state: RunState, saved: bytes, count: int) -> tuple[tuple[int, ...], bytes]:
@@ -211,7 +206,7 @@ class DeployedSums:
         """
         if self.draws is None:
             self.draws = (
-                DrawServer.restored(saved, self.keys) if saved else self._agreed(state, count)
+                DrawServer.restored(saved, self.register) if saved else self._agreed(state, count)
             )
         self._drawn = self.draws.draw(state.draw_index)
         return self._drawn[0], self.draws.save()
@@ -219,12 +214,12 @@ class DeployedSums:
     def transcript(self, saved: bytes) -> str:
         """Return all that was published of draws with this state, as
         :meth:`~motley_flower.secure.draws.DrawServer.transcript`."""
-        return DrawServer.restored(saved, self.keys).transcript()
+        return DrawServer.restored(saved, self.register).transcript()
 
     def _agreed(self, state: RunState, count: int) -> DrawServer:
-        """Freeze the rule and its numbers, as the selector knows them now, and let the clients
-        agree on the draws."""
-        strange = [client for client in sorted(self.keys) if client >= len(self.clients.met)]
+        """Let the clients agree on the draws; raises ConfigError where too few do, or the register
+        names clients that there are not."""
+        strange = [client for client in sorted(self.register) if client >= len(self.clients.met)]
         if strange:
             raise ConfigError(
                 f"the register, from which cohorts are drawn, names client {strange[0]}, and the "
@@ -232,10 +227,7 @@ class DeployedSums:
                 "these alone",
                 "register",
             )
-        table = DrawTable.of(self.options.draw_rule, state.selector, sorted(self.keys))
-        draws = DrawServer(self.keys, count, self.options.draws, table)
-        draws.agree(lambda asked: self._ask(state, asked))
-        return draws
+        return self.agree(state.selector, count, lambda asked: self._ask(state, asked))
 
     def open(self, state: RunState, cohort: Collection[int]) -> dict[int, bytes]:
         """Exchange keys and shares; return the message that each client must have to mask its
@@ -243,34 +235,21 @@ class DeployedSums:
         drawn cohort only these clients are asked; the others have dropped out."""
         self._round = None
         run = hashlib.blake2b(self.clients.run.encode(), digest_size=16).digest()
-        asked = tuple(sorted(set(cohort) & self.keys.keys()))
+        asked = tuple(sorted(set(cohort) & self.register.keys()))
         members, link = self._drawn or (asked, b"")
         try:
-            if self.draws is not None:
-                self.draws.check(state.draw_index)
-            terms = SecureTerms(
-                run,
-                state.draw_index,
-                time.time_ns() // 10**6,
-                self.options,
-                self.delta.value.numel(),
-                members,
-            )
+            terms = self.terms(run, state.draw_index, self.delta.value.numel(), members)
             unsafe = self.noise and self.noise.refuses(terms.threshold, len(members))
             if unsafe:
                 raise RoundAbandonedError(unsafe)
-            begun = SecureRound(
+            return self.begin(
                 terms,
-                self.keys,
                 lambda told: self._ask(state, {k: told[k] for k in asked if k in told}),
                 link,
             )
-            envelopes = begun.open()
         except (ConfigError, RoundAbandonedError) as problem:
             _LOG.warning("round %d: no secure sum: %s", state.version + 1, problem)
             return {}
-        self._round = begun
-        return envelopes
 
     def close(
         self,
@@ -306,7 +285,10 @@ class DeployedSums:
                 one.outcome = Outcome.REJECTED
                 said = why.get(one.client, "its masked update cannot be used")
                 self.clients.incidents.note(one.client, "rejected", said, one.dispatch)
-        self._warn(state, survivors, summed)
+        if survivors:
+            self.history = self.history if self.history.sums else CohortHistory(summed)
+            self.count_sum(state.version + 1, survivors)
+            summed[:] = self.history.sums
 
     def _mean(self, begun: SecureRound, masked: Mapping[int, bytes]) -> Floats:
         """Return the mean of the masked updates, weighted, or with the noise that clients have
@@ -315,21 +297,6 @@ class DeployedSums:
             return begun.close(masked)[0]
         total = self.noise.opened(begun.opened(masked)[:-1])
         return total / len(begun.server.survivors)
-
-    def _warn(
-        self, state: RunState, survivors: tuple[int, ...], summed: list[tuple[int, ...]]
-    ) -> None:
-        """Warn of clients whose update this sum and those before disclose together."""
-        self.history = self.history or CohortHistory(summed)
-        for client in self.history.add(survivors) if survivors else []:
-            _LOG.warning(
-                "round %d: the cohorts so far disclose the update of client %d, if updates change "
-                "slowly: a combination of the sums is its alone; let fixed groups of clients take "
-                "part together",
-                state.version + 1,
-                client,
-            )
-        summed[:] = self.history.sums
 
     def _ask(self, state: RunState, asked: Mapping[int, bytes]) -> Mapping[int, object]:
         """Send one step's messages and return the answers by client; they are billed as uploads."""

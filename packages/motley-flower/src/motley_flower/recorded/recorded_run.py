@@ -67,6 +67,8 @@ class RecordedRun(RoundObserver):
     trained_step, ended_step: the last round that was trained, and the last that is over.
     """
 
+    coordinator: SelectionCoordinator
+
     def __init__(
         self,
         coordinator: SelectionCoordinator,

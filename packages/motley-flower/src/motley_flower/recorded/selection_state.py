@@ -7,54 +7,25 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from motley.selectors.base import Selector
+from motley.core.saved_state import built, restore, save
 from motley_flower.node_registry import Enrolment
 from motley_flower.strategy.coordinator import SelectionCoordinator
-from motley_flower.strategy.participation import ExchangeRow, ParticipationRow
-from motley_flower.strategy.reply_forms import ReplyForm
+from motley_flower.strategy.participation import ParticipationRow
 
-__all__ = ["AS_THEY_ARE", "CONVERTED", "participation_rows", "restore_selection", "save_selection"]
-
-AS_THEY_ARE = (
-    "round",
-    "dispatched",
-    "found",
-    "initial_layer",
-    "consensus",
-    "round_trips",
-    "pauses",
-    "probed",
-    "refusals",
-)
-"""Fields of the selection's state that are plain values and arrays."""
-CONVERTED = ("reply_forms", "rows", "exchanges", "traffic", "last_updates", "app_errors", "sized")
-"""The other fields; ``rows`` come from the tables."""
+__all__ = ["participation_rows", "restore_selection", "save_selection"]
 
 
 def save_selection(coordinator: SelectionCoordinator) -> dict[str, Any]:
     """Return everything that the selection of later rounds depends on, as plain values and
     arrays."""
-    state = coordinator.state
     registry = coordinator.registry
     return {
-        "selector": coordinator.selector.to_bytes(),
-        "state": {name: getattr(state, name) for name in AS_THEY_ARE},
-        "exchanges": [dataclasses.astuple(one) for one in state.exchanges],
-        "traffic": dict(state.traffic),
-        "last_updates": state.last_updates.save(),
-        "app_errors": {reason: sorted(clients) for reason, clients in state.app_errors.items()},
-        "sized": sorted(state.sized),
-        "forms": [
-            [k, one.model, sorted(one.items), one.model_key, one.metric_key]
-            for k, one in state.reply_forms.items()
-        ],
-        "told": [[client, number] for client, number in coordinator.counts.told.items()],
+        "selector": coordinator.selector.save(),
+        "state": save(coordinator.state),
+        "told": dict(coordinator.counts.told),
         "classes": registry.classes,
-        # ids of nodes have 64 bits without a sign
-        "numbers": {str(node): client for node, client in registry.numbers.items()},
-        "enrolled": [
-            [one.client, one.num_examples, dict(one.signals)] for one in registry.enrolled.values()
-        ],
+        "numbers": dict(registry.numbers),
+        "enrolled": save(registry.enrolled),
         "bits": [registry.bits_down, registry.bits_up],
         **({} if coordinator.secure is None else {"secure": coordinator.secure.save()}),
     }
@@ -80,26 +51,14 @@ def restore_selection(
     """
     state = coordinator.state
     registry = coordinator.registry
-    learned = Selector.from_bytes(bytes(saved["selector"]), type(coordinator.selector.rule))
-    coordinator.selector.state = learned.state
-    coordinator.selector.memory = learned.memory
-    for name in set(AS_THEY_ARE) & saved["state"].keys():  # an earlier version saved fewer
-        setattr(state, name, saved["state"][name])
-    state.reply_forms = {
-        k: ReplyForm(model, frozenset(items), *keys)
-        for k, model, items, *keys in saved.get("forms", ())
-    }
-    coordinator.counts.told = dict(saved.get("told", ()))
+    coordinator.selector.restore(saved["selector"])
+    restore(state, saved["state"])
+    coordinator.counts.told = dict(saved["told"])
     state.rows[:] = [
         dataclasses.replace(row, round=row.round + state.round - rounds) for row in rows
     ]
-    state.exchanges[:] = [ExchangeRow(*one) for one in saved["exchanges"]]
-    state.traffic |= saved["traffic"]
-    state.last_updates.restore(saved["last_updates"])
-    state.app_errors = {reason: set(clients) for reason, clients in saved["app_errors"].items()}
-    state.sized = set(saved["sized"])
-    numbers = {int(node): client for node, client in saved["numbers"].items()}
-    registry.restore(numbers, [Enrolment(*one) for one in saved["enrolled"]], saved.get("classes"))
+    enrolled: dict[int, Enrolment] = built(dict[int, Enrolment], saved["enrolled"], "enrolled")
+    registry.restore(saved["numbers"], enrolled, saved["classes"])
     registry.bits_down, registry.bits_up = saved["bits"]
     if coordinator.secure is not None and "secure" in saved:
         coordinator.secure.restore(saved["secure"])

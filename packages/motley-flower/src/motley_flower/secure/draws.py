@@ -30,10 +30,18 @@ import json
 import os
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from motley.core import codec
-from motley.core.errors import CodecError, ConfigError, RoundAbandonedError, SecureAggregationError
+from motley.core.errors import (
+    CodecError,
+    ConfigError,
+    RoundAbandonedError,
+    SecureAggregationError,
+    StoreError,
+)
+from motley.core.saved_state import restore, save
 from motley_flower.secure.drawable import DrawRule, DrawTable
 from motley_flower.secure.encoding import Entropy
 from motley_flower.secure.keyfiles import strict_json
@@ -299,6 +307,21 @@ class DrawServer:
         return dict.fromkeys(self.commitments, message)
 
 
+@dataclass
+class _DrawState:
+    """What a client keeps of its draws from message to message: the step that comes next, what is
+    frozen, its nonce, the commitments and nonces of all; the rounds that it took part in, and the
+    last of them."""
+
+    next: str = "freeze"
+    frozen: bytes = b""
+    nonce: bytes = b""
+    commitments: dict[int, bytes] = field(default_factory=dict)
+    nonces: dict[int, bytes] = field(default_factory=dict)
+    joined: int = 0
+    last: int = 0
+
+
 class DrawClient:
     """A client's side: it takes each message once, in order, and then checks the draw of every
     round it is asked in.
@@ -333,12 +356,7 @@ class DrawClient:
         self.cap = cap
         self.entropy = entropy
         self.roster = tuple(sorted(register))
-        self._next = "freeze"
-        self._frozen = b""
-        self._nonce = b""
-        self._commitments: dict[int, bytes] = {}
-        self._nonces: dict[int, bytes] = {}
-        self._joined = self._last = 0  # rounds that it took part in, and the last of them
+        self._state = _DrawState()
 
     def answer(self, message: bytes) -> bytes:
         """Return the answer to a message of the server.
@@ -348,9 +366,10 @@ class DrawClient:
         SecureAggregationError: a message out of turn, or one that does not follow from those
         before.
         """
-        if not message or self._next not in DRAWS or message[0] != DRAWS[self._next]:
+        step = self._state.next
+        if not message or step not in DRAWS or message[0] != DRAWS[step]:
             raise SecureAggregationError(
-                f"got a message of the draws out of turn; expected {self._next}: each step once"
+                f"got a message of the draws out of turn; expected {step}: each step once"
             )
         steps = {
             "freeze": self._commit,
@@ -358,7 +377,7 @@ class DrawClient:
             "signed": self._open,
             "opened": self._end,
         }
-        return steps[self._next](message[1:])
+        return steps[step](message[1:])
 
     def _commit(self, body: bytes) -> bytes:
         _, _, cohort, rounds = _SIZES.unpack(body[: _SIZES.size].ljust(_SIZES.size, b"\0"))
@@ -383,31 +402,35 @@ class DrawClient:
                 f'draw_rule="{self.rule}"'
             )
         self._table = table
-        self._frozen, self._nonce, self._next = body, self.entropy(LINK), "committed"
-        commitment = _hash(self._nonce)
+        self._state.frozen, self._state.nonce, self._state.next = (
+            body,
+            self.entropy(LINK),
+            "committed",
+        )
+        commitment = _hash(self._state.nonce)
         return commitment + sign(self.identity, _said_commitment(body, self.client, commitment))
 
     def _sign(self, body: bytes) -> bytes:
         found = listed(self.roster, body, LINK + SIGNATURE)
-        _check_commitments(self.register, self._frozen, found)
-        if found.get(self.client, b"")[:LINK] != _hash(self._nonce):
+        _check_commitments(self.register, self._state.frozen, found)
+        if found.get(self.client, b"")[:LINK] != _hash(self._state.nonce):
             raise SecureAggregationError("this client's own commitment is missing or changed")
-        self._commitments = found
-        self._next = "signed"
-        return sign(self.identity, _said_list(self._frozen, found))
+        self._state.commitments = found
+        self._state.next = "signed"
+        return sign(self.identity, _said_list(self._state.frozen, found))
 
     def _open(self, body: bytes) -> bytes:
         signatures = listed(self.roster, body, SIGNATURE)
-        _check_signatures(self.register, self._frozen, self._commitments, signatures)
-        self._next = "opened"
-        return self._nonce
+        _check_signatures(self.register, self._state.frozen, self._state.commitments, signatures)
+        self._state.next = "opened"
+        return self._state.nonce
 
     def _end(self, body: bytes) -> bytes:
         found = listed(self.roster, body, LINK)
-        _check_nonces(self._commitments, found)
-        self._nonces = found
-        self._commitments = {}
-        self._next = "the rounds"
+        _check_nonces(self._state.commitments, found)
+        self._state.nonces = found
+        self._state.commitments = {}
+        self._state.next = "the rounds"
         return b"ready"
 
     def check(self, round: int, cohort: Sequence[int], link: bytes) -> None:
@@ -418,28 +441,28 @@ class DrawClient:
         ------
         SecureAggregationError: one of these.
         """
-        if self._next != "the rounds":
+        if self._state.next != "the rounds":
             raise SecureAggregationError(
                 "got a cohort before its draws were agreed on, or after this client has lost what "
                 "it agreed on"
             )
-        _, _, size, rounds = _SIZES.unpack(self._frozen[: _SIZES.size])
-        _check_link(link, round, rounds, self._frozen[_SIZES.size : _SIZES.size + LINK])
-        if tuple(cohort) != draw(link, self._nonces, size, round, self._table):
+        _, _, size, rounds = _SIZES.unpack(self._state.frozen[: _SIZES.size])
+        _check_link(link, round, rounds, self._state.frozen[_SIZES.size : _SIZES.size + LINK])
+        if tuple(cohort) != draw(link, self._state.nonces, size, round, self._table):
             raise SecureAggregationError(
                 f"the cohort of round {round} is not the one that was drawn"
             )
-        if round <= self._last:
+        if round <= self._state.last:
             raise SecureAggregationError(
-                f"got round {round} after round {self._last}; a drawn round is asked once, in "
-                "rising order: go on with a later one"
+                f"got round {round} after round {self._state.last}; a drawn round is asked once, "
+                "in rising order: go on with a later one"
             )
-        if self.cap is not None and self._joined >= self.cap:
+        if self.cap is not None and self._state.joined >= self.cap:
             raise SecureAggregationError(
                 f"client {self.client} has taken part in {self.cap} rounds, its cap"
             )
-        self._joined = self._joined + 1
-        self._last = round
+        self._state.joined = self._state.joined + 1
+        self._state.last = round
 
     def check_samples(self, samples: int) -> None:
         """Refuse draws by another number of samples than this client has.
@@ -457,38 +480,20 @@ class DrawClient:
 
     def save(self) -> bytes:
         """Return the state between two messages."""
-        return codec.encode(
-            {
-                "next": self._next,
-                "frozen": self._frozen,
-                "nonce": self._nonce,
-                "commitments": self._commitments,
-                "nonces": self._nonces,
-                "joined": self._joined,
-                "last": self._last,
-            }
-        )
+        return codec.encode(save(self._state))
 
     def restore(self, saved: bytes) -> None:
         """Take over what :meth:`save` returned; raises SecureAggregationError for bytes that are no
         state."""
         try:
-            state: dict[str, Any] = codec.decode(saved)
-        except CodecError as error:
+            restore(self._state, codec.decode(saved))
+        except (CodecError, StoreError) as error:
             raise SecureAggregationError(
                 f"the state of client {self.client}'s draws cannot be read: {error}"
             ) from None
-        self._next = state["next"]
-        self._frozen = state["frozen"]
-        self._nonce = state["nonce"]
-        self._commitments = dict(state["commitments"])
-        self._nonces = dict(state["nonces"])
-        self._joined = state["joined"]
-        self._last = state["last"]
+        frozen = self._state.frozen
         self._table = (
-            DrawTable.read(self._frozen[_FIXED:], self.roster)
-            if self._frozen
-            else DrawTable(self.rule)
+            DrawTable.read(frozen[_FIXED:], self.roster) if frozen else DrawTable(self.rule)
         )
 
 

@@ -35,15 +35,15 @@ from motley_flower.strategy.enrolling import observe_enrolments
 from motley_flower.strategy.participation import ExchangeRow, ParticipationRow
 from motley_flower.strategy.probing import SignalProber
 from motley_flower.strategy.replies import CheckedReply, ClientResult, ReplyReader
-from motley_flower.strategy.round_observer import RoundObserver
-from motley_flower.strategy.sample_counts import SampleCounts
-from motley_flower.strategy.server_signals import (
+from motley_flower.strategy.reply_signals import (
     LEARNING_RATES,
     ReplySignals,
     arrays_of,
     last_layer,
     model_vector,
 )
+from motley_flower.strategy.round_observer import RoundObserver
+from motley_flower.strategy.sample_counts import SampleCounts
 from motley_flower.strategy.settings import SelectionSettings
 from motley_flower.strategy.state import MOST_REFUSALS, OpenRound, SelectionState
 

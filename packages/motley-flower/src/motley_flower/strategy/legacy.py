@@ -119,14 +119,11 @@ class _LegacyMethods:
         orders = self.strategy.configure_fit(
             server_round, _parameters(arrays), _Clients(grid, None)
         )
-        return [
-            _message(proxy, _compat().fitins_to_recorddict(ins, keep_input=True), "train")
-            for proxy, ins in orders
-        ]
+        return _messages(orders, _compat().fitins_to_recorddict, "train")
 
     def aggregate_train(self, server_round: int, replies: Iterable[Any]) -> tuple[Any, Any]:
         """Return the model and the metrics that the strategy makes of the replies."""
-        results, failures = _results(replies, _fit_res)
+        results, failures = _results(replies, "FitRes")
         parameters, metrics = self.strategy.aggregate_fit(server_round, results, failures)
         numbers = _numbers(metrics)
         record = flower().MetricRecord(numbers) if numbers else None
@@ -138,14 +135,11 @@ class _LegacyMethods:
         """Return the strategy's orders to evaluate as messages."""
         clients = _Clients(grid, self._draw(server_round))
         orders = self.strategy.configure_evaluate(server_round, _parameters(arrays), clients)
-        return [
-            _message(proxy, _compat().evaluateins_to_recorddict(ins, keep_input=True), "evaluate")
-            for proxy, ins in orders
-        ]
+        return _messages(orders, _compat().evaluateins_to_recorddict, "evaluate")
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Any]) -> Any:
         """Return the metrics that the strategy makes of the clients' evaluations."""
-        results, failures = _results(replies, _evaluate_res)
+        results, failures = _results(replies, "EvaluateRes")
         loss, metrics = self.strategy.aggregate_evaluate(server_round, results, failures)
         return (
             None
@@ -265,19 +259,20 @@ def _parameters(arrays: Any) -> Any:
     return flower("common").Parameters([array.data for array in arrays.values()], "numpy.ndarray")
 
 
-def _message(proxy: _Proxy, content: Any, kind: str) -> Any:
-    return flower().Message(content, proxy.node_id, kind)
+def _messages(
+    orders: Iterable[tuple[_Proxy, Any]], translate: Callable[..., Any], kind: str
+) -> list[Any]:
+    message = flower().Message
+    return [message(translate(ins, keep_input=True), proxy.node_id, kind) for proxy, ins in orders]
 
 
-def _results(
-    replies: Iterable[Any], result: Callable[[Any], Any]
-) -> tuple[list[Any], list[BaseException]]:
+def _results(replies: Iterable[Any], kind: str) -> tuple[list[Any], list[BaseException]]:
     """Return (client, result) of the usable replies, and the errors of the others."""
     replies = list(replies)
     sound = [reply for reply in replies if not reply.has_error()]
     nodes = [reply.metadata.src_node_id for reply in sound]
     results = [
-        (_Proxy(str(node), node), result(reply.content))
+        (_Proxy(str(node), node), _result(kind, reply.content))
         for node, reply in zip(nodes, sound, strict=True)
     ]
     return results, [
@@ -285,21 +280,13 @@ def _results(
     ]
 
 
-def _fit_res(content: Any) -> Any:
-    common, (metrics, words) = flower("common"), (content["metrics"], content["words"])
-    others = {name: value for name, value in metrics.items() if name != EXAMPLES}
+def _result(kind: str, content: Any) -> Any:
+    """Return a client's reply as a result of the older API, ``FitRes`` or ``EvaluateRes``."""
+    common, metrics = flower("common"), dict(content["metrics"])
+    examples = metrics.pop(EXAMPLES)
+    found = _parameters(content["arrays"]) if kind == "FitRes" else metrics.pop("loss")
     status = common.Status(common.Code.OK, "")
-    return common.FitRes(
-        status, _parameters(content["arrays"]), metrics[EXAMPLES], {**others, **words}
-    )
-
-
-def _evaluate_res(content: Any) -> Any:
-    common, (metrics, words) = flower("common"), (content["metrics"], content["words"])
-    others = {name: value for name, value in metrics.items() if name not in (EXAMPLES, "loss")}
-    return common.EvaluateRes(
-        common.Status(common.Code.OK, ""), metrics["loss"], metrics[EXAMPLES], {**others, **words}
-    )
+    return getattr(common, kind)(status, found, examples, {**metrics, **content["words"]})
 
 
 def _compat() -> Any:

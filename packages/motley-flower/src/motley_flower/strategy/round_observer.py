@@ -11,17 +11,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.core.round_line import round_line
 from motley.core.untrusted import printable
+from motley_flower.messages import WallClock
+from motley_flower.strategy.state import OpenRound
 
-if TYPE_CHECKING:
-    from motley_flower.strategy.coordinator import SelectionCoordinator
-
-__all__ = ["ObservedStrategy", "RoundObserver", "named_metrics"]
+__all__ = ["RoundObserver", "named_metrics"]
 
 Metrics = Mapping[str, Any]
 
@@ -42,6 +40,21 @@ def named_metrics(metrics: Metrics) -> dict[str, float]:
     return found
 
 
+class _Selection(Protocol):
+    """What an observer reads of a run's coordinator."""
+
+    clock: WallClock
+    current: OpenRound | None
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """The clients' names by id."""
+
+    @property
+    def traffic(self) -> Mapping[str, float]:
+        """Bits sent so far, by purpose and direction."""
+
+
 class RoundObserver:
     """Prints a line about every round on standard error.
 
@@ -58,7 +71,7 @@ class RoundObserver:
     model: of a run that goes on in its folder, as it was after its last round; None: there is none.
     """
 
-    def __init__(self, coordinator: SelectionCoordinator, title: str, shown: bool = True) -> None:
+    def __init__(self, coordinator: _Selection, title: str, shown: bool = True) -> None:
         self.coordinator = coordinator
         self.title = title
         self.shown = shown
@@ -174,58 +187,3 @@ class RoundObserver:
         found = named_metrics(metrics)
         name = next((name for name in ("accuracy", "loss") if name in found), None)
         self.score = self.score if name is None else f"{name} {found[name]:#.3g}"
-
-
-class ObservedStrategy:
-    """The methods of a strategy with a selector that its observer is told of; rounds that it
-    replays ask no client."""
-
-    motley: SelectionCoordinator
-
-    def initialize_parameters(self, client_manager: Any) -> Any:
-        """Refuse Flower's older server.
-
-        Raises
-        ------
-        ConfigError: always.
-        """
-        raise ConfigError(
-            "a strategy with a selector has its own loop; expected app = ServerApp(), @app.main() "
-            "and strategy.start(grid, num_rounds=3) in place of ServerApp(server_fn=...) "
-            "(docs/deploy/your-app.md, Older apps); clients stay as they are"
-        )
-
-    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
-        """Return the messages of a round's training; none where it is replayed."""
-        if self.motley.observer.replays_training(server_round):
-            return []
-        self.motley.observer.begin_round(server_round)
-        messages: list[Any] = super().configure_train(server_round, arrays, config, grid)  # type: ignore[misc]
-        return messages
-
-    def aggregate_train(self, server_round: int, replies: Any) -> tuple[Any, Any]:
-        """Return the strategy's step, or that of the round that is replayed."""
-        observer = self.motley.observer
-        if observer.replays_training(server_round):
-            return observer.training(server_round)
-        arrays, metrics = super().aggregate_train(server_round, replies)  # type: ignore[misc]
-        observer.trained(server_round, arrays, metrics)
-        return arrays, metrics
-
-    def configure_evaluate(
-        self, server_round: int, arrays: Any, config: Any, grid: Any
-    ) -> list[Any]:
-        """Return the messages of a round's evaluation; none where it is replayed."""
-        if self.motley.observer.replays_evaluation(server_round):
-            return []
-        messages: list[Any] = super().configure_evaluate(server_round, arrays, config, grid)  # type: ignore[misc]
-        return messages
-
-    def aggregate_evaluate(self, server_round: int, replies: Any) -> Any:
-        """Return the clients' metrics, or those of the round that is replayed."""
-        observer = self.motley.observer
-        if observer.replays_evaluation(server_round):
-            return observer.evaluation(server_round)
-        metrics = super().aggregate_evaluate(server_round, replies)  # type: ignore[misc]
-        observer.evaluated_by_clients(server_round, metrics)
-        return metrics

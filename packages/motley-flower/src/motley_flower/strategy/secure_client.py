@@ -30,7 +30,7 @@ from motley_flower.secure_messages import (
     secure_record,
     secure_run,
 )
-from motley_flower.strategy.server_signals import arrays_of
+from motley_flower.strategy.reply_signals import arrays_of
 
 try:
     from motley_flower.secure.endpoint import AGREEMENTS, SecureEndpoint

@@ -10,9 +10,7 @@ round that is abandoned leaves the model as it is; the next one has fresh keys.
 from __future__ import annotations
 
 import dataclasses
-import os
 import secrets
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,19 +21,19 @@ from motley.core.records import Cohort
 from motley.core.server_signals import UPDATE_SIGNALS
 from motley.selectors.base import Selector
 from motley_flower.messages import SentMessage, content_bits, exchange, flower
-from motley_flower.node_registry import EXAMPLES, LOG
+from motley_flower.node_registry import EXAMPLES, LOG, NodeRegistry
+from motley_flower.secure_exchange import Register, SecureExchange
 from motley_flower.secure_messages import RECORD, SECURE, missing_extra, secure_bytes, secure_record
-from motley_flower.strategy.coordinator import SelectionCoordinator
-from motley_flower.strategy.server_signals import arrays_of
+from motley_flower.strategy.replies import ReplyReader
+from motley_flower.strategy.reply_signals import arrays_of
 from motley_flower.strategy.settings import SelectionSettings
-from motley_flower.strategy.state import OpenRound
+from motley_flower.strategy.state import OpenRound, SelectionState
 
 try:
-    from motley_flower.secure.drawable import DrawTable, check_drawable
+    from motley_flower.secure.drawable import check_drawable
     from motley_flower.secure.draws import DrawServer
-    from motley_flower.secure.keyfiles import as_register
-    from motley_flower.secure.round import CohortHistory, SecureRound
-    from motley_flower.secure.terms import SecureOptions, SecureTerms
+    from motley_flower.secure.round import CohortHistory
+    from motley_flower.secure.terms import SecureOptions
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
@@ -86,37 +84,40 @@ def check_secure(
         check_drawable(selector.rule, options.draw_rule, options.draws)
 
 
-class SecureSums:
+class SecureSums(SecureExchange):
     """Secure aggregation for the rounds of one run.
 
     Parameters
     ----------
-    options: of the protocol. register: client -> public key, or the file. coordinator: of the run.
+    options: of the protocol. register: client -> public key, or the file. selector: chooses ``m``
+    clients a round. settings: of the run. reader: of the replies. registry: of the nodes. state: of
+    the run.
     """
 
     def __init__(
         self,
         options: SecureOptions,
-        register: Mapping[int, bytes] | str | os.PathLike[str],
-        coordinator: SelectionCoordinator,
+        register: Register,
+        selector: Selector[Any],
+        m: int,
+        settings: SelectionSettings,
+        reader: ReplyReader,
+        registry: NodeRegistry,
+        state: SelectionState,
     ) -> None:
-        self.options = options
-        self.register = as_register(register)
-        self.state = coordinator.state
-        self.clock = coordinator.clock
-        self.limit_s = coordinator.settings.query_limit_s
-        self.wanted = ",".join(sorted({*coordinator.reader.wanted, "loss"}))
-        self.weight_key = coordinator.reader.weight_key
+        super().__init__(options, register)
+        self.state = state
+        self.clock = settings.clock
+        self.limit_s = settings.query_limit_s
+        self.wanted = ",".join(sorted({*reader.wanted, "loss"}))
+        self.weight_key = reader.weight_key
         self.run = secrets.token_bytes(16)
-        self.history = CohortHistory()
-        self._round: SecureRound | None = None
-        self.registry = coordinator.registry
+        self.registry = registry
         self._link = b""
-        self.selector = coordinator.selector
-        self.m = coordinator.m
-        self.draws: DrawServer | None = None
-        self.state.traffic |= {"secure_bits_down": 0.0, "secure_bits_up": 0.0}
-        LOG.info("secure aggregation: %s", options.claim(coordinator.m))
+        self.selector = selector
+        self.m = m
+        state.traffic |= {"secure_bits_down": 0.0, "secure_bits_up": 0.0}
+        LOG.info("secure aggregation: %s", options.claim(m))
 
     def save(self) -> dict[str, Any]:
         """Return what a server that is started again must know, as plain values."""
@@ -146,17 +147,9 @@ class SecureSums:
         if not self.options.draws:
             return None
         if self.draws is None:
-            self.draws = self._agreed(current)
+            self.draws = self.agree(self.selector, self.m, lambda asked: self._ask(current, asked))
         cohort, self._link = self.draws.draw(self.state.round)
         return Cohort(np.array(cohort, np.int64))
-
-    def _agreed(self, current: OpenRound) -> DrawServer:
-        """Freeze the rule and its numbers, as the selector knows them now, and let the clients
-        agree on the draws."""
-        table = DrawTable.of(self.options.draw_rule, self.selector, sorted(self.register))
-        draws = DrawServer(self.register, self.m, self.options.draws, table)
-        draws.agree(lambda asked: self._ask(current, asked))
-        return draws
 
     def open(self, current: OpenRound, messages: list[Any]) -> list[Any]:
         """Return the messages to train, with the envelopes of secure aggregation, to those that
@@ -169,27 +162,14 @@ class SecureSums:
             if np.dtype(array.dtype).kind == "f"
         )
         try:
-            if self.draws is not None:
-                self.draws.check(self.state.round)
             strange = sorted(set(clients) - self.register.keys())
             if strange:
                 raise RoundAbandonedError(f"client {strange[0]} is not in the register of keys")
-            terms = SecureTerms(
-                self.run,
-                self.state.round,
-                time.time_ns() // 10**6,
-                self.options,
-                size,
-                tuple(clients),
-            )
-            begun = SecureRound(
-                terms, self.register, lambda asked: self._ask(current, asked), self._link
-            )
-            envelopes = begun.open()
+            terms = self.terms(self.run, self.state.round, size, clients)
+            envelopes = self.begin(terms, lambda asked: self._ask(current, asked), self._link)
         except (ConfigError, RoundAbandonedError) as problem:
             self._abandon(current, str(problem))
             return []
-        self._round = begun
         kept = []
         app = flower()
         for message in messages:
@@ -240,14 +220,7 @@ class SecureSums:
         survivors = [client for client in server.survivors if client in sound]
         for client in survivors:
             self._replace(sound[client].content, model, current.model_key)
-        for client in self.history.add(survivors):
-            LOG.warning(
-                "round %d: the cohorts so far disclose the update of client %d, if updates change "
-                "slowly: a combination of the sums is its alone; let fixed groups of clients take "
-                "part together",
-                self.state.round,
-                client,
-            )
+        self.count_sum(self.state.round, survivors)
         return [*(sound[client] for client in survivors), *failed]
 
     def _replace(self, content: Any, model: Any, key: str) -> None:

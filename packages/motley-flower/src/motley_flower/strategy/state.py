@@ -13,6 +13,7 @@ import numpy as np
 from motley.core.arrays import Floats, Ids
 from motley.core.last_updates import LastUpdates
 from motley.core.records import Cohort, Report
+from motley.core.saved_state import FIXED
 from motley_flower.messages import Grid, SentMessage, content_bits
 from motley_flower.node_registry import LOG
 from motley_flower.strategy.participation import ExchangeRow, ParticipationRow
@@ -37,8 +38,8 @@ class SelectionState:
     ----------
     round: number of the last round that was opened. dispatched: clients that were asked to train so
     far.
-    rows: the participation table. exchanges: probes and federated evaluations. traffic: bits by
-    purpose and direction.
+    rows: the participation table, which a record has in its tables. exchanges: probes and federated
+    evaluations. traffic: bits by purpose and direction.
     found: how many clients were connected when more were awaited in vain; None where enough were.
     initial_layer: last layer of the first model sent, ``[d]``. consensus: of the server's steps,
     ``[D]``.
@@ -53,7 +54,7 @@ class SelectionState:
 
     round: int = 0
     dispatched: int = 0
-    rows: list[ParticipationRow] = field(default_factory=list)
+    rows: list[ParticipationRow] = field(default_factory=list, metadata=FIXED)
     exchanges: list[ExchangeRow] = field(default_factory=list)
     traffic: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_TRAFFIC, 0.0))
     found: int | None = None

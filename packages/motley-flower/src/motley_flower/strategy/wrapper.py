@@ -28,7 +28,7 @@ from motley_flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
 from motley_flower.strategy.attributes import attribute, temporarily
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.legacy import adapted, is_legacy
-from motley_flower.strategy.round_observer import ObservedStrategy, RoundObserver
+from motley_flower.strategy.round_observer import RoundObserver
 from motley_flower.strategy.settings import SelectionSettings
 from motley_flower.strategy.stepping import GuardedStep
 
@@ -129,7 +129,7 @@ def with_selector(
 def _wrapped(strategy: Any, name: str) -> Any:
     """Return a copy of a strategy that is of a class of this name, with the methods of
     :class:`_SelectingStrategy` before its own."""
-    kind: Any = type(name, (ObservedStrategy, _SelectingStrategy, type(strategy)), {})
+    kind: Any = type(name, (_SelectingStrategy, type(strategy)), {})
     wrapped = kind.__new__(kind)
     vars(wrapped).update(vars(strategy))
     return wrapped
@@ -184,13 +184,36 @@ def _secure_sums(
             'secure aggregation needs the clients\' public keys; expected register="register.json"',
             "register",
         )
-    return SecureSums(options, register, coordinator)
+    return SecureSums(
+        options,
+        register,
+        coordinator.selector,
+        coordinator.m,
+        coordinator.settings,
+        coordinator.reader,
+        coordinator.registry,
+        coordinator.state,
+    )
 
 
 class _SelectingStrategy:
-    """The methods that are put before a strategy's own."""
+    """The methods that are put before a strategy's own. The coordinator's observer is told of every
+    round; rounds that it replays ask no client."""
 
     motley: SelectionCoordinator
+
+    def initialize_parameters(self, client_manager: Any) -> Any:
+        """Refuse Flower's older server.
+
+        Raises
+        ------
+        ConfigError: always.
+        """
+        raise ConfigError(
+            "a strategy with a selector has its own loop; expected app = ServerApp(), @app.main() "
+            "and strategy.start(grid, num_rounds=3) in place of ServerApp(server_fn=...) "
+            "(docs/deploy/your-app.md, Older apps); clients stay as they are"
+        )
 
     def _start(self, grid: Grid, *args: Any, **options: Any) -> Any:
         limited, start = LimitedGrid(grid, self.motley.settings.link_s), super().start  # type: ignore[misc]
@@ -206,8 +229,12 @@ class _SelectingStrategy:
     start = _start
 
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
-        """Return the strategy's messages, addressed to the chosen clients."""
+        """Return the strategy's messages, addressed to the chosen clients; none where the round is
+        replayed."""
         coordinator = self.motley
+        if coordinator.observer.replays_training(server_round):
+            return []
+        coordinator.observer.begin_round(server_round)
         min_clients = max(attribute(self, "min_available_nodes", 0), coordinator.m)
         config_key = attribute(self, "configrecord_key", "config")
         records = {config_key: flower().ConfigRecord({**config, "server-round": server_round})}
@@ -232,8 +259,11 @@ class _SelectingStrategy:
                 ) from None
 
     def aggregate_train(self, server_round: int, replies: Iterable[Any]) -> tuple[Any, Any]:
-        """Return the strategy's step on the usable replies; the selector observes the round."""
+        """Return the strategy's step on the usable replies, or that of the round that is replayed;
+        the selector observes the round."""
         coordinator = self.motley
+        if coordinator.observer.replays_training(server_round):
+            return coordinator.observer.training(server_round)
         replies = list(replies)
         usable = coordinator.read_replies(replies)
         failed = [reply for reply in replies if reply.has_error()]
@@ -244,13 +274,18 @@ class _SelectingStrategy:
         arrays, metrics = step.take(usable) if usable or failed else (None, None)
         if coordinator.rehearsal:
             step.put_back()
-        return (arrays if coordinator.close_round(arrays) else None), metrics
+        kept = arrays if coordinator.close_round(arrays) else None
+        coordinator.observer.trained(server_round, kept, metrics)
+        return kept, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: Any, config: Any, grid: Any
     ) -> list[Any]:
-        """Return the strategy's messages to nodes that it samples of those connected."""
+        """Return the strategy's messages to nodes that it samples of those connected; none where
+        the round is replayed."""
         coordinator = self.motley
+        if coordinator.observer.replays_evaluation(server_round):
+            return []
         coordinator.refresh(grid, arrays)
         nodes = [
             coordinator.registry.node_of[client] for client in coordinator.registry.clients.tolist()
@@ -267,16 +302,22 @@ class _SelectingStrategy:
                 return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Any]) -> Any:
-        """Return the strategy's mean of the usable evaluations."""
+        """Return the strategy's mean of the usable evaluations, or that of the round that is
+        replayed."""
+        observer = self.motley.observer
+        if observer.replays_evaluation(server_round):
+            return observer.evaluation(server_round)
         replies = list(replies)
         failed = [reply for reply in replies if reply.has_error()]
         usable = self.motley.usable_evaluations(
             [reply for reply in replies if not reply.has_error()]
         )
         try:
-            return super().aggregate_evaluate(server_round, [*usable, *failed])  # type: ignore[misc]
+            metrics = super().aggregate_evaluate(server_round, [*usable, *failed])  # type: ignore[misc]
         except flower("serverapp.exception").InconsistentMessageReplies:
-            return None
+            metrics = None
+        observer.evaluated_by_clients(server_round, metrics)
+        return metrics
 
 
 class _TooFewNodesError(Exception):

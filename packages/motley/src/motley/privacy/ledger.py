@@ -3,7 +3,7 @@ who has reached a cap."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,26 +79,3 @@ class PrivacyState:
             "choices": self.choices,
             "sums": self.sums,
         }
-
-    def save(self) -> dict[str, Any]:
-        """Return the state as plain values and arrays."""
-        counts = {"choices": self.choices, "sums": self.sums, "entered": self.entered}
-        return {
-            "clip": self.clip,
-            "step": self.step,
-            **counts,
-            "signals": dict(self.signals),
-            "past": dict(self.past),
-        }
-
-    @classmethod
-    def restore(cls, saved: Mapping[str, Any]) -> PrivacyState:
-        """Return the state that :meth:`save` returned."""
-        counts = {name: np.array(saved[name]) for name in ("choices", "sums", "entered")}
-        signals = {name: np.array(n) for name, n in saved["signals"].items()}
-        past = {
-            name: [np.array(noise) for noise in noises] for name, noises in saved["past"].items()
-        }
-        return cls(
-            float(saved["clip"]), **counts, signals=signals, step=int(saved["step"]), past=past
-        )

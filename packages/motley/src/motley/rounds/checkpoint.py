@@ -15,20 +15,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from motley import __version__
-from motley.algorithms.base import ServerState, Tensors
 from motley.core import codec
 from motley.core.errors import CodecError, StoreError
 from motley.core.files import replacing, sync_folder
 from motley.results.marks import Mark, disagreement, pack_marks, unpack_marks
-from motley.tasks.base import ModelState
 
-__all__ = ["KEPT", "Checkpoints", "pack_server", "pack_tensors", "unpack_server", "unpack_tensors"]
+__all__ = ["KEPT", "SCHEMA", "Checkpoints"]
 
 KEPT = 2
 """Checkpoints that are kept, the newest among them."""
+SCHEMA = 2
+"""The number of the form in which states are saved; a checkpoint of another one is refused."""
 
 
 class Checkpoints:
@@ -65,7 +63,7 @@ class Checkpoints:
         ------
         StoreError: the disk is full; the checkpoints before are untouched.
         """
-        belongs = {"run": self.run, "motley": __version__}
+        belongs = {"run": self.run, "motley": __version__, "schema": SCHEMA}
         try:
             made = not self.directory.exists()
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -120,10 +118,11 @@ class Checkpoints:
                     f"{state.get('motley')}); this one is {self.run}: remove the folder "
                     f"{self.directory.name} and begin again"
                 )
-            if "tables" not in state:
+            if state.get("schema") != SCHEMA:
                 raise StoreError(
-                    f"{path} is of another version of Motley, which did not note what counts of "
-                    "the tables; remove the run's folder and begin again"
+                    f"{path} is of another version of Motley ({state.get('motley')}), which saved "
+                    "the state of a run in another form; go on with that version, or remove the "
+                    "run's folder and begin again"
                 )
             state["tables"] = unpack_marks(state["tables"])
             reason = disagreement(self.directory.parent, state["tables"])
@@ -147,30 +146,3 @@ def _mapped(path: Path) -> memoryview:
         return memoryview(b"")
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-def pack_tensors(tensors: Tensors) -> dict[str, Any]:
-    """Tensors as arrays, on the CPU."""
-    return {name: value.detach().cpu().numpy() for name, value in tensors.items()}
-
-
-def unpack_tensors(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Arrays as tensors."""
-    return {name: torch.from_numpy(value) for name, value in arrays.items()}
-
-
-def pack_server(server: ServerState) -> dict[str, Any]:
-    """A server state as arrays."""
-    model = {
-        "x": server.model.x,
-        "buffers": server.model.buffers,
-        "counters": server.model.counters,
-    }
-    return {"model": pack_tensors(model), "extra": pack_tensors(server.extra)}
-
-
-def unpack_server(packed: Mapping[str, Any]) -> ServerState:
-    """A server state again."""
-    return ServerState(
-        ModelState(**unpack_tensors(packed["model"])), unpack_tensors(packed["extra"])
-    )

@@ -24,13 +24,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from motley.algorithms.base import ClientState
 from motley.core.errors import ConfigError, ContractError, StoreError
 from motley.core.files import create, disk_error, no_file, sync_folder
 from motley.core.memory import release_freed_memory
-from motley.rounds.checkpoint import KEPT, pack_tensors, unpack_tensors
+from motley.core.saved_state import built, save
+from motley.rounds.checkpoint import KEPT
 
 __all__ = ["ClientStates", "DiskClientStates", "free_memory", "open_client_states", "row_bytes"]
 
@@ -112,7 +114,7 @@ class ClientStates(Mapping[int, ClientState]):
 
     def save(self) -> dict[str, Any]:
         """Return the part of a checkpoint that holds these states."""
-        return {"kept": {client: pack_tensors(memory) for client, memory in self.items()}}
+        return {"kept": save(self._kept)}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Restore what :meth:`save` returned.
@@ -126,7 +128,7 @@ class ClientStates(Mapping[int, ClientState]):
                 "this run keeps the memories of its clients on disk; go on with client_state = "
                 '"disk"'
             )
-        self._kept = {client: unpack_tensors(memory) for client, memory in saved["kept"].items()}
+        self._kept = built(dict[int, ClientState], saved["kept"], "kept")
 
 
 class DiskClientStates(ClientStates):
@@ -162,13 +164,13 @@ class DiskClientStates(ClientStates):
             )
         out = {}
         at = 0
-        for name, like in pack_tensors(self.first or {}).items():
+        for name, like in save(self.first or {}).items():
             out[name] = np.frombuffer(raw, like.dtype, like.size, at).reshape(like.shape).copy()
             at += like.nbytes
-        return unpack_tensors(out)
+        return {name: torch.from_numpy(value) for name, value in out.items()}
 
     def _put(self, client: int, memory: ClientState) -> None:
-        arrays = pack_tensors(memory)
+        arrays = save(memory)
         raw = b"".join(arrays[name].tobytes() for name in self.first or {})
         row = self._free.pop() if self._free else self._end
         try:
@@ -214,8 +216,9 @@ class DiskClientStates(ClientStates):
         StoreError: the file is gone, is a link or no file, or the disk is full.
         """
         if "kept" in saved:
-            for client, memory in saved["kept"].items():
-                self.put(client, unpack_tensors(memory))
+            kept: dict[int, ClientState] = built(dict[int, ClientState], saved["kept"], "kept")
+            for client, memory in kept.items():
+                self.put(client, memory)
             return
         reason = "is a link" if self.path.is_symlink() else no_file(self.path)
         if saved["end"] and reason is not None:

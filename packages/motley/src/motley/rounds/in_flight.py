@@ -4,7 +4,7 @@ each, row by row."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,13 +77,3 @@ class InFlight:
         return InFlight(
             self.timelines[rows], {name: column[rows] for name, column in self.columns.items()}
         )
-
-    def save(self) -> dict[str, Any]:
-        """Return the table as plain arrays."""
-        lines = {f.name: getattr(self.timelines, f.name) for f in fields(Timelines)}
-        return {"timelines": lines, "columns": dict(self.columns)}
-
-    @classmethod
-    def restore(cls, saved: Mapping[str, Any]) -> InFlight:
-        """Return the table that :meth:`save` described."""
-        return cls(Timelines(**saved["timelines"]), saved["columns"])

@@ -100,26 +100,6 @@ class SimulatedClients:
         """Virtual seconds since the run began."""
         return self.clock.now_s
 
-    def save(self) -> dict[str, Any]:
-        """Return the state as plain values and arrays."""
-        states = self.client_states.save()
-        flying = self.in_flight.save()
-        return {
-            "now_s": self.now_s,
-            "in_flight": flying,
-            "client_states": states,
-            "heard": dict(self.heard),
-            "paper_s": float(self.paper_s),
-        }
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Take over what :meth:`save` returned."""
-        self.clock = VirtualClock(saved["now_s"])
-        self.in_flight = InFlight.restore(saved["in_flight"])
-        self.client_states.restore(saved["client_states"])
-        self.heard = saved["heard"]
-        self.paper_s = saved["paper_s"]
-
 
 class SimulatedBackend(ClientBackend):
     """Clients of a simulated world.

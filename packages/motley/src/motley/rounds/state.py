@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from motley.algorithms.base import ServerState, Tensors
-from motley.core import codec
 from motley.core.arrays import Ids
-from motley.core.errors import StoreError
 from motley.core.last_updates import LastUpdates
-from motley.core.table import ClientTable
+from motley.core.saved_state import FIXED, restore_fields, save, save_fields
 from motley.privacy.ledger import PrivacyState
-from motley.rounds.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
 from motley.rounds.client_state import ClientStates
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState
@@ -49,12 +45,6 @@ class BackendState(Protocol):
     def client_states(self) -> ClientStates:
         """What clients keep between rounds, as far as the server's process holds it."""
 
-    def save(self) -> dict[str, Any]:
-        """Return the state as plain values and arrays."""
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Take over what :meth:`save` returned."""
-
 
 @dataclass(frozen=True)
 class BestRound:
@@ -65,20 +55,6 @@ class BestRound:
     score: float
     round: int
     model: ModelState
-
-    def save(self) -> dict[str, Any]:
-        """Return it as plain values and arrays."""
-        tensors = {part.name: getattr(self.model, part.name) for part in fields(ModelState)}
-        return {"model": pack_tensors(tensors), **{name: getattr(self, name) for name in _PLAIN}}
-
-    @classmethod
-    def restore(cls, saved: Mapping[str, Any]) -> BestRound:
-        """Return what :meth:`save` saved."""
-        model = {name: tensor.clone() for name, tensor in unpack_tensors(saved["model"]).items()}
-        return cls(model=ModelState(**model), **{name: saved[name] for name in _PLAIN})
-
-
-_PLAIN = ("scope", "score", "round")
 
 
 @dataclass
@@ -142,14 +118,14 @@ class RunState:
     draw_index: int = 0
     dispatch: int = 0
     model_updates: int = 0
-    begun: bool = False
+    begun: bool = field(default=False, metadata=FIXED)
     asked: bool = False
     start_s: float = 0.0
     asked_s: float = 0.0
     best: BestRound | None = None
     evaluated: list[dict[str, float]] = field(default_factory=list)
-    newest: dict[str, float] = field(default_factory=dict)
-    metric: str = "accuracy"
+    newest: dict[str, float] = field(default_factory=dict, metadata=FIXED)
+    metric: str = field(default="accuracy", metadata=FIXED)
     privacy: PrivacyState | None = None
 
     @property
@@ -164,38 +140,8 @@ class RunState:
 
     def save(self) -> dict[str, Any]:
         """Return the state between two server steps as plain values and arrays."""
-        vectors = {"mean_vector": self.mean_vector, "consensus": self.consensus}
-        return {
-            "server": pack_server(self.server),
-            "selector": codec.encode(self.selector.state),
-            "memory": codec.encode(self.selector.memory),
-            "clients": self.clients.save(),
-            "ledger": self.ledger.save(),
-            "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
-            "allocator": dict(self.allocator),
-            "vectors": {name: v.numpy() for name, v in vectors.items() if v is not None},
-            "candidates": self.candidates,
-            "last_updates": self.last_updates.save(),
-            "best": None if self.best is None else self.best.save(),
-            "step_norms": np.array(self.step_norms, np.float64),
-            "good": self._save_good(),
-            "evaluated": [dict(one) for one in self.evaluated],
-            **({"refusals": dict(self.refusals)} if self.refusals else {}),
-            **({"ends_at_good": True} if self.ends_at_good else {}),
-            **({} if self.privacy is None else {"privacy": self.privacy.save()}),
-            **{name: getattr(self, name) for name in _NUMBERS},
-        }
-
-    def _save_good(self) -> dict[str, Any] | str | None:
-        """Return ``good`` as plain arrays; the word ``server`` where it is the newest state, which
-        is saved already."""
-        return (
-            None
-            if self.good is None
-            else "server"
-            if self.good is self.server
-            else pack_server(self.good)
-        )
+        good = "server" if self.good is self.server else save(self.good)  # is saved already
+        return {**save_fields(self), "good": good}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` returned.
@@ -205,68 +151,9 @@ class RunState:
         CodecError, StoreError: a selector whose state is of another kind, client states that lie
         elsewhere, or a state that an earlier version of Motley wrote.
         """
-        missing = _PARTS - saved.keys()
-        if missing:
-            said = f"it has no {', '.join(sorted(missing))}"
-            raise StoreError(
-                f"this checkpoint is of another version of Motley ({said}); remove the run's "
-                "folder and begin again"
-            )
-        self.server = unpack_server(saved["server"])
-        self.selector.state = codec.decode(
-            saved["selector"], ClientTable, type(self.selector.state)
-        )
-        self.selector.memory = codec.decode(saved["memory"], ClientTable)
-        self.clients.restore(saved["clients"])
-        self.ledger = Ledger.restore(saved["ledger"])
-        self.downloads = {
-            version: unpack_tensors(sent) for version, sent in saved["downloads"].items()
-        }
-        self.allocator = saved["allocator"]
-        vectors = {name: torch.from_numpy(value) for name, value in saved["vectors"].items()}
-        self.mean_vector = vectors.get("mean_vector")
-        self.consensus = vectors.get("consensus")
-        self.last_updates.restore(saved["last_updates"])
-        self.candidates = saved["candidates"]
+        same = saved.get("good") == "server"
+        restore_fields(self, {**saved, "good": None} if same else saved)
+        if same:
+            self.good = self.server
         self.begun = True
-        self.step_norms = saved["step_norms"].tolist()
-        good = saved["good"]
-        self.good = (
-            self.server if good == "server" else None if good is None else unpack_server(good)
-        )
-        self.best = None if saved["best"] is None else BestRound.restore(saved["best"])
-        self.refusals = dict(saved.get("refusals", {}))
-        self.ends_at_good = saved.get("ends_at_good", False)
-        self.privacy = PrivacyState.restore(saved["privacy"]) if "privacy" in saved else None
-        for name in _NUMBERS:
-            setattr(self, name, saved[name])
-        self.evaluated = [dict(one) for one in saved["evaluated"]]
         self.newest = self.evaluated[-1] if self.evaluated else {}
-
-
-_NUMBERS = (
-    "version",
-    "selections",
-    "draw_index",
-    "dispatch",
-    "model_updates",
-    "start_s",
-    "asked_s",
-)
-_PARTS = {
-    "server",
-    "selector",
-    "memory",
-    "clients",
-    "ledger",
-    "downloads",
-    "allocator",
-    "vectors",
-    "candidates",
-    "last_updates",
-    "step_norms",
-    "good",
-    "best",
-    "evaluated",
-    *_NUMBERS,
-}

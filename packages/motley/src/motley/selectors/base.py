@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -309,20 +309,34 @@ class Selector(Generic[S]):
         if not (context.available[at] == ids).all():
             raise ContractError(f"{name} chose a client that is not available")
 
+    def save(self) -> dict[str, bytes]:
+        """Return what evolves: the state of the rule and the memory of the defence."""
+        return {"state": codec.encode(self.state), "memory": codec.encode(self.memory)}
+
+    def restore(self, saved: Mapping[str, bytes]) -> None:
+        """Take over what :meth:`save` returned.
+
+        Raises
+        ------
+        CodecError: the state of a rule of another kind.
+        """
+        self.memory = codec.decode(saved["memory"], ClientTable)
+        self.state = codec.decode(saved["state"], ClientTable, type(self.state))
+
     def to_bytes(self) -> bytes:
         """Return options, state, seed, horizon and defence as bytes, without pickle."""
         options = {f.name: getattr(self.rule, f.name) for f in dataclasses.fields(self.rule)}  # type: ignore[arg-type]
         saved: dict[str, object] = {
             "rule": type(self.rule).__qualname__,
             "options": options,
-            "state": codec.encode(self.state),
+            "state": self.save()["state"],
             "seed": self.seed,
             "horizon": self.horizon,
         }
         if self.defence is not None:
             saved |= {
                 "defence": dataclasses.asdict(self.defence),
-                "memory": codec.encode(self.memory),
+                "memory": self.save()["memory"],
             }
         return codec.encode(saved)
 
@@ -370,7 +384,6 @@ class Selector(Generic[S]):
         selector: Selector[S] = cls(
             kind(**saved["options"]), saved["seed"], saved["horizon"], defence
         )
-        if defence is not None:
-            selector.memory = codec.decode(saved["memory"], ClientTable)
-        selector.state = codec.decode(saved["state"], ClientTable, type(selector.state))
+        memory = codec.encode(selector.memory) if defence is None else saved["memory"]
+        selector.restore({"state": saved["state"], "memory": memory})
         return selector

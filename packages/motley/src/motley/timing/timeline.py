@@ -28,6 +28,7 @@ FORWARD = 1.0 / 3.0
 forward)."""
 
 
+@dataclass
 class VirtualClock:
     """A clock of virtual seconds since the start of the run, which only advances.
 
@@ -41,14 +42,11 @@ class VirtualClock:
     2.5
     """
 
-    def __init__(self, now_s: float = 0.0) -> None:
-        self._now_s = 0.0
-        self.advance(now_s)
+    now_s: float = 0.0
 
-    @property
-    def now_s(self) -> float:
-        """The current virtual time in seconds."""
-        return self._now_s
+    def __post_init__(self) -> None:
+        began_s, self.now_s = self.now_s, 0.0
+        self.advance(began_s)
 
     def advance(self, to_s: float) -> None:
         """Set the clock to ``to_s``, which may not be earlier than now.
@@ -60,13 +58,13 @@ class VirtualClock:
         """
         if not math.isfinite(to_s):
             said = (
-                f"at {self._now_s} s of virtual time the next event would be at {to_s} s; "
+                f"at {self.now_s} s of virtual time the next event would be at {to_s} s; "
                 "expected a finite time"
             )
             raise ConfigError(f"{said}: look at the options of device and network")
-        if to_s < self._now_s:
-            raise ContractError(f"the clock at {self._now_s} s was asked to go back to {to_s} s")
-        self._now_s = float(to_s)
+        if to_s < self.now_s:
+            raise ContractError(f"the clock at {self.now_s} s was asked to go back to {to_s} s")
+        self.now_s = float(to_s)
 
 
 @dataclass(frozen=True)

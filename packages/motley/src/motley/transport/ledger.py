@@ -11,7 +11,8 @@ grow with rounds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -71,6 +72,7 @@ class _Post(NamedTuple):
     paper: int
 
 
+@dataclass(eq=False)
 class Ledger:
     """Two accounts of all traffic of a run.
 
@@ -85,11 +87,12 @@ class Ledger:
     [400, 800]
     """
 
-    def __init__(self) -> None:
-        self.round = 0
-        self._totals = {(kind, direction): 0 for kind in KINDS for direction in DIRECTIONS}
-        self._paper = 0
-        self._tail: list[_Post] = []
+    round: int = 0
+    _totals: dict[tuple[Kind, Direction], int] = field(
+        default_factory=lambda: {(kind, way): 0 for kind in KINDS for way in DIRECTIONS}
+    )
+    _paper: int = 0
+    _tail: list[_Post] = field(default_factory=list)
 
     def post(
         self,
@@ -175,33 +178,6 @@ class Ledger:
                 )
                 np.add.at(out, order[at[known]], post.bits[known])
         return out
-
-    def save(self) -> dict[str, Any]:
-        """Return the ledger as plain numbers, strings, lists and arrays."""
-        return {
-            "round": self.round,
-            "paper_bits": self._paper,
-            "totals": {
-                f"{kind}/{direction}": bits for (kind, direction), bits in self._totals.items()
-            },
-            "tail": [[p.kind, p.direction, p.ids, p.bits, p.paper] for p in self._tail],
-        }
-
-    @classmethod
-    def restore(cls, saved: Mapping[str, Any]) -> Ledger:
-        """Return a ledger from what :meth:`save` returned."""
-        ledger = cls()
-        ledger.round = saved["round"]
-        ledger._paper = saved["paper_bits"]
-        ledger._totals = {
-            (kind, direction): saved["totals"][f"{kind}/{direction}"]
-            for kind, direction in ledger._totals
-        }
-        ledger._tail = [
-            _Post(kind, direction, np.asarray(ids, np.int64), np.asarray(bits, np.int64), paper)
-            for kind, direction, ids, bits, paper in saved["tail"]
-        ]
-        return ledger
 
     def _turn_to(self, round: int) -> None:
         if round < self.round:
