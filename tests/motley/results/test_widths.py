@@ -6,7 +6,7 @@ from rich.console import Console
 
 import motley
 from motley.results import tables
-from motley.results.summary import widths_table
+from motley.results.terminal import terminal_table
 from motley.results.widths import width_rows
 
 KEYS = {
@@ -41,7 +41,7 @@ def test_a_row_for_the_whole_model_each_listed_width_and_the_clients_own(test, t
     assert [row.value.n for row in rows] == [2, 2, 2]
     console = Console(width=100)
     with console.capture() as shown:
-        console.print(widths_table([run]))
+        console.print(terminal_table(tables.widths({"fjord": [run]})))
     assert "accuracy in % at each width" in shown.get()
     assert "each client's own" in shown.get()
     assert [
@@ -54,4 +54,4 @@ def test_without_capacity_every_client_has_the_whole_model(tmp_path):
     assert [row.width for row in width_rows([run])] == ["1", "0.5"]
     plain = motley.run({**KEYS, "algorithm": "fedavg"}, out=tmp_path / "plain")
     assert width_rows([plain]) == []
-    assert widths_table([plain]) is tables.widths({"fedavg": [plain]}) is widths_table([]) is None
+    assert tables.widths({"fedavg": [plain]}) is None

@@ -20,7 +20,7 @@ from motley.results import measures, picks
 from motley.results.load import Run
 from motley.results.measures import Censored
 from motley.results.metrics import written_scope
-from motley.results.summary import MB
+from motley.results.number_text import MB
 from motley_papers import client_measures, quadratic_measures
 
 __all__ = ["MEASURES", "WALL_TIMES", "Measure", "measure_of", "to_a_target"]

@@ -23,7 +23,7 @@ from motley.results.blocks import (
     non_empty,
 )
 from motley.results.measures import Censored, Spread, spread
-from motley.results.summary import MB, plus_minus, short_number
+from motley.results.number_text import MB, plus_minus, short_number
 from motley_papers.measuring import Measure, measure_of
 from motley_papers.own_runs import own_runs
 from motley_papers.pictures import BY_MEASURE, ExhibitData, draw

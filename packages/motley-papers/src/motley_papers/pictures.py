@@ -28,7 +28,7 @@ from motley.results.figures import (
 )
 from motley.results.load import Run
 from motley.results.measures import Axis, Spread
-from motley.results.summary import plus_minus, short_number
+from motley.results.number_text import plus_minus, short_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Ids
 from motley.core.errors import DataError
+from motley.results import measures
 from motley.results.load import Run
 
-__all__ = ["MOST", "cohort_overlap", "label_counts", "noisy_picks", "skewed_picks"]
+__all__ = ["MOST", "cohort_overlap", "label_counts", "liar_share", "noisy_picks", "skewed_picks"]
 
 MOST = 0.5
 """A client is *skewed* if more than this share of its training samples has one label."""
@@ -91,3 +92,14 @@ def _cohorts(run: Run) -> dict[int, Ids]:
     everybody = run.tables["federation"].num_rows or int(run.config.get("population") or 0)
     cohorts = {int(t): np.unique(clients[rounds == t]) for t in np.unique(rounds)}
     return {t: ids for t, ids in cohorts.items() if len(ids) != everybody}
+
+
+def liar_share(run: Run) -> float:
+    """Return which share of the clients that were sent out lied; NaN where the world has no
+    dishonest clients."""
+    liars = measures.note(run, "liars")
+    rounds, selected = (
+        np.asarray(run.column("rounds", name), float) for name in ("round", "selected")
+    )
+    chosen = float(np.nansum(selected[np.isin(rounds, liars.x)]))
+    return float(liars.y.sum()) / chosen if chosen else float("nan")

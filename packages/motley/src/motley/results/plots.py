@@ -33,7 +33,8 @@ from motley.results.figures import (
 )
 from motley.results.labels import clock
 from motley.results.load import Run
-from motley.results.summary import JUDGED, End, plus_minus, short_number
+from motley.results.method_rows import JUDGED, End
+from motley.results.number_text import plus_minus, short_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
