@@ -20,6 +20,7 @@ from motley.results.figures import (
     colour,
     dash,
     dot,
+    draw_line,
     mark,
     new_figure,
     shorter,
@@ -194,17 +195,25 @@ def _draw_cell(
     hue = colour(method)
     size = 4 if small else 6
     words = f"{'at least ' if bound else ''}{plus_minus(found)}"
-    mark(
-        axes.plot(
-            [found.mean - std, found.mean + std], [y, y], color=hue, linewidth=size / 2, alpha=0.35
-        )[0],
+    draw_line(
+        axes,
         method,
-        words,
+        [found.mean - std, found.mean + std],
+        [y, y],
+        said=words,
+        color=hue,
+        linewidth=size / 2,
+        alpha=0.35,
     )
-    mark(
-        axes.plot(found.mean, y, ">" if bound else dot(method), color=hue, markersize=size)[0],
+    draw_line(
+        axes,
         method,
-        words,
+        found.mean,
+        y,
+        ">" if bound else dot(method),
+        said=words,
+        color=hue,
+        markersize=size,
     )
     if isfinite(printed):
         drawn = axes.plot(
@@ -240,17 +249,8 @@ def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
             means = np.array([s.mean for s in found])
             stds = np.nan_to_num([s.std for s in found])
             label = " / ".join(rest) or "measured"
-            mark(
-                axes.plot(
-                    at,
-                    means,
-                    marker=dot(i),
-                    color=colour(i),
-                    linestyle=dash(i),
-                    markersize=4,
-                    label=label,
-                )[0],
-                i,
+            draw_line(
+                axes, i, at, means, marker=dot(i), linestyle=dash(i), markersize=4, label=label
             )
             mark(
                 axes.fill_between(
@@ -260,17 +260,14 @@ def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
             )
             least = [x for x, tick in enumerate(ticks) if (tick, *rest) in bounds]
             heights = [measured[ticks[x], *rest].mean for x in least]
-            mark(axes.plot(least, heights, "^", color=colour(i), markersize=6)[0], i)
+            draw_line(axes, i, least, heights, "^", markersize=6)
             there = [
                 x
                 for x, tick in enumerate(ticks)
                 if isfinite(published.get((tick, *rest), float("nan")))
             ]
             heights = [published[ticks[x], *rest] for x in there]
-            mark(
-                axes.plot(there, heights, "D", color=colour(i), markersize=6, fillstyle="none")[0],
-                i,
-            )
+            draw_line(axes, i, there, heights, "D", markersize=6, fillstyle="none")
         axes.set_xticks(range(len(ticks)), ticks)
         said = [
             *(["diamonds: published"] if published else []),

@@ -16,6 +16,7 @@ from motley.results.blocks import Picture
 from motley.results.svg import compact
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = [
@@ -28,11 +29,13 @@ __all__ = [
     "dash",
     "dot",
     "draw",
+    "draw_line",
     "for_print",
     "group_edges",
     "grouping",
     "mark",
     "new_figure",
+    "panel_grid",
     "shorter",
     "spread_apart",
     "styled",
@@ -190,6 +193,32 @@ def mark(artist: Any, method: int, said: str = "") -> Any:
     words; return the artist."""
     artist.set_gid(f"method-{method}" + (f"|{said}" if said else ""))
     return artist
+
+
+def draw_line(axes: Axes, method: int, x: Any, y: Any, *form: str, **style: Any) -> Any:
+    """Draw a line in its method's colour, tagged as :func:`mark` does; return it.
+
+    Parameters
+    ----------
+    form: as of matplotlib's ``plot``. style: of the line, and ``said``, what it shows in words.
+    """
+    said = style.pop("said", "")
+    (artist,) = axes.plot(x, y, *form, **{"color": colour(method), **style})
+    return mark(artist, method, said)
+
+
+def panel_grid(figure: Figure, count: int, columns: int, **shared: bool) -> list[Axes]:
+    """Return ``count`` panels in rows of ``columns``; places that are left over are empty.
+
+    Parameters
+    ----------
+    shared: ``sharex``, ``sharey``.
+    """
+    rows = -(-count // columns)
+    grid = figure.subplots(rows, columns, squeeze=False, **shared).ravel().tolist()  # type: ignore[call-overload]
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    return list(grid[:count])
 
 
 @contextmanager

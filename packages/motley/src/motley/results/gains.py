@@ -131,10 +131,10 @@ def _row(label: str, over: str, pairs: Sequence[tuple[Run, Run | None]]) -> Gain
         measures.spread([unit * getattr(one, kind) for one in found])
         for kind, unit in (("share", 100.0), ("median", percent), ("worst", percent))
     )
-    counts = (
+    clients, left_out = (
         sum(getattr(one, kind) for one in found) / len(found) for kind in ("clients", "left_out")
     )
-    return GainRow(label, over, share, median, worst, *counts, percent=percent)
+    return GainRow(label, over, share, median, worst, clients, left_out, percent)
 
 
 def missing_local(groups: Groups) -> str | None:

@@ -22,10 +22,12 @@ from motley.results.figures import (
     colour,
     columns_of,
     dash,
+    draw_line,
     group_edges,
     grouping,
     mark,
     new_figure,
+    panel_grid,
     shorter,
     spread_apart,
     styled,
@@ -174,10 +176,8 @@ def _panels(
     step = "default" if axis == "round" else "steps-post"
     with styled():
         figure = new_figure(8.4, 0.7 + 1.25 * rows)
-        grid = figure.subplots(rows, PANELS, sharex=True, sharey=True, squeeze=False).ravel()
-        for axes in grid[len(groups) :]:
-            axes.set_axis_off()
-        for i, (method, axes) in enumerate(zip(groups, grid, strict=False)):
+        grid = panel_grid(figure, len(groups), PANELS, sharex=True, sharey=True)
+        for i, (method, axes) in enumerate(zip(groups, grid, strict=True)):
             for other in bands:
                 at = np.unique(
                     np.linspace(0, max(len(other.x) - 1, 0), min(len(other.x), BEHIND)).astype(
@@ -192,16 +192,7 @@ def _panels(
                     drawstyle=step,
                 )
             own = bands[i]
-            mark(
-                axes.plot(
-                    own.x * scale,
-                    own.mean * percent,
-                    color=colour(i),
-                    linewidth=1.6,
-                    drawstyle=step,
-                )[0],
-                i,
-            )
+            draw_line(axes, i, own.x * scale, own.mean * percent, linewidth=1.6, drawstyle=step)
             axes.set_title(
                 shorter(method, 20), fontsize=8, fontweight="bold", color=colour(i), pad=3
             )
@@ -242,14 +233,17 @@ def _dots(
             )
             std = float(np.nan_to_num(one.std))
             said = f"{kind} {plus_minus(one)}"
-            mark(
-                axes.plot(
-                    [one.mean - std, one.mean + std], [y, y], linewidth=3, alpha=0.35, color=shade
-                )[0],
+            draw_line(
+                axes,
                 i,
-                said,
+                [one.mean - std, one.mean + std],
+                [y, y],
+                said=said,
+                linewidth=3,
+                alpha=0.35,
+                color=shade,
             )
-            mark(axes.plot(one.mean, y, "o", markersize=6, color=shade)[0], i, said)
+            draw_line(axes, i, one.mean, y, "o", said=said, markersize=6, color=shade)
             last = axes.plot(final.mean, y, "|", markersize=9, markeredgewidth=1.6, color=shade)
             mark(last[0], i, f"final {plus_minus(final)}")
             best = axes.plot(peak.mean, y, ">", markersize=4, fillstyle="none", color=shade)
@@ -341,18 +335,10 @@ def _target_bar(axes: Axes, i: int, costs: Sequence[measures.Censored]) -> None:
     )
     mark(bar.patches[0], i, said)
     if not mean.reached:
-        mark(
-            axes.plot(
-                np.nan_to_num(mean.value), i, ">", color=colour(i), markersize=6, clip_on=False
-            )[0],
-            i,
-        )
+        draw_line(axes, i, np.nan_to_num(mean.value), i, ">", markersize=6, clip_on=False)
     elif std:
-        mark(
-            axes.plot([mean.value - std, mean.value + std], [i, i], color="#333333", linewidth=1.1)[
-                0
-            ],
-            i,
+        draw_line(
+            axes, i, [mean.value - std, mean.value + std], [i, i], color="#333333", linewidth=1.1
         )
 
 
@@ -367,10 +353,8 @@ def participation_bars(groups: Groups) -> Picture:
     rows = -(-len(groups) // columns)
     with styled():
         figure = new_figure(8.4, 0.5 + (1.5 if len(groups) > DIRECT else 2.2) * rows)
-        grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
-        for axes in grid.ravel()[len(groups) :]:
-            axes.set_axis_off()
-        for i, (label, axes, one) in enumerate(zip(groups, grid.ravel(), counts, strict=False)):
+        grid = panel_grid(figure, len(groups), columns, sharey=True)
+        for i, (label, axes, one) in enumerate(zip(groups, grid, counts, strict=True)):
             ranked = _mean_of_ragged([np.sort(p.counts)[::-1] for p in one])
             steps = group_edges(len(ranked)), np.append(client_groups(ranked), 0)
             mark(axes.fill_between(*steps, step="post", color=colour(i), linewidth=0), i)
@@ -425,7 +409,7 @@ def concentration(groups: Groups) -> Picture | None:
         figure = new_figure(NARROW, _height(3.3, groups))
         axes = figure.add_subplot()
         for i, one in enumerate(bands):
-            mark(axes.plot(one.x, one.mean, color=colour(i), linestyle=dash(i))[0], i)
+            draw_line(axes, i, one.x, one.mean, linestyle=dash(i))
         axes.set(
             xlabel="round",
             ylabel="std / mean of the probabilities",
@@ -472,10 +456,7 @@ def client_curves(groups: Groups) -> Picture | None:
         for i, v in enumerate(sorted_values):
             edges = group_edges(len(v))
             share = 100 * (edges[:-1] + edges[1:]) / 2 / max(len(v), 1)
-            mark(
-                axes.plot(share, client_groups(v) * percent, color=colour(i), linestyle=dash(i))[0],
-                i,
-            )
+            draw_line(axes, i, share, client_groups(v) * percent, linestyle=dash(i))
         label = f"clients, worst served first (%){grouping(max(map(len, sorted_values)))}"
         axes.set(
             xlabel=label, ylabel=f"own {name}", title="How evenly the clients are served at the end"
@@ -510,16 +491,13 @@ def _grouped_bars(
             std = float(np.nan_to_num(s.std))
             said = f"{kind} {plus_minus(s)}"
             if points:
-                mark(axes.plot(x, s.mean, "o", color=colour(i), markersize=7)[0], i, said)
+                draw_line(axes, i, x, s.mean, "o", said=said, markersize=7)
             else:
                 mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i, said)
             if std:
                 whisker = colour(i) if points else "#333333"
-                mark(
-                    axes.plot([x, x], [s.mean - std, s.mean + std], color=whisker, linewidth=1.1)[
-                        0
-                    ],
-                    i,
+                draw_line(
+                    axes, i, [x, x], [s.mean - std, s.mean + std], color=whisker, linewidth=1.1
                 )
             if len(ends) <= BESIDE:
                 above = 5 if points and not std else 2  # points; half a dot is 3.5
