@@ -16,7 +16,6 @@ from motley.results import measures
 from motley.results.load import Run
 from motley.results.measures import Censored, Spread
 from motley.results.new_clients import served_new
-from motley.results.picks import liar_share
 
 __all__ = [
     "JUDGED",
@@ -134,7 +133,7 @@ class MethodRow:
     @property
     def liars(self) -> Spread:
         """The share of those sent out that lied, in percent."""
-        return measures.spread([100.0 * liar_share(run) for run in self.runs])
+        return measures.spread([100.0 * _liar_share(run) for run in self.runs])
 
     @property
     def concentration(self) -> float:
@@ -148,6 +147,17 @@ class MethodRow:
         nothing was timed."""
         took = np.concatenate([np.asarray(run.column("timings", kind), float) for run in self.runs])
         return 1e3 * float(np.nanmean(took)) if np.isfinite(took).any() else nan
+
+
+def _liar_share(run: Run) -> float:
+    """Return which share of the clients that were sent out lied; NaN where the world has no
+    dishonest clients."""
+    liars = measures.note(run, "liars")
+    rounds, selected = (
+        np.asarray(run.column("rounds", name), float) for name in ("round", "selected")
+    )
+    chosen = float(np.nansum(selected[np.isin(rounds, liars.x)]))
+    return float(liars.y.sum()) / chosen if chosen else float("nan")
 
 
 def method_rows(groups: Mapping[str, Sequence[Run]]) -> list[MethodRow]:

@@ -569,7 +569,7 @@ def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, 
     one the seconds are."""
     if axis == "round":
         return 1.0, "round", "over rounds"
-    if axis == "seconds":
+    if axis in ("seconds", "paper_seconds"):
         unit, size = (
             ("hours", 3600.0)
             if longest >= 7200
@@ -577,15 +577,8 @@ def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, 
             if longest >= 300
             else ("seconds", 1.0)
         )
-        return 1 / size, f"{time} time ({unit})", f"over {time} time"
-    if axis == "paper_seconds":
-        unit, size = (
-            ("hours", 3600.0)
-            if longest >= 7200
-            else ("minutes", 60.0)
-            if longest >= 300
-            else ("seconds", 1.0)
-        )
+        if axis == "seconds":
+            return 1 / size, f"{time} time ({unit})", f"over {time} time"
         return 1 / size, f"time, papers' convention ({unit})", "over time, papers' convention"
     unit, size = ("GB", 8e9) if longest >= 16e9 else ("MB", 8e6)
     if axis == "paper_bits":

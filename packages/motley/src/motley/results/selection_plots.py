@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from motley.core.errors import DataError
 from motley.results import measures
 from motley.results.blocks import Picture
 from motley.results.figures import (
@@ -34,7 +36,6 @@ from motley.results.figures import (
     to_svg,
 )
 from motley.results.load import Run
-from motley.results.picks import label_counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,6 +46,7 @@ __all__ = [
     "class_picture",
     "components",
     "diagnosed",
+    "label_counts",
     "shares",
     "shares_by_score",
 ]
@@ -281,6 +283,26 @@ def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure
 
 _NAMED = 30
 """Clients whose names have room below their bars."""
+
+
+def label_counts(run: Run) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the training samples per class of the clients that say so, ``[N, C]``, and which
+    clients these are.
+
+    Raises
+    ------
+    DataError: the table holds other counts than one for each class.
+    """
+    labels = run.tables["federation"]["labels"]
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(labels), 0))
+    known = lengths > 0
+    flat = np.asarray(pc.list_flatten(labels), float)
+    if len(set(lengths[known].tolist())) > 1 or not (flat >= 0).all():
+        raise DataError(
+            f"{run.directory}: the table federation holds something else than one count per class "
+            "under 'labels'"
+        )
+    return flat.reshape(np.count_nonzero(known), -1) if known.any() else np.zeros((0, 0)), known
 
 
 def class_distribution(run: Run) -> Picture | None:

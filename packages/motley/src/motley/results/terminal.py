@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from motley.core.untrusted import printable
-from motley.results import tables
+from motley.results import blocks, tables
 from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.method_rows import target_of
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from motley.results.tables import MethodTable
 
-__all__ = ["terminal_table", "terminal_tables"]
+__all__ = ["block_table", "terminal_table", "terminal_tables"]
+
+_COLOURS = {"good": "green", "bad": "red", "": ""}
 
 
 def terminal_tables(runs: Sequence[Run], target: float | None = None) -> list[Table]:
@@ -45,22 +47,51 @@ def terminal_tables(runs: Sequence[Run], target: float | None = None) -> list[Ta
 
 def terminal_table(found: MethodTable) -> Table:
     """Return a table of methods for the terminal."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        title=Text(printable(found.title), style="table.title"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    table = _titled(found.title)
     table.caption = Text(found.remark) if found.remark else None
-    table.caption_justify = "left"
     table.add_column("method", overflow="fold", min_width=12)
     for column in found.terminal:
         table.add_column(column.terminal_head(found.compared), justify="right", no_wrap=True)
     for label, row in found.shown:
         texts = (label, *(column.terminal_cell(row) for column in found.terminal))
         table.add_row(*(Text(printable(text)) for text in texts))
+    return table
+
+
+def block_table(found: blocks.Table, title: str) -> Table:
+    """Return any table of a page for the terminal, its note below it."""
+    from rich.text import Text
+
+    table = _titled(title)
+    note = Text(printable(found.note), style="table.caption")
+    table.caption = note if found.note else None
+    heads = [Text(printable(head), style="table.header") for head in found.heads]
+    table.add_column(heads[0], overflow="fold", min_width=12)
+    for i, head in enumerate(heads[1:]):
+        words = found.words(i)
+        table.add_column(
+            head,
+            justify="left" if words else "right",
+            overflow="fold" if words else "ellipsis",
+        )
+    for row in found.rows:
+        cells = (Text(printable(cell.whole), style=_COLOURS[cell.tone]) for cell in row.cells)
+        table.add_row(Text(printable(row.label)), *cells)
+    return table
+
+
+def _titled(title: str) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(printable(title), style="table.title"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.caption_justify = "left"
     return table
