@@ -325,6 +325,16 @@ def test_the_columns_by_hand():
     assert col.GOT_THERE.terminal_cell(row) == "1 of 2"
 
 
+def test_the_titles_of_a_summary():
+    ends = ["final", "by validation", "peak", "stable", "drop"]
+    spent = ["uplink, papers (MB)", "traffic, all (MB)", "wall time (s)"]
+    assert rendered("summary", "html")[0] == [*ends, "participation std", "virtual hours", *spent]
+    shown = ["took part std", "liars %", "virtual h", "MB", "wall s"]
+    assert rendered("summary", "terminal")[0] == [*ends, *shown]
+    units = ["Final (%)", "By validation (%)", "Peak (%)", "Stable (%)", "Drop (points)"]
+    assert rendered("summary", "latex")[0] == rendered("summary", "csv")[0] == units
+
+
 def test_costs_by_hand():
     """Means of two seeds: 3 + 4 + 600 + 7 or 8 local steps; uploads of 2 and 4 MB; 7,200 and 7,272
     seconds; .1 + .3 and .1 + .31 seconds of the wall clock."""

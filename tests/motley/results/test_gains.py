@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from motley.results import sections, tables
+from motley.results import print_tables, sections, tables
 from motley.results.gain_plots import gain_pictures
 from motley.results.gains import LOCAL, SHARED, gain_rows, local_rival, missing_local
 from motley.results.labels import group_runs
