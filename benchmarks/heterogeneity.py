@@ -25,7 +25,15 @@ import numpy as np
 from motley.results import measures
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
-from motley.results.summary import Difference, End, MethodRow, differences, method_rows, reached
+from motley.results.method_rows import (
+    Difference,
+    End,
+    MethodRow,
+    TargetRow,
+    differences,
+    method_rows,
+)
+from motley.results.number_text import MB
 
 OUT = Path(__file__).with_name("measured") / "heterogeneity.json"
 
@@ -156,7 +164,7 @@ def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
         end = next((one.end for one in found.values()), end)
         rows += [
             {"panel": title, **_row(table, row, groups, found.get(row.label))}
-            for row in sorted(method_rows(groups), key=lambda row: -row.stable.mean)
+            for row in sorted(method_rows(groups), key=lambda row: -row.end("stable").mean)
         ]
     return {
         "experiment": table.name,
@@ -187,23 +195,23 @@ def _row(
     table: Table, row: MethodRow, groups: Mapping[str, Sequence[Run]], found: Difference | None
 ) -> dict[str, Any]:
     runs = groups[row.label]
-    spreads = {
-        name: getattr(row, name) for name in ("final", "peak", "stable", "worst_decile", "variance")
-    }
+    spreads = {name: row.end(name) for name in ("final", "peak", "stable")}
+    spreads |= {name: row.served(name) for name in ("worst_decile", "variance")}
     out: dict[str, Any] = {"label": row.label, "seeds": list(row.seeds)}
     out |= {name: [_round(one.mean), _round(one.std)] for name, one in spreads.items()}
-    out["steps"] = _round(float(np.mean([cost.rounds for cost in row.costs])))
+    out["steps"] = _round(float(np.mean([cost.rounds for cost in row.spent])))
     if found is not None:
         bounds = (found.interval.mean, found.interval.low, found.interval.high)
         out["difference"] = {"interval": [_round(one) for one in bounds], "verdict": found.verdict}
     if table.target is not None:
-        way = reached(runs, table.target)
+        way = TargetRow(row.label, runs, table.target)
+        time = way.cost("time_s").mean
         out["target"] = {
-            "seeds": way.seeds,
-            "seconds": _round(3600 * way.hours.value),
-            "reached": way.hours.reached,
+            "seeds": way.there,
+            "seconds": _round(time.value),
+            "reached": time.reached,
         }
-        out["target"]["mb"] = _round(way.traffic_mb.value)
+        out["target"]["mb"] = _round(way.cost("total_bits", MB).mean.value)
     if "shared" in table.columns:
         # all clients use the shared model
         plain = _at(runs[0].config, "algorithm.name") == "fedavg"

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import motley
-from motley.results import measures
-from motley.results.summary import differences, method_rows
+from motley.results.method_rows import MethodRow, differences, method_rows
 from motley.tuning.outcome import TunedMethod, TuningResult
 from motley.tuning.words import in_words
 
@@ -174,7 +173,7 @@ STUDIES = {
 def record(found: TuningResult) -> dict[str, Any]:
     """Return what the page shows of a study."""
     groups = {method.label: list(method.test) for method in found.methods}
-    against = {one.label: one for one in differences(groups, found.methods[0].label, "stable")}
+    against = {one.label: one for one in differences(groups, found.methods[0].label)}
     rows = {row.label: row for row in method_rows(groups)}
     plan = found.plan
     return {
@@ -190,11 +189,11 @@ def record(found: TuningResult) -> dict[str, Any]:
     }
 
 
-def _row(method: TunedMethod, row: Any, against: Any) -> dict[str, Any]:
+def _row(method: TunedMethod, row: MethodRow, against: Any) -> dict[str, Any]:
     out: dict[str, Any] = {"label": method.label, "chosen": in_words(method.values)}
     out["validation"] = round(100 * method.best.last.objectives[0].value, 2)
-    for name in ("final", "stable", "worst_decile"):
-        spread: measures.Spread = getattr(row, name)
+    spreads = {"final": row.end("final"), "stable": row.end("stable")}
+    for name, spread in (spreads | {"worst_decile": row.served("worst_decile")}).items():
         out[name] = [round(spread.mean, 4), round(spread.std, 4)]
     if against is not None:
         bounds = (against.interval.mean, against.interval.low, against.interval.high)

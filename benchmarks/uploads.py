@@ -29,7 +29,8 @@ from motley.core.layout import Layout
 from motley.results import measures
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
-from motley.results.summary import MB, reached
+from motley.results.method_rows import TargetRow
+from motley.results.number_text import MB
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.models import MODELS
 from motley.transport.compressors.base import Compressor
@@ -113,17 +114,14 @@ def traffic(folder: Path, target: float, at: float | None) -> dict[str, Any]:
             kind: float(np.mean([getattr(one, f"{kind}_bits") for one in spent])) / MB
             for kind in ("paper", "up", "down", "probe", "total")
         }
-        way = reached(runs, target)
+        way = TargetRow(label, runs, target)
         costs = {
-            "rounds": way.rounds,
-            "seconds": way.hours,
-            "paper_mb": way.paper_mb,
-            "traffic_mb": way.traffic_mb,
+            "rounds": way.cost("rounds"),
+            "seconds": way.cost("time_s"),
+            "paper_mb": way.cost("paper_bits", MB),
+            "traffic_mb": way.cost("total_bits", MB),
         }
-        until = {
-            name: [one.value * (3600 if name == "seconds" else 1), one.reached]
-            for name, one in costs.items()
-        }
+        until = {name: [one.mean.value, one.mean.reached] for name, one in costs.items()}
         rows.append(
             {
                 "method": label,

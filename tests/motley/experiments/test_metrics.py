@@ -14,8 +14,8 @@ from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.run import run, with_own
 from motley.results import measures
+from motley.results.method_rows import method_rows, metric_rows, target_of
 from motley.results.report import report
-from motley.results.summary import method_rows, metric_rows, target_of
 from motley.tasks import from_arrays, own_task
 from motley.tasks.base import Task
 from motley.tasks.metrics import Metric
@@ -55,7 +55,7 @@ def test_the_headline_is_the_first_metric(tmp_path: Path) -> None:
     assert headline.numbers[0].mean == pytest.approx(100 * mean[-1])
     assert headline.undefined == 0
     assert auroc.metric == "auroc"
-    assert method_rows({"one": [done]})[0].final.mean == pytest.approx(100 * mean[-1])
+    assert method_rows({"one": [done]})[0].end("final").mean == pytest.approx(100 * mean[-1])
     assert "macro_f1 (%)" in report([done], tmp_path / "r.html").read_text()
 
 

@@ -10,7 +10,7 @@ import pytest
 from motley.results import deployed, labels
 from motley.results.report import facts, report, warnings
 from motley.results.sections import all_sections
-from motley.results.summary import summary_table
+from motley.results.terminal import terminal_tables
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fake import run, table, two_rounds
@@ -113,19 +113,13 @@ def test_a_deployment_beside_a_simulation_is_a_method_of_its_own():
     assert list(groups) == ["by hand", "by hand (deployed)"]
     assert labels.clock(groups) == "virtual or wall"
     assert "virtual or wall h" in [
-        column.header for column in summary_table([simulated, two_rounds()]).columns
+        column.header for column in terminal_tables([simulated, two_rounds()])[0].columns
     ]
     assert dict(facts(groups))["deployment"] == "simulated, and real clients"
     assert "one seed only" in " ".join(warnings(groups))
     assert [part.title for part in all_sections({"simulated": [simulated]})].count(
         "How the clients did"
     ) == 0
-
-
-@pytest.mark.parametrize("kind", ["wall s", "virtual h"])
-def test_a_deployment_s_table_has_one_time(kind):
-    assert kind not in [column.header for column in summary_table([two_rounds()]).columns]
-    assert kind in [column.header for column in summary_table([run(**two_rounds().tables)]).columns]
 
 
 def test_nothing_went_wrong_is_said():

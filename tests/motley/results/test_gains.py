@@ -9,10 +9,11 @@ from rich.console import Console
 
 from motley.results import print_tables, sections, tables
 from motley.results.gain_plots import gain_pictures
-from motley.results.gains import LOCAL, SHARED, gain_rows, gains_table, local_rival, missing_local
+from motley.results.gains import LOCAL, SHARED, gain_rows, local_rival, missing_local
 from motley.results.labels import group_runs
 from motley.results.measures import client_gains, participation
-from motley.results.new_clients import adapted_epochs, new_clients_table, served_new
+from motley.results.new_clients import adapted_epochs, served_new
+from motley.results.terminal import terminal_table
 
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
@@ -104,8 +105,7 @@ def test_what_to_run_is_said_where_nobody_trained_alone():
     assert "motley run FILE.toml --set algorithm=local_only runs it, and motley report" in alone
     assert missing_local(group_runs([own, learned("local_only", [0.4] * 3)])) is None
     assert missing_local(group_runs([fake.run()])) is None
-    assert gains_table([own]) is None
-    assert gains_table([]) is None
+    assert tables.gains(group_runs([own])) is None
 
 
 def test_the_picture_counts_the_helped_and_the_harmed():
@@ -121,6 +121,12 @@ def test_the_picture_counts_the_helped_and_the_harmed():
     assert gain_pictures(group_runs([fake.run()])) == []
 
 
+def test_the_report_shows_pictures_before_the_table():
+    runs = [learned("ditto", [0.7, 0.5], shared=[0.6] * 2), learned("local_only", [0.5] * 2)]
+    titled = {getattr(one, "title", ""): one for one in sections.served(group_runs(runs)).blocks}
+    assert [one.kind for one in titled["Who gained"].blocks] == ["picture", "picture", "table"]
+
+
 def test_many_methods_have_small_panels():
     runs = [learned("fedper", [0.1 * k, 0.5, 0.9], selector={"name": f"s{k}"}) for k in range(9)]
     (picture,) = gain_pictures(group_runs([*runs, learned("local_only", [0.5] * 3)]))
@@ -132,25 +138,6 @@ def terminal(table):
     with console.capture() as got:
         console.print(table)
     return got.get()
-
-
-def test_terminal_report_and_print_say_the_same():
-    runs = [learned("ditto", [0.7, 0.5, 0.4, 0.8], shared=[0.6] * 4, seed=s) for s in (0, 1)]
-    runs += [learned("local_only", [0.5] * 4, seed=s) for s in (0, 1)]
-    groups = group_runs(runs)
-    text = terminal(gains_table(runs))
-    assert "62.5 ± 0.0" in text
-    assert "-10.0 ± 0.0" in text
-    table = tables.gains(groups)
-    assert [cell.value for cell in table.rows[0].cells[1:4]] == pytest.approx([62.5, 10.0, -10.0])
-    printed = next(one for one in print_tables.print_tables(groups) if one.name == "gains")
-    assert [cell.mean for cell in printed.rows[0][1][1:4]] == pytest.approx([62.5, 10.0, -10.0])
-    part = next(
-        block
-        for block in sections.served(groups).blocks
-        if getattr(block, "title", "") == "Who gained"
-    )
-    assert [block.kind for block in part.blocks] == ["picture", "picture", "table"]
 
 
 def test_new_clients_by_epochs():
@@ -165,8 +152,7 @@ def test_new_clients_by_epochs():
     assert [mean.mean, mean.std, worst.mean, after.mean] == pytest.approx(
         [50.0, 200**0.5, 10.0, 80.0]
     )
-    assert "50.0 ± 14.1" in terminal(new_clients_table(runs))
-    assert new_clients_table([fake.run()]) is None
+    assert "50.0 ± 14.1" in terminal(terminal_table(tables.new_clients(group_runs(runs))))
     assert [
         cell.value for cell in tables.new_clients(group_runs(runs)).rows[0].cells
     ] == pytest.approx([50, 10, 80, 70])

@@ -18,11 +18,12 @@ from motley.experiments.config import Experiment
 from motley.experiments.store import RunFolder, describe
 from motley.results.labels import group_runs
 from motley.results.load import Run, citations
+from motley.results.method_rows import target_of
 from motley.results.record import read_note, read_record
 from motley.results.report import facts, warnings
 from motley.results.schema import TABLES
 from motley.results.sections import provenance
-from motley.results.summary import summary_table, target_of
+from motley.results.terminal import terminal_tables
 
 PLAIN = Experiment(
     population=6, cohort=2, stop={"rounds": 2, "target": {"loss": 0.1}}, task="quadratic"
@@ -189,7 +190,7 @@ def test_any_change_of_a_record_is_read_or_refused_in_a_sentence(
         assert facts(groups)
         assert warnings(groups)
         assert provenance(groups).blocks
-        assert summary_table([run]).row_count == 1
+        assert terminal_tables([run])[0].row_count == 1
         citations([run])
         target_of(run)
     with suppress(UserError):

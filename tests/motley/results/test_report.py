@@ -14,16 +14,10 @@ from motley.core.errors import ConfigError, StoreError
 from motley.results.labels import group_runs
 from motley.results.load import load_all
 from motley.results.measures import Spread
+from motley.results.method_rows import method_rows, target_of
+from motley.results.number_text import plus_minus, short_number
 from motley.results.report import report
-from motley.results.summary import (
-    method_rows,
-    plus_minus,
-    served_table,
-    short_number,
-    summary_table,
-    target_of,
-    target_table,
-)
+from motley.results.terminal import terminal_tables
 
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
@@ -196,7 +190,7 @@ def test_the_untrained_model_counts_in_no_verdict(tmp_path):
     page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<td>+12.00</td><td>+7.03 to +16.97</td><td>3</td><td>better</td>" in bare(page)
     assert "final accuracy against base" in page
-    assert all(isnan(row.stable.mean) for row in method_rows(group_runs(runs)))
+    assert all(isnan(row.end("stable").mean) for row in method_rows(group_runs(runs)))
 
 
 def test_the_best_round_by_validation_stands_beside_the_final_one(tmp_path):
@@ -215,12 +209,6 @@ def test_the_best_round_by_validation_stands_beside_the_final_one(tmp_path):
     assert "<td>60.00</td><td>70.00</td><td>70.00</td><td>–</td><td>10.00</td>" in page
     assert "<td>50.00</td><td>–</td><td>50.00</td>" in page
     assert "the round that is best on the clients" in page
-    assert "by validation" in terminal(summary_table(runs))
-    assert "70.0" in terminal(summary_table(runs))
-    summary = (report(runs, tmp_path / "paper", format="latex") / "summary.tex").read_text(
-        encoding="utf-8"
-    )
-    assert r"Final (\%) & By validation (\%) & Peak (\%)" in summary
     assert (
         "by validation"
         not in report([runs[1]], tmp_path / "r.html").read_text(encoding="utf-8").lower()
@@ -232,7 +220,7 @@ def test_round_0_alone_shows_no_number(tmp_path):
     page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "all methods: no evaluation after round 0" in page
     assert bare(page).count("<td>–</td>" * 4) >= 2  # final, peak, stable and drop
-    assert isnan(method_rows(group_runs(runs))[0].stable.mean)
+    assert isnan(method_rows(group_runs(runs))[0].end("stable").mean)
 
 
 def test_methods_are_compared_with_the_reference_whatever_their_order(tmp_path):
@@ -339,13 +327,6 @@ def test_bad_input_is_one_sentence(tmp_path):
         report([fake.run()], tmp_path / "file" / "r.html")
 
 
-def test_the_terminal_shows_every_method(folder):
-    text = terminal(summary_table(load_all(folder)))
-    assert "power_of_choice" in text
-    assert "took part std" in text
-    assert summary_table([]).row_count == 0
-
-
 def terminal(table):
     console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(table)
@@ -353,28 +334,11 @@ def terminal(table):
     return console.export_text()
 
 
-def test_the_terminal_shows_who_was_served_and_what_the_target_took(folder):
-    """Evaluations of ``fake`` are every five rounds; no run starts above 20 % and none ends at 100
-    %."""
-    runs = load_all(folder)
-    text = terminal(served_table(runs))
-    assert "the clients' own accuracy in %" in text
-    assert "worst tenth" in text
-    text = terminal(target_table(runs, 0.2))
-    assert "until 20%" in text
-    assert "2 of 2" in text
-    text = terminal(target_table(runs, 1.0))
-    assert "0 of 2" in text
-    assert "> 20" in text
-    assert served_table([]) is target_table([]) is target_table(runs) is None
-    assert served_table([with_curve("a", 0, [0.5])]) is None
-
-
 def test_both_accounts_of_the_target_fit_a_hundred_columns(folder):
     """uniform: one model of 55,050 values is 0.2202 MB; a round takes six up and six down, so 20
     rounds are 26.42 MB as papers count and twice as much in all; power_of_choice measures six
     clients more each round."""
-    text = terminal(target_table(load_all(folder), 1.0))
+    text = terminal(terminal_tables(load_all(folder), 1.0)[2])
     assert max(map(len, text.splitlines())) <= 100
     assert "rounds   virtual h   uplink, papers MB   all traffic MB" in text
     rows = {line.split()[0]: line.split()[-4:] for line in text.splitlines() if ">" in line}

@@ -7,9 +7,10 @@ import pytest
 import motley
 from motley.results import measures
 from motley.results.labels import group_runs
+from motley.results.method_rows import TargetRow
 from motley.results.print_tables import print_tables
-from motley.results.summary import reached, summary_table, target_table
 from motley.results.tables import costs, to_target
+from motley.results.terminal import terminal_tables
 from tests.rows import Rows
 
 KEYS = {
@@ -94,10 +95,10 @@ def test_targets_and_costs_speak_of_rounds_and_show_selections_beside(buffered):
     target = float(along.y[2])
     assert along.x.tolist() == [2, 4, 6, 8]
     assert (np.diff(along.y) < 0).all()
-    way = reached([buffered], target)
+    way = TargetRow("buffered", [buffered], target)
     spent = measures.costs(buffered)
     asked = float(buffered.column("rounds", "selections")[5])
-    assert (way.rounds.value, way.selections.value) == (6.0, asked)
+    assert tuple(way.cost(kind).mean.value for kind in ("rounds", "selections")) == (6.0, asked)
     assert (spent.rounds, spent.selections) == (8, buffered.column("rounds", "selections")[-1])
     groups = group_runs([buffered])
     page = to_target(groups, target)
@@ -110,7 +111,7 @@ def test_targets_and_costs_speak_of_rounds_and_show_selections_beside(buffered):
     assert [cell.mean for cell in latex["target"].rows[0][1][1:3]] == [6.0, asked]
     assert [title for title, _ in latex["costs"].heads[:2]] == ["Rounds", "Selections"]
     assert costs(groups).heads[1:3] == ("rounds", "selections")
-    assert [column.header for column in target_table([buffered], target).columns[2:4]] == [
+    assert [column.header for column in terminal_tables([buffered], target)[-1].columns[2:4]] == [
         "rounds",
         "selections",
     ]
@@ -125,7 +126,7 @@ def test_a_run_with_one_selection_a_round_shows_no_second_count(tmp_path):
     assert "Selections" not in {
         title for table in print_tables(groups, 1.0) for title, _ in table.heads
     }
-    caption = summary_table([run]).caption
+    caption = terminal_tables([run])[0].caption
     assert "no stable value (–) where a run has fewer than ten evaluations past its half" in str(
         caption
     )

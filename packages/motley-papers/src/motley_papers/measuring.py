@@ -16,12 +16,12 @@ from math import log
 import numpy as np
 
 from motley.core.errors import ConfigError, suggest
-from motley.results import measures, picks
+from motley.results import measures
 from motley.results.load import Run
 from motley.results.measures import Censored
 from motley.results.metrics import written_scope
-from motley.results.summary import MB
-from motley_papers import client_measures, quadratic_measures
+from motley.results.number_text import MB
+from motley_papers import client_measures, picks, quadratic_measures
 
 __all__ = ["MEASURES", "WALL_TIMES", "Measure", "measure_of", "to_a_target"]
 
@@ -190,7 +190,7 @@ def _choosing_ms(run: Run, target: float | None) -> Censored:
 
 
 def _note_mean(name: str, part: str, run: Run, target: float | None) -> Censored:
-    found = measures.note_of(run, name)
+    found = measures.note(run, name)
     if not len(found.y):
         return _NONE
     tenth = max(1, len(found.y) // 10)

@@ -6,31 +6,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table as Printed
 from rich.text import Text
 
 from motley.core.untrusted import printable
 from motley.results import latex
-from motley.results.blocks import Table, UniqueNames
+from motley.results.blocks import UniqueNames
 from motley.results.figures import for_print
 from motley.results.load import citations
 from motley.results.page import replace_files
 from motley.results.page import write as write_page
 from motley.results.print_files import check_formats, pictures_of
+from motley.results.terminal import block_table
 from motley_papers.earlier import CURVES
+from motley_papers.number_files import number_files
 from motley_papers.own_runs import FEW, own_sentences
-from motley_papers.page import dropped, exhibit_section, exhibit_tables, page
 from motley_papers.recipe import names, read
+from motley_papers.recipe_page import dropped, exhibit_section, exhibit_tables, page
 from motley_papers.reproduce import Reproduction
-from motley_papers.tables import number_files
 from motley_papers.verdict_tables import verdict_table
 
 __all__ = ["overview", "rows", "show", "write", "write_for_print"]
 
 _WIDTH = 160
-_COLOURS = {"good": "green", "bad": "red", "": ""}
 
 
 def rows() -> list[dict[str, Any]]:
@@ -79,9 +77,9 @@ def show(found: Reproduction) -> None:
     for exhibit in found.exhibits:
         if found.cells(exhibit):
             for table in exhibit_tables(found, exhibit):
-                console.print(_printed(table, f"{exhibit.name}. {exhibit.title}"))
+                console.print(block_table(table, f"{exhibit.name}. {exhibit.title}"))
     if found.judged:
-        console.print(_printed(verdict_table(found.judged), "claims"))
+        console.print(block_table(verdict_table(found.judged), "claims"))
     said = list(own_sentences(found))
     for sentence in [
         *said[:FEW],
@@ -90,32 +88,6 @@ def show(found: Reproduction) -> None:
         console.print(Text(printable(sentence)))
     if found.earlier.dropped:
         console.print(dropped(found))
-
-
-def _printed(table: Table, title: str) -> Printed:
-    caption = Text(printable(table.note), style="table.caption") if table.note else None
-    out = Printed(
-        title=Text(printable(title), style="table.title"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        caption=caption,
-    )
-    out.caption_justify = "left"
-    out.add_column(
-        Text(printable(table.heads[0]), style="table.header"), overflow="fold", min_width=12
-    )
-    for column, head in enumerate(table.heads[1:]):
-        words = table.words(column)
-        out.add_column(
-            Text(printable(head), style="table.header"),
-            justify="left" if words else "right",
-            overflow="fold" if words else "ellipsis",
-        )
-    for row in table.rows:
-        cells = (Text(printable(cell.whole), style=_COLOURS[cell.tone]) for cell in row.cells)
-        out.add_row(Text(printable(row.label)), *cells)
-    return out
 
 
 def write(found: Reproduction) -> list[Path]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from motley.results.blocks import BulletList, Section
 from motley.results.measures import Censored, spread
-from motley.results.summary import plus_minus, short_number, with_decimals
+from motley.results.number_text import plus_minus, short_number, with_decimals
 from motley_papers.measuring import Measure, measure_of
 from motley_papers.recipe import Cell, Exhibit
 from motley_papers.reproduce import Reproduction

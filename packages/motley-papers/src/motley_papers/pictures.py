@@ -20,6 +20,7 @@ from motley.results.figures import (
     colour,
     dash,
     dot,
+    draw_line,
     mark,
     new_figure,
     shorter,
@@ -28,7 +29,7 @@ from motley.results.figures import (
 )
 from motley.results.load import Run
 from motley.results.measures import Axis, Spread
-from motley.results.summary import plus_minus, short_number
+from motley.results.number_text import plus_minus, short_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -194,17 +195,22 @@ def _draw_cell(
     hue = colour(method)
     size = 4 if small else 6
     words = f"{'at least ' if bound else ''}{plus_minus(found)}"
-    mark(
-        axes.plot(
-            [found.mean - std, found.mean + std], [y, y], color=hue, linewidth=size / 2, alpha=0.35
-        )[0],
+    draw_line(
+        axes,
         method,
-        words,
+        [found.mean - std, found.mean + std],
+        [y, y],
+        style={"color": hue, "linewidth": size / 2, "alpha": 0.35},
+        said=words,
     )
-    mark(
-        axes.plot(found.mean, y, ">" if bound else dot(method), color=hue, markersize=size)[0],
+    draw_line(
+        axes,
         method,
-        words,
+        found.mean,
+        y,
+        form=">" if bound else dot(method),
+        style={"color": hue, "markersize": size},
+        said=words,
     )
     if isfinite(printed):
         drawn = axes.plot(
@@ -240,17 +246,12 @@ def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
             means = np.array([s.mean for s in found])
             stds = np.nan_to_num([s.std for s in found])
             label = " / ".join(rest) or "measured"
-            mark(
-                axes.plot(
-                    at,
-                    means,
-                    marker=dot(i),
-                    color=colour(i),
-                    linestyle=dash(i),
-                    markersize=4,
-                    label=label,
-                )[0],
+            draw_line(
+                axes,
                 i,
+                at,
+                means,
+                style={"marker": dot(i), "linestyle": dash(i), "markersize": 4, "label": label},
             )
             mark(
                 axes.fill_between(
@@ -260,16 +261,15 @@ def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
             )
             least = [x for x, tick in enumerate(ticks) if (tick, *rest) in bounds]
             heights = [measured[ticks[x], *rest].mean for x in least]
-            mark(axes.plot(least, heights, "^", color=colour(i), markersize=6)[0], i)
+            draw_line(axes, i, least, heights, form="^", style={"markersize": 6})
             there = [
                 x
                 for x, tick in enumerate(ticks)
                 if isfinite(published.get((tick, *rest), float("nan")))
             ]
             heights = [published[ticks[x], *rest] for x in there]
-            mark(
-                axes.plot(there, heights, "D", color=colour(i), markersize=6, fillstyle="none")[0],
-                i,
+            draw_line(
+                axes, i, there, heights, form="D", style={"markersize": 6, "fillstyle": "none"}
             )
         axes.set_xticks(range(len(ticks)), ticks)
         said = [

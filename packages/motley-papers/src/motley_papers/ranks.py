@@ -23,7 +23,7 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.results.measures import Spread, interval, spread
-from motley.results.power import LEVEL, holm, p_value
+from motley_papers.power import LEVEL, holm, p_value
 
 __all__ = [
     "Ranking",

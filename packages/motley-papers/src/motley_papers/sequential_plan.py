@@ -17,7 +17,7 @@ from motley.core.errors import DataError
 from motley.core.files import no_file
 from motley.experiments import document
 from motley.results.page import replace_files
-from motley.results.sequential import SpendingPlan
+from motley_papers.sequential import SpendingPlan
 
 __all__ = ["SEQUENTIAL", "SequentialPlan", "read_plan"]
 

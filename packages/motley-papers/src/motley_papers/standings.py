@@ -19,10 +19,10 @@ from motley.results.blocks import (
     non_empty,
 )
 from motley.results.measures import Censored
-from motley.results.power import LEVEL
-from motley.results.summary import short_number
+from motley.results.number_text import short_number
 from motley_papers.difference_map import difference_map, legend
 from motley_papers.measuring import measure_of
+from motley_papers.power import LEVEL
 from motley_papers.ranks import Ranking, Scores, Standing, rank
 from motley_papers.recipe import Exhibit, RankPlan
 

@@ -25,7 +25,7 @@ import numpy as np
 from motley.core.csv_text import csv_rows
 from motley.core.errors import ConfigError
 from motley.experiments import document
-from motley.results.summary import short_number, with_decimals
+from motley.results.number_text import short_number, with_decimals
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.measuring import measure_of
 from motley_papers.recipe import SCALES, Claim, Recipe

@@ -23,10 +23,10 @@ from motley.experiments.store import RunFolder
 from motley.experiments.sweep import Failure, Point, run_points
 from motley.results.load import load
 from motley.results.measures import Spread
-from motley.results.power import LEVEL, p_value
-from motley.results.sequential import SpendingPlan
+from motley_papers.power import LEVEL, p_value
 from motley_papers.recipe import Cell, Claim, Recipe
 from motley_papers.reproduce import Reproduction, reproduce
+from motley_papers.sequential import SpendingPlan
 from motley_papers.sequential_plan import SequentialPlan
 from motley_papers.verdicts import DECIDED, Contrast, cells_of, comparisons
 

@@ -21,12 +21,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from motley.results.measures import Censored, Interval, Spread, spread
-from motley.results.power import LEVEL, holm, pairs_needed, resolvable
-from motley.results.sequential import SpendingPlan
-from motley.results.sides import Sides, least_std, of_all, sides_of
 from motley_papers.claim import WHOLE, Place, Protocol
 from motley_papers.measuring import measure_of
+from motley_papers.power import LEVEL, holm, pairs_needed, resolvable
 from motley_papers.recipe import Cell, Claim, Exhibit
+from motley_papers.sequential import SpendingPlan
+from motley_papers.sides import Sides, least_std, of_all, sides_of
 from motley_papers.tuning import after_tuning
 
 __all__ = [
@@ -100,7 +100,7 @@ class Contrast:
     """The difference that the paper prints; NaN where it does not print both sides."""
     std: float
     """Standard deviation of the differences, at least that which whole numbers have
-    (:func:`motley.results.sides.least_std`)."""
+    (:func:`motley_papers.sides.least_std`)."""
     needs: float
     """The pairs with which the printed difference would be found in 80 % of cases."""
     looks: SpendingPlan | None = None

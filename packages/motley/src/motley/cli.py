@@ -356,35 +356,18 @@ def _show(
     """Print the summary and the path of the report."""
     from rich.console import Console
 
-    from motley.results.gains import gains_table, missing_local
+    from motley.results.gains import missing_local
     from motley.results.labels import group_runs, label_runs
     from motley.results.measures import costs
     from motley.results.model_health import model_health
-    from motley.results.new_clients import new_clients_table
     from motley.results.privacy import claims
-    from motley.results.summary import (
-        metrics_table,
-        served_table,
-        summary_table,
-        target_table,
-        widths_table,
-    )
+    from motley.results.terminal import terminal_tables
 
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    tables = (
-        summary_table(runs),
-        metrics_table(runs),
-        widths_table(runs),
-        served_table(runs),
-        gains_table(runs),
-        new_clients_table(runs),
-        target_table(runs, target),
-    )
-    for table in tables:
-        if table is not None:
-            console.print(table)
+    for table in terminal_tables(runs, target):
+        console.print(table)
     for block in claims(group_runs(runs)):
         tell("\n".join((block.title, *(f"- {item}" for item in block.items))))
     if any(run.meta.get("personal") for run in runs) and (

@@ -139,7 +139,7 @@ def _table(runs: Sequence[RunProgress], width: int, most: int | None = None) -> 
 
 def _cells(one: RunProgress) -> list[str]:
     from motley.results.live import in_words
-    from motley.results.summary import short_number
+    from motley.results.number_text import short_number
 
     seed = "" if one.seed is None else str(one.seed)
     of = "" if one.planned is None or one.state == "finished" else f" of {one.planned}"

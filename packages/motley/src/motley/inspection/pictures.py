@@ -17,6 +17,7 @@ from motley.results.figures import (
     colour,
     columns_of,
     dash,
+    draw_line,
     mark,
     new_figure,
     shorter,
@@ -48,11 +49,12 @@ def profile_bars(federations: Sequence[InspectedFederation]) -> Picture:
                 bar = axes.barh(at, value, height, color=colour(i))[0]
                 mark(bar, i, f"{title(name)} {value_text(found)}")
                 if not isnan(found.low):
-                    mark(
-                        axes.plot(
-                            [found.low, found.high], [at, at], color="#222222", linewidth=1.2
-                        )[0],
+                    draw_line(
+                        axes,
                         i,
+                        [found.low, found.high],
+                        [at, at],
+                        style={"color": "#222222", "linewidth": 1.2},
                     )
         axes.set_yticks(range(len(names)), [title(name) for name in names])
         axes.invert_yaxis()
@@ -113,10 +115,13 @@ def drift_curves(federations: Sequence[InspectedFederation]) -> Picture | None:
             for i, one in enumerate(federations):
                 if name in one.drift:
                     rounds, values = one.drift[name]
-                    mark(
-                        axes.plot(rounds, values, color=colour(i), linestyle=dash(i))[0],
+                    draw_line(
+                        axes,
                         i,
-                        shorter(one.label, 40),
+                        rounds,
+                        values,
+                        style={"linestyle": dash(i)},
+                        said=shorter(one.label, 40),
                     )
             axes.set_title(name)
             axes.set_xlabel("round")

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from motley.core.untrusted import printable
 from motley.inspection.inspected import Inspected
-from motley.inspection.page import client_sections, finding_names
+from motley.inspection.inspection_page import client_sections, finding_names
 from motley.inspection.words import interval_text, title, value_text
+from motley.results import blocks
 from motley.results.blocks import DASH
 from motley.results.figures import shorter
+from motley.results.terminal import block_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,22 +78,12 @@ def _row(found: Inspected, name: str) -> list[str]:
 
 def client_tables(found: Inspected) -> list[Table]:
     """Return a table of the clients of each federation that have names."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    tables = []
-    for section in client_sections(found.federations):
-        table = Table(
-            box=box.SIMPLE_HEAD, pad_edge=False, title=Text(section.title), title_justify="left"
-        )
-        block = section.blocks[0]
-        for i, head in enumerate(block.heads):  # type: ignore[union-attr]
-            table.add_column(Text(head), justify="right" if i else "left")
-        for row in block.rows:  # type: ignore[union-attr]
-            table.add_row(*map(Text, (row.label, *(cell.text for cell in row.cells))))
-        tables.append(table)
-    return tables
+    return [
+        block_table(table, section.title)
+        for section in client_sections(found.federations)
+        for table in section.blocks
+        if isinstance(table, blocks.Table)
+    ]
 
 
 def bullets(found: Inspected) -> str:

@@ -6,7 +6,7 @@ from math import isfinite, isnan
 
 from motley.heterogeneity.record import Finding
 from motley.results.blocks import DASH
-from motley.results.summary import short_number
+from motley.results.number_text import short_number
 
 __all__ = ["bytes_in_words", "interval_text", "title", "value_text"]
 

@@ -28,7 +28,7 @@ from motley.results.blocks import (
 from motley.results.figures import NARROW, colour, dash, mark, new_figure, styled, to_svg
 from motley.results.load import Run
 from motley.results.measures import Curve
-from motley.results.summary import MB, short_number
+from motley.results.number_text import MB, short_number
 
 __all__ = ["clients", "incidents", "real_clients", "round_seconds", "round_traffic"]
 

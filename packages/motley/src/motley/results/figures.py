@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from motley.results.blocks import Picture
 from motley.results.svg import compact
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = [
@@ -28,11 +30,13 @@ __all__ = [
     "dash",
     "dot",
     "draw",
+    "draw_line",
     "for_print",
     "group_edges",
     "grouping",
     "mark",
     "new_figure",
+    "panel_grid",
     "shorter",
     "spread_apart",
     "styled",
@@ -190,6 +194,38 @@ def mark(artist: Any, method: int, said: str = "") -> Any:
     words; return the artist."""
     artist.set_gid(f"method-{method}" + (f"|{said}" if said else ""))
     return artist
+
+
+def draw_line(
+    axes: Axes,
+    method: int,
+    x: Any,
+    y: Any,
+    form: str = "",
+    style: Mapping[str, Any] = MappingProxyType({}),
+    said: str = "",
+) -> Any:
+    """Draw a line in its method's colour, tagged as :func:`mark` does; return it.
+
+    Parameters
+    ----------
+    form, style: as the format and the keywords of matplotlib's ``plot``. said: what the line shows,
+    in words.
+    """
+    (artist,) = axes.plot(x, y, *([form] if form else []), **{"color": colour(method), **style})
+    return mark(artist, method, said)
+
+
+def panel_grid(
+    figure: Figure, count: int, columns: int, sharex: bool = False, sharey: bool = False
+) -> list[Axes]:
+    """Return ``count`` panels in rows of ``columns``; places that are left over are empty."""
+    rows = -(-count // columns)
+    grid = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False)
+    panels: list[Axes] = grid.ravel().tolist()
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    return panels[:count]
 
 
 @contextmanager

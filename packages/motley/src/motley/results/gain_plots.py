@@ -19,6 +19,7 @@ from motley.results.figures import (
     grouping,
     mark,
     new_figure,
+    panel_grid,
     shorter,
     styled,
     to_svg,
@@ -67,10 +68,8 @@ def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
     rows = -(-len(gained) // columns)
     with styled():
         figure = new_figure(8.4, 0.6 + (1.6 if small else 2.3) * rows)
-        grid = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
-        for axes in grid[len(gained) :]:
-            axes.set_axis_off()
-        for axes, (label, found) in zip(grid, gained.items(), strict=False):
+        grid = panel_grid(figure, len(gained), columns, sharey=True)
+        for axes, (label, found) in zip(grid, gained.items(), strict=True):
             number = order.index(label)
             _panel(axes, [percent * one for one in found], number)
             axes.set_title(

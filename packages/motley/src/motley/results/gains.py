@@ -5,24 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from motley.results import measures
 from motley.results.fairness import has_clients
-from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.measures import Spread
-from motley.results.summary import plus_minus, short_number, terminal_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 __all__ = [
     "LEAST",
     "LOCAL",
     "GainRow",
     "gain_rows",
-    "gains_table",
     "local_rival",
     "missing_local",
     "rivals",
@@ -69,6 +63,7 @@ class GainRow:
     worst: Spread
     clients: float
     left_out: float
+    percent: float
 
 
 def _algorithm(run: Run) -> str:
@@ -136,10 +131,10 @@ def _row(label: str, over: str, pairs: Sequence[tuple[Run, Run | None]]) -> Gain
         measures.spread([unit * getattr(one, kind) for one in found])
         for kind, unit in (("share", 100.0), ("median", percent), ("worst", percent))
     )
-    counts = (
+    clients, left_out = (
         sum(getattr(one, kind) for one in found) / len(found) for kind in ("clients", "left_out")
     )
-    return GainRow(label, over, share, median, worst, *counts)
+    return GainRow(label, over, share, median, worst, clients, left_out, percent)
 
 
 def missing_local(groups: Groups) -> str | None:
@@ -168,29 +163,3 @@ def missing_local(groups: Groups) -> str | None:
         "who gains by federating is not known without local training alone on the same data "
         f"and seed; {remedy}"
     )
-
-
-def gains_table(runs: Sequence[Run]) -> Table | None:
-    """Return the gains as a further table for the terminal; None where neither rival is there."""
-    rows = gain_rows(group_runs(runs)) if runs else []
-    if not rows:
-        return None
-    metric = measures.metric_of(runs[0])[0]
-    digits = 1 if measures.percent_of(runs[0]) > 1 else None
-    cells = [
-        (
-            row.label,
-            [
-                row.over,
-                plus_minus(row.share, 1),
-                plus_minus(row.median, digits),
-                plus_minus(row.worst, digits),
-                short_number(row.clients, 1e3),
-                short_number(row.left_out, 1e3),
-            ],
-        )
-        for row in rows
-    ]
-    title = f"who gained: the clients' own {metric}{' in points' if digits else ''}"
-    heads = ("over", "better off %", "median gain", "worst gain", "clients", f"< {LEAST} tests")
-    return terminal_table(title, heads, cells)

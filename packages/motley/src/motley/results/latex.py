@@ -9,8 +9,8 @@ from math import isfinite
 
 from motley.results.blocks import Table
 from motley.results.measures import Censored
+from motley.results.number_text import short_number
 from motley.results.print_tables import PrintTable, Value
-from motley.results.summary import short_number
 
 __all__ = ["escaped", "figure", "page_table", "table"]
 

@@ -74,7 +74,7 @@ __all__ = [
     "interval",
     "metric_of",
     "metrics_of",
-    "note_of",
+    "note",
     "over_samples",
     "paired",
     "participation",
@@ -266,7 +266,8 @@ def concentration(run: Run) -> Curve:
 
 
 def note(run: Run, name: str) -> Curve:
-    """Return one of the notes of ``rounds`` as a curve over the rounds that have it."""
+    """Return one of the notes of ``rounds`` as a curve over the rounds that have it,
+    ``note(run, "max_probability")``; an empty one where none has."""
     return _note(run, _notes(run), name)
 
 
@@ -282,12 +283,6 @@ def grouped_notes(run: Run) -> dict[str, dict[str, Curve]]:
         head, _, tail = name.partition(".")
         found.setdefault(head, {})[tail] = _note(run, notes, name)
     return found
-
-
-def note_of(run: Run, name: str) -> Curve:
-    """Return one note of the rounds that have it, ``note_of(run, "max_probability")``; an empty
-    curve where none has."""
-    return _note(run, _notes(run), name)
 
 
 def _notes(run: Run) -> list[dict[str, float]]:

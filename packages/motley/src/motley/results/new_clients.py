@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from motley.results import measures
 from motley.results.fairness import client_values
-from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.measures import Spread
-from motley.results.summary import plus_minus, terminal_table
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-__all__ = ["adapted_epochs", "new_clients_table", "served_new"]
+__all__ = ["adapted_epochs", "served_new"]
 
 
 def adapted_epochs(run: Run) -> list[int]:
@@ -41,27 +35,4 @@ def served_new(runs: Sequence[Run], epochs: int) -> tuple[Spread, Spread]:
     ]
     return measures.spread([percent * y[-1] for y in means if len(y)]), measures.spread(
         [percent * one for one in worst]
-    )
-
-
-def new_clients_table(runs: Sequence[Run]) -> Table | None:
-    """Return the means over new clients as a further table for the terminal; None where no clients
-    were held out."""
-    epochs = sorted({number for run in runs for number in adapted_epochs(run)})
-    if not epochs:
-        return None
-    percent = measures.percent_of(runs[0]) > 1
-    cells = [
-        (
-            label,
-            [
-                plus_minus(served_new(members, number)[0], 1 if percent else None)
-                for number in epochs
-            ],
-        )
-        for label, members in group_runs(runs).items()
-    ]
-    title = f"new clients' {measures.metric_of(runs[0])[0]}{' in %' if percent else ''}"
-    return terminal_table(
-        title, [f"after {number} epoch{'' if number == 1 else 's'}" for number in epochs], cells
     )

@@ -22,10 +22,12 @@ from motley.results.figures import (
     colour,
     columns_of,
     dash,
+    draw_line,
     group_edges,
     grouping,
     mark,
     new_figure,
+    panel_grid,
     shorter,
     spread_apart,
     styled,
@@ -33,7 +35,8 @@ from motley.results.figures import (
 )
 from motley.results.labels import clock
 from motley.results.load import Run
-from motley.results.summary import JUDGED, End, plus_minus, short_number
+from motley.results.method_rows import JUDGED, End
+from motley.results.number_text import plus_minus, short_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,10 +176,8 @@ def _panels(
     step = "default" if axis == "round" else "steps-post"
     with styled():
         figure = new_figure(8.4, 0.7 + 1.25 * rows)
-        grid = figure.subplots(rows, PANELS, sharex=True, sharey=True, squeeze=False).ravel()
-        for axes in grid[len(groups) :]:
-            axes.set_axis_off()
-        for i, (method, axes) in enumerate(zip(groups, grid, strict=False)):
+        grid = panel_grid(figure, len(groups), PANELS, sharex=True, sharey=True)
+        for i, (method, axes) in enumerate(zip(groups, grid, strict=True)):
             for other in bands:
                 at = np.unique(
                     np.linspace(0, max(len(other.x) - 1, 0), min(len(other.x), BEHIND)).astype(
@@ -191,15 +192,12 @@ def _panels(
                     drawstyle=step,
                 )
             own = bands[i]
-            mark(
-                axes.plot(
-                    own.x * scale,
-                    own.mean * percent,
-                    color=colour(i),
-                    linewidth=1.6,
-                    drawstyle=step,
-                )[0],
+            draw_line(
+                axes,
                 i,
+                own.x * scale,
+                own.mean * percent,
+                style={"linewidth": 1.6, "drawstyle": step},
             )
             axes.set_title(
                 shorter(method, 20), fontsize=8, fontweight="bold", color=colour(i), pad=3
@@ -241,14 +239,17 @@ def _dots(
             )
             std = float(np.nan_to_num(one.std))
             said = f"{kind} {plus_minus(one)}"
-            mark(
-                axes.plot(
-                    [one.mean - std, one.mean + std], [y, y], linewidth=3, alpha=0.35, color=shade
-                )[0],
+            draw_line(
+                axes,
                 i,
-                said,
+                [one.mean - std, one.mean + std],
+                [y, y],
+                style={"linewidth": 3, "alpha": 0.35, "color": shade},
+                said=said,
             )
-            mark(axes.plot(one.mean, y, "o", markersize=6, color=shade)[0], i, said)
+            draw_line(
+                axes, i, one.mean, y, form="o", style={"markersize": 6, "color": shade}, said=said
+            )
             last = axes.plot(final.mean, y, "|", markersize=9, markeredgewidth=1.6, color=shade)
             mark(last[0], i, f"final {plus_minus(final)}")
             best = axes.plot(peak.mean, y, ">", markersize=4, fillstyle="none", color=shade)
@@ -340,18 +341,21 @@ def _target_bar(axes: Axes, i: int, costs: Sequence[measures.Censored]) -> None:
     )
     mark(bar.patches[0], i, said)
     if not mean.reached:
-        mark(
-            axes.plot(
-                np.nan_to_num(mean.value), i, ">", color=colour(i), markersize=6, clip_on=False
-            )[0],
+        draw_line(
+            axes,
             i,
+            np.nan_to_num(mean.value),
+            i,
+            form=">",
+            style={"markersize": 6, "clip_on": False},
         )
     elif std:
-        mark(
-            axes.plot([mean.value - std, mean.value + std], [i, i], color="#333333", linewidth=1.1)[
-                0
-            ],
+        draw_line(
+            axes,
             i,
+            [mean.value - std, mean.value + std],
+            [i, i],
+            style={"color": "#333333", "linewidth": 1.1},
         )
 
 
@@ -366,10 +370,8 @@ def participation_bars(groups: Groups) -> Picture:
     rows = -(-len(groups) // columns)
     with styled():
         figure = new_figure(8.4, 0.5 + (1.5 if len(groups) > DIRECT else 2.2) * rows)
-        grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
-        for axes in grid.ravel()[len(groups) :]:
-            axes.set_axis_off()
-        for i, (label, axes, one) in enumerate(zip(groups, grid.ravel(), counts, strict=False)):
+        grid = panel_grid(figure, len(groups), columns, sharey=True)
+        for i, (label, axes, one) in enumerate(zip(groups, grid, counts, strict=True)):
             ranked = _mean_of_ragged([np.sort(p.counts)[::-1] for p in one])
             steps = group_edges(len(ranked)), np.append(client_groups(ranked), 0)
             mark(axes.fill_between(*steps, step="post", color=colour(i), linewidth=0), i)
@@ -424,7 +426,7 @@ def concentration(groups: Groups) -> Picture | None:
         figure = new_figure(NARROW, _height(3.3, groups))
         axes = figure.add_subplot()
         for i, one in enumerate(bands):
-            mark(axes.plot(one.x, one.mean, color=colour(i), linestyle=dash(i))[0], i)
+            draw_line(axes, i, one.x, one.mean, style={"linestyle": dash(i)})
         axes.set(
             xlabel="round",
             ylabel="std / mean of the probabilities",
@@ -471,10 +473,7 @@ def client_curves(groups: Groups) -> Picture | None:
         for i, v in enumerate(sorted_values):
             edges = group_edges(len(v))
             share = 100 * (edges[:-1] + edges[1:]) / 2 / max(len(v), 1)
-            mark(
-                axes.plot(share, client_groups(v) * percent, color=colour(i), linestyle=dash(i))[0],
-                i,
-            )
+            draw_line(axes, i, share, client_groups(v) * percent, style={"linestyle": dash(i)})
         label = f"clients, worst served first (%){grouping(max(map(len, sorted_values)))}"
         axes.set(
             xlabel=label, ylabel=f"own {name}", title="How evenly the clients are served at the end"
@@ -509,16 +508,17 @@ def _grouped_bars(
             std = float(np.nan_to_num(s.std))
             said = f"{kind} {plus_minus(s)}"
             if points:
-                mark(axes.plot(x, s.mean, "o", color=colour(i), markersize=7)[0], i, said)
+                draw_line(axes, i, x, s.mean, form="o", style={"markersize": 7}, said=said)
             else:
                 mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i, said)
             if std:
                 whisker = colour(i) if points else "#333333"
-                mark(
-                    axes.plot([x, x], [s.mean - std, s.mean + std], color=whisker, linewidth=1.1)[
-                        0
-                    ],
+                draw_line(
+                    axes,
                     i,
+                    [x, x],
+                    [s.mean - std, s.mean + std],
+                    style={"color": whisker, "linewidth": 1.1},
                 )
             if len(ends) <= BESIDE:
                 above = 5 if points and not std else 2  # points; half a dot is 3.5
@@ -590,7 +590,7 @@ def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, 
     one the seconds are."""
     if axis == "round":
         return 1.0, "round", "over rounds"
-    if axis == "seconds":
+    if axis in ("seconds", "paper_seconds"):
         unit, size = (
             ("hours", 3600.0)
             if longest >= 7200
@@ -598,15 +598,8 @@ def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, 
             if longest >= 300
             else ("seconds", 1.0)
         )
-        return 1 / size, f"{time} time ({unit})", f"over {time} time"
-    if axis == "paper_seconds":
-        unit, size = (
-            ("hours", 3600.0)
-            if longest >= 7200
-            else ("minutes", 60.0)
-            if longest >= 300
-            else ("seconds", 1.0)
-        )
+        if axis == "seconds":
+            return 1 / size, f"{time} time ({unit})", f"over {time} time"
         return 1 / size, f"time, papers' convention ({unit})", "over time, papers' convention"
     unit, size = ("GB", 8e9) if longest >= 16e9 else ("MB", 8e6)
     if axis == "paper_bits":

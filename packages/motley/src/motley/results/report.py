@@ -17,11 +17,10 @@ from motley.results.blocks import BulletList, Page, non_empty
 from motley.results.labels import clock, group_runs
 from motley.results.load import Run, load_all
 from motley.results.model_health import model_health
+from motley.results.number_text import whole
 from motley.results.page import write
 from motley.results.print_files import write_print_files
-from motley.results.sections import all_sections, provenance
-from motley.results.single_runs import single_runs
-from motley.results.tables import whole
+from motley.results.sections import all_sections, provenance, single_runs
 
 __all__ = ["facts", "report", "report_page", "warnings"]
 

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from motley.results import measures, plots, selection_plots, tables
 from motley.results.blocks import BulletList, Code, Section, SideBySide, Text, non_empty
@@ -18,8 +21,8 @@ from motley.results.gain_plots import gain_pictures
 from motley.results.gains import missing_local
 from motley.results.labels import clock
 from motley.results.load import Run, citations
+from motley.results.method_rows import target_of
 from motley.results.privacy import privacy_section
-from motley.results.summary import target_of
 
 __all__ = [
     "all_sections",
@@ -32,6 +35,7 @@ __all__ = [
     "provenance",
     "sending",
     "served",
+    "single_runs",
 ]
 
 Groups = Mapping[str, Sequence[Run]]
@@ -244,6 +248,24 @@ def provenance(groups: Groups, experiments: bool = True) -> Section:
             Code("\n\n".join(papers), "Cite what was used (BibTeX)", "bibtex") if papers else None,
         ),
     )
+
+
+def single_runs(groups: Groups, folder: Path) -> Section:
+    """Return the section with a row for each run and the address of its folder or report, from
+    which ``folder``, that of the report, they go on."""
+    table = tables.each_run(groups, lambda run: run_address(run, folder))
+    return Section("Each run", [table], folded=len(table.rows) > 1)
+
+
+def run_address(run: Run, folder: Path) -> str:
+    """Return the address of a run's own report, where it has one, else of its folder, from another
+    folder; "" where there is none."""
+    own = run.directory / "report.html"
+    target = own if own.is_file() and own.parent.resolve() != folder.resolve() else run.directory
+    if not target.exists():
+        return ""
+    relative = Path(os.path.relpath(target.resolve(), folder.resolve())).as_posix()
+    return quote(relative if target == own else f"{relative}/")
 
 
 def _several(groups: Groups) -> bool:

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from motley.core.errors import DataError
 from motley.results import measures
 from motley.results.blocks import Picture
 from motley.results.figures import (
@@ -23,16 +25,17 @@ from motley.results.figures import (
     client_groups,
     colour,
     columns_of,
+    draw_line,
     grouping,
     mark,
     new_figure,
+    panel_grid,
     shorter,
     spread_apart,
     styled,
     to_svg,
 )
 from motley.results.load import Run
-from motley.results.picks import label_counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,6 +46,7 @@ __all__ = [
     "class_picture",
     "components",
     "diagnosed",
+    "label_counts",
     "shares",
     "shares_by_score",
 ]
@@ -88,15 +92,12 @@ def shares(groups: Groups) -> Picture | None:
             )
             if np.isfinite(one.ceiling):
                 line = np.array([0.0, min(links.max(), 1 / one.ceiling)])
-                mark(
-                    axes.plot(
-                        line,
-                        100 * one.ceiling * line,
-                        color="#333333",
-                        linewidth=1,
-                        linestyle=(0, (4, 3)),
-                    )[0],
+                draw_line(
+                    axes,
                     i,
+                    line,
+                    100 * one.ceiling * line,
+                    style={"color": "#333333", "linewidth": 1, "linestyle": (0, (4, 3))},
                 )
                 label += f"\ndashed: ceiling, {100 * one.ceiling:.3g} % for each Mb/s"
             axes.set_title(
@@ -137,16 +138,12 @@ def shares_by_score(groups: Groups) -> Picture | None:
             )
             mark(dots, i)
             most = 1.05 * max(float(np.nanmax(x)), float(np.nanmax(y)), 1.0)
-            mark(
-                axes.plot(
-                    [0, most],
-                    [0, most],
-                    color="#888888",
-                    linewidth=1,
-                    linestyle=(0, (4, 3)),
-                    zorder=0,
-                )[0],
+            draw_line(
+                axes,
                 i,
+                [0, most],
+                [0, most],
+                style={"color": "#888888", "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 0},
             )
             axes.set(xlim=(0, most), ylim=(0, most))
         figure.supxlabel("score of the client / mean score of its cohort", fontsize=9)
@@ -201,11 +198,12 @@ def _notes_figure(groups: Groups, notes: Notes, head: str, label: str) -> Pictur
                 band = measures.band([one[name] for one in own[i] if name in one])
                 if len(band.x):
                     style = DASHES[n // len(COLOURS) % len(DASHES)]
-                    mark(
-                        axes.plot(
-                            band.x, band.mean, color=colour(n), linestyle=style, linewidth=1.4
-                        )[0],
+                    draw_line(
+                        axes,
                         i,
+                        band.x,
+                        band.mean,
+                        style={"color": colour(n), "linestyle": style, "linewidth": 1.4},
                     )
                     tips[n] = (float(band.x[-1]), float(band.mean[-1]))
             axes.margins(x=0)
@@ -274,10 +272,9 @@ def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure
     columns = columns_of(len(methods))
     rows = -(-len(methods) // columns)
     figure = new_figure(8.4 if columns > 1 else NARROW, 0.6 + 2.3 * rows)
-    grid = figure.subplots(rows, columns, sharey=share, squeeze=False).ravel()
-    for axes in grid[len(methods) :]:
-        axes.set_axis_off()
-    panels = dict(zip(methods, grid, strict=False))
+    panels = dict(
+        zip(methods, panel_grid(figure, len(methods), columns, sharey=share), strict=True)
+    )
     for i, axes in panels.items():
         axes.set_title(shorter(labels[i], 28), fontweight="bold", color=colour(i))
     return figure, panels
@@ -285,6 +282,26 @@ def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure
 
 _NAMED = 30
 """Clients whose names have room below their bars."""
+
+
+def label_counts(run: Run) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the training samples per class of the clients that say so, ``[N, C]``, and which
+    clients these are.
+
+    Raises
+    ------
+    DataError: the table holds other counts than one for each class.
+    """
+    labels = run.tables["federation"]["labels"]
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(labels), 0))
+    known = lengths > 0
+    flat = np.asarray(pc.list_flatten(labels), float)
+    if len(set(lengths[known].tolist())) > 1 or not (flat >= 0).all():
+        raise DataError(
+            f"{run.directory}: the table federation holds something else than one count per class "
+            "under 'labels'"
+        )
+    return flat.reshape(np.count_nonzero(known), -1) if known.any() else np.zeros((0, 0)), known
 
 
 def class_distribution(run: Run) -> Picture | None:

@@ -1,471 +1,457 @@
-"""The tables of a report: each function takes runs grouped by method and returns one
-:class:`motley.results.blocks.Table`.
+"""The tables of a report: each function takes runs grouped by method and lays columns of
+:mod:`motley.results.columns` out for pages, the terminal and print.
 
 ``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. A table of what the
-runs do not hold is None.
+runs do not hold is None. What is returned is a :class:`motley.results.blocks.Table` of a page; its
+columns on the terminal and in print are beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-import numpy as np
-
-from motley.results import measures
+from motley.results import columns as col
 from motley.results.best import BOLD, best_rows
-from motley.results.blocks import DASH, Table, TableCell, TableRow
+from motley.results.blocks import Table, TableRow
+from motley.results.columns import Column, Compared
 from motley.results.gains import LEAST, gain_rows
-from motley.results.labels import clock, clock_in_words
-from motley.results.lies import liar_share
+from motley.results.labels import clock_in_words
 from motley.results.load import Run
-from motley.results.measures import Spread
-from motley.results.new_clients import adapted_epochs, served_new
-from motley.results.summary import (
+from motley.results.method_rows import (
     JUDGED,
-    MB,
     NO_STABLE,
+    MethodRow,
+    TargetRow,
     differences,
-    method_rows,
     metric_rows,
-    plus_minus,
-    reached,
-    short_number,
-    shows_selections,
-    with_decimals,
 )
+from motley.results.metrics import written_scope
+from motley.results.new_clients import adapted_epochs
 from motley.results.widths import width_rows
 
 __all__ = [
+    "MethodTable",
     "by_kind",
     "costs",
+    "each_run",
     "fairness",
     "gains",
+    "metrics",
     "new_clients",
     "pairs",
     "participation",
     "phases",
     "summary",
     "to_target",
-    "whole",
     "widths",
 ]
 
 Groups = Mapping[str, Sequence[Run]]
-COUNTS = (
-    "rounds",
-    "selections",
-    "dispatched",
-    "accepted",
-    "late",
-    "dropped",
-    "rejected",
-    "local_steps",
-)
-AMOUNTS = (
-    ("down_bits", MB),
-    ("up_bits", MB),
-    ("probe_bits", MB),
-    ("time_s", 3600.0),
-    ("wall_s", 1.0),
-)
-PHASES = ("select_s", "measure_s", "plan_s", "train_s", "aggregate_s", "evaluate_s", "write_s")
 
 
-def summary(groups: Groups) -> Table:
-    """Return the end and the costs of each method; ends are bold by
-    :data:`~motley.results.best.BOLD`."""
-    rows = []
-    methods = method_rows(groups)
-    time = clock(groups)
-    better = measures.metric_of(next(iter(groups.values()))[0])[1]
-    measured = ["wall time (s)"] if time != "wall" else []  # a deployment's hours are that already
-    validated = any(method.by_validation.n for method in methods)
-    kinds = ("final", *(["by_validation"] if validated else []), "peak", "stable", "drop")
-    columns = {kind: [getattr(method, kind) for method in methods] for kind in kinds}
-    seeds = [method.seeds for method in methods]
-    best = {
-        kind: best_rows(column, seeds, better and kind != "drop")
-        for kind, column in columns.items()
+@dataclass(frozen=True, kw_only=True)
+class MethodTable(Table):
+    """A table of methods: ``heads``, ``rows`` and ``note`` are those of a page.
+
+    Parameters
+    ----------
+    compared: what is compared. shown: label and row of each line, from which columns take their
+    values. page, terminal, printed: the columns there; none where the table is not shown there.
+    name: of the files in print. title, remark: above and below it on the terminal. caption: in
+    print.
+    """
+
+    compared: Compared
+    shown: Sequence[tuple[str, Any]]
+    page: Sequence[Column] = ()
+    terminal: Sequence[Column] = ()
+    printed: Sequence[Column] = ()
+    name: str = ""
+    title: str = ""
+    remark: str = ""
+    caption: str = ""
+
+    @property
+    def bold(self) -> dict[int, Set[int]]:
+        """Column in print -> lines whose numbers are bold."""
+        return _bold(self.compared, self.shown, self.printed)
+
+
+def _bold(
+    compared: Compared, shown: Sequence[tuple[str, Any]], columns: Sequence[Column]
+) -> dict[int, Set[int]]:
+    if not any(column.best for column in columns):
+        return {}
+    seeds = [row.seeds for _, row in shown]
+    found = {
+        i: best_rows([column.of(row) for _, row in shown], seeds, column.higher(compared))  # type: ignore[misc]
+        for i, column in enumerate(columns)
+        if column.best
     }
-    for i, method in enumerate(methods):
-        ends = [
-            TableCell(plus_minus(columns[kind][i]), columns[kind][i].mean, i in best[kind])
-            for kind in kinds
-        ]
-        spent = (
-            method.hours,
-            method.paper_mb,
-            method.traffic_mb,
-            *([method.wall_s] if measured else []),
-        )
-        rows.append(
-            TableRow(
-                method.label,
-                [*ends, _spread(method.participation_std), *(_number(s.mean) for s in spent)],
-                i,
-            )
-        )
-    heads = (
-        "method",
-        *(kind.replace("_", " ") for kind in kinds),
-        "participation std",
-        f"{time} hours",
+    return {i: rows for i, rows in found.items() if rows}
+
+
+def _table(
+    compared: Compared,
+    shown: Iterable[tuple[str, Any]],
+    page: Iterable[Column],
+    note: str = "",
+    *,
+    head: str = "method",
+    bold: bool = False,
+    terminal: Iterable[Column] = (),
+    printed: Iterable[Column] = (),
+    **words: str,
+) -> MethodTable:
+    """Return a table of the columns that are shown.
+
+    Parameters
+    ----------
+    shown: label and row of each line. bold: whether a page sets the best numbers in bold. words:
+    ``name``, ``title``, ``remark`` and ``caption`` of the table.
+    """
+    lines = list(shown)
+    page, terminal, printed = (
+        [column for column in columns if column.shown(compared)]
+        for columns in (page, terminal, printed)
     )
-    lacking = not all(method.stable.n for method in methods)
-    note = " ".join(
-        [*([BOLD] if len(rows) > 1 else []), *([f"There is {NO_STABLE}."] if lacking else [])]
-    )
-    return Table((*heads, "uplink, papers (MB)", "traffic, all (MB)", *measured), rows, note)
-
-
-def pairs(groups: Groups, base: str | None = None) -> Table | None:
-    """Return every method against the reference, see :func:`motley.results.summary.differences`;
-    None without two common seeds."""
-    first = next(iter(groups.values()))[0]
-    metric = measures.metric_of(first)[0]
-    digits = "+.2f" if measures.percent_of(first) > 1 else "+.3g"
-    tones: dict[str, Literal["good", "bad"]] = {"better": "good", "worse": "bad"}
-    found = differences(groups, base)
-    rows = []
-    if not found:
-        return None
-    end = found[0].end
-    for one in found:
-        got = one.interval
-        difference = f"{got.mean:{digits}}"
-        interval = f"{got.low:{digits}} to {got.high:{digits}}"
-        cells = [
-            TableCell(_minus(difference), got.mean),
-            TableCell(_minus(interval), got.low),
-            TableCell(str(got.n), got.n),
-        ]
-        cells.append(TableCell(one.verdict, tone=tones.get(one.verdict, "")))
-        rows.append(TableRow(one.label, cells, list(groups).index(one.label)))
-    note = (
-        "Finished runs, paired by seed: whatever two methods have in common (partition, devices, "
-        "first model) is drawn alike. Student's t interval of the mean difference. "
-        f"{end.capitalize()}: {JUDGED[end]}."
-    )
-    heads = (
-        f"{end} {metric} against {found[0].base}",
-        "difference",
-        "95% interval",
-        "seeds",
-        "verdict",
-    )
-    return Table(heads, rows, note)
-
-
-def to_target(groups: Groups, target: float) -> Table:
-    """Return rounds, selections (where there was not one a round), hours and traffic to the target,
-    means over seeds; a lower bound where a seed never reached it."""
-    rows = []
-    asked = shows_selections(groups)
-    for i, (label, runs) in enumerate(groups.items()):
-        way = reached(runs, target)
-        cells = [TableCell(f"{way.seeds} of {way.runs}", way.seeds)]
-        counts = (way.rounds, way.selections) if asked else (way.rounds,)
-        for cost in (*counts, way.hours, way.paper_mb, way.traffic_mb):
-            text = (
-                whole(cost.value)
-                if cost in counts and np.isfinite(cost.value)
-                else short_number(cost.value)
-            )
-            cells.append(TableCell(text if cost.reached else f"> {text}", cost.value))
-        rows.append(TableRow(label, cells, i))
-    counted = ("rounds", "selections") if asked else ("rounds",)
-    heads = (
-        "method",
-        "seeds that got there",
-        *counted,
-        f"{clock(groups)} hours",
-        "uplink, papers (MB)",
-        "traffic, all (MB)",
-    )
-    note = (
-        "Means over seeds, at the first evaluation on target. A seed that never got there counts "
-        "with all it spent, and the mean is then only a lower bound (>)."
-    )
-    return Table(heads, rows, note)
-
-
-def participation(groups: Groups) -> Table:
-    """Return measures of participation and the time of selection, means over seeds; of liars, where
-    a run has them."""
-    lies = any(np.isfinite(liar_share(run)) for runs in groups.values() for run in runs)
-    heads = (
-        "std of counts",
-        "Gini",
-        "clients seen",
-        "all seen after round",
-        "cv of probabilities",
-        "choosing (ms a round)",
-        *(["sent out to liars (%)"] if lies else []),
-    )
-    rows = []
-    for i, (label, runs) in enumerate(groups.items()):
-        each = [measures.participation(run) for run in runs]
-        evenness = [
-            float(np.mean([getattr(p, kind) for p in each]))
-            for kind in ("std", "gini", "seen", "all_seen")
-        ]
-        lied = [liar_share(run) for run in runs]
-        drawn = [np.mean(c.y) for c in map(measures.concentration, runs) if len(c.y)]
-        select = np.concatenate(
-            [np.asarray(run.column("timings", "select_s"), float) for run in runs]
-        )
-        took = 1e3 * float(np.nanmean(select)) if np.isfinite(select).any() else float("nan")
-        values = [
-            *evenness,
-            float(np.mean(drawn)) if drawn else float("nan"),
-            took,
-            100.0 * float(np.mean(lied)),
-        ][: len(heads)]
-        digits = (".2f", ".2f", ".0f", ".0f", ".2f", ".2f", ".1f")[: len(heads)]
-        cells = [
-            TableCell(f"{v:{d}}" if np.isfinite(v) else DASH, v)
-            for v, d in zip(values, digits, strict=True)
-        ]
-        rows.append(TableRow(label, cells, i))
-    note = (
-        "Means over seeds. cv of probabilities: standard deviation over mean of the probabilities "
-        f"the rule drew by, mean over rounds ({DASH} where it does not draw by probabilities). "
-        "Choosing: wall time of the rule itself, without what its probes measured."
-    )
-    return Table(("method", *heads), rows, note)
-
-
-def fairness(groups: Groups) -> Table | None:
-    """Return the fairness between clients at the end; None where no client was evaluated."""
-    metric = _named(next(iter(groups.values()))[0])
-    rows = [
-        TableRow(
-            method.label,
-            [
-                _spread(s)
-                for s in (
-                    method.client_mean,
-                    method.worst_decile,
-                    method.variance,
-                    method.deviation,
-                )
-            ],
-            i,
-        )
-        for i, method in enumerate(method_rows(groups))
-        if method.client_mean.n
-    ]
-    note = (
-        f"The clients' own {metric} at the last evaluation of every client. Worst tenth: the mean "
-        "over the worst-served tenth of the clients."
-    )
-    return (
-        Table(("method", "mean", "worst tenth", "variance", "deviation"), rows, note)
-        if rows
-        else None
-    )
-
-
-def gains(groups: Groups) -> Table | None:
-    """Return what clients gain over local training alone and over the shared model; None where
-    neither is known."""
-    run = next(iter(groups.values()))[0]
-    unit = "points" if measures.percent_of(run) > 1 else measures.metric_of(run)[0]
-    rows = [
-        TableRow(
-            row.label,
-            [
-                TableCell(row.over),
-                _spread(row.share),
-                _spread(row.median),
-                _spread(row.worst),
-                _number(row.clients),
-                _number(row.left_out),
-            ],
-            list(groups).index(row.label),
-        )
-        for row in gain_rows(groups)
-    ]
-    note = (
-        f"Each client's own {_named(run)} at the last evaluation against its figure under local "
-        "training alone (same data, model, seed and local work), and against its figure with the "
-        "method's own shared model; equal ones count half. Left out: clients with fewer than "
-        f"{LEAST} test samples."
-    )
-    heads = (
-        "method",
-        "over",
-        "clients better off (%)",
-        f"median gain ({unit})",
-        f"worst gain ({unit})",
-        "clients",
-        "left out",
-    )
-    return Table(heads, rows, note) if rows else None
-
-
-def new_clients(groups: Groups) -> Table | None:
-    """Return the figures of new clients by epochs of adaptation; None where no clients were held
-    out."""
-    run = next(iter(groups.values()))[0]
-    rows = []
-    epochs = sorted(
-        {number for runs in groups.values() for run in runs for number in adapted_epochs(run)}
-    )
-    for i, (label, runs) in enumerate(groups.items()):
-        found = [served_new(runs, number) for number in epochs]
-        rows.append(TableRow(label, [_spread(spread) for pair in found for spread in pair], i))
-    note = (
-        f"{_named(run).capitalize()} of the clients that no round asked, on their own test samples "
-        "at the end: with the model that they receive (0 epochs), and after adapting it to their "
-        "own training samples. Worst tenth: of these clients."
-    )
-    heads = [
-        f"{word} {number} epoch{'' if number == 1 else 's'}"
-        for number in epochs
-        for word in ("after", "worst tenth,")
-    ]
-    return Table(("method", *heads), rows, note) if epochs else None
-
-
-def by_kind(groups: Groups, column: Literal["domain", "cluster"]) -> Table | None:
-    """Return the clients' own metric per domain of features or cluster of concepts, means over
-    seeds; None for one kind."""
-    metric = _named(next(iter(groups.values()))[0])
-    percent = measures.percent_of(next(iter(groups.values()))[0])
-    each = {
-        label: [measures.by_group(run, column) for run in runs] for label, runs in groups.items()
-    }
-    kinds = sorted({kind for runs in each.values() for one in runs for kind in one})
-    rows = []
-    for i, (label, runs) in enumerate(each.items()):
-        spreads = [
-            measures.spread([percent * one.get(kind, float("nan")) for one in runs])
-            for kind in kinds
-        ]
-        rows.append(TableRow(label, [_spread(s) for s in spreads], i))
-    note = (
-        f"The clients' own {metric} at the last evaluation, averaged over the clients of each "
-        f"{column}."
-    )
-    return (
-        Table(("method", *(f"{column} {kind}" for kind in kinds)), rows, note)
-        if len(kinds) > 1
-        else None
-    )
-
-
-def costs(groups: Groups) -> Table:
-    """Return means over seeds: rounds, selections (where there was not one a round), clients
-    dispatched and their outcomes, local steps, traffic by direction, time."""
-    rows = []
-    time = clock(groups)
-    measured = ["wall time (s)"] if time != "wall" else []
-    counted = (
-        COUNTS if shows_selections(groups) else [kind for kind in COUNTS if kind != "selections"]
-    )
-    for i, (label, runs) in enumerate(groups.items()):
-        spent = [measures.costs(run) for run in runs]
-        counts = [float(np.mean([getattr(c, kind) for c in spent])) for kind in counted]
-        amounts = [
-            float(np.mean([getattr(c, kind) for c in spent])) / unit
-            for kind, unit in (AMOUNTS if measured else AMOUNTS[:-1])
-        ]
-        rows.append(
-            TableRow(label, [*(TableCell(whole(n), n) for n in counts), *map(_number, amounts)], i)
-        )
-    heads = (
-        *(kind.replace("_", " ").replace("dispatched", "sent out") for kind in counted),
-        "down (MB)",
-        "up (MB)",
-        "probes (MB)",
-    )
-    note = (
-        f"Means over seeds. {clock_in_words(groups)} The papers' "
-        "uplink counts 32 bits for each value sent up; all traffic also counts downloads, probes "
-        "and what clients tell at enrolment; a probed client that is then chosen holds the model "
-        "already, so its download is among the probes. 1 MB is 8 million bits."
-    )
-    return Table(("method", *heads, f"{time} hours", *measured), rows, note)
-
-
-def phases(groups: Groups) -> Table | None:
-    """Return the measured milliseconds a round spends in each phase, mean over rounds and seeds;
-    None where nothing was timed."""
-    rows = []
-    for i, (label, runs) in enumerate(groups.items()):
-        columns = [
-            np.concatenate([np.asarray(run.column("timings", kind), float) for run in runs])
-            for kind in (*PHASES, "wall_s")
-        ]
-        known = [
-            1e3 * float(np.nanmean(c)) if np.isfinite(c).any() else float("nan") for c in columns
-        ]
-        if np.isfinite(known).any():
-            rows.append(TableRow(label, [_number(v) for v in known], i))
-    heads = ("method", *(name.removesuffix("_s") for name in PHASES), "whole round")
-    return Table(heads, rows) if rows else None
-
-
-def whole(number: float) -> str:
-    """Format a count (or the mean of counts) with thin spaces between thousands and no idle
-    decimals."""
-    return with_decimals(number, 1).removesuffix(".0")
-
-
-def _spread(spread: Spread) -> TableCell:
-    return TableCell(plus_minus(spread), spread.mean)
-
-
-def _number(value: float) -> TableCell:
-    return TableCell(short_number(value), value)
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", "−")
-
-
-def _named(run: Run, metric: str | None = None) -> str:
-    name = metric or measures.metric_of(run)[0]
-    return f"{name} (%)" if measures.percent_of(run, name) > 1 else name
-
-
-def metrics(groups: Groups) -> Table | None:
-    """Return the end of every metric of each method; None where the headline is the only one."""
+    best = _bold(compared, lines, page) if bold else {}
+    methods = list(compared.groups)
     rows = [
         TableRow(
             label,
-            [
-                TableCell(_named(runs[0], row.metric)),
-                *map(_spread, row.numbers),
-                _number(row.undefined),
-            ],
-            i,
+            [column.page_cell(row, i in best.get(k, ())) for k, column in enumerate(page)],
+            methods.index(label),
         )
-        for i, (label, runs) in enumerate(groups.items())
-        for row in metric_rows(runs)
+        for i, (label, row) in enumerate(lines)
     ]
-    note = (
+    heads = (head, *(column.page_head(compared) for column in page))
+    return MethodTable(
+        heads,
+        rows,
+        note,
+        compared=compared,
+        shown=lines,
+        page=page,
+        terminal=terminal,
+        printed=printed,
+        **words,
+    )
+
+
+def _some(*parts: Any, **words: Any) -> MethodTable | None:
+    """Return a table as :func:`_table` does; None without a line."""
+    table = _table(*parts, **words)
+    return table if table.rows else None
+
+
+def _methods(compared: Compared) -> list[tuple[str, MethodRow]]:
+    return [(method.label, method) for method in compared.methods]
+
+
+def _unit(compared: Compared) -> str:
+    return " in %" if compared.percent else ""
+
+
+def _how(lines: Iterable[tuple[str, Any]], compared: Compared) -> str:
+    """Return the sentence about the intervals of lines in print."""
+    counts = sorted({len(compared.groups[label]) for label, _ in lines} or {0})
+    if counts[-1] < 2:
+        return "One seed: there is no interval."
+    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+    single = " A method with one seed has no interval." if counts[0] < 2 else ""
+    return (
+        f"Means over {seeds} seeds; after the plus-minus sign, half of the 95 % t interval of "
+        f"the mean (two-sided).{single}"
+    )
+
+
+def summary(groups: Groups) -> MethodTable:
+    """Return the end and the costs of each method; ends are bold by
+    :data:`~motley.results.best.BOLD`."""
+    compared = Compared(groups)
+    lines = _methods(compared)
+    lacking = not all(row.end("stable").n for _, row in lines)
+    bold = [BOLD] if len(lines) > 1 else []
+    where = (
+        "averaged over the clients' own test sets"
+        if written_scope(compared.first) == "mean"
+        else "on the global test set"
+    )
+    validated = (
+        " By validation: at the round that is best on the clients' validation samples."
+        if col.BY_VALIDATION.shown(compared)
+        else ""
+    )
+    seeds = len({seed for _, row in lines for seed in row.seeds})
+    spread = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
+    return _table(
+        compared,
+        lines,
+        (*col.ENDS, col.PARTICIPATION, col.TIME, col.UPLINK, col.TRAFFIC, col.WALL_TIME),
+        " ".join([*bold, *([f"There is {NO_STABLE}."] if lacking else [])]),
+        bold=True,
+        terminal=(
+            *(*col.ENDS, col.PARTICIPATION, col.LIARS),
+            *(col.TIME, col.TRAFFIC.called("MB"), col.WALL_TIME),
+        ),
+        printed=col.ENDS,
+        name="summary",
+        title=f"{compared.first.name}: {compared.metric}{_unit(compared)}{spread}",
+        remark=NO_STABLE if lacking else "",
+        caption=f"{compared.metric.capitalize()} {where}. Final: last evaluation; peak: the best; "
+        f"stable: mean of the last ten evaluations{f'; {NO_STABLE}' if lacking else ''}; drop: how "
+        f"much worse the final is than the peak.{validated} The untrained model (round 0) never "
+        f"counts. {' '.join([_how(lines, compared), *bold])}",
+    )
+
+
+def metrics(groups: Groups) -> MethodTable | None:
+    """Return the end of every metric of each method; None where the headline is the only one."""
+    compared = Compared(groups)
+    ends = (col.METRIC, *col.METRIC_ENDS)
+    return _some(
+        compared,
+        [(label, row) for label, runs in groups.items() for row in metric_rows(runs)],
+        (*ends, col.UNDEFINED),
         "After the last round, mean ± standard deviation over seeds. Pooled: over the test samples "
         "of all clients together. Undefined: for how many clients the metric is (the AUROC of one "
-        "class); they are left out of means over clients."
+        "class); they are left out of means over clients.",
+        terminal=(*ends, col.UNDEFINED),
+        printed=ends,
+        name="metrics",
+        title="all metrics",
+        caption="All metrics, in the unit beside the name, without one where there is none. Final: "
+        "last evaluation; peak: the best; pooled: over the test samples of all clients together; "
+        "worst tenth: mean over the worst-served tenth of the clients. "
+        f"{_how(_methods(compared), compared)}",
     )
-    heads = ("method", "metric", "end", "peak", "pooled", "worst tenth", "undefined")
-    return Table(heads, rows, note) if rows else None
 
 
-def widths(groups: Groups) -> Table | None:
+def widths(groups: Groups) -> MethodTable | None:
     """Return the end of each method at each width; None where clients train whole models."""
-    first = next(iter(groups.values()))[0]
-    rows = [
-        TableRow(label, [TableCell(row.width), _spread(row.value)], i)
-        for i, (label, runs) in enumerate(groups.items())
-        for row in width_rows(runs)
-    ]
-    note = (
+    compared = Compared(groups)
+    return _some(
+        compared,
+        [(label, row) for label, runs in groups.items() for row in width_rows(runs)],
+        (col.WIDTH, col.AT_WIDTH),
         "After the last round, mean ± standard deviation over seeds. A width is the share of every "
         "hidden layer's units, 1 the whole model, each examined for everybody; at the end every "
-        "client at its own width, mean over clients."
+        "client at its own width, mean over clients.",
+        terminal=(col.WIDTH, col.AT_WIDTH),
+        title=f"{compared.metric}{_unit(compared)} at each width",
     )
-    return Table(("method", "width", _named(first)), rows, note) if rows else None
+
+
+def costs(groups: Groups) -> MethodTable:
+    """Return means over seeds: rounds, selections (where there was not one a round), clients
+    dispatched and their outcomes, local steps, traffic by direction, time."""
+    compared = Compared(groups)
+    lines = _methods(compared)
+    clocks = clock_in_words(groups)
+    return _table(
+        compared,
+        lines,
+        (
+            *(col.ROUNDS, col.SELECTIONS, col.SENT_OUT),
+            *(col.ACCEPTED, col.LATE, col.DROPPED, col.REJECTED, col.LOCAL_STEPS),
+            *(col.DOWN, col.UP, col.PROBES, col.TIME, col.WALL_TIME),
+        ),
+        f"Means over seeds. {clocks} The papers' uplink counts 32 bits for each value sent up; all "
+        "traffic also counts downloads, probes and what clients tell at enrolment; a probed client "
+        "that is then chosen holds the model already, so its download is among the probes. 1 MB is "
+        "8 million bits.",
+        printed=(
+            *(col.ROUNDS, col.SELECTIONS, col.TIME, col.UPLINK, col.TRAFFIC),
+            *(col.WALL_TIME, col.PARTICIPATION),
+        ),
+        name="costs",
+        caption=f"Costs of whole runs. {clocks} Uplink: 32 bits for each value sent up, as papers "
+        "count; traffic: all that travels, downloads and probes included; 1 MB is 8 million bits. "
+        "Participation: standard deviation of the clients' counts of rounds taken part in. "
+        f"{_how(lines, compared)}",
+    )
+
+
+def each_run(groups: Groups, address: Callable[[Run], str]) -> MethodTable:
+    """Return a line for each run; ``address``: where it is, "" where nowhere."""
+    return _table(
+        Compared(groups),
+        [(label, MethodRow(label, [run])) for label, runs in groups.items() for run in runs],
+        (
+            *(col.SEED, col.run_id(address), col.DONE, col.NAMED_FINAL, col.NAMED_PEAK),
+            *(col.TIME, col.TRAFFIC, replace(col.WALL_TIME, shown=col.always)),
+        ),
+    )
+
+
+def phases(groups: Groups) -> MethodTable | None:
+    """Return the measured milliseconds a round spends in each phase, mean over rounds and seeds;
+    None where nothing was timed."""
+    compared = Compared(groups)
+    timed = [
+        (label, row)
+        for label, row in _methods(compared)
+        if any(column.of(row) == column.of(row) for column in col.PHASES)
+    ]
+    return _some(compared, timed, col.PHASES)
+
+
+def participation(groups: Groups) -> MethodTable:
+    """Return measures of participation and the time of selection, means over seeds; of liars, where
+    a run has them."""
+    compared = Compared(groups)
+    return _table(
+        compared,
+        _methods(compared),
+        (
+            col.PARTICIPATION.fixed("std of counts"),
+            *(col.GINI, col.SEEN, col.ALL_SEEN, col.EVENNESS, col.CHOOSING),
+            col.LIARS.fixed(col.LIARS.title, 1),
+        ),
+        "Means over seeds. cv of probabilities: standard deviation over mean of the probabilities "
+        "the rule drew by, mean over rounds (– where it does not draw by probabilities). "
+        "Choosing: wall time of the rule itself, without what its probes measured.",
+    )
+
+
+def fairness(groups: Groups) -> MethodTable | None:
+    """Return the fairness between clients at the end; None where no client was evaluated."""
+    compared = Compared(groups)
+    known = [(label, row) for label, row in _methods(compared) if row.served("mean").n]
+    bold = f" {BOLD}" if len(known) > 1 else ""
+    return _some(
+        compared,
+        known,
+        col.SERVED,
+        f"The clients' own {compared.named} at the last evaluation of every client. Worst tenth: "
+        "the mean over the worst-served tenth of the clients.",
+        terminal=col.SERVED,
+        printed=col.SERVED,
+        name="served",
+        title=f"the clients' own {compared.metric}{_unit(compared)}",
+        caption=f"The clients' own {compared.metric} at the last evaluation of every client: mean "
+        "over clients, mean over the worst-served tenth of them, variance and standard deviation "
+        f"over clients. {_how(known, compared)}{bold}",
+    )
+
+
+def by_kind(groups: Groups, column: Literal["domain", "cluster"]) -> MethodTable | None:
+    """Return the clients' own metric per domain of features or cluster of concepts, means over
+    seeds; None for one kind."""
+    compared = Compared(groups)
+    kinds = col.groups_of(compared, column)
+    if len(kinds) < 2:
+        return None
+    return _table(
+        compared,
+        _methods(compared),
+        [col.of_group(column, kind) for kind in kinds],
+        f"The clients' own {compared.named} at the last evaluation, averaged over the clients of "
+        f"each {column}.",
+    )
+
+
+def gains(groups: Groups) -> MethodTable | None:
+    """Return what clients gain over local training alone and over the shared model; None where
+    neither is known."""
+    compared = Compared(groups)
+    gained = (col.OVER, col.BETTER_OFF, col.MEDIAN_GAIN, col.WORST_GAIN, col.CLIENTS)
+    title = f"the clients' own {compared.metric}{' in points' if compared.percent else ''}"
+    return _some(
+        compared,
+        [(row.label, row) for row in gain_rows(groups)],
+        (*gained, col.LEFT_OUT),
+        f"Each client's own {compared.named} at the last evaluation against its figure under local "
+        "training alone (same data, model, seed and local work), and against its figure with the "
+        "method's own shared model; equal ones count half. Left out: clients with fewer than "
+        f"{LEAST} test samples.",
+        terminal=(*gained, col.LEFT_OUT.called(f"< {LEAST} tests")),
+        printed=(*gained, col.LEFT_OUT),
+        name="gains",
+        title=f"who gained: {title}",
+        caption=f"What each client's own {compared.metric} gains over local training alone (same "
+        "data, model, seed and local work) or over the method's own shared model: share of clients "
+        "that are better off, equal ones half, median and worst gain. Clients with fewer than "
+        f"{LEAST} test samples are left out. {_how(_methods(compared), compared)}",
+    )
+
+
+def new_clients(groups: Groups) -> MethodTable | None:
+    """Return the figures of new clients by epochs of adaptation; None where no clients were held
+    out."""
+    compared = Compared(groups)
+    lines = _methods(compared)
+    every = (run for _, row in lines for run in row.runs)
+    epochs = sorted({number for run in every for number in adapted_epochs(run)})
+    if not epochs:
+        return None
+    means = [col.after_epochs(number, worst=False) for number in epochs]
+    metric = compared.metric
+    return _table(
+        compared,
+        lines,
+        [col.after_epochs(number, worst) for number in epochs for worst in (False, True)],
+        f"{compared.named.capitalize()} of the clients that no round asked, on their own test "
+        "samples at the end: with the model that they receive (0 epochs), and after adapting it to "
+        "their own training samples. Worst tenth: of these clients.",
+        terminal=means,
+        printed=means,
+        name="new_clients",
+        title=f"new clients' {metric}{_unit(compared)}",
+        caption=f"{metric.capitalize()} of clients that no round asked, on their own test samples, "
+        "with the model that they receive (0 epochs) and after adapting it to their own training "
+        f"samples. {_how(lines, compared)}",
+    )
+
+
+def to_target(groups: Groups, target: float) -> MethodTable:
+    """Return rounds, selections (where there was not one a round), hours and traffic to the target,
+    means over seeds; a lower bound where a seed never reached it."""
+    compared = Compared(groups)
+    lines = [(label, TargetRow(label, runs, target)) for label, runs in groups.items()]
+    spent = (col.GOT_THERE, col.ROUNDS, col.SELECTIONS, col.TIME, col.UPLINK, col.TRAFFIC)
+    never = (
+        "A seed that never got there counts with all it spent, and the mean is then only a lower "
+        "bound (>)"
+    )
+    value = f"{100 * target:g} %" if compared.percent else f"{target:g}"
+    return _table(
+        compared,
+        lines,
+        spent,
+        f"Means over seeds, at the first evaluation on target. {never}.",
+        terminal=spent,
+        printed=spent,
+        name="target",
+        title=f"until {value.replace(' ', '')}",
+        caption=f"Cost to the first evaluation with {compared.metric} {value} or better. {never}, "
+        f"without an interval. {_how(lines, compared)}",
+    )
+
+
+def pairs(groups: Groups, base: str | None = None) -> MethodTable | None:
+    """Return every method against the reference, see
+    :func:`motley.results.method_rows.differences`; None without two common seeds."""
+    found = differences(groups, base)
+    if not found:
+        return None
+    compared = Compared(groups)
+    end = found[0].end
+    base = found[0].base
+    return _table(
+        compared,
+        [(one.label, one) for one in found],
+        (col.DIFFERENCE, col.DIFFERENCE_BOUNDS, col.PAIRS, col.VERDICT),
+        "Finished runs, paired by seed: whatever two methods have in common (partition, devices, "
+        "first model) is drawn alike. Student's t interval of the mean difference. "
+        f"{end.capitalize()}: {JUDGED[end]}.",
+        head=f"{end} {compared.metric} against {base}",
+        printed=(col.DIFFERENCE, col.PAIRS, col.VERDICT),
+        name="differences",
+        caption=f"{end.capitalize()} {compared.metric} ({JUDGED[end]}) against {base}: mean "
+        "difference over finished runs paired by seed, with half of the two-sided 95 % interval of "
+        "Student's t of that mean after the plus-minus sign.",
+    )

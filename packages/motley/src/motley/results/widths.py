@@ -30,6 +30,7 @@ class WidthRow(NamedTuple):
 
     width: str
     value: Spread
+    percent: float
 
 
 def width_rows(runs: Sequence[Run]) -> list[WidthRow]:
@@ -54,7 +55,7 @@ def width_rows(runs: Sequence[Run]) -> list[WidthRow]:
     if cut:
         scopes["each client's own"] = "mean"
     return [
-        WidthRow(width, spread([_last(run, scope) for run in runs]))
+        WidthRow(width, spread([_last(run, scope) for run in runs]), percent_of(runs[0]))
         for width, scope in scopes.items()
     ]
 

@@ -18,7 +18,7 @@ from motley.core.errors import ConfigError, suggest
 from motley.results import measures
 from motley.results.fairness import client_values
 from motley.results.load import Run
-from motley.results.summary import MB
+from motley.results.number_text import MB
 
 __all__ = ["DIVERGED", "MISSED", "Objective", "ObjectiveValue", "mean_value", "parse_objective"]
 

@@ -9,7 +9,7 @@ from scipy.special import ndtr, stdtrit
 from scipy.stats import chi2
 
 from motley.results.measures import Spread
-from motley.results.power import MOST_PAIRS, holm, p_value, pairs_needed, resolvable
+from motley_papers.power import MOST_PAIRS, holm, p_value, pairs_needed, resolvable
 
 
 def power(difference, std, n):

@@ -10,10 +10,10 @@ import pytest
 from scipy.special import stdtrit
 
 from motley.results.measures import Censored
-from motley.results.power import LEVEL, holm
-from motley.results.sequential import SpendingPlan
-from motley.results.sides import least_std, of_all, sides_of
+from motley_papers.power import LEVEL, holm
 from motley_papers.recipe import Claim, Exhibit
+from motley_papers.sequential import SpendingPlan
+from motley_papers.sides import least_std, of_all, sides_of
 from motley_papers.verdicts import judge
 
 MANY = 8_000

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.results.power import LEVEL
+from motley_papers.power import LEVEL
 
 __all__ = ["SpendingPlan", "boundaries", "level_at", "sequential_p"]
 

@@ -12,7 +12,7 @@ import math
 import pytest
 
 from motley.core.errors import DataError
-from motley.results import picks
+from motley_papers import picks
 from motley_papers.measuring import measure_of
 from tests.motley.results import fake
 

@@ -8,14 +8,13 @@ every client of the federation are left out, for they chose nothing (FLASH's fir
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from motley.core.arrays import Ids
-from motley.core.errors import DataError
 from motley.results.load import Run
+from motley.results.selection_plots import label_counts
 
-__all__ = ["MOST", "cohort_overlap", "label_counts", "noisy_picks", "skewed_picks"]
+__all__ = ["MOST", "cohort_overlap", "noisy_picks", "skewed_picks"]
 
 MOST = 0.5
 """A client is *skewed* if more than this share of its training samples has one label."""
@@ -50,26 +49,6 @@ def skewed_picks(run: Run) -> float:
     skewed = np.zeros(len(known), bool)
     skewed[known] = counts.max(axis=1, initial=0) > MOST * counts.sum(axis=1)
     return _share_of_picks(run, skewed)
-
-
-def label_counts(run: Run) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the training samples per class of the clients that say so, ``[N, C]``, and which
-    clients these are.
-
-    Raises
-    ------
-    DataError: the table holds other counts than one for each class.
-    """
-    labels = run.tables["federation"]["labels"]
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(labels), 0))
-    known = lengths > 0
-    flat = np.asarray(pc.list_flatten(labels), float)
-    if len(set(lengths[known].tolist())) > 1 or not (flat >= 0).all():
-        raise DataError(
-            f"{run.directory}: the table federation holds something else than one count per class "
-            "under 'labels'"
-        )
-    return flat.reshape(np.count_nonzero(known), -1) if known.any() else np.zeros((0, 0)), known
 
 
 def _share_of_picks(run: Run, marked: NDArray[np.bool_]) -> float:

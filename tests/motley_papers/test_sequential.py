@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtr
 
-from motley.results.sequential import boundaries, level_at, sequential_p
+from motley_papers.sequential import boundaries, level_at, sequential_p
 
 
 def p_values(sequences, most, mean=0.0):

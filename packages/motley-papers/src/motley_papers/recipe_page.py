@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isnan
 
+from motley.results import columns as col
 from motley.results import measures, sections
 from motley.results.blocks import (
     DASH,
@@ -22,16 +24,18 @@ from motley.results.blocks import (
     Text,
     non_empty,
 )
+from motley.results.columns import Compared
 from motley.results.measures import Censored, Spread, spread
-from motley.results.summary import MB, plus_minus, short_number
+from motley.results.method_rows import MethodRow
+from motley.results.number_text import plus_minus, short_number
 from motley_papers.measuring import Measure, measure_of
+from motley_papers.number_files import measured_rows, verdicts_csv
 from motley_papers.own_runs import own_runs
 from motley_papers.pictures import BY_MEASURE, ExhibitData, draw
 from motley_papers.ranks import Ranking
 from motley_papers.recipe import Exhibit, RankPlan, Recipe
 from motley_papers.reproduce import Reproduction
 from motley_papers.standings import rankings, standings, standings_table
-from motley_papers.tables import measured_rows, verdicts_csv
 from motley_papers.telling import ScaleNumbers, fill, kept_numbers, rows_of_text
 from motley_papers.verdict_picture import verdict_picture
 from motley_papers.verdict_tables import TONES, claim_blocks, counted_words, headline
@@ -396,53 +400,34 @@ def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], lis
 
 def _costs(found: Reproduction) -> Table | None:
     """A row for each set of runs, under the first exhibit that has it."""
-    rows: list[TableRow] = []
+    rows: list[tuple[str, MethodRow]] = []
     seen: set[tuple[str, ...]] = set()
     for (name, cell), seeds in found.runs.items():
         key = tuple(sorted(str(run.directory) for run in seeds.values()))
         if key in seen:
             continue
         seen.add(key)
-        spent = [measures.costs(run) for run in seeds.values()]
-        took = [measures.participation(run) for run in seeds.values()]
-        served = [
-            measures.fairness(measures.client_metric(run), measures.metric_of(run)[1])
-            for run in seeds.values()
-        ]
-        numbers = [
-            spread([c.rounds for c in spent]).mean,
-            spread([c.time_s / 3600 for c in spent]).mean,
-            spread([c.paper_bits / MB for c in spent]).mean,
-            spread([c.total_bits / MB for c in spent]).mean,
-            spread([c.wall_s for c in spent]).mean,
-            spread([p.std for p in took]).mean,
-            spread([p.gini for p in took]).mean,
-            spread([f.worst_decile for f in served]).mean,
-            spread([f.variance for f in served]).mean,
-        ]
-        rows.append(
-            TableRow(
-                f"{name}: {' / '.join(cell)}", [TableCell(short_number(n), n) for n in numbers]
-            )
-        )
-    heads = (
-        "runs",
-        "rounds",
-        "virtual h",
-        "uplink, papers (MB)",
-        "traffic, all (MB)",
-        "wall s",
-        "participation std",
-        "Gini",
+        rows.append((f"{name}: {' / '.join(cell)}", MethodRow("", list(seeds.values()))))
+    if not rows:
+        return None
+    compared = Compared({label: row.runs for label, row in rows})
+    columns = (
+        *(col.ROUNDS, col.TIME, col.UPLINK, col.TRAFFIC, col.WALL_TIME, col.PARTICIPATION),
+        col.GINI,
+        col.WORST_TENTH.called("worst tenth of clients"),
+        col.VARIANCE.called("variance over clients"),
     )
+    shown = [
+        replace(column, form="mean") if column.form == "spread" else column for column in columns
+    ]
     note = (
         "Means over seeds. The worst tenth and the variance are of the clients' own metric at "
         "the end, where clients are examined."
     )
-    return (
-        Table((*heads, "worst tenth of clients", "variance over clients"), rows, note)
-        if rows
-        else None
+    return Table(
+        ("runs", *(column.page_head(compared) for column in shown)),
+        [TableRow(label, [column.page_cell(row) for column in shown]) for label, row in rows],
+        note,
     )
 
 

@@ -1,0 +1,323 @@
+"""A method over its seeds: the numbers that columns show, made of the tables of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite, nan
+from typing import Literal
+
+import numpy as np
+from typing_extensions import override
+
+from motley.core.errors import ConfigError
+from motley.results import measures
+from motley.results.load import Run
+from motley.results.measures import Censored, Spread
+from motley.results.new_clients import served_new
+
+__all__ = [
+    "JUDGED",
+    "NO_STABLE",
+    "Difference",
+    "End",
+    "MethodRow",
+    "MetricRow",
+    "TargetRow",
+    "Until",
+    "differences",
+    "method_rows",
+    "metric_rows",
+    "target_of",
+]
+
+REFERENCES = ("uniform", "fedavg")
+"""What a method is compared with, where it is among the runs."""
+_AXES: dict[str, measures.Axis] = {
+    "rounds": "round",
+    "selections": "selections",
+    "time_s": "seconds",
+    "paper_bits": "paper_bits",
+    "total_bits": "bits",
+}
+"""Costs of whole runs that are also known up to each evaluation, and the axis of a curve that they
+are."""
+
+
+@dataclass(frozen=True)
+class Until:
+    """A cost up to a target, of each seed, in units of ``size``: a lower bound where the seed never
+    reached it."""
+
+    each: tuple[Censored, ...]
+    size: float = 1.0
+
+    @property
+    def mean(self) -> Censored:
+        """The mean over seeds, a lower bound as soon as one seed's is."""
+        mean = measures.target_spread(self.each)
+        return Censored(mean.value / self.size, mean.reached)
+
+    @property
+    def spread(self) -> Spread:
+        """Mean and deviation over seeds."""
+        return measures.spread([one.value / self.size for one in self.each])
+
+
+class MethodRow:
+    """A method over its seeds. Nothing is computed before it is asked for.
+
+    Parameters
+    ----------
+    label: of the method. runs: one per seed, one at least.
+    """
+
+    def __init__(self, label: str, runs: Sequence[Run]) -> None:
+        self.label = label
+        self.runs = runs
+        self.seeds = tuple(run.seed for run in runs)
+        self.percent = measures.percent_of(runs[0])
+
+    @cached_property
+    def _ends(self) -> list[measures.Ends]:
+        return [measures.ends_of(run) for run in self.runs]
+
+    @cached_property
+    def _by_validation(self) -> list[float]:
+        return [measures.by_validation(run) for run in self.runs]
+
+    @cached_property
+    def spent(self) -> tuple[measures.Costs, ...]:
+        """The costs of each run."""
+        return tuple(measures.costs(run) for run in self.runs)
+
+    @cached_property
+    def _served(self) -> list[measures.Fairness]:
+        better = measures.metric_of(self.runs[0])[1]
+        return [
+            measures.fairness(self.percent * measures.client_metric(run), better)
+            for run in self.runs
+        ]
+
+    @cached_property
+    def _took_part(self) -> list[measures.Participation]:
+        return [measures.participation(run) for run in self.runs]
+
+    def end(self, kind: str) -> Spread:
+        """Return the ``final``, ``peak``, ``stable``, ``drop`` or ``by_validation`` of the headline
+        metric, in percent where it is a share; no *stable* where a seed has none."""
+        if kind == "by_validation":
+            values = self._by_validation
+        else:
+            values = [getattr(end, kind) for end in self._ends]
+        scaled = [self.percent * value for value in values]
+        return _of_all(scaled) if kind == "stable" else measures.spread(scaled)
+
+    def cost(self, kind: str, size: float = 1.0) -> Spread | Until:
+        """Return a field of :class:`motley.results.measures.Costs` over ``size``."""
+        return measures.spread([getattr(one, kind) / size for one in self.spent])
+
+    def served(self, kind: str) -> Spread:
+        """Return a field of :class:`motley.results.measures.Fairness` at the last evaluation that
+        has clients, in percent where the metric is a share."""
+        return measures.spread([getattr(one, kind) for one in self._served])
+
+    def took_part(self, kind: str) -> Spread:
+        """Return a field of :class:`motley.results.measures.Participation`; the round after which
+        all were seen only where every seed has one."""
+        values = [getattr(one, kind) for one in self._took_part]
+        return _of_all(values) if kind == "all_seen" else measures.spread(values)
+
+    def new_clients(self, epochs: int) -> tuple[Spread, Spread]:
+        """Return the mean over new clients after epochs of adaptation, and that of their worst
+        tenth."""
+        return served_new(self.runs, epochs)
+
+    @cached_property
+    def liars(self) -> Spread:
+        """The share of those sent out that lied, in percent."""
+        return measures.spread([100.0 * _liar_share(run) for run in self.runs])
+
+    @property
+    def concentration(self) -> float:
+        """The mean over rounds, then seeds, of the deviation over mean of the rule's
+        probabilities; NaN where it does not draw by any."""
+        drawn = [np.mean(c.y) for c in map(measures.concentration, self.runs) if len(c.y)]
+        return float(np.mean(drawn)) if drawn else nan
+
+    def milliseconds(self, kind: str) -> float:
+        """Return the mean of a column of ``timings`` over the rounds of all seeds, in ms; NaN where
+        nothing was timed."""
+        took = np.concatenate([np.asarray(run.column("timings", kind), float) for run in self.runs])
+        return 1e3 * float(np.nanmean(took)) if np.isfinite(took).any() else nan
+
+
+def _liar_share(run: Run) -> float:
+    """Return which share of the clients that were sent out lied; NaN where the world has no
+    dishonest clients."""
+    liars = measures.note(run, "liars")
+    rounds, selected = (
+        np.asarray(run.column("rounds", name), float) for name in ("round", "selected")
+    )
+    chosen = float(np.nansum(selected[np.isin(rounds, liars.x)]))
+    return float(liars.y.sum()) / chosen if chosen else float("nan")
+
+
+def method_rows(groups: Mapping[str, Sequence[Run]]) -> list[MethodRow]:
+    """Return one row per method of ``groups`` (label to runs), in their order."""
+    return [MethodRow(label, runs) for label, runs in groups.items()]
+
+
+def _of_all(values: Sequence[float]) -> Spread:
+    """Return mean and deviation; NaN where a seed has no number, for they would be those of other
+    seeds than elsewhere."""
+    return measures.spread(values if all(map(isfinite, values)) else [nan] * len(values))
+
+
+class TargetRow(MethodRow):
+    """A method whose costs are those up to its first evaluation on ``target``."""
+
+    def __init__(self, label: str, runs: Sequence[Run], target: float) -> None:
+        super().__init__(label, runs)
+        self.target = target
+
+    @override
+    def cost(self, kind: str, size: float = 1.0) -> Until:
+        """Return rounds, selections, ``time_s``, ``paper_bits`` or ``total_bits`` up to the target,
+        over ``size``."""
+        better = measures.metric_of(self.runs[0])[1]
+        each = [
+            measures.to_target(measures.curve(run, _AXES[kind]), self.target, better)
+            for run in self.runs
+        ]
+        return Until(tuple(each), size)
+
+    @property
+    def there(self) -> int:
+        """How many of the runs reached the target."""
+        return sum(one.reached for one in self.cost("rounds").each)
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """One metric of a method over its seeds, shares in percent: at the end and at its best in the
+    headline's scope, then at the end over all clients' test samples and over the worst tenth of the
+    clients. ``undefined``: for how many clients it is (a mean)."""
+
+    metric: str
+    numbers: tuple[Spread, Spread, Spread, Spread]
+    undefined: float
+    percent: float = 1.0
+
+    @property
+    def named(self) -> str:
+        """The metric with its unit."""
+        return f"{self.metric} (%)" if self.percent > 1 else self.metric
+
+
+def metric_rows(runs: Sequence[Run]) -> list[MetricRow]:
+    """Return a row for each metric of a method's runs, the headline first; none where the headline
+    is the only one."""
+    names = measures.metrics_of(runs[0])
+    found = []
+    for name in names if len(names) > 1 else ():
+        percent = measures.percent_of(runs[0], name)
+        better = measures.better_of(runs[0], name)
+        ends = [measures.ends_of(run, name) for run in runs]
+        served = [
+            measures.fairness(percent * measures.client_metric(run, name), better) for run in runs
+        ]
+        pooled = [measures.pooled(run, name) for run in runs]
+        columns = (
+            [percent * end.final for end in ends],
+            [percent * end.peak for end in ends],
+            [percent * one.value for one in pooled],
+            [one.worst_decile for one in served],
+        )
+        spreads = tuple(measures.spread(column) for column in columns)
+        undefined = measures.spread([one.undefined for one in pooled]).mean
+        found.append(MetricRow(name, spreads, undefined, percent))  # type: ignore[arg-type]
+    return found
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method against ``base`` at one end of their curves, paired by seed; in percentage points
+    where the metric is an accuracy."""
+
+    label: str
+    base: str
+    end: End
+    interval: measures.Interval
+    percent: float
+    verdict: Literal["better", "worse", "no clear difference"]
+
+
+End = Literal["stable", "final"]
+"""The end of a curve by which methods are compared."""
+JUDGED: Mapping[End, str] = {
+    "stable": "mean of the last ten evaluations",
+    "final": "last evaluation",
+}
+"""It in words."""
+NO_STABLE = "no stable value (–) where a run has fewer than ten evaluations past its half"
+
+
+def differences(groups: Mapping[str, Sequence[Run]], base: str | None = None) -> list[Difference]:
+    """Return every method against ``base`` (None: :data:`REFERENCES`, else the first), by *stable*
+    where every finished run has it, else by *final*.
+
+    Methods without two seeds that are finished in both are left out.
+    """
+    first = next(iter(groups.values()))[0]
+    better = measures.metric_of(first)[1]
+    percent = measures.percent_of(first)
+    found_ends = {
+        label: {run.seed: measures.ends_of(run) for run in runs if run.finished}
+        for label, runs in groups.items()
+    }
+    known = [one for each in found_ends.values() for one in each.values() if isfinite(one.final)]
+    end: End = "stable" if all(isfinite(one.stable) for one in known) else "final"
+    ends = {
+        label: {seed: percent * getattr(one, end) for seed, one in each.items()}
+        for label, each in found_ends.items()
+    }
+    base = base or next((label for label in ends if label in REFERENCES), next(iter(ends)))
+    if base not in ends:
+        raise ConfigError(f"got {base!r}; expected one of the methods: {', '.join(ends)}", "base")
+    found = []
+    for label in (label for label in ends if label != base):
+        seeds = sorted(ends[base].keys() & ends[label].keys())
+        got = measures.paired([ends[label][s] for s in seeds], [ends[base][s] for s in seeds])
+        if got.n > 1:
+            sure: Literal["better", "worse"] = "better" if (got.mean > 0) == better else "worse"
+            found.append(
+                Difference(
+                    label,
+                    base,
+                    end,
+                    got,
+                    percent,
+                    "no clear difference" if got.low <= 0 <= got.high else sure,
+                )
+            )
+    return found
+
+
+def target_of(run: Run, target: float | None = None) -> float | None:
+    """Return ``target``, else the run's own ``stop.target``, else None.
+
+    Raises
+    ------
+    ConfigError: no share, where the metric is an accuracy; not positive.
+    """
+    metric = measures.metric_of(run)[0]
+    if target is None:
+        own = ((run.config.get("stop") or {}).get("target") or {}).get(metric)
+        return None if own is None else float(own)
+    share = measures.percent_of(run) > 1
+    if not 0 < target <= (1.0 if share else float("inf")):
+        wanted = "a share above 0 and at most 1, e.g. 0.9" if share else "a positive number"
+        raise ConfigError(f"got {target:g} for {metric}; expected {wanted}", "target")
+    return float(target)

@@ -1,0 +1,97 @@
+"""The tables of a report on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from motley.core.untrusted import printable
+from motley.results import blocks, tables
+from motley.results.labels import group_runs
+from motley.results.load import Run
+from motley.results.method_rows import target_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from motley.results.tables import MethodTable
+
+__all__ = ["block_table", "terminal_table", "terminal_tables"]
+
+_COLOURS = {"good": "green", "bad": "red", "": ""}
+
+
+def terminal_tables(runs: Sequence[Run], target: float | None = None) -> list[Table]:
+    """Return the tables that there is something for: ends and costs, all metrics, widths, fairness,
+    gains, new clients, costs to the target (``target``, else the experiment's).
+
+    Raises
+    ------
+    ConfigError: ``target`` is no value of the metric.
+    """
+    if not runs:
+        return []
+    groups = group_runs(runs)
+    target = target_of(runs[0], target)
+    found = (
+        tables.summary(groups),
+        tables.metrics(groups),
+        tables.widths(groups),
+        tables.fairness(groups),
+        tables.gains(groups),
+        tables.new_clients(groups),
+        None if target is None else tables.to_target(groups, target),
+    )
+    return [terminal_table(table) for table in found if table is not None]
+
+
+def terminal_table(found: MethodTable) -> Table:
+    """Return a table of methods for the terminal."""
+    from rich.text import Text
+
+    table = _titled(found.title)
+    table.caption = Text(found.remark) if found.remark else None
+    table.add_column("method", overflow="fold", min_width=12)
+    for column in found.terminal:
+        table.add_column(column.terminal_head(found.compared), justify="right", no_wrap=True)
+    for label, row in found.shown:
+        texts = (label, *(column.terminal_cell(row) for column in found.terminal))
+        table.add_row(*(Text(printable(text)) for text in texts))
+    return table
+
+
+def block_table(found: blocks.Table, title: str) -> Table:
+    """Return any table of a page for the terminal, its note below it."""
+    from rich.text import Text
+
+    table = _titled(title)
+    note = Text(printable(found.note), style="table.caption")
+    table.caption = note if found.note else None
+    heads = [Text(printable(head), style="table.header") for head in found.heads]
+    table.add_column(heads[0], overflow="fold", min_width=12)
+    for i, head in enumerate(heads[1:]):
+        words = found.words(i)
+        table.add_column(
+            head,
+            justify="left" if words else "right",
+            overflow="fold" if words else "ellipsis",
+        )
+    for row in found.rows:
+        cells = (Text(printable(cell.whole), style=_COLOURS[cell.tone]) for cell in row.cells)
+        table.add_row(Text(printable(row.label)), *cells)
+    return table
+
+
+def _titled(title: str) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(printable(title), style="table.title"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.caption_justify = "left"
+    return table
