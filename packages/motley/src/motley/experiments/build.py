@@ -21,6 +21,7 @@ from motley.core.keys import Streams
 from motley.core.memory import release_freed_memory
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import WORKER_OPTIONS, Engine, Setting
+from motley.engines.distributed import Distributed
 from motley.experiments.checks import (
     check_algorithm,
     check_capacity,
@@ -97,6 +98,9 @@ def build(
         with imports(allow_import):
             experiment = Experiment(**experiment)
     plan, engine, selector, model = prepare(experiment, data, task)
+    if isinstance(engine, Distributed):  # the run keeps samples in the form in which workers do
+        setting = dataclasses.replace(plan.setting, task=engine.setting.task)
+        plan = dataclasses.replace(plan, setting=setting)
     states = _client_states(experiment, plan, selector, initial_client_state(plan, model), folder)
     loop = simulation(plan, engine, selector, model, writer, states)
     if loop.signals.keeps:
