@@ -4,16 +4,19 @@ without.
     python benchmarks/distribution.py [OUT.json] [--before FOLDER] [--rounds N] [--turns N]
 
 Each engine runs the same rounds in a fresh process; the user and system time of that process and
-all it started is counted after a first round, which starts the workers. Bytes are those of the
-blocks that the run writes for its workers and reads from them. ``--before``: another version's
-checkout, which takes its turns between those of this one. ``ray`` is left out where it is not
-installed. MNIST must be at hand.
+all it started is counted after a first round, which starts the workers. ``ray`` starts a cluster
+on this machine, whose own processes are counted, too. Bytes are those of the blocks that the run
+writes for its workers and reads from them; ``driver_bytes`` is the memory of the run's process that
+no other one shares. ``--before``: another version's checkout, which takes its turns between those
+of this one. ``ray`` is left out where it is not installed (``make test-ray`` builds ``.venv-ray``).
+MNIST must be at hand.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib.util
 import json
 import os
@@ -72,7 +75,9 @@ def case(load: str, engine: str, rounds: int) -> dict[str, float]:
             took = time.perf_counter() - wall
             found = {name: (count[name] - sent[name]) / rounds for name in count}
         memory = max((child.memory_info().rss for child in children()), default=0)
+        gc.collect()
         return {
+            "driver_bytes": psutil.Process().memory_full_info().uss,
             "processor_s": used / rounds,
             "wall_s": took / rounds,
             "aggregate_s": aggregate / rounds,
@@ -101,7 +106,7 @@ def spent() -> float:
 @contextlib.contextmanager
 def counted_bytes() -> Iterator[dict[str, int]]:
     """Count the bytes of blocks that this process writes for workers and reads from them."""
-    from motley.engines import processes, ray_cluster, serialization
+    from motley.engines import processes, ray_actor, serialization
 
     count = {"bytes_down": 0, "bytes_up": 0}
     wrap = serialization.wrap
@@ -118,19 +123,24 @@ def counted_bytes() -> Iterator[dict[str, int]]:
         count["bytes_up"] += len(memoryview(block))
         return unwrap(block)
 
-    serialization.wrap = ray_cluster.wrap = wrapped  # type: ignore[assignment]
-    processes.unwrap = ray_cluster.unwrap = unwrapped
+    serialization.wrap = ray_actor.wrap = wrapped  # type: ignore[assignment]
+    processes.unwrap = ray_actor.unwrap = unwrapped
     try:
         yield count
     finally:
-        serialization.wrap = ray_cluster.wrap = wrap
-        processes.unwrap = ray_cluster.unwrap = unwrap
+        serialization.wrap = ray_actor.wrap = wrap
+        processes.unwrap = ray_actor.unwrap = unwrap
+
+
+def sources(code: Path) -> str:
+    """Return the folders of a checkout in which its modules lie, as a search path."""
+    return os.pathsep.join(map(str, [code, *sorted(code.glob("packages/*/src"))]))
 
 
 def measured(load: str, engine: str, rounds: int, code: Path) -> dict[str, float]:
     """Run :func:`case` in a fresh process with a version's code."""
     command = [sys.executable, __file__, "--case", load, engine, "--rounds", str(rounds)]
-    environment = {**os.environ, "PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": sources(code), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -177,13 +187,18 @@ def main() -> None:
     versions["now"] = HERE.parent
     here = importlib.util.find_spec("ray") is not None
     names = [name for name in DISTRIBUTED if name != "ray" or here]
-    load_before = os.getloadavg()[0]
+    chosen = [load for load in LOADS if options.only.lower() in load.lower()]
     rows = []
-    for load in LOADS:
-        if options.only.lower() in load.lower():
-            own = [LOCAL[LOADS[load]["model"]], *names]
-            rows.append(compared(load, versions, options.turns, options.rounds, own))
-    report = {"workers": WORKERS, "load_before": load_before, "rows": rows}
+    if options.out.is_file():  # workloads that are not measured now stay
+        held = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
+        rows = [row for row in held if row["workload"] not in chosen]
+    for load in chosen:
+        own = [LOCAL[LOADS[load]["model"]], *names]
+        load_before = os.getloadavg()[0]
+        row = compared(load, versions, options.turns, options.rounds, own)
+        rows.append({**row, "load_before": load_before})
+    rows.sort(key=lambda row: list(LOADS).index(row["workload"]))
+    report = {"workers": WORKERS, "rows": rows}
     options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 

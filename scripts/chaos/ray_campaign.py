@@ -2,7 +2,7 @@
 must end in the same bits.
 
     scripts/test-ray-chaos campaign --runs 30 --disturbances 100 --log build/ray_chaos.jsonl \
-        --summary benchmarks/results/ray_chaos.json        the same command goes on with it
+        --summary benchmarks/measured/ray_chaos.json       the same command goes on with it
 
 A run whose driver is killed is begun again with the same command. Nothing else is done for a run.
 """

@@ -10,12 +10,15 @@ The cluster has a head of one core and a node of one core. A situation in which 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +86,13 @@ class Situations:
                 found["same_bits"] = all(found["ended_well"]) and same_bits(
                     both[0].out, both[1].out
                 )
+                found["seconds_until_first_round"] = [
+                    round(one.rounds()[0][1] - one.begun_s, 1) for one in both
+                ]
+                first, last = sorted(
+                    zip(map(float, filter(None, ends)), both, strict=True), key=itemgetter(0)
+                )
+                found["seconds_a_round_of_the_later"] = _pace(last[1], first[0])
             for one in both:
                 one.kill()
             return found
@@ -164,6 +174,18 @@ class Situations:
                 return True
             time.sleep(0.2)
         return False
+
+
+def _pace(run: RayRun, at: float) -> dict[str, float | None]:
+    """Return the median seconds of a round before and after a moment; None where there are none."""
+    ends = [end for _, end in run.rounds()]
+    rounds = list(itertools.pairwise(ends))
+    beside = [end - begin for begin, end in rounds if end < at]
+    alone = [end - begin for begin, end in rounds if begin > at]
+    return {
+        name: round(statistics.median(some), 2) if some else None
+        for name, some in (("beside the other", beside), ("alone", alone))
+    }
 
 
 def _incidents(out: Path) -> list[str]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import motley
 from motley.engines.batched import Batched
 from motley.engines.distributed import _for_workers
 from motley.engines.local import Sequential
-from motley.engines.stored_images import stored_images
+from motley.engines.stored_images import with_stored_images
 from motley.tasks.base import ModelState
 from motley.tasks.pixels import Scaling, crop_flip
 from motley.tasks.preparation import ArrayPreparation
+from tests.motley.resume.conftest import assert_same
 
 from .test_engines_agree import conv
 
@@ -55,7 +58,7 @@ def test_workers_are_given_bytes_and_train_with_the_same_bits(
 ):
     given, raw = images(model)
     given = dataclasses.replace(given, dtype=dtype)
-    sent = _for_workers(given)
+    sent = _for_workers(with_stored_images(given))
     assert torch.equal(sent.task.federation.x, raw)
     start = download(given)
     results = [list(engine(one).train(jobs(given), start, {})) for one in (given, sent)]
@@ -69,15 +72,69 @@ def test_workers_are_given_bytes_and_train_with_the_same_bits(
 def test_a_number_that_no_byte_gives_keeps_the_images_as_they_are(images):
     given, _ = images()
     given.task.federation.x[40, 0, 3, 3] += 1e-3
-    assert stored_images(given) is None
-    sent = _for_workers(given)
+    assert with_stored_images(given) is given
+    sent = _for_workers(with_stored_images(given))
     assert sent.task.transform is None
     assert sent.task.federation.x is given.task.federation.x
 
 
 def test_what_is_no_image_of_bytes_is_left_alone(images, setting):
     given, _ = images()
-    assert stored_images(setting(conv, (1, 6, 6))) is None  # no preparation is known
-    assert stored_images(dataclasses.replace(given, device="cuda")) is None
     transformed = dataclasses.replace(given.task, transform=lambda x, key: crop_flip(x, key))
-    assert stored_images(dataclasses.replace(given, task=transformed)) is None
+    for left in (
+        setting(conv, (1, 6, 6)),  # no preparation is known
+        dataclasses.replace(given, device="cuda"),
+        dataclasses.replace(given, task=transformed),
+    ):
+        assert with_stored_images(left) is left
+
+
+@pytest.fixture
+def pixels(tmp_path):
+    """The keys of an experiment with 90 images of 6 x 6 bytes."""
+    rng = np.random.default_rng(3)
+    path = tmp_path / "pixels.npz"
+    np.savez(path, x=rng.integers(0, 256, (90, 6, 6), dtype=np.uint8), y=np.arange(90) % 3)
+    return {
+        "task": {"name": "image", "data": str(path), "model": "mlp"},
+        "population": 6,
+        "cohort": 3,
+        "stop": {"rounds": 2},
+        "split": {"holdout_clients": 0.34, "server": 0.1},
+        "algorithm": {"name": "feddf", "steps": 3},
+    }
+
+
+def test_a_run_with_workers_keeps_no_scaled_images(pixels):
+    """Nothing in the process holds them, new clients' part of the run included."""
+    loop = motley.build({**pixels, "engine": {"name": "processes", "workers": 1}})
+    try:
+        data = loop.setting.task.federation
+        assert data.x.dtype == data.held_out.x.dtype == torch.uint8
+        gc.collect()
+        scaled = [
+            one
+            for one in gc.get_objects()
+            if isinstance(one, torch.Tensor)
+            and one.dtype == torch.float32
+            and one.shape == data.x.shape
+        ]
+        assert not scaled
+    finally:
+        loop.engine.close()
+
+
+def test_a_run_with_workers_is_the_run_without(pixels, tmp_path):
+    """Server's samples, new clients' models and the record of the samples are the same."""
+    runs = [
+        motley.run(
+            pixels,
+            overrides=[f"engine.name={name}", "engine.threads=1", "evaluate.adapt_epochs=[0, 1]"],
+            out=tmp_path / name,
+        )
+        for name in ("batched", "processes")
+    ]
+    assert_same(*runs)
+    one, other = (run.meta["task"]["samples"] for run in runs)
+    assert one == other
+    assert one["dtype"] == "float32"

@@ -4,16 +4,20 @@ once, failures told apart."""
 from __future__ import annotations
 
 import importlib.util
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from motley.core.errors import ConfigError, StoreError
+import motley
+from motley.core.errors import ConfigError, StoreError, UserError
 from motley.experiments import ray_runner
 from motley.experiments.config import Experiment
 from motley.experiments.sweep import compare
+from tests.motley.engines.ray_nodes import RayNodes
 from tests.motley.resume.conftest import assert_same
 
 HERE = importlib.util.find_spec("ray") is not None
@@ -88,6 +92,7 @@ def test_a_run_whose_worker_is_lost_is_begun_again(
     assert number == 0
     assert fake.begun == [str(tmp_path)] * begun
     assert (error is None) if said is None else (said in str(error))
+    assert error is None or isinstance(error, UserError)  # a sentence at the command line
 
 
 @pytest.mark.ray
@@ -114,9 +119,55 @@ def test_spread_is_the_same_and_done_once(tmp_path: Path) -> None:
     assert "Krum weighs all clients alike" in str(refused.failures[0].error)
 
 
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not HERE, reason="needs Ray, which make test-ray installs")
+def test_a_node_that_dies_costs_a_study_the_run_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is begun again elsewhere; no other one is, and the study has the trials and bits of
+    this machine."""
+    keys = {**KEYS, "split": {"validation": 0.2}, "stop": {"rounds": 150}}
+    options: dict[str, Any] = {
+        "over": {"local.optimizer.lr": "log:0.01..1"},
+        "trials": 4,
+        "jobs": 2,
+        "test_seeds": [5],
+    }
+    begun_again: list[bool] = []  # of each attempt that has ended
+
+    class Noted(ray_runner._SpreadRun):
+        def outcome(self, ray: Any, done: Any) -> tuple[Exception | None, bool]:
+            found = super().outcome(ray, done)
+            begun_again.append(found[1])
+            return found
+
+    monkeypatch.setattr(ray_runner, "_SpreadRun", Noted)
+    alone = motley.tune(keys, out=tmp_path / "alone", **options)
+    with RayNodes() as cluster:
+        node = cluster.add_node()
+
+        def kill() -> None:
+            while not node.actors():
+                time.sleep(0.1)
+            time.sleep(1.0)
+            node.kill()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        spread = motley.tune(keys, out=tmp_path / "spread", on_ray=cluster.address, **options)
+        killer.join()
+        cluster.nodes.remove(node)
+    assert sum(begun_again) == 1
+    assert len(begun_again) == 4 + 1 + 1  # trials, the test, and the run of the node
+    (one,), (other,) = alone.methods, spread.methods
+    assert one.trials == other.trials
+    assert_same(one.test[0], other.test[0])
+
+
 def test_each_run_has_one_node(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"engine\.name: each run of a spread comparison has one node"
+        ConfigError, match=r"engine\.name: each run that is spread over a cluster has one node"
     ):
         compare({**KEYS, "engine": "ray"}, out=tmp_path, on_ray="auto")
 

@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,44 @@ def test_no_values_are_tried_twice(tmp_path: Path) -> None:
     values = [tuple(trial.values.values()) for trial in found.methods[0].trials]
     assert len(values) == len(set(values)) == 12
     assert found.methods[0].test == ()
+
+
+def test_a_study_on_a_cluster_has_the_trials_of_as_many_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster decides how many runs go at a time, ``jobs`` how many trials are proposed
+    together; one connection serves the whole study."""
+    monkeypatch.setattr(proposals, "SPREAD", 1)
+    plain = study.run_points
+    given: list[tuple[str | None, int, int]] = []
+    connected: list[str] = []
+
+    def here(points: Any, *more: Any, on_ray: str | None, jobs: int, **options: Any) -> Any:
+        given.append((on_ray, jobs, len(points)))
+        return plain(points, *more, **options)  # one after the other, so that the test is quick
+
+    @contextmanager
+    def noted(address: str, experiments: Any) -> Iterator[None]:
+        connected.append(address)
+        yield
+        connected.append("no more")
+
+    monkeypatch.setattr(study, "run_points", here)
+    monkeypatch.setattr(study, "connected", noted)
+    some: dict[str, Any] = {"trials": 3, "jobs": 2, "test_seeds": [], **ONE}
+    one = tuned(tmp_path / "jobs", **some)
+    assert given == [(None, 2, 2), (None, 2, 1)]
+    other = tuned(tmp_path / "cluster", on_ray="auto", **some)
+    assert given[2:] == [("auto", 1, 2), ("auto", 1, 1)]
+    assert connected == ["auto", "no more"]
+    assert one.methods[0].trials == other.methods[0].trials
+
+
+def test_a_study_on_a_cluster_refuses_the_engine_ray_before_anything_is_run(tmp_path: Path) -> None:
+    keys = {**KEYS, "engine": "ray"}
+    with pytest.raises(ConfigError, match=r"^engine.name: each run that is spread over a cluster"):
+        tuned(tmp_path / "study", keys=keys, on_ray="auto", **ONE)
+    assert not (tmp_path / "study").exists()
 
 
 @pytest.mark.usefixtures("drawn")

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motley.commands.options import Data, Jobs, Settings, check_data, say, seeds_of, tell
+from motley.commands.options import (
+    Data,
+    Jobs,
+    RayCluster,
+    Settings,
+    check_data,
+    say,
+    seeds_of,
+    tell,
+)
 
 if TYPE_CHECKING:
     from motley.tuning.outcome import TuningResult
@@ -98,6 +107,7 @@ def tune(
     hours_first: HoursFirst = None,
     factor: Factor = 3,
     jobs: Jobs = 1,
+    on_ray: RayCluster = None,
     set: Settings = None,
     data: Data = None,
     out: Out = None,
@@ -124,6 +134,7 @@ def tune(
         hours_first=hours_first,
         factor=factor,
         jobs=jobs,
+        on_ray=on_ray,
         out=out,
         data=data,
         overrides=set or [],

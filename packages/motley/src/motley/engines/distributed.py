@@ -44,7 +44,7 @@ from motley.engines.cores import cores
 from motley.engines.local import Sequential, refuses_method, window_of
 from motley.engines.placement import ClientSeconds, parts_of, uneven
 from motley.engines.serialization import unsendable
-from motley.engines.stored_images import stored_images
+from motley.engines.stored_images import with_stored_images
 from motley.engines.workers import RemoteWorker, Shared, WorkerCall, WorkerPool, worker_engine
 from motley.tasks.base import ModelState, model_input
 
@@ -61,8 +61,8 @@ CHUNK_WEIGHTS = 8_000_000
 
 
 def _for_workers(setting: Setting) -> Setting:
-    """Return the setting with the data that workers need: images as bytes where they were bytes,
-    all else in the types in which it is used, so that no worker makes a copy."""
+    """Return the setting with the data that workers need, in the types in which they are used, so
+    that no worker makes a copy."""
     task = setting.task
     dtype = setting.dtype
 
@@ -70,12 +70,10 @@ def _for_workers(setting: Setting) -> Setting:
         return values.to(dtype) if values.is_floating_point() else values
 
     data = task.federation
-    stored = stored_images(setting)
-    x, transform = (data.x, task.transform) if stored is None else stored
     held = None if data.validation_labels is None else cast(data.validation_labels)
     data = dataclasses.replace(
         data,
-        x=x if transform is not None else model_input(x, dtype),
+        x=data.x if task.transform is not None else model_input(data.x, dtype),
         y=cast(data.y),
         labels=cast(data.labels),
         validation_labels=held,
@@ -85,7 +83,7 @@ def _for_workers(setting: Setting) -> Setting:
         notes={},
         held_out=None,
     )
-    task = dataclasses.replace(task, federation=data, transform=transform, metrics=())
+    task = dataclasses.replace(task, federation=data, metrics=())
     return dataclasses.replace(setting, task=task)
 
 
@@ -94,7 +92,9 @@ class Distributed(Engine, Generic[Shared]):
 
     Parameters
     ----------
-    setting: of the run; its ``workers``, by default one for every core, share its cores.
+    setting: of the run; its ``workers``, by default one for every core, share its cores. The
+    engine's own ``setting`` has images as bytes where they were bytes; a run that takes its task
+    from there keeps no copy of scaled ones.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -103,7 +103,7 @@ class Distributed(Engine, Generic[Shared]):
             raise ContractError(
                 f"the engine {self.name!r} was given a setting it refuses: {reason}"
             )
-        self.setting = setting
+        self.setting = setting = with_stored_images(setting)
         self.workers, self.cores_each = self._shares(setting)
         self.worker_shape = f"{self.workers} x {self.cores_each}"
         self.threads = min(self.workers * self.cores_each, cores(setting.threads))

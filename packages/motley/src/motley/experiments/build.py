@@ -22,6 +22,7 @@ from motley.core.memory import release_freed_memory
 from motley.core.server_signals import LAST_UPDATE
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import WORKER_OPTIONS, Engine, Setting
+from motley.engines.distributed import Distributed
 from motley.experiments.checks import (
     check_algorithm,
     check_capacity,
@@ -115,6 +116,9 @@ def loop_of(
     private: makes the privacy of a private run; an audit has its own. The others as of
     :func:`build`."""
     plan, engine, selector, model = ready
+    if isinstance(engine, Distributed):  # the run keeps samples in the form in which workers do
+        setting = dataclasses.replace(plan.setting, task=engine.setting.task)
+        plan = dataclasses.replace(plan, setting=setting)
     states = _client_states(experiment, plan, selector, initial_client_state(plan, model), folder)
     keeps = LAST_UPDATE in selector.rule.needs().probed
     updates = open_last_updates(experiment.client_state, folder) if keeps else None

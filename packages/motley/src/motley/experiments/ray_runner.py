@@ -1,5 +1,5 @@
-"""Runs the experiments of a comparison on a Ray cluster: one Ray task for each run, on some of a
-node's cores.
+"""Runs the experiments of a comparison or study on a Ray cluster: one Ray task for each run, on
+some of a node's cores.
 
 All nodes must have the folder of the runs under the same path. A run that is finished there is not
 run again. A run whose worker or node is lost goes on elsewhere from its last checkpoint.
@@ -10,20 +10,21 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from motley.core.errors import ConfigError, EngineError, StoreError
+from motley.core.errors import ConfigError, EngineError, StoreError, UserError
 from motley.engines.ray_cluster import connect, disconnect
 from motley.engines.ray_nodes import ComparedNodes
 from motley.engines.serialization import unsendable
 from motley.engines.workers import MAX_DEATHS
 from motley.experiments.config import Experiment
 
-__all__ = ["spread"]
+__all__ = ["connected", "spread"]
 
 Work = Callable[[Experiment, Path, Path | None], Any]
 
@@ -31,6 +32,24 @@ _PAUSE_S = 5.0
 _HELD = 24
 """Wall seconds before a run whose worker was lost is begun again, and attempts while its folder is
 still held."""
+
+
+@contextmanager
+def connected(address: str, experiments: Sequence[Experiment]) -> Iterator[None]:
+    """Be connected to a cluster inside the block, to run these experiments on it; calls of
+    :func:`spread` in it use the connection. Parameters and errors are those of :func:`spread`."""
+    if any(experiment.engine.name == "ray" for experiment in experiments):
+        raise ConfigError(
+            "each run that is spread over a cluster has one node; use another engine, e.g. "
+            "processes",
+            "engine.name",
+        )
+    disconnects = connect(None if address == "local" else address, None)
+    try:
+        yield
+    finally:
+        if disconnects:
+            disconnect()
 
 
 def spread(
@@ -55,12 +74,14 @@ def spread(
     ConfigError: no Ray, no cluster or no node in it that does not differ, or experiments that want
     a cluster themselves.
     """
-    if any(experiment.engine.name == "ray" for experiment in experiments):
-        raise ConfigError(
-            "each run of a spread comparison has one node; use another engine, e.g. processes",
-            "engine.name",
-        )
-    disconnects = connect(None if address == "local" else address, None)
+    with connected(address, experiments):
+        yield from _spread(work, experiments, folders, data)
+
+
+def _spread(
+    work: Work, experiments: Sequence[Experiment], folders: Sequence[Path], data: Path | None
+) -> Generator[tuple[int, Exception | None]]:
+    """See :func:`spread`; this process is connected."""
     ray = importlib.import_module("ray")
     origin = (os.getcwd(), os.environ.get("MOTLEY_DATA"))
     waiting: dict[Any, int] = {}
@@ -95,13 +116,11 @@ def spread(
     finally:
         for unfinished in waiting:
             ray.cancel(unfinished, force=True)
-        if disconnects:
-            disconnect()
 
 
 @dataclass
 class _SpreadRun:
-    """One run of a comparison. ``begin``: starts it, or goes on from its last checkpoint, on a node
+    """One run on the cluster. ``begin``: starts it, or goes on from its last checkpoint, on a node
     that has room.
     ``lost``, ``held``: attempts whose worker was lost, and attempts since then while its folder was
     held."""
@@ -116,8 +135,9 @@ class _SpreadRun:
             error = ray.get(done)
         except ray.exceptions.RayError as death:
             self.lost += 1
-            error = EngineError(
-                f"its worker was lost {self.lost} times (the last time by {type(death).__name__})"
+            error = UserError(
+                f"its worker was lost {self.lost} times (the last time by {type(death).__name__}); "
+                "if memory ran out there, let each run have more of a node's cores (engine.threads)"
             )
             return error, self.lost < MAX_DEATHS
         again = bool(self.lost) and isinstance(error, StoreError) and self.held < _HELD

@@ -302,7 +302,7 @@ def run_record(
         "metrics": metrics,
         "classes": list(data.names),
         "notes": {**data.notes, **(note or {})},
-        "samples": describe_samples(data),
+        "samples": describe_samples(setting.task),
     }
     record = describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
     # else deployed clients divide their samples, as the experiment says

@@ -57,12 +57,16 @@ _CHUNK = 1024
 """Samples that are predicted at a time."""
 
 
-def describe_samples(federation: Federation) -> dict[str, Any]:
+def describe_samples(task: Task) -> dict[str, Any]:
     """Return what a run's record says of its samples, so that its model can be made again without
-    them."""
+    them; the same whatever form its engine holds them in."""
+    from motley.engines.stored_images import StoredImages
+
+    federation = task.federation
+    dtype = "float32" if isinstance(task.transform, StoredImages) else str(federation.x.dtype)
     return {
         "shape": list(federation.x.shape[1:]),
-        "dtype": str(federation.x.dtype).removeprefix("torch."),
+        "dtype": dtype.removeprefix("torch."),
         "classes": federation.classes,
         "targets": federation.targets,
         "target_shape": list(federation.y.shape[1:]),

@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -18,6 +19,7 @@ from motley.core.files import disk_error, replacing, with_digest
 from motley.core.keys import Key
 from motley.experiments.config import Experiment
 from motley.experiments.parallel import job_workers_kept
+from motley.experiments.ray_runner import connected
 from motley.experiments.run import as_experiment, with_own
 from motley.experiments.store import RunFolder, ensure_space, installed_versions, slug
 from motley.experiments.sweep import Point, run_points
@@ -58,6 +60,7 @@ def tune(
     hours_first: float | None = None,
     factor: int = 3,
     jobs: int = 1,
+    on_ray: str | None = None,
     out: Path | str | None = None,
     data: Path | str | None = None,
     overrides: Sequence[str] = (),
@@ -82,7 +85,9 @@ def tune(
     seeds: with which each trial is run; the file's by default. test_seeds: others, three by
     default; none for no test.
     rounds_first, hours_first: rounds or virtual hours after which the best trials go on, one in
-    ``factor``, and so on up to whole runs; None: all are whole runs. jobs: runs at a time. out: the
+    ``factor``, and so on up to whole runs; None: all are whole runs. jobs: runs at a time. on_ray:
+    address of a Ray cluster, as for :func:`motley.compare`, on which all runs of a wave are put;
+    ``jobs`` then says for how many runs at a time trials are proposed together. out: the
     study's folder, ``runs/<name>-tuned/<study id>`` by default; the same call goes on with a study
     that was interrupted. data, overrides, task, allow_import, allow_other_numerics: as for
     :func:`motley.run`. say: told what it will cost, and of each result.
@@ -129,23 +134,27 @@ def tune(
     )
     options = {
         "data": Path(data) if data is not None else None,
-        "jobs": jobs,
+        "on_ray": on_ray,
+        "jobs": jobs if on_ray is None else 1,
         "allow_other_numerics": allow_other_numerics,
     }
-    return _run(plan, folder, options, say)
+    with nullcontext() if on_ray is None else connected(on_ray, plan.bases):
+        return _run(plan, folder, options, jobs, say)
 
 
-def _run(plan: TuningPlan, folder: Path, options: Mapping[str, Any], say: Say) -> TuningResult:
+def _run(
+    plan: TuningPlan, folder: Path, options: Mapping[str, Any], jobs: int, say: Say
+) -> TuningResult:
     """Run a study in its folder, or what is missing of it, and write its results; ``options``: of
-    :func:`run_points`."""
+    :func:`run_points`; ``jobs``: as for :func:`tune`."""
     RunFolder(folder).check()
     for line in plan.sentences():
         say(line)
     with RunFolder(folder).lock():
         ensure_space(folder)
-        batch = _begun(folder, plan, options["jobs"])
+        batch = _begun(folder, plan, jobs)
         with job_workers_kept(), opened(folder / "trials.log") as storage:
-            found = _Study(plan, folder, options, batch, say, storage).run()
+            found = _Study(plan, folder, options, jobs, batch, say, storage).run()
         write_results(found)
     return found
 
@@ -200,7 +209,8 @@ class _TrialPart:
 
 
 class _Study:
-    """A study while it runs. ``options``: of :func:`run_points`. ``batch``: trials of a method that
+    """A study while it runs. ``options``: of :func:`run_points`. ``jobs``: runs at a time, for
+    forecasts. ``batch``: trials of a method that
     are proposed together. The others as for :func:`tune`."""
 
     def __init__(
@@ -208,6 +218,7 @@ class _Study:
         plan: TuningPlan,
         folder: Path,
         options: Mapping[str, Any],
+        jobs: int,
         batch: int,
         say: Say,
         storage: Any,
@@ -215,6 +226,7 @@ class _Study:
         self._plan = plan
         self._folder = folder
         self._options = options
+        self._jobs = jobs
         self._batch = batch
         self._say = say
         key = Key(plan.seeds[0]).fold("tune")
@@ -407,7 +419,7 @@ class _Study:
             self._timed = True
             wall_s = measures.costs(run).wall_s
             share = share_of(run, self._base_of[run.directory])
-            left = self._left * wall_s / max(share, 1e-9) / self._options["jobs"]
+            left = self._left * wall_s / max(share, 1e-9) / self._jobs
             self._say(
                 f"the first run took {wall_s:.1f} s for {share:.3g} of a run: what is left takes "
                 f"about {long(left)}"
