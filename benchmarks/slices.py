@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from motley.algorithms import AGGREGATORS, CATALOGUE, LOSSES, SERVERS
-from motley.algorithms.base import Algorithm, Correction
+from motley.algorithms.base import Algorithm, LocalRule
 from motley.algorithms.local import SGD
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
@@ -46,7 +46,7 @@ def main() -> None:
     task = Task("slices", federation, factory("cnn", (3, 32, 32), 10))
     plain = Algorithm(
         LOSSES.build("cross_entropy"),
-        Correction(),
+        LocalRule(),
         AGGREGATORS.build("mean"),
         SERVERS.build("average"),
     )

@@ -76,7 +76,7 @@ GROUPS = {
     "Algorithms and other parts": (
         "motley.algorithms.base.Algorithm",
         "motley.algorithms.base.Method",
-        "motley.algorithms.base.Correction",
+        "motley.algorithms.base.LocalRule",
         "motley.algorithms.base.GradientCorrection",
         "motley.algorithms.base.JobContext",
         "motley.algorithms.fedavg.Average",

@@ -124,9 +124,9 @@ def test_rounds_are_those_of_the_method_written_out(method: Method) -> None:
     for number, cohort in enumerate(COHORTS):
         play.round(number, cohort)
         plain_round(plain, method, play.jobs(number, tuple(sorted(cohort))))
-        download = play.algorithm.correction.download(play.server)
+        download = play.algorithm.local.download(play.server)
         for client in range(len(SIZES)):
-            examined = play.algorithm.correction.examined(
+            examined = play.algorithm.local.examined(
                 download, play.client_states.get(client, play.first)
             )
             close(examined, expected(plain, method, client))

@@ -313,7 +313,7 @@ def test_clients_measure_the_slice_that_they_received(algorithm, task):
     key = Key(7)
     slices = loop.backend._slices(state, ids)
     models = loop._models(state.server)
-    download = loop.algorithm.correction.download(state.server)
+    download = loop.algorithm.local.download(state.server)
     found = loop.engine.measure(ids, download, {}, SIGNALS, key, None, slices)
     assert set(slices.widths) == {1.0, 0.5}
     for i, (client, width) in enumerate(zip(ids, slices.widths, strict=True)):

@@ -79,8 +79,8 @@ class ClientRuntime:
         self.agreed = agreement(experiment)
         algorithm = self.setting.algorithm
         population = len(self.setting.task.federation)
-        self.like = algorithm.correction.download(
-            algorithm.server.init(algorithm.correction.sent(model), population)
+        self.like = algorithm.local.download(
+            algorithm.server.init(algorithm.local.sent(model), population)
         )
         self.first = initial_client_state(self.config, model)
         self.secrets = secrets

@@ -27,7 +27,7 @@ from typing_extensions import override
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import (
     Algorithm,
-    Correction,
+    LocalRule,
     Method,
     Server,
     ServerContext,
@@ -75,4 +75,4 @@ class FedAvg(Method):
 
 def plain_fedavg() -> Algorithm:
     """Return FedAvg for classification, the algorithm that other methods change."""
-    return Algorithm(CrossEntropy(), Correction(), Mean(), Average())
+    return Algorithm(CrossEntropy(), LocalRule(), Mean(), Average())

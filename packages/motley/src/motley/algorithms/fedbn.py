@@ -51,7 +51,7 @@ class PersonalBatchNorm(PersonalLayers):
     """Plain local training in which every client keeps its own BatchNorm."""
 
     @override
-    def personal(self, layout: Layout) -> list[str]:
+    def own_entries(self, layout: Layout) -> list[str]:
         return batch_norm_of(layout)
 
 
@@ -63,4 +63,4 @@ class FedBN(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=PersonalBatchNorm())
+        return plain.replace(local=PersonalBatchNorm())

@@ -58,4 +58,4 @@ class HeteroFL(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         loss, mask = masked(plain, self.mask)
-        return plain.replace(loss=loss, correction=SlicedTraining(mask=mask), weights="uniform")
+        return plain.replace(loss=loss, local=SlicedTraining(mask=mask), weights="uniform")

@@ -54,5 +54,5 @@ class MoonFedNova(Moon):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        correction = NormalisedPreviousModel() if self.mu else NormalisedUpdate()
-        return super().change(plain).replace(correction=correction, server=NormalisedAverage())
+        local = NormalisedPreviousModel() if self.mu else NormalisedUpdate()
+        return super().change(plain).replace(local=local, server=NormalisedAverage())

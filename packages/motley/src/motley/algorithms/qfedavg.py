@@ -47,8 +47,8 @@ from typing_extensions import override
 from motley.algorithms.base import (
     Algorithm,
     ClientState,
-    Correction,
     JobContext,
+    LocalRule,
     Method,
     Part,
     Parts,
@@ -70,7 +70,7 @@ LEAST_LOSS = 1e-10
 
 
 @dataclass(frozen=True)
-class FairUpdate(Correction):
+class FairUpdate(LocalRule):
     """The update times ``L F^q``, uploaded with that factor and ``h``."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "scale", "h"})
@@ -156,4 +156,4 @@ class QFedAvg(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=FairUpdate(self.q), server=FairAverage(), weights="uniform")
+        return plain.replace(local=FairUpdate(self.q), server=FairAverage(), weights="uniform")

@@ -157,9 +157,9 @@ class ObservedLoop(RoundLoop):
 
     @override
     def _with_server_signals(self, landed: Landed, row: int, upload: ReceivedUpload) -> TrainResult:
-        if upload.result.finite and "delta" in self.algorithm.correction.uploads:
+        if upload.result.finite and "delta" in self.algorithm.local.uploads:
             parts = {**upload.result.parts, **upload.model_update}
-            update = self.algorithm.correction.update(parts).detach().cpu().double()
+            update = self.algorithm.local.update(parts).detach().cpu().double()
             direction = update / max(float(update.norm()), LEAST_NORM)
             self._directions = (
                 direction if self._directions is None else self._directions + direction
@@ -208,11 +208,11 @@ def _at_model(loop: RoundLoop, suffix: str) -> list[Finding]:
     chosen = _drawn(clients, loop.federation.seen, numbers, loop.setting.streams.key("probe"))
     if (
         len(chosen) < 2
-        or not loop.algorithm.correction.shared
+        or not loop.algorithm.local.shared
         or loop.backend.widths(loop.state) is not None
     ):
         return []
-    download = loop.algorithm.correction.download(loop.state.server)
+    download = loop.algorithm.local.download(loop.state.server)
     few = max(1, HELD // numbers)
 
     def pieces() -> Iterator[Floats]:

@@ -465,7 +465,8 @@ def personal_models(
     tuning = setting.algorithm.tuning
     if not algorithm.personal:
         return None
-    download = algorithm.correction.download(server)
+    rule = algorithm.local
+    download = rule.download(server)
 
     def kept(clients: Sequence[int]) -> Iterator[ModelState]:
         ids = np.array(clients, np.int64)
@@ -475,7 +476,7 @@ def personal_models(
                 **(split_state(client_states.of([k]).get(k))[0] or {}),
                 **(chosen.get(k) or {}),
             }
-            yield algorithm.correction.examined(download, state or None)
+            yield rule.examined(download, state or None)
 
     def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
         view = None if data_views is None else data_views(np.array(clients, np.int64))
@@ -487,16 +488,15 @@ def personal_models(
     def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
         took_part = [k for k in clients if k in client_states]
         states = (split_state(client_states[k])[0] for k in took_part)
-        begun = (
-            AdaptInputs(algorithm.correction.start(download, state), state) for state in states
-        )
+        begun = (AdaptInputs(rule.start(download, state), state) for state in states)
         models = engine.adapt(
             jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine"
         )
         among = frozenset(took_part)
         return (next(models) if k in among else next(kept([k])) for k in clients)
 
-    used = prepared if algorithm.correction.trains_before_examination else kept
+    anew = rule.personal is not None and rule.personal.before_examination is not None
+    used = prepared if anew else kept
 
     def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
         rate = lr if tuning is None or tuning.lr is None else tuning.lr

@@ -106,11 +106,9 @@ class RoundLoop:
         self.validation = validation_view(self.federation)
         self.requirements = selector.rule.needs()
         self.initial_client_state = initial_client_state(config, model)
-        server = self.algorithm.server.init(
-            self.algorithm.correction.sent(model), len(self.federation)
-        )
+        server = self.algorithm.server.init(self.algorithm.local.sent(model), len(self.federation))
         stay = ("buffers", "counters") if config.recalibrate is not None else ()
-        parts = empty_upload(self.algorithm.correction, server, model, self.setting.task.layout)
+        parts = empty_upload(self.algorithm.local, server, model, self.setting.task.layout)
         self.private = PrivateRounds(config.privacy, parts, self.setting.streams)
         self.channel = Channel(parts, config.extra_exchange(), stay)
         self.pipeline = UploadPipeline(
@@ -226,7 +224,7 @@ class RoundLoop:
                 state, self.private.available(state.privacy, backend.available(state))
             )
         if state.version not in state.downloads:
-            state.downloads[state.version] = self.algorithm.correction.download(state.server)
+            state.downloads[state.version] = self.algorithm.local.download(state.server)
         download = state.downloads[state.version]
         with self.watch("select"):
             drawn = backend.drawn(state, available, count)  # looks at no signal
@@ -374,7 +372,7 @@ class RoundLoop:
                 rehearsed = self.algorithm.server.update(
                     state.server, found.total, self._server_context(len(accepted))
                 )
-                self._probe(self.algorithm.correction.download(rehearsed), np.nan)
+                self._probe(self.algorithm.local.download(rehearsed), np.nan)
         elif self.private.void(found.total):
             outcome[accepted], found = Outcome.REJECTED, found._replace(total={})
         while found.total and not rehearsal and not self._update_model(landed, outcome, found):
@@ -540,7 +538,7 @@ class RoundLoop:
         """Evaluate the server's model, or the clients' own models where these lie in this process,
         and write the rows."""
         state = self.state
-        shared = self.algorithm.correction.shared
+        shared = self.algorithm.local.shared
         if not shared and not self.backend.holds_client_states:
             return
         with self.watch("evaluate"):
@@ -655,7 +653,8 @@ class RoundLoop:
 
     def _models(self, server: ServerState) -> SliceModels:
         version = self.state.version
-        static = self.algorithm.correction.static_norm and self.setting.task.layout.buffers
+        slicing = self.algorithm.local.slicing
+        static = slicing is not None and slicing.static_norm and self.setting.task.layout.buffers
         made = (
             partial(
                 collected, self.config, self.engine, version=version, data_views=self._data_view

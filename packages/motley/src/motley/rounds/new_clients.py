@@ -3,7 +3,7 @@ would receive then.
 
 For each number of ``evaluate.adapt_epochs`` E every new client (``split.holdout_clients``) begins
 at the received model, adapts it to its own training samples for E epochs as the method says
-(:meth:`~motley.algorithms.base.Correction.adaptation`), and is examined on its own test samples.
+(:meth:`~motley.algorithms.base.PersonalRule.adaptation`), and is examined on its own test samples.
 Rows have the scopes ``new_mean_E`` (the unweighted mean) and ``new_client_E`` (one row each), and
 of metrics beside loss and accuracy ``new_pooled_E``, too.
 
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from motley.algorithms.base import ServerState
+from motley.algorithms.base import ServerState, Slicing
 from motley.core.arrays import Floats, Ids
 from motley.engines.base import AdaptInputs, Engine, Job
 from motley.rounds.channel import Channel
@@ -96,11 +96,11 @@ class NewClients:
     ) -> Mapping[int, ModelState]:
         """Return the model from which each new client begins: of several, the one that fits its
         training samples best."""
-        correction = self.setting.algorithm.correction
+        rule = self.setting.algorithm.local
         view = self.drift.at(self.ids, state.draw_index, state.clients.now_s)
         chosen = engine.choose(self.ids, models.download, {}, view)
         return {
-            k: correction.start(models.download, {**(models.memory or {}), **(chosen[k] or {})})
+            k: rule.start(models.download, {**(models.memory or {}), **(chosen[k] or {})})
             if k in chosen
             else models.at(float(width))
             for k, width in zip(self.ids.tolist(), self.widths, strict=True)
@@ -114,7 +114,7 @@ class NewClients:
             rate if algorithm.tuning is None or algorithm.tuning.lr is None else algorithm.tuning.lr
         )
         view = self.drift.at(self.ids, state.draw_index, state.clients.now_s)
-        offset = algorithm.correction.offset(state.version)
+        offset = (algorithm.local.slicing or Slicing()).offset(state.version)
         batches = self.setting.work.batches(self.federation.seen[self.ids], self.ids).tolist()
         return {
             k: Job(
@@ -132,7 +132,7 @@ class NewClients:
     def download_bits(self, server: ServerState) -> int:
         """Return the bits of one download of the final model for each new client, with the
         statistics of a table's columns."""
-        download = self.setting.algorithm.correction.download(server)
+        download = self.setting.algorithm.local.download(server)
         statistics = self.federation.statistics
         bits = self.channel.download_bits(download, self.ids, np.zeros(0, np.int64)) + (
             statistics.down_bits if statistics else 0

@@ -72,12 +72,12 @@ class WorkPlanner:
         if work.client_batch_sizes is not None:
             self.full_steps = work.total(self.examples, np.arange(len(self.examples)))
         self.before_training = probing.pre_training_signals(
-            reported, self.setting.algorithm.correction.pre_training
+            reported, self.setting.algorithm.local.pre_training
         )
         algorithm = self.setting.algorithm
         self.slices = SliceWidths(self.setting, self.world)
-        self._step_factor = algorithm.correction.step_cost + FORWARD * algorithm.loss.passes
-        self._draws = bool(algorithm.correction.widths)
+        self._step_factor = algorithm.local.step_cost + FORWARD * algorithm.loss.passes
+        self._draws = bool(self.slices.slicing.widths)
 
     def step_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of a pass forward and backward over a batch of the run's size,
@@ -208,7 +208,7 @@ class WorkPlanner:
         passes = (
             probing.passes(self.before_training, self.federation, self.setting.work, ids) + asked
         )
-        beside = self.setting.algorithm.correction.extra_epochs * batches
+        beside = self.setting.algorithm.local.extra_epochs * batches
         extra: Floats = (passes * FORWARD + beside + extra_steps) / self._batch_share(ids)
         return extra
 

@@ -53,11 +53,13 @@ class ServerSignals:
         """
         if not self.wanted and not self.keeps:
             return {}
-        sent = self.setting.algorithm.correction.update(parts)
+        rule = self.setting.algorithm.local
+        sent = rule.update(parts)
         if self.keeps:
             state.last_updates.stage(client, sent.detach().cpu().numpy())
         update = sent.cpu().double()
-        x = self.setting.algorithm.correction.received(download, parts).x
+        choice = rule.choice
+        x = rule.start(download, None if choice is None else choice.of(parts)).x
         at = self.layout.last_layer
         streams = self.setting.streams
         return update_signals(

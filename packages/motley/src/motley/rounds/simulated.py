@@ -143,11 +143,13 @@ class SimulatedBackend(ClientBackend):
         self.planner = WorkPlanner(config, reported)
         self.slice_sizes = (
             SliceSizes(self.setting, self.channel)
-            if self.setting.algorithm.correction.slices
+            if self.setting.algorithm.local.slicing is not None
             else None
         )
-        exchanged = self.setting.algorithm.correction.prototypes
-        self.prototype_sizes = PrototypeSizes(self.federation, self.channel) if exchanged else None
+        exchanged = self.setting.algorithm.local.prototypes
+        self.prototype_sizes = (
+            PrototypeSizes(self.federation, self.channel) if exchanged is not None else None
+        )
         self.heads = HeldHeads(self.setting, self.channel) if self.setting.task.heads else None
         self.drift = DriftView(self.world.drift, self._key("shift").fold("drift"), self.federation)
         self._want = (reported & REPORTED) | {"loss", "update_norm"}
@@ -176,7 +178,7 @@ class SimulatedBackend(ClientBackend):
             self.channel.exchange_statistics(state.ledger, ids, *self.federation.statistics)
         if wanted - known.keys() - {"last_layer"}:
             known = known | self._estimates(
-                state, ids, self.setting.algorithm.correction.download(state.server)
+                state, ids, self.setting.algorithm.local.download(state.server)
             )
         return known
 
@@ -267,10 +269,9 @@ class SimulatedBackend(ClientBackend):
             )
             signals |= {name: known[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
-            if learning and self.setting.algorithm.correction.choices > 1:
-                batches += self.setting.algorithm.correction.choices * self.setting.work.batches(
-                    self.federation.seen[ids]
-                )
+            choice = self.setting.algorithm.local.choice
+            if learning and choice is not None:
+                batches += choice.models * self.setting.work.batches(self.federation.seen[ids])
             took = probe_s(
                 bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up
             )
@@ -335,7 +336,7 @@ class SimulatedBackend(ClientBackend):
             return None
         return Slices(
             self.planner.widths(ids, state.draw_index),
-            self.setting.algorithm.correction.offset(state.version),
+            self.planner.slices.slicing.offset(state.version),
         )
 
     def _saved(self, state: RunState, ids: Ids, gradient: bool) -> tuple[Ids, Ids] | None:
@@ -460,7 +461,7 @@ class SimulatedBackend(ClientBackend):
         columns = group.columns
         theta = columns["theta"].tolist()
         views = self.drift.at_dispatch(group)
-        offset = self.setting.algorithm.correction.offset(int(lines.version[0]))
+        offset = self.planner.slices.slicing.offset(int(lines.version[0]))
         planned = zip(
             lines.client,
             lines.dispatch,
@@ -549,7 +550,8 @@ class SimulatedBackend(ClientBackend):
         asked = self.config.recalibrate
         lines = landed.dispatches.timelines[accepted]
         step = state.version + 1
-        if asked is None or self.setting.algorithm.correction.static_norm:
+        slicing = self.setting.algorithm.local.slicing
+        if asked is None or (slicing is not None and slicing.static_norm):
             return state.server
         counts = batch_counts(self.config, asked, lines.client[np.argsort(lines.dispatch)])
         key = self._key("server").fold("recalibrate", step)
@@ -562,7 +564,7 @@ class SimulatedBackend(ClientBackend):
         ids = np.array(list(counts), np.int64)
         batches = np.array(list(counts.values()), np.float64)
         up, down = self._link_mbps(state, ids)
-        download = self.setting.algorithm.correction.download(server)
+        download = self.setting.algorithm.local.download(server)
         bits_down, bits_up = self.channel.recalibrate(state.ledger, ids, download, step)
         took = probe_s(
             bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up
@@ -632,7 +634,8 @@ class SimulatedBackend(ClientBackend):
     def _start_states(self, state: RunState, ids: Ids) -> dict[int, ClientState | None]:
         """Return what these clients keep, where what is measured of a model depends on it."""
         algorithm = self.setting.algorithm
-        own = algorithm.correction.personal_start or algorithm.loss.whole_model
+        personal = algorithm.local.personal
+        own = (personal is not None and personal.starts_own) or algorithm.loss.whole_model
         return self.pipeline.algorithm_states(state, ids) if own else {}
 
     def _key(self, purpose: str) -> Key:

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from motley.algorithms.base import ClientState, ServerState
+from motley.algorithms.base import ClientState, ServerState, Slicing
 from motley.core.arrays import Floats, Ids
 from motley.engines.base import Setting
 from motley.rounds.channel import Channel
@@ -46,7 +46,8 @@ class SliceWidths:
         self.setting = setting
         self.capacity = capacity
         self.cut = capacity is not None
-        self._ordered = setting.algorithm.correction.widths
+        self.slicing = setting.algorithm.local.slicing or Slicing()
+        self._ordered = self.slicing.widths
         self.listed = self._ordered or (() if capacity is None else tuple(capacity.levels))
         self._key = setting.streams.key("device").fold("capacity")
         self._share = cache(setting.work_share)
@@ -81,9 +82,7 @@ class SliceWidths:
         drawn = [self._share(p) / self._share(width) for p in self._ordered if p <= width]
         if not drawn:
             return 1.0
-        return (sum(drawn) + self.setting.algorithm.correction.distils * (len(drawn) - 1)) / len(
-            drawn
-        )
+        return (sum(drawn) + self.slicing.distils * (len(drawn) - 1)) / len(drawn)
 
 
 class SliceSizes:
@@ -98,9 +97,9 @@ class SliceSizes:
     def __init__(self, setting: Setting, channel: Channel) -> None:
         self.layout = setting.task.layout
         self.channel = channel
-        self.correction = setting.algorithm.correction
+        self.slicing = setting.algorithm.local.slicing or Slicing()
         self._parts: dict[float, tuple[int, int, int]] = {}
-        sets = max(1, len(self.correction.widths))
+        sets = max(1, len(self.slicing.widths))
         whole = self.layout
         self._whole = _bits(
             whole.size,
@@ -117,13 +116,13 @@ class SliceSizes:
         return self._parts[width]
 
     def _count(self, width: float) -> tuple[int, int, int]:
-        ordered = self.correction.widths
+        ordered = self.slicing.widths
         counters = sum(entry.size for entry in self.layout.counters)
         sets = (
             [p for p in ordered if p <= width]
             if ordered
             else []
-            if self.correction.static_norm
+            if self.slicing.static_norm
             else [width]
         )
         buffers = sum(len(self.layout.kept_buffers(p)) for p in sets)
@@ -185,7 +184,7 @@ class SliceModels:
         self.version = version
         self.memory = memory
         self.collected = collected
-        self.download = setting.algorithm.correction.download(server)
+        self.download = setting.algorithm.local.download(server)
         self._models: dict[float, ModelState] = {}
 
     def at(self, width: float) -> ModelState:
@@ -195,22 +194,22 @@ class SliceModels:
         return self._models[width]
 
     def _made(self, width: float) -> ModelState:
-        correction = self.setting.algorithm.correction
+        slicing = self.setting.algorithm.local.slicing or Slicing()
         layout = self.setting.task.layout
-        whole = correction.start(self.download, self.memory)
+        whole = self.setting.algorithm.local.start(self.download, self.memory)
         if width < 1.0:
-            kept = torch.from_numpy(
-                layout.kept_positions(width, correction.offset(self.version))
-            ).to(whole.x.device)
+            kept = torch.from_numpy(layout.kept_positions(width, slicing.offset(self.version))).to(
+                whole.x.device
+            )
             whole = dataclasses.replace(
                 whole, x=torch.zeros_like(whole.x).index_copy_(0, kept, whole.x[kept])
             )
-        if correction.widths:
+        if slicing.widths:
             rows = (
-                self.download[name].view(len(correction.widths), -1)
+                self.download[name].view(len(slicing.widths), -1)
                 for name in ("buffers", "counters")
             )
-            buffers, counters = (row[correction.widths.index(width)] for row in rows)
+            buffers, counters = (row[slicing.widths.index(width)] for row in rows)
             whole = dataclasses.replace(whole, buffers=buffers, counters=counters)
         return whole if self.collected is None else self.collected(whole)
 

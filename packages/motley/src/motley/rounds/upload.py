@@ -78,7 +78,7 @@ def initial_client_state(config: RunConfig, model: ModelState) -> ClientState | 
     compression; None: nothing."""
     setting = config.setting
     sent = config.upload_config.initial_state(setting.task.layout, setting.dtype)
-    return {**(setting.algorithm.correction.initial_state(model) or {}), **sent} or None
+    return {**(setting.algorithm.local.initial_state(model) or {}), **sent} or None
 
 
 class UploadPipeline:

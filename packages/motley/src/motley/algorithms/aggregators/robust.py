@@ -75,10 +75,10 @@ class _Robust(Aggregator):
                 f"{name} weighs all clients alike, since a size can be forged; got weights = "
                 f'"{weights}", use "uniform"'
             )
-        more = sorted(algorithm.correction.uploads - {"delta"})
+        more = sorted(algorithm.local.uploads - {"delta"})
         if more:
             return (
-                f"{name} compares plain updates, but {type(algorithm.correction).__name__} "
+                f"{name} compares plain updates, but {type(algorithm.local).__name__} "
                 f"also uploads {', '.join(more)}; use mean"
             )
         return None
