@@ -138,7 +138,7 @@ class NewClients:
             statistics.down_bits if statistics else 0
         )
         if (self.widths < 1).any():
-            bits = bits - SliceSizes(self.setting, self.channel).saved_bits(self.widths)
+            bits = bits - SliceSizes(self.setting).saved_bits(self.widths)
         return int(bits.sum())
 
 

@@ -17,7 +17,10 @@ from motley.core.records import Cohort
 from motley.engines.base import Setting
 from motley.rounds import probing
 from motley.rounds.config import RunConfig
-from motley.rounds.slices import SliceWidths
+from motley.rounds.heads import HeldHeads
+from motley.rounds.holding import ChosenModel, Holding
+from motley.rounds.prototypes import HeldPrototypes
+from motley.rounds.slices import HeldSlices
 from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
 from motley.world.base import World
 
@@ -75,19 +78,25 @@ class WorkPlanner:
             reported, self.setting.algorithm.local.pre_training
         )
         algorithm = self.setting.algorithm
-        self.slices = SliceWidths(self.setting, self.world)
+        self.holding = self._holding()
         self._step_factor = algorithm.local.step_cost + FORWARD * algorithm.loss.passes
-        self._draws = bool(self.slices.slicing.widths)
+
+    def _holding(self) -> Holding:
+        """Return what clients hold of the model; no experiment combines two kinds."""
+        local = self.setting.algorithm.local
+        if local.slicing is not None:
+            return HeldSlices(self.setting, self.world, self._whole_step_s)
+        if self.setting.task.heads:
+            return HeldHeads(self.setting)
+        if local.prototypes is not None:
+            return HeldPrototypes(self.setting)
+        return Holding(self.setting) if local.choice is None else ChosenModel(self.setting)
 
     def step_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of a pass forward and backward over a batch of the run's size,
         ``[n]``; a slice of the model takes its share of the operations."""
-        whole = self._whole_step_s(ids, round)
-        return (
-            whole * self.slices.work_share(self.slices.of(ids, round, whole))
-            if self.slices.cut
-            else whole
-        )
+        share = self.holding.work_share(ids, round)
+        return self._whole_step_s(ids, round) * share
 
     def local_step_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of a pass forward and backward over a batch of the size that each
@@ -104,15 +113,7 @@ class WorkPlanner:
 
     def step_factor(self, ids: Ids, round: int) -> float | Floats:
         """Return the passes that a local step takes, one number or ``[n]``."""
-        return (
-            self._step_factor * self.slices.step_factor(self.widths(ids, round))
-            if self._draws
-            else self._step_factor
-        )
-
-    def widths(self, ids: Ids, round: int) -> Floats:
-        """Return the share of the model's width that each client holds in a round, ``[n]``."""
-        return self.slices.of(ids, round, self._whole_step_s(ids, round))
+        return self._step_factor * self.holding.step_factor(ids, round)
 
     def _whole_step_s(self, ids: Ids, round: int) -> Floats:
         key = self.setting.streams.key("device")

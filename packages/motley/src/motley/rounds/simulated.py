@@ -27,14 +27,11 @@ from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.data_drift import DriftView
 from motley.rounds.diagnostics import CompressionError
-from motley.rounds.heads import HeldHeads
 from motley.rounds.in_flight import InFlight
 from motley.rounds.lies import Heard, claimed_examples, told
 from motley.rounds.loop import RoundLoop
 from motley.rounds.planning import LinkLoads, WorkPlanner
-from motley.rounds.prototypes import PrototypeSizes
 from motley.rounds.recalibration import batch_counts, recalibrated
-from motley.rounds.slices import SliceSizes
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
@@ -141,16 +138,7 @@ class SimulatedBackend(ClientBackend):
         self.channel = pipeline.channel
         self.federation = self.setting.task.federation
         self.planner = WorkPlanner(config, reported)
-        self.slice_sizes = (
-            SliceSizes(self.setting, self.channel)
-            if self.setting.algorithm.local.slicing is not None
-            else None
-        )
-        exchanged = self.setting.algorithm.local.prototypes
-        self.prototype_sizes = (
-            PrototypeSizes(self.federation, self.channel) if exchanged is not None else None
-        )
-        self.heads = HeldHeads(self.setting, self.channel) if self.setting.task.heads else None
+        self.holding = self.planner.holding
         self.drift = DriftView(self.world.drift, self._key("shift").fold("drift"), self.federation)
         self._want = (reported & REPORTED) | {"loss", "update_norm"}
         self._client_states = client_states
@@ -262,16 +250,15 @@ class SimulatedBackend(ClientBackend):
             up, down = self._link_mbps(state, ids)
             system = wanted.keys() - learning.keys()
             known = self._estimates(state, ids, download) if system else {}
-            saved = self._saved(state, ids, "gradient" in signals)
+            spared = self.holding.spared(ids, state.draw_index, "gradient" in signals)
             count = probing.count_scalars(signals)
             bits_down, bits_up = self.channel.probe(
-                state.ledger, ids, download, state.version + 1, count, saved
+                state.ledger, ids, download, state.version + 1, count, spared
             )
             signals |= {name: known[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
-            choice = self.setting.algorithm.local.choice
-            if learning and choice is not None:
-                batches += choice.models * self.setting.work.batches(self.federation.seen[ids])
+            if learning:
+                batches += self.holding.probe_batches(ids)
             took = probe_s(
                 bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up
             )
@@ -292,18 +279,10 @@ class SimulatedBackend(ClientBackend):
         ids = order.cohort.ids
         clients = _clients(state)
         up, down = self._link_mbps(state, ids)
-        bits_down = self.channel.download_bits(order.download, ids, self._holding(state))
-        bits_up = order.allocation.bits
-        paper_bits = order.allocation.paper_bits
-        if self.slice_sizes is not None:
-            widths = self.planner.widths(ids, state.draw_index)
-            bits_down = np.where(bits_down > 0, bits_down - self.slice_sizes.saved_bits(widths), 0)
-            bits_up, paper_bits = self.slice_sizes.upload_bits(widths)
-        if self.heads is not None:
-            bits_down = np.maximum(bits_down - self.heads.saved_bits(ids), 0)
-            bits_up, paper_bits = self.heads.upload_bits(ids)
-        if self.prototype_sizes is not None:
-            bits_up, paper_bits = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))
+        whole = self.channel.download_bits(order.download, ids, self._with_newest(state))
+        bits_down = self.holding.bits_down(ids, state.draw_index, whole)
+        allocated = order.allocation.bits, order.allocation.paper_bits
+        bits_up, paper_bits = self._bits_up(state, ids, allocated)
         loads = LinkLoads(bits_down, down, bits_up, up)
         lines = self.planner.timelines(
             cohort,
@@ -329,25 +308,20 @@ class SimulatedBackend(ClientBackend):
         clients.in_flight = clients.in_flight.plus(lines, {**order.columns, **own})
         self.channel.send(state.ledger, ids, bits_down, state.version + 1)
 
+    def _bits_up(self, state: RunState, ids: Ids, whole: tuple[Ids, Ids]) -> tuple[Ids, Ids]:
+        """See :meth:`Holding.bits_up`, of clients that are sent out now."""
+        view = self.data_view(state, ids)
+        return self.holding.bits_up(self.channel, ids, state.draw_index, view, whole)
+
     def _slices(self, state: RunState, ids: Ids) -> Slices | None:
         """Return the slices of the newest model that these clients hold now; None: the whole
         model."""
-        if not self.planner.slices.cut:
+        if not self.holding.cut:
             return None
-        return Slices(
-            self.planner.widths(ids, state.draw_index),
-            self.planner.slices.slicing.offset(state.version),
-        )
+        widths = self.holding.widths(ids, state.draw_index)
+        return Slices(widths, self.holding.offset(state.version))
 
-    def _saved(self, state: RunState, ids: Ids, gradient: bool) -> tuple[Ids, Ids] | None:
-        """Return the bits of the model and the numbers of a gradient that these clients' slices
-        take less, ``[n]`` each."""
-        if self.slice_sizes is None:
-            return None
-        widths = self.planner.widths(ids, state.draw_index)
-        return self.slice_sizes.saved_bits(widths), gradient * self.slice_sizes.saved_values(widths)
-
-    def _holding(self, state: RunState) -> Ids:
+    def _with_newest(self, state: RunState) -> Ids:
         """Return the clients that hold the newest model already, because a probe sent it to them in
         this round."""
         probed = self.config.probed(state.selector)
@@ -461,7 +435,7 @@ class SimulatedBackend(ClientBackend):
         columns = group.columns
         theta = columns["theta"].tolist()
         views = self.drift.at_dispatch(group)
-        offset = self.planner.slices.slicing.offset(int(lines.version[0]))
+        offset = self.holding.offset(int(lines.version[0]))
         planned = zip(
             lines.client,
             lines.dispatch,
@@ -489,8 +463,8 @@ class SimulatedBackend(ClientBackend):
         """Return the width of each client's slice in the round in which it was sent out."""
         found = np.ones(len(group))
         rounds = group.columns["draw_index"]
-        for number in np.unique(rounds).tolist() if self.planner.slices.cut else ():
-            found[rounds == number] = self.planner.widths(
+        for number in np.unique(rounds).tolist() if self.holding.cut else ():
+            found[rounds == number] = self.holding.widths(
                 group.timelines.client[rounds == number], number
             )
         return found.tolist()
@@ -499,23 +473,21 @@ class SimulatedBackend(ClientBackend):
         """Return the share of the model's width that each client holds now, ``[K]``; None where all
         hold the whole model."""
         return (
-            self.planner.widths(np.arange(len(self.federation)), state.draw_index)
-            if self.planner.slices.cut
+            self.holding.widths(np.arange(len(self.federation)), state.draw_index)
+            if self.holding.cut
             else None
         )
 
     @property
     def listed_widths(self) -> tuple[float, ...]:
         """The widths that a client may have or train, falling."""
-        return self.planner.slices.listed
+        return self.holding.listed
 
     def _results(self, state: RunState, jobs: list[Job], version: int) -> Iterator[TrainResult]:
         states = self.pipeline.algorithm_states(state, [job.client for job in jobs])
         trained = self.engine.train(jobs, state.downloads[version], states, self._want)
         results = map(self.channel.checked, trained)
-        return self.watch.iterate(
-            "train", results if self.heads is None else map(self.heads.covered, results)
-        )
+        return self.watch.iterate("train", map(self.holding.cover, results))
 
     def incidents(self, state: RunState) -> dict[str, Any]:
         """Return what happened to the engine's machines and workers, about no client (-1)."""
@@ -617,16 +589,9 @@ class SimulatedBackend(ClientBackend):
     def _estimates(self, state: RunState, ids: Ids, download: Tensors) -> dict[str, Floats]:
         """Return the planner's signals of these clients."""
         up, down = self._link_mbps(state, ids)
-        bits_down, bits_up = (np.full(len(ids), bits) for bits in self.channel.whole(download))
-        if self.slice_sizes is not None:
-            widths = self.planner.widths(ids, state.draw_index)
-            bits_down = bits_down - self.slice_sizes.saved_bits(widths)
-            bits_up = self.slice_sizes.upload_bits(widths)[0]
-        if self.heads is not None:
-            bits_down = bits_down - self.heads.saved_bits(ids)
-            bits_up = self.heads.upload_bits(ids)[0]
-        if self.prototype_sizes is not None:
-            bits_up = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))[0]
+        whole, upload = (np.full(len(ids), bits) for bits in self.channel.whole(download))
+        bits_down = self.holding.bits_down(ids, state.draw_index, whole)
+        bits_up, _ = self._bits_up(state, ids, (upload, upload))
         return probing.estimates(
             bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up
         )
