@@ -8,6 +8,7 @@ of a frozen model costs a third of a step).
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,15 @@ def with_batch_sizes(setting: Setting, world: World) -> Setting:
     return dataclasses.replace(setting, work=dataclasses.replace(work, client_batch_sizes=held))
 
 
+def _whole_step_s(
+    setting: Setting, world: World, examples: Ids, steps: Ids, ids: Ids, round: int
+) -> Floats:
+    """Return the seconds of a step on the whole model, of clients in a round, ``[n]``; ``examples``
+    and ``steps``: of all clients, ``[K]``."""
+    key = setting.streams.key("device")
+    return world.device.step_s(key, ids, max(round, 1), examples[ids], steps[ids])
+
+
 class WorkPlanner:
     """Plans how long clients of one run work.
 
@@ -70,8 +80,11 @@ class WorkPlanner:
         self.federation = self.setting.task.federation
         self.examples = self.federation.seen
         work = self.setting.work
-        self._whole_steps = work.total(self.examples)
-        self.full_steps = self._whole_steps
+        self.full_steps = work.total(self.examples)
+        # a function of its own, so that what clients hold does not refer back to the planner
+        self._whole_step_s = partial(
+            _whole_step_s, self.setting, self.world, self.examples, self.full_steps
+        )
         if work.client_batch_sizes is not None:
             self.full_steps = work.total(self.examples, np.arange(len(self.examples)))
         self.before_training = probing.pre_training_signals(
@@ -114,12 +127,6 @@ class WorkPlanner:
     def step_factor(self, ids: Ids, round: int) -> float | Floats:
         """Return the passes that a local step takes, one number or ``[n]``."""
         return self._step_factor * self.holding.step_factor(ids, round)
-
-    def _whole_step_s(self, ids: Ids, round: int) -> Floats:
-        key = self.setting.streams.key("device")
-        return self.world.device.step_s(
-            key, ids, max(round, 1), self.examples[ids], self._whole_steps[ids]
-        )
 
     def full_work_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of all local steps, ``[n]``."""
