@@ -1,4 +1,4 @@
-"""What is learned: loss, correction, aggregator, server."""
+"""What is learned: loss, local rule, aggregator, server."""
 
 from __future__ import annotations
 

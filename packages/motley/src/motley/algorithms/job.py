@@ -1,4 +1,4 @@
-"""What a correction or loss may know about the job that it serves, and the tensors that a client
+"""What a local rule or loss may know about the job that it serves, and the tensors that a client
 receives and keeps."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PreTrainingSignals(NamedTuple):
 
 @dataclass(frozen=True)
 class JobContext:
-    """What a correction or loss may know about the job that it serves; it holds no id and no time.
+    """What a local rule or loss may know about the job that it serves; it holds no id and no time.
 
     Parameters
     ----------
