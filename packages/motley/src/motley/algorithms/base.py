@@ -234,14 +234,8 @@ class LocalRule(_MethodPart):
 
     ``uploads`` names the ``mean`` and ``sum`` parts of an upload: an aggregator that compares
     single uploads needs ``delta`` alone. ``shared``: whether there is one model for all clients;
-    False: each client uses its own. ``step_cost``: the time of a local step, in
-    forward-and-backward passes over its batch. ``extra_epochs``: the time of local work beside the
-    job's steps, in passes forward and backward over a client's samples. ``pre_training``: the
-    signals of the received model that are measured before training, which costs the client a pass
-    over its data.
-
-    What a rule does beside is an object that it has or has not: :attr:`personal`, :attr:`slicing`,
-    :attr:`prototypes`, :attr:`choice`.
+    False: each client uses its own. What a rule does beside is an object that it has or has not:
+    :attr:`personal`, :attr:`slicing`, :attr:`prototypes`, :attr:`choice`.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
@@ -249,17 +243,19 @@ class LocalRule(_MethodPart):
 
     @property
     def step_cost(self) -> float:
-        """See :class:`LocalRule`."""
+        """The time of a local step, in forward-and-backward passes over its batch."""
         return 1.0
 
     @property
     def extra_epochs(self) -> float:
-        """See :class:`LocalRule`."""
+        """The time of local work beside the job's steps, in passes forward and backward over a
+        client's samples."""
         return 0.0
 
     @property
     def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
-        """See :class:`LocalRule`."""
+        """The signals of the received model that are measured before training, which costs the
+        client a pass over its data."""
         return frozenset()
 
     @property

@@ -16,9 +16,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.core.arrays import Ids
-from motley.engines.base import DataView, Setting, TrainResult
+from motley.engines.base import Setting, TrainResult
 from motley.rounds.channel import Channel
-from motley.rounds.holding import Holding
+from motley.rounds.holding import Bits, Holding, View
 from motley.rounds.prototypes import own_classes
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
@@ -70,14 +70,7 @@ class HeldHeads(Holding):
         return np.where(whole > 0, whole - VALUE_BITS * self._left_out(ids), 0)
 
     @override
-    def bits_up(
-        self,
-        channel: Channel,
-        ids: Ids,
-        round: int,
-        view: DataView | None,
-        whole: tuple[Ids, Ids],
-    ) -> tuple[Ids, Ids]:
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
         sizes = (self.layout.size - self._left_out(ids)).tolist()
         specs = [PacketSpec(size, size, coding="float32") for size in sizes]
         bits = [(channel.upload_of(spec), channel.paper_of(spec.values_bits())) for spec in specs]

@@ -15,7 +15,12 @@ from motley.core.arrays import Floats, Ids
 from motley.engines.base import DataView, Setting, TrainResult
 from motley.rounds.channel import Channel
 
-__all__ = ["ChosenModel", "Holding"]
+__all__ = ["Bits", "ChosenModel", "Holding", "View"]
+
+Bits = tuple[Ids, Ids]
+"""Bits on the wire, and these as papers count them, ``[n]`` each."""
+View = DataView | None
+"""The clients' data views; None: they see all their samples."""
 
 
 class Holding:
@@ -64,21 +69,9 @@ class Holding:
         has ``whole``; 0 stays 0."""
         return whole
 
-    def bits_up(
-        self,
-        channel: Channel,
-        ids: Ids,
-        round: int,
-        view: DataView | None,
-        whole: tuple[Ids, Ids],
-    ) -> tuple[Ids, Ids]:
-        """Return the bits of each upload, and these as papers count them, ``[n]`` each.
-
-        Parameters
-        ----------
-        channel: sizes of whole messages. view: the clients' data views. whole: both, of clients
-        that hold the whole model.
-        """
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
+        """Return the bits of each upload. ``channel``: sizes of whole messages. ``whole``: the bits
+        of clients that hold the whole model."""
         return whole
 
     def spared(self, ids: Ids, round: int, gradient: bool) -> tuple[Ids, Ids] | None:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from motley.core.arrays import Bools, Ids
 from motley.engines.base import DataView
 from motley.rounds.channel import Channel
-from motley.rounds.holding import Holding
+from motley.rounds.holding import Bits, Holding, View
 from motley.tasks.base import Federation, ModelState
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
@@ -45,14 +45,7 @@ class HeldPrototypes(Holding):
     classes there are, a bit each."""
 
     @override
-    def bits_up(
-        self,
-        channel: Channel,
-        ids: Ids,
-        round: int,
-        view: DataView | None,
-        whole: tuple[Ids, Ids],
-    ) -> tuple[Ids, Ids]:
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
         exchanged = self.setting.algorithm.local.prototypes
         counted = exchanged is None or exchanged.counted
         classes, width = channel.parts["sums"].value.shape

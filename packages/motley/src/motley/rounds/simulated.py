@@ -27,6 +27,7 @@ from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.data_drift import DriftView
 from motley.rounds.diagnostics import CompressionError
+from motley.rounds.holding import Bits
 from motley.rounds.in_flight import InFlight
 from motley.rounds.lies import Heard, claimed_examples, told
 from motley.rounds.loop import RoundLoop
@@ -308,7 +309,7 @@ class SimulatedBackend(ClientBackend):
         clients.in_flight = clients.in_flight.plus(lines, {**order.columns, **own})
         self.channel.send(state.ledger, ids, bits_down, state.version + 1)
 
-    def _bits_up(self, state: RunState, ids: Ids, whole: tuple[Ids, Ids]) -> tuple[Ids, Ids]:
+    def _bits_up(self, state: RunState, ids: Ids, whole: Bits) -> Bits:
         """See :meth:`Holding.bits_up`, of clients that are sent out now."""
         view = self.data_view(state, ids)
         return self.holding.bits_up(self.channel, ids, state.draw_index, view, whole)

@@ -13,10 +13,10 @@ from typing_extensions import override
 
 from motley.algorithms.base import ClientState, ServerState, Slicing
 from motley.core.arrays import Floats, Ids
-from motley.engines.base import DataView, Setting
+from motley.engines.base import Setting
 from motley.rounds.channel import Channel
 from motley.rounds.evaluation import Personal
-from motley.rounds.holding import Holding
+from motley.rounds.holding import Bits, Holding, View
 from motley.tasks.base import ModelState
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
@@ -95,14 +95,7 @@ class HeldSlices(Holding):
         return np.where(whole > 0, whole - self.sizes.saved_bits(self.widths(ids, round)), 0)
 
     @override
-    def bits_up(
-        self,
-        channel: Channel,
-        ids: Ids,
-        round: int,
-        view: DataView | None,
-        whole: tuple[Ids, Ids],
-    ) -> tuple[Ids, Ids]:
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
         return self.sizes.upload_bits(channel, self.widths(ids, round))
 
     @override
