@@ -19,7 +19,7 @@ trained before, as the authors' code does for BatchNorm and the last layer. Batc
 under HeteroFL.
 
 >>> from motley.algorithms.fedrolex import Rolling
->>> [Rolling().offset(version) for version in range(3)]
+>>> [Rolling().slicing.offset(version) for version in range(3)]
 [0, 1, 2]
 """
 
