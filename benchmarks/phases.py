@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from motley.algorithms import AGGREGATORS, CATALOGUE, LOSSES, SERVERS
-from motley.algorithms.base import Algorithm, LocalRule
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines.base import Engine, Job, Setting

@@ -22,7 +22,7 @@ import torch
 from engines import COLOUR, GREY, Workload, federated, setting, speeds
 from rich.console import Console
 
-from motley.algorithms.base import LocalRule
+from motley.algorithms.parts import LocalRule
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
 from motley.tasks.precision import bfloat16_instructions

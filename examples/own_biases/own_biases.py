@@ -21,7 +21,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from motley import Layout, Paper
-from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.personal import PersonalLayers
 
 __all__ = ["OwnBiases", "PersonalBiases"]

@@ -10,7 +10,6 @@ import torch
 
 from motley.algorithms import CATALOGUE
 from motley.algorithms.apfl import APFL
-from motley.algorithms.base import LocalRule, Loss, Method, Part, PersonalRule, Server
 from motley.algorithms.ditto import Ditto, OwnModel
 from motley.algorithms.fedala import FedALA
 from motley.algorithms.fedavg import FedAvg
@@ -37,6 +36,7 @@ from motley.algorithms.local import SGD, Adam, Clip
 from motley.algorithms.local_only import LocalOnly
 from motley.algorithms.moon import Moon
 from motley.algorithms.moon_fednova import MoonFedNova
+from motley.algorithms.parts import LocalRule, Loss, Method, Part, PersonalRule, Server
 from motley.algorithms.per_fedavg import PerFedAvg
 from motley.algorithms.pfedme import PFedMe
 from motley.algorithms.qfedavg import QFedAvg

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import Algorithm, LocalRule
 from motley.algorithms.fedbn import FedBN, PersonalBatchNorm
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core import codec
 from motley.core.errors import ConfigError
 from motley.core.ragged import Ragged

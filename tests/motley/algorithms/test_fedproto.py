@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Loss, ServerContext, ServerState, Upload, aggregate
 from motley.algorithms.fedavgm import FedAvgM
 from motley.algorithms.fedproto import FedProto, PrototypeLoss, PrototypeMean
 from motley.algorithms.local import SGD
 from motley.algorithms.local_only import LocalOnly
 from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.parts import Loss, ServerContext, ServerState, Upload, aggregate
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.engines.base import AdaptInputs, Job

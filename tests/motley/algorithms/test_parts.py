@@ -11,7 +11,10 @@ import torch
 
 from motley.algorithms import CATALOGUE, LOSSES, SCHEDULES
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average, FedAvg
+from motley.algorithms.fedprox import FedProx, Proximal
+from motley.algorithms.losses import CrossEntropy, HalfSquaredError
+from motley.algorithms.parts import (
     Algorithm,
     JobContext,
     LocalRule,
@@ -21,9 +24,6 @@ from motley.algorithms.base import (
     Upload,
     aggregate,
 )
-from motley.algorithms.fedavg import Average, FedAvg
-from motley.algorithms.fedprox import FedProx, Proximal
-from motley.algorithms.losses import CrossEntropy, HalfSquaredError
 from motley.algorithms.schedules import (
     ConstantSchedule,
     CosineSchedule,

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from motley.algorithms.apfl import APFL
-from motley.algorithms.base import Method
 from motley.algorithms.ditto import Ditto
 from motley.algorithms.fedala import AdaptiveMixture, FedALA
 from motley.algorithms.fedavg import FedAvg
@@ -22,6 +21,7 @@ from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Clip
 from motley.algorithms.local_only import LocalOnly
+from motley.algorithms.parts import Method
 from motley.algorithms.per_fedavg import PerFedAvg
 from motley.algorithms.pfedme import PFedMe
 from motley.core.errors import ConfigError

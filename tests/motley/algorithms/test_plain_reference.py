@@ -14,12 +14,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from motley.algorithms.base import Method
 from motley.algorithms.ditto import Ditto
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedper import FedPer
 from motley.algorithms.fedrep import FedRep
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import Method
 from motley.core.keys import Key
 from motley.core.work import LocalWork
 from motley.engines.base import Job

@@ -10,7 +10,12 @@ from torch import nn
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average, FedAvg
+from motley.algorithms.fedrolex import FedRolex, Rolling
+from motley.algorithms.heterofl import HeteroFL
+from motley.algorithms.local import SGD
+from motley.algorithms.losses import CrossEntropy, HalfSquaredError
+from motley.algorithms.parts import (
     Algorithm,
     JobContext,
     LocalRule,
@@ -19,11 +24,6 @@ from motley.algorithms.base import (
     aggregate,
     step_model,
 )
-from motley.algorithms.fedavg import Average, FedAvg
-from motley.algorithms.fedrolex import FedRolex, Rolling
-from motley.algorithms.heterofl import HeteroFL
-from motley.algorithms.local import SGD
-from motley.algorithms.losses import CrossEntropy, HalfSquaredError
 from motley.algorithms.sliced import MaskedClasses, SlicedTraining
 from motley.engines.base import Job
 from motley.engines.batches import BatchPlan

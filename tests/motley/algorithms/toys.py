@@ -15,7 +15,10 @@ import torch
 from torch import nn
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average
+from motley.algorithms.local import SGD, Solver
+from motley.algorithms.losses import HalfSquaredError
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     LocalRule,
@@ -25,9 +28,6 @@ from motley.algorithms.base import (
     Upload,
     aggregate,
 )
-from motley.algorithms.fedavg import Average
-from motley.algorithms.local import SGD, Solver
-from motley.algorithms.losses import HalfSquaredError
 from motley.core.keys import Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork

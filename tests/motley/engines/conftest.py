@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, LocalRule, Loss
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.parts import Algorithm, LocalRule, Loss
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from motley.algorithms.base import LocalRule
 from motley.algorithms.fednova import NormalisedUpdate
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import LocalRule
 from motley.algorithms.scaffold import ControlVariates
 from motley.core.work import LocalWork
 from motley.engines.base import JobInputs, Setting, TrainResult

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import GradientCorrection, LocalRule, Loss
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.parts import GradientCorrection, LocalRule, Loss
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
 from motley.core.work import LocalWork

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import Phase
+from motley.algorithms.parts import Phase
 from motley.algorithms.scaffold import ControlVariates
 from motley.core.keys import Key
 from motley.engines import ENGINES, gradients

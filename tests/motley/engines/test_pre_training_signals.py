@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import JobContext, LocalRule, Part
+from motley.algorithms.parts import JobContext, LocalRule, Part
 from motley.engines.batched import Batched, Vmap
 from motley.engines.local import Debug, Sequential, Threads
 

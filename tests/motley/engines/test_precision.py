@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from motley.algorithms.base import GradientCorrection, LocalRule
 from motley.algorithms.ditto import OwnModel
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.moon import ContrastiveLoss, PreviousModel
+from motley.algorithms.parts import GradientCorrection, LocalRule
 from motley.core.errors import ContractError
 from motley.core.keys import Key
 from motley.engines import stacked

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import PersonalRule
+from motley.algorithms.parts import PersonalRule
 from motley.core.errors import ContractError
 from motley.core.keys import Key
 from motley.engines.local import Sequential

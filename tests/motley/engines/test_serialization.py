@@ -11,9 +11,9 @@ from torch import nn
 
 from motley.algorithms import CATALOGUE as ALGORITHMS
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, LocalRule
 from motley.algorithms.fedavg import Average
 from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.keys import Key
 from motley.engines.serialization import from_memory, to_memory, unsendable, unwrap, wrap
 from motley.experiments.config import Experiment

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import PersonalRule
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.flash_robust import FlashRobust
 from motley.algorithms.local import SGD, Clip
+from motley.algorithms.parts import PersonalRule
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.core.records import SIGNALS

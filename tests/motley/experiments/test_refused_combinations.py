@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from motley.algorithms.base import Algorithm, Method
 from motley.algorithms.fedbio import FedBiO
 from motley.algorithms.fedbn import FedBN
 from motley.algorithms.feddf import FedDF
@@ -21,6 +20,7 @@ from motley.algorithms.fedrolex import FedRolex
 from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.rhfl import RHFL
 from motley.algorithms.scaffold import Scaffold
 from motley.cli import _lines

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motley.algorithms.base import PersonalRule
+from motley.algorithms.parts import PersonalRule
 from motley.core import codec
 from motley.core.errors import ConfigError, ContractError, StoreError
 from motley.experiments.build import build

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import (
+from motley.algorithms.local import SGD
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     JobContext,
@@ -20,7 +21,6 @@ from motley.algorithms.base import (
     Parts,
     PersonalRule,
 )
-from motley.algorithms.local import SGD
 from motley.core import codec
 from motley.core.errors import ConfigError, StoreError
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from motley.algorithms.base import JobContext, PreTrainingSignals, ServerContext
 from motley.algorithms.fedprox import AdaptiveAverage
+from motley.algorithms.parts import JobContext, PreTrainingSignals, ServerContext
 from motley.algorithms.qfedavg import FairUpdate
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout

@@ -8,10 +8,10 @@ from torch import nn
 
 from motley.algorithms import CATALOGUE
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, LocalRule
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import HalfSquaredError
+from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines.base import Job, Setting

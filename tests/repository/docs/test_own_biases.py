@@ -65,7 +65,7 @@ def test_biases_stay_at_home_and_are_not_billed(own_biases: Any, tmp_path: Path)
 
 
 def test_the_contract_names_what_a_careless_method_breaks(own_biases: Any) -> None:
-    from motley.algorithms.base import LocalRule
+    from motley.algorithms.parts import LocalRule
 
     class Forgets(own_biases.PersonalBiases):  # type: ignore[misc]
         def start(self, download: Any, client_state: Any) -> Any:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from motley import __version__
-from motley.algorithms.base import Part
+from motley.algorithms.parts import Part
 from motley.core.errors import CodecError, ConfigError
 from motley.engines.base import MEASURED, REPORTED, Job, TrainResult
 from motley.experiments.build import prepare

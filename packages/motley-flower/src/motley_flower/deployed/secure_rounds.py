@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import Part, Parts
+from motley.algorithms.parts import Part, Parts
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.core.records import Outcome

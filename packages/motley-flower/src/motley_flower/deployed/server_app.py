@@ -67,7 +67,7 @@ from motley_flower.deployed.transport import Transport, WaitingTransport
 from motley_flower.real_run import REAL, stopping_in_a_sentence
 
 if TYPE_CHECKING:
-    from motley.algorithms.base import Parts
+    from motley.algorithms.parts import Parts
     from motley.privacy.distributed import ClientNoise
     from motley_flower.deployed.secure_rounds import DeployedSums
     from motley_flower.secure.terms import SecureOptions

@@ -37,7 +37,8 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     GradientCorrection,
@@ -48,7 +49,6 @@ from motley.algorithms.base import (
     Phase,
     Tensors,
 )
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState

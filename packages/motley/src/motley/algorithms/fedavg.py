@@ -25,7 +25,8 @@ from typing import ClassVar
 from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import (
+from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.parts import (
     Algorithm,
     LocalRule,
     Method,
@@ -35,7 +36,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.losses import CrossEntropy
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 

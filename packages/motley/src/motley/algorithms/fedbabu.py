@@ -37,7 +37,8 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.fedper import PersonalHead
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     JobContext,
@@ -47,7 +48,6 @@ from motley.algorithms.base import (
     Phase,
     Tuning,
 )
-from motley.algorithms.fedper import PersonalHead
 from motley.algorithms.personal import batch_norm_of, check_layers
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout

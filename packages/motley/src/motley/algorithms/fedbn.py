@@ -38,7 +38,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.personal import PersonalLayers, batch_norm_of
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite

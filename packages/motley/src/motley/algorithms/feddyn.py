@@ -35,7 +35,8 @@ from typing import ClassVar
 import torch
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     GradientCorrection,
@@ -49,7 +50,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState

@@ -44,7 +44,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.feature_loss import FeatureLoss
+from motley.algorithms.local import Solver
+from motley.algorithms.local_only import WholeModel
+from motley.algorithms.parts import (
     Algorithm,
     JobContext,
     LocalRule,
@@ -55,9 +58,6 @@ from motley.algorithms.base import (
     ServerState,
     Tensors,
 )
-from motley.algorithms.feature_loss import FeatureLoss
-from motley.algorithms.local import Solver
-from motley.algorithms.local_only import WholeModel
 from motley.algorithms.upload import Part, Parts
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout

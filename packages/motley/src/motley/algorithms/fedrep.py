@@ -39,8 +39,8 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, JobContext, Method, Phase
 from motley.algorithms.fedper import PersonalHead
+from motley.algorithms.parts import Algorithm, JobContext, Method, Phase
 from motley.algorithms.personal import check_layers
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite

@@ -31,7 +31,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method, Slicing
+from motley.algorithms.parts import Algorithm, Method, Slicing
 from motley.algorithms.sliced import SlicedTraining, masked
 from motley.core.paper import Paper, cite
 

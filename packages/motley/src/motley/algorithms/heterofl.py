@@ -35,7 +35,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.sliced import SlicedTraining, masked
 from motley.core.paper import Paper, cite
 

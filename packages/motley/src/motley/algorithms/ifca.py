@@ -50,7 +50,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.cluster_means import ClusterMeans
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     Choice,
     ClientState,
@@ -66,7 +67,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.local import Solver
 from motley.algorithms.personal import head_of, masks
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout

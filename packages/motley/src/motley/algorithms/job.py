@@ -23,7 +23,7 @@ ClientState = Mapping[str, Tensor]
 class PreTrainingSignals(NamedTuple):
     """Signals of the received model, measured before the first local step on all of the client's
     training samples, in eval mode, with the loss that is trained with. Only those that
-    :attr:`motley.algorithms.base.LocalRule.pre_training` names are measured.
+    :attr:`motley.algorithms.parts.LocalRule.pre_training` names are measured.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.personal import PersonalLayers, head_of
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout

@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, LocalRule, Method
+from motley.algorithms.parts import Algorithm, LocalRule, Method
 from motley.algorithms.personal import PersonalLayers
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite

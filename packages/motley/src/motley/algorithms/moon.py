@@ -43,7 +43,9 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.feature_loss import FeatureLoss
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     JobContext,
@@ -52,8 +54,6 @@ from motley.algorithms.base import (
     Part,
     Tensors,
 )
-from motley.algorithms.feature_loss import FeatureLoss
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState

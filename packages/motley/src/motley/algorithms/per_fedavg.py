@@ -33,7 +33,7 @@ from typing import ClassVar
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.parts import (
     RECEIVED,
     Algorithm,
     JobContext,

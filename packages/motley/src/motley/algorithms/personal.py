@@ -31,7 +31,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     JobContext,
@@ -42,7 +43,6 @@ from motley.algorithms.base import (
     Phase,
     Tensors,
 )
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.tasks.base import ModelState

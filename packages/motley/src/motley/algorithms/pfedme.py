@@ -43,7 +43,9 @@ from typing import ClassVar, Literal
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     RECEIVED,
     Algorithm,
     ClientState,
@@ -54,8 +56,6 @@ from motley.algorithms.base import (
     Phase,
     Tensors,
 )
-from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
 from motley.algorithms.phases import GradientAt
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite

@@ -44,7 +44,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     JobContext,
@@ -58,7 +59,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState

@@ -68,7 +68,9 @@ from typing_extensions import override
 
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
-from motley.algorithms.base import (
+from motley.algorithms.flat_adam import FlatAdam
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     ExtraExchange,
@@ -83,8 +85,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.flat_adam import FlatAdam
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState

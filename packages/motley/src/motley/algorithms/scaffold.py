@@ -50,7 +50,9 @@ from typing import ClassVar, Literal
 import torch
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     GradientCorrection,
@@ -63,8 +65,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState

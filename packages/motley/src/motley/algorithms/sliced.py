@@ -19,7 +19,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     JobContext,
@@ -31,8 +33,6 @@ from motley.algorithms.base import (
     Targets,
     Tensors,
 )
-from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
 from motley.tasks.base import ModelState
 
 __all__ = ["MaskedClasses", "SlicedTraining", "masked"]

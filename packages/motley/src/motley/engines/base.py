@@ -21,7 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from motley.algorithms.base import (
+from motley.algorithms.head_loss import per_head
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     BlockRun,
     ClientState,
@@ -30,8 +32,6 @@ from motley.algorithms.base import (
     Tensors,
     Tuning,
 )
-from motley.algorithms.head_loss import per_head
-from motley.algorithms.local import Solver
 from motley.algorithms.positions import per_position
 from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
@@ -473,7 +473,7 @@ class Engine(ABC):
     ) -> Mapping[int, ClientState | None]:
         """Return the clients' states with the number of the received model that each takes,
         ``choice``; unchanged where one model is received (:attr:`LocalRule.choice
-        <motley.algorithms.base.LocalRule.choice>`)."""
+        <motley.algorithms.parts.LocalRule.choice>`)."""
 
     @abstractmethod
     def evaluate(

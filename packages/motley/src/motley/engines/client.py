@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from motley.algorithms.base import (
+from motley.algorithms.parts import (
     RECEIVED,
     JobContext,
     LocalRule,

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from motley.algorithms.base import BLOCK, ClientState, Tensors
+from motley.algorithms.parts import BLOCK, ClientState, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key

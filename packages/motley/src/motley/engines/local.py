@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import ClientState, JobContext, Phase, PreTrainingSignals, Tensors
+from motley.algorithms.parts import ClientState, JobContext, Phase, PreTrainingSignals, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key

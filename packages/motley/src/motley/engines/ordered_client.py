@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import LocalRule, Part, Parts, Phase, Slicing, Tensors
 from motley.algorithms.local import Block
+from motley.algorithms.parts import LocalRule, Part, Parts, Phase, Slicing, Tensors
 from motley.core.errors import ContractError
 from motley.engines.base import Job, JobInputs, Setting, TrainResult
 from motley.engines.client import Client, StepHook

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.algorithms import LOSSES
-from motley.algorithms.base import ClientState, Loss, Tensors
 from motley.algorithms.head_loss import other_heads_masked
 from motley.algorithms.own_loss import loss_of
+from motley.algorithms.parts import ClientState, Loss, Tensors
 from motley.algorithms.positions import PositionMean, per_position
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError

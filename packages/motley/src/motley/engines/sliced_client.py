@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import LocalRule, Part, Parts, Tensors
+from motley.algorithms.parts import LocalRule, Part, Parts, Tensors
 from motley.engines.base import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.client import Client, StepHook
 from motley.engines.samples import Samples

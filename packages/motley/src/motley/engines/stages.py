@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from motley.algorithms.base import RECEIVED, JobContext, LocalRule, Phase, Tensors
+from motley.algorithms.parts import RECEIVED, JobContext, LocalRule, Phase, Tensors
 from motley.core.errors import ContractError
 from motley.engines.base import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.chunk import Chunk, Executor, LossSums, PhaseJob

@@ -12,9 +12,9 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, ClientState, LocalRule
 from motley.algorithms.fedavg import Average
 from motley.algorithms.own_loss import loss_of
+from motley.algorithms.parts import Algorithm, ClientState, LocalRule
 from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams

@@ -10,11 +10,11 @@ from typing import Any
 
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Loss
 from motley.algorithms.fedavg import Average
 from motley.algorithms.head_loss import HeadLoss
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.own_loss import loss_of
+from motley.algorithms.parts import Algorithm, Loss
 from motley.algorithms.positions import per_position
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, SignalRequirements

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms.base import JobContext
 from motley.algorithms.fednova import NormalisedUpdate
+from motley.algorithms.parts import JobContext
 from motley.experiments.build import Ready
 from motley.experiments.config import Experiment
 from motley.heterogeneity.record import Inspection

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from motley.algorithms.base import Algorithm
+from motley.algorithms.parts import Algorithm
 from motley.core.records import SIGNALS, SignalRequirements, When
 from motley.privacy.options import HISTOGRAM
 from motley.selectors.base import SelectionRule

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from motley.algorithms.base import Aggregator, Part, Parts, Tensors, Upload
+from motley.algorithms.parts import Aggregator, Part, Parts, Tensors, Upload
 from motley.core.arrays import Floats
 from motley.engines.base import TrainResult
 from motley.tasks.base import ModelState

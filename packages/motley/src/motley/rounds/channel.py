@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from torch import Tensor
 
-from motley.algorithms.base import (
+from motley.algorithms.parts import (
     UPDATES,
     ExtraExchange,
     JobContext,

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from motley import __version__
-from motley.algorithms.base import ServerState, Tensors
+from motley.algorithms.parts import ServerState, Tensors
 from motley.core import codec
 from motley.core.errors import CodecError, StoreError
 from motley.core.files import replacing, sync_folder

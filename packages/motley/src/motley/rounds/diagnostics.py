@@ -58,7 +58,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import JobContext, Tensors
+from motley.algorithms.parts import JobContext, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import EngineError
 from motley.core.keys import Key

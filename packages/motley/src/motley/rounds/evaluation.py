@@ -40,7 +40,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import ServerState
+from motley.algorithms.parts import ServerState
 from motley.core.arrays import Floats, Ids, Ints
 from motley.engines.base import AdaptInputs, DataViews, Engine, Job, Setting
 from motley.rounds.client_state import ClientStates

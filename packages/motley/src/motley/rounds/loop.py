@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import ServerContext, ServerState, Tensors, Upload
+from motley.algorithms.parts import ServerContext, ServerState, Tensors, Upload
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.arrays import Bools, Ids
 from motley.core.records import Cohort, Outcome, Reports

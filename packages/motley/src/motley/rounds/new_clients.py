@@ -3,7 +3,7 @@ would receive then.
 
 For each number of ``evaluate.adapt_epochs`` E every new client (``split.holdout_clients``) begins
 at the received model, adapts it to its own training samples for E epochs as the method says
-(:meth:`~motley.algorithms.base.PersonalRule.adaptation`), and is examined on its own test samples.
+(:meth:`~motley.algorithms.parts.PersonalRule.adaptation`), and is examined on its own test samples.
 Rows have the scopes ``new_mean_E`` (the unweighted mean) and ``new_client_E`` (one row each), and
 of metrics beside loss and accuracy ``new_pooled_E``, too.
 
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from motley.algorithms.base import ServerState, Slicing
+from motley.algorithms.parts import ServerState, Slicing
 from motley.core.arrays import Floats, Ids
 from motley.engines.base import AdaptInputs, Engine, Job
 from motley.rounds.channel import Channel

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import Parts, Upload
+from motley.algorithms.parts import Parts, Upload
 from motley.algorithms.weights import Divide
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import RoundAbandonedError

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import Parts, Tensors
+from motley.algorithms.parts import Parts, Tensors
 from motley.core.arrays import Ids
 from motley.core.outliers import outlying
 from motley.core.records import Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from motley.algorithms.base import Parts, Tensors
+from motley.algorithms.parts import Parts, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.records import SignalRequirements
 from motley.core.server_signals import (

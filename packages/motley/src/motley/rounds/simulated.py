@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from motley.algorithms.base import ClientState, ServerState, Tensors
+from motley.algorithms.parts import ClientState, ServerState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.keys import Key
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports

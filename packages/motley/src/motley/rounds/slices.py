@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from motley.algorithms.base import ClientState, ServerState, Slicing
+from motley.algorithms.parts import ClientState, ServerState, Slicing
 from motley.core.arrays import Floats, Ids
 from motley.engines.base import Setting
 from motley.rounds.channel import Channel

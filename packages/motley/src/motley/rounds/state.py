@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import ServerState, Tensors
+from motley.algorithms.parts import ServerState, Tensors
 from motley.core import codec
 from motley.core.arrays import Ids
 from motley.core.errors import StoreError

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import ClientState, Parts, Tensors
+from motley.algorithms.parts import ClientState, Parts, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError
 from motley.core.records import Cohort, Reports

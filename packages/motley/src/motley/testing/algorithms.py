@@ -25,7 +25,9 @@ import torch
 from torch import Tensor, nn
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
-from motley.algorithms.base import (
+from motley.algorithms.local import SGD, Solver
+from motley.algorithms.own_loss import loss_of
+from motley.algorithms.parts import (
     UPDATES,
     Algorithm,
     ClientState,
@@ -40,8 +42,6 @@ from motley.algorithms.base import (
     Upload,
     aggregate,
 )
-from motley.algorithms.local import SGD, Solver
-from motley.algorithms.own_loss import loss_of
 from motley.algorithms.weights import Weighting, divide_by
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
